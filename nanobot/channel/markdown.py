@@ -146,7 +146,7 @@ def table_rows(table: Sequence[Token], dialect: Dialect | None = None) -> list[l
             align = str(token.attrs.get("style", "")).removeprefix("text-align:")
             is_header = token.type == "th_open"
         elif token.type == "inline":
-            lines = _inline((), dialect).write(token.children)
+            lines = _Inline(dialect).write(token.children)
             rows[-1].append(Cell(lines, align, is_header))
     return rows
 
@@ -210,17 +210,13 @@ class _Link(Struct, frozen=True):
 
 
 class _Inline:
-    """Turns inline tokens into `lines` of spans, all of them in the given `styles`."""
+    """Turns inline tokens into `lines` of spans, all of them in the given `styles`; without a
+    `dialect` no links or spoilers."""
 
-    def __init__(
-        self,
-        styles: Sequence[Style] = (),
-        linkable: re.Pattern[str] | None = None,
-        *,
-        hides: bool = False,
-    ) -> None:
+    def __init__(self, dialect: Dialect | None, styles: Sequence[Style] = ()) -> None:
         self.lines: list[list[Span]] = [[]]
-        self._styles, self._linkable, self._hides = list(styles), linkable, hides
+        self._styles, self._linkable = list(styles), dialect.linkable if dialect else None
+        self._hides = dialect is not None and dialect.hides
         self._links: list[_Link] = []
 
     def write(self, tokens: Iterable[Token] | None) -> list[list[Span]]:
@@ -280,12 +276,6 @@ class _Inline:
             self._add(f" ({link.title})")
 
 
-def _inline(styles: Sequence[Style], dialect: Dialect | None) -> _Inline:
-    if dialect is None:
-        return _Inline(styles)
-    return _Inline(styles, dialect.linkable, hides=dialect.hides)
-
-
 def _plain(lines: Iterable[Iterable[Span]]) -> str:
     """The text of the lines on one line."""
     return " ".join("".join(span.text for span in line) for line in lines)
@@ -316,7 +306,7 @@ class _Layout:
         match token.type:
             case "paragraph_open" | "heading_open":
                 level = int(token.tag[1]) if token.type == "heading_open" else 0
-                inline = _inline(("strong",) if level else (), self._dialect)
+                inline = _Inline(self._dialect, ("strong",) if level else ())
                 content = inline.write(self._next().children)
                 block = [Line(spans, heading=level) for spans in content]
             case "fence":

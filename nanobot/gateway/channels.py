@@ -39,7 +39,7 @@ from nanobot.clock import Clock, pause_after
 from nanobot.commands import CommandRegistry, text_argument
 from nanobot.errors import ChannelOff, NanobotError, SendRefused, StorageError
 from nanobot.gateway.webserver import WebServer
-from nanobot.io import storage_errors
+from nanobot.io import make_folder, storage_errors
 from nanobot.security.access import Access
 from nanobot.security.redaction import Redactor
 from nanobot.tasks import Background, is_cancelled
@@ -284,8 +284,7 @@ class Host:
     def state_folder(self) -> Path:
         """See `ChannelHost`. Made when it is first asked for; raises `StorageError`."""
         with storage_errors(self._state_folder):
-            for folder in (self._state_folder.parent, self._state_folder):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # the mode is of the last
+            make_folder(self._state_folder)
         return self._state_folder
 
     @property

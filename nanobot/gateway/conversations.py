@@ -13,7 +13,7 @@ from typing import Literal
 
 from nanobot.bus.events import Address
 from nanobot.channel import Operation
-from nanobot.commands import number_argument, optional_text, text_argument
+from nanobot.commands import in_threads, number_argument, optional_text, text_argument
 from nanobot.memory.scopes import Scopes, chat_of
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
@@ -36,22 +36,41 @@ class Conversations:
     def table(self) -> Mapping[str, Operation]:
         """By name, as they are called over the socket."""
         return {
-            "conversations.list": self.listed,
             "conversations.show": self.show,
-            "conversations.find": self.find,
             "conversations.scope": self.scope,
-            "conversations.scopes": self.scopes,
+            **in_threads(
+                {
+                    "conversations.list": self.listed,
+                    "conversations.find": self.find,
+                    "conversations.scopes": self.scopes,
+                }
+            ),
         }
 
-    async def listed(self, arguments: Mapping[str, object]) -> dict[str, object]:
+    def listed(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Conversations, the one used last first: `limit` from `offset` on, of one `scope` and with
         `query` in their title, key or last words, where these are given; `total` counts all of
         them."""
         scope = optional_text(arguments, "scope")
         query = optional_text(arguments, "query").casefold()
         offset = number_argument(arguments, "offset")
-        limit = number_argument(arguments, "limit", 50)
-        return await asyncio.to_thread(self._list, scope, query, offset, min(limit, _MOST))
+        limit = min(number_argument(arguments, "limit", 50), _MOST)
+        infos = self._sessions.list_sessions(holding=query, within=_AGE_SECONDS)
+        if not scope and not query:  # of ten thousand only those that are shown are looked at
+            shown = list(islice(infos, offset, offset + limit))
+            total = offset + len(shown) if 0 < len(shown) < limit else self._sessions.count()
+            of = self._scopes.of_session
+            listed = [_listed(one, of(one.key, one.metadata)) for one in shown]
+            return {"total": total, "conversations": listed}
+        chosen, total = [], 0
+        for info in infos:
+            whose = self._scopes.of_session(info.key, info.metadata)
+            if (scope and whose != scope) or (query and query not in _searched(info)):
+                continue
+            if offset <= total < offset + limit:
+                chosen.append(_listed(info, whose))
+            total += 1
+        return {"total": total, "conversations": chosen}
 
     async def show(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """The newest `limit` messages of the conversation `key`, of those `before` a seq where one
@@ -80,18 +99,19 @@ class Conversations:
             "messages": list(map(_shown, messages)),
         }
 
-    async def find(self, arguments: Mapping[str, object]) -> dict[str, object]:
+    def find(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Messages of the conversation `key` that hold `query`, the newest first."""
         key, query = text_argument(arguments, "key"), text_argument(arguments, "query").casefold()
-        found = await asyncio.to_thread(self._find, key, query)
-        return {"key": key, "messages": list(map(_shown, found))}
+        found = self._sessions.read_window(key, holding=query)
+        spoken = [m for m in found if m.role != "tool" and query in m.content.casefold()]
+        return {"key": key, "messages": list(map(_shown, spoken[: -_MOST - 1 : -1]))}
 
     async def scope(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """The scope of a person by an `account` of theirs (`telegram:12345`, `owner`)."""
         account = text_argument(arguments, "account")
         return {"scope": self._scopes.of_session("web:", {"sender": account})}
 
-    async def scopes(self, arguments: Mapping[str, object]) -> dict[str, object]:
+    def scopes(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Those of the scopes `known`, then each other one that is linked or has conversations, the
         one used last first: `limit` from `offset` on, of `total`. How many conversations each has,
         in which `chats` and under which `names` (some of each), and the accounts that are `linked`
@@ -100,7 +120,7 @@ class Conversations:
         first = [one for one in known if isinstance(one, str)] if isinstance(known, list) else []
         offset = number_argument(arguments, "offset")
         limit = min(number_argument(arguments, "limit", 50), _MOST)
-        found, total = await asyncio.to_thread(self._by_scope, first, offset, offset + limit)
+        found, total = self._by_scope(first, offset, offset + limit)
         return {"scopes": [self._owned(*one) for one in found.items()], "total": total}
 
     def _by_scope(
@@ -129,24 +149,6 @@ class Conversations:
             "updated_at": infos[0].updated_at.isoformat() if infos else "",
         }
 
-    def _list(self, scope: str, query: str, offset: int, limit: int) -> dict[str, object]:
-        infos = self._sessions.list_sessions(holding=query, within=_AGE_SECONDS)
-        if not scope and not query:  # of ten thousand only those that are shown are looked at
-            shown = list(islice(infos, offset, offset + limit))
-            total = offset + len(shown) if 0 < len(shown) < limit else self._sessions.count()
-            of = self._scopes.of_session
-            listed = [_listed(one, of(one.key, one.metadata)) for one in shown]
-            return {"total": total, "conversations": listed}
-        chosen, total = [], 0
-        for info in infos:
-            whose = self._scopes.of_session(info.key, info.metadata)
-            if (scope and whose != scope) or (query and query not in _searched(info)):
-                continue
-            if offset <= total < offset + limit:
-                chosen.append(_listed(info, whose))
-            total += 1
-        return {"total": total, "conversations": chosen}
-
     def _window(self, key: str, before: int, limit: int) -> list[Message]:
         """The newest before a number. Some may have been taken back, so it looks further where
         there are not enough."""
@@ -166,11 +168,6 @@ class Conversations:
             if len(found) >= limit or not any(self._sessions.read_messages(key, first + span)):
                 return found[:limit]
             first, span = (first, 4 * span) if found else (first + span, span)
-
-    def _find(self, key: str, query: str) -> list[Message]:
-        found = self._sessions.read_window(key, holding=query)
-        spoken = [m for m in found if m.role != "tool" and query in m.content.casefold()]
-        return spoken[: -_MOST - 1 : -1]
 
 
 def _text(metadata: Mapping[str, object], key: Literal["title", "name"]) -> str:

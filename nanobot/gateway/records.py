@@ -4,14 +4,13 @@ Both read files that were redacted when they were written, a page at a time."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec.structs import asdict
 
 from nanobot.channel import Operation
-from nanobot.commands import number_argument, optional_text
+from nanobot.commands import in_threads, number_argument, optional_text
 from nanobot.io import storage_errors
 from nanobot.logs import LEVELS, LOG_FILE, LogLine, LogReader
 from nanobot.security.audit import FILE, Record, newest_records
@@ -28,9 +27,9 @@ class Records:
 
     def table(self) -> Mapping[str, Operation]:
         """By name, as they are called over the socket."""
-        return {"audit.list": self.audit, "logs.tail": self.tail}
+        return in_threads({"audit.list": self.audit, "logs.tail": self.tail})
 
-    async def audit(self, arguments: Mapping[str, object]) -> dict[str, object]:
+    def audit(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Records, the newest first: `limit` after the newest `offset`, of one `tool` and one
         `session` where these are given; with `more`, older ones are left."""
         tool, session = optional_text(arguments, "tool"), optional_text(arguments, "session")
@@ -41,14 +40,14 @@ class Records:
 
         path = self._logs / FILE
         with storage_errors(path):
-            found = await asyncio.to_thread(newest_records, path, holds, offset + limit + 1)
+            found = newest_records(path, holds, offset + limit + 1)
         newest = found[::-1][offset:]
         return {
             "records": [dict(record) for record in newest[:limit]],
             "more": len(newest) > limit,
         }
 
-    async def tail(self, arguments: Mapping[str, object]) -> dict[str, object]:
+    def tail(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """The newest `limit` lines of the log from `level` on, of one `turn` where it is given; or
         with `after`, the `position` of an earlier answer, what was added since. The oldest first.
         """
@@ -59,15 +58,14 @@ class Records:
         def is_wanted(line: LogLine) -> bool:
             return LEVELS.index(line.level) >= least and turn in ("", line.turn)
 
-        def read() -> tuple[list[LogLine], str]:
-            reader = LogReader(self._logs / LOG_FILE, after)
-            if not after:
-                return reader.newest_lines(is_wanted, limit), reader.position
-            return list(filter(is_wanted, reader.new_lines()))[-limit:], reader.position
-
-        with storage_errors(self._logs / LOG_FILE):
-            lines, position = await asyncio.to_thread(read)
-        return {"lines": [asdict(line) for line in lines], "position": position}
+        path = self._logs / LOG_FILE
+        reader = LogReader(path, after)
+        with storage_errors(path):
+            if after:
+                lines = list(filter(is_wanted, reader.new_lines()))[-limit:]
+            else:
+                lines = reader.newest_lines(is_wanted, limit)
+        return {"lines": [asdict(line) for line in lines], "position": reader.position}
 
 
 def _limit(arguments: Mapping[str, object]) -> int:

@@ -144,7 +144,9 @@ async def test_a_page_gets_requests_of_browsers_whole_and_may_stream_its_answer(
     assert sizes == [MAX_BODY + 1]
 
 
-@pytest.mark.parametrize("error", [RuntimeError("a bug"), StorageError("disk", "full")])
+@pytest.mark.parametrize(
+    "error", [RuntimeError("a bug"), StorageError("disk", "full"), ConnectionError("another's")]
+)
 async def test_a_page_that_fails_costs_its_request_and_nothing_else(
     web: WebServer, error: Exception, lines: list[str]
 ) -> None:

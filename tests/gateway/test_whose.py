@@ -17,8 +17,8 @@ KNOWN = ["owner", "people/telegram_5", "people/nobody_1"]
 LINKED = ("telegram:3", "whatsapp:3")
 
 
-async def scopes_of(conversations: Conversations, **asked: object) -> tuple[list[Any], int]:
-    found = await conversations.scopes({"known": KNOWN, **asked})
+def scopes_of(conversations: Conversations, **asked: object) -> tuple[list[Any], int]:
+    found = conversations.scopes({"known": KNOWN, **asked})
     scopes, total = found["scopes"], found["total"]
     assert isinstance(scopes, list)
     assert isinstance(total, int)
@@ -36,7 +36,7 @@ async def test_the_pieces_of_the_list_are_the_list(tmp_path: Path, limit: int) -
         await sessions.save(session)
     scopes = Scopes(lambda channel, id: (channel, id) == ("telegram", "1"), [LINKED])
     conversations = Conversations(sessions, scopes)
-    whole, total = await scopes_of(conversations)
+    whole, total = scopes_of(conversations)
     assert [(one["scope"], one["conversations"]) for one in whole] == [
         ("owner", 1),
         ("people/telegram_5", 1),
@@ -51,7 +51,7 @@ async def test_the_pieces_of_the_list_are_the_list(tmp_path: Path, limit: int) -
     ]
     pieces = list[Any]()
     for offset in range(0, total + limit, limit):
-        piece, counted = await scopes_of(conversations, offset=offset, limit=limit)
+        piece, counted = scopes_of(conversations, offset=offset, limit=limit)
         assert counted == total
         pieces += piece
     assert pieces == whole
