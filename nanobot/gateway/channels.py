@@ -322,14 +322,12 @@ class Host:
                 self._parts.show(Notice(*place, storage_text(error), message.thread_id))
 
     async def _turn_away(self, message: InboundMessage) -> None:
-        words = OutboundMessage(
-            message.channel, message.chat_id, self._parts.rate.notice, thread_id=message.thread_id
-        )
+        place, notice = (message.channel, message.chat_id), self._parts.rate.notice
+        words = OutboundMessage(*place, notice, thread_id=message.thread_id)
+        reply = Outgoing("reply", (words,), (message.event_id,))
         try:
             name = f"rate-{message.channel}-{message.chat_id}-{message.event_id}"
-            await self._parts.bus.send_outgoing(
-                name, Outgoing("reply", (words,), (message.event_id,))
-            )
+            await self._parts.bus.send_outgoing(name, reply)
         except StorageError as error:
             logger.warning("a sender was not notified: {}", error)
 

@@ -43,6 +43,8 @@ _LEAST_SIZE = 16_000
 """What a request counts for at least, so that there are never too many of them."""
 _BUSY = WebhookReply(503, headers={"Retry-After": "5"})
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not bound, only named
+_SILENT = logging.CRITICAL + 1
+"""A level for what aiohttp says about requests that are none."""
 _NAMED = 8
 """So many refused host names are logged, one line each; the rest would be noise."""
 
@@ -134,7 +136,7 @@ class WebServer:
             runner = web.AppRunner(
                 app,
                 access_log=None,
-                logger=_silence(),
+                logger=logging.Logger("nanobot.webserver", _SILENT),
                 keepalive_timeout=self._timeout,
                 lingering_time=min(2.0, self._timeout),
                 auto_decompress=False,  # signatures are of the body as it was sent
@@ -300,10 +302,3 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _silence() -> logging.Logger:
-    """For what aiohttp says about requests that are none."""
-    quiet = logging.Logger("nanobot.webserver")
-    quiet.addHandler(logging.NullHandler())
-    return quiet
