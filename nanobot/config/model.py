@@ -103,10 +103,8 @@ class VoiceProgram(SideModel, frozen=True):
         if self.command and self.model:
             yield Fault(("command",), "and `model` exclude each other", "Leave out one of them.")
         yield from exposed_path_faults("read", self.read, home)
-        for index, argument in enumerate(self.command):
-            if argument.startswith("/") and self.sandbox:
-                for fault in exposed_path_faults("command", (argument,), home):
-                    yield Fault(("command", index), fault.message, fault.hint)
+        if self.sandbox:
+            yield from exposed_path_faults("command", self.command, home)
         if self.command and not self.sandbox:
             hint = "List what it needs in `read` instead."
             yield Fault(("sandbox",), "lets this program do all that you may do", hint, True)

@@ -254,14 +254,16 @@ def parse_schedule(text: str) -> Schedule | None:
 
 
 def exposed_path_faults(key: str, paths: Iterable[str], home: Path) -> Iterator[Fault]:
-    """What is wrong with `paths`, which are absolute, for programs of the agent to see.
+    """What is wrong with `paths`, of which the absolute ones count, for programs of the agent to
+    see.
 
     Showing nanobot's own folder, or anything above it or in it, would undo the sandbox: it holds
     keys, sessions and the control socket. The workspace is no exception: a command could put a link
     there between the check and the use.
     """
     home = home.resolve()
-    for index, path in enumerate(Path(text).resolve() for text in paths):
+    named = ((at, Path(text).resolve()) for at, text in enumerate(paths) if text.startswith("/"))
+    for index, path in named:
         reason = ""
         if path in (Path("/proc"), Path("/dev"), Path("/sys"), Path("/run")):
             reason = "holds no files but the system itself"

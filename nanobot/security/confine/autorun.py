@@ -38,46 +38,35 @@ GIT = ".git"
 """Its hooks, `core.fsmonitor`, aliases and filters are commands. A file of this name (worktree,
 submodule) leads to such a folder, and git takes a bare repository for one by its contents."""
 
-SETTINGS: dict[str, str] = {
-    # Other version control: hooks and tools are set in the repository.
-    **dict.fromkeys((".hg", ".jj", ".sl", "_darcs", ".pijul"), "hooks"),
-    # What git itself runs in a repository that is set up so, though it lies beside `.git`.
-    **dict.fromkeys((".husky", ".githooks"), "usual folders of git's hooks"),
-    ".pre-commit-config.yaml": "commands that a commit runs",
-    **dict.fromkeys(("lefthook.yml", ".lefthook.yml", ".overcommit.yml"), "the same"),
-    # Shells, on entering the folder.
-    **dict.fromkeys((".envrc", ".autoenv.zsh"), "direnv and autoenv run it"),
-    **dict.fromkeys(("mise.toml", ".mise.toml", "mise.local.toml", ".mise"), "mise: tasks, hooks"),
-    ".tool-versions": "asdf, mise: from which folder `python` or `node` is taken",
-    # Editors, on opening the folder.
-    **dict.fromkeys((".vscode", ".cursor", ".windsurf", ".devcontainer"), "tasks, servers, paths"),
-    **dict.fromkeys((".devcontainer.json", ".idea", ".fleet", ".zed", ".helix"), "the same"),
-    **dict.fromkeys((".exrc", ".vimrc", ".nvimrc", ".nvim.lua", ".lvimrc"), "vim with `exrc`"),
-    ".dir-locals.el": "Emacs evaluates it",
-    # Coding agents: servers that they start, hooks, and orders that they obey.
-    **dict.fromkeys((".mcp.json", ".claude", ".gemini", ".codex", ".opencode"), "hooks, servers"),
-    **dict.fromkeys((".roo", ".kiro", ".amazonq", ".continue", ".qwen"), "the same"),
-    **dict.fromkeys(("opencode.json", "crush.json", ".crush.json", ".aider.conf.yml"), "the same"),
-    **dict.fromkeys(("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "AGENTS.override.md"), "orders"),
-    **dict.fromkeys(("GEMINI.md", "QWEN.md", ".goosehints", "copilot-instructions.md"), "orders"),
-    **dict.fromkeys((".cursorrules", ".windsurfrules", ".clinerules"), "orders"),
-    # Package managers and build tools, whatever they are asked to do in the folder.
-    ".npmrc": "which shell and which options npm's scripts run with",
-    **dict.fromkeys((".yarnrc", ".yarnrc.yml"), "`yarnPath` is run in yarn's place"),
-    **dict.fromkeys((".pnpmfile.cjs", ".pnpmfile.mjs"), "pnpm runs it"),
-    "bunfig.toml": "`preload` is run with everything",
-    ".cargo": "wrappers of the compiler, runners, aliases",
-    **dict.fromkeys(
-        ("rust-toolchain", "rust-toolchain.toml"), "where `cargo` itself is taken from"
-    ),
-    ".bundle": "Bundler's settings",
-    ".mvn": "Maven's extensions and its JVM's options",
-    **dict.fromkeys((".bazelrc", ".bazeliskrc"), "wrappers of build steps"),
-    # Interpreters and debuggers, on being started in the folder.
-    **dict.fromkeys((".Rprofile", ".octaverc", ".ghci", ".ocamlinit", ".iex.exs"), "start-up file"),
-    **dict.fromkeys((".irbrc", ".pryrc", ".pdbrc", ".gdbinit", ".lldbinit"), "start-up file"),
-}
-"""Names of files and folders, and why each is here."""
+_TABLE = """
+Other version control: hooks and tools are set in the repository | .hg .jj .sl _darcs .pijul
+Usual folders of git's hooks, though they lie beside `.git` | .husky .githooks
+Commands that a commit runs | .pre-commit-config.yaml lefthook.yml .lefthook.yml .overcommit.yml
+Shells, on entering the folder: direnv and autoenv run it | .envrc .autoenv.zsh
+mise: tasks, hooks | mise.toml .mise.toml mise.local.toml .mise
+asdf, mise: from which folder `python` or `node` is taken | .tool-versions
+Editors, on opening the folder: tasks, servers, paths | .vscode .cursor .windsurf .devcontainer
+The same | .devcontainer.json .idea .fleet .zed .helix
+vim with `exrc`; Emacs evaluates it | .exrc .vimrc .nvimrc .nvim.lua .lvimrc .dir-locals.el
+Coding agents: hooks, servers that they start | .mcp.json .claude .gemini .codex .opencode .roo
+The same | .kiro .amazonq .continue .qwen opencode.json crush.json .crush.json .aider.conf.yml
+Orders that they obey | CLAUDE.md CLAUDE.local.md AGENTS.md AGENTS.override.md GEMINI.md QWEN.md
+The same | .goosehints copilot-instructions.md .cursorrules .windsurfrules .clinerules
+Package managers, whatever they do in the folder: which shell and options npm takes | .npmrc
+`yarnPath` is run in yarn's place; pnpm runs it | .yarnrc .yarnrc.yml .pnpmfile.cjs .pnpmfile.mjs
+`preload` is run with everything | bunfig.toml
+Build tools: wrappers of the compiler, runners, aliases | .cargo
+Where `cargo` itself is taken from | rust-toolchain rust-toolchain.toml
+Bundler's settings; Maven's extensions and its JVM's options; wrappers | .bundle .mvn .bazelrc
+The same | .bazeliskrc
+Interpreters and debuggers, on being started there: start-up files | .Rprofile .octaverc .ghci
+The same | .ocamlinit .iex.exs .irbrc .pryrc .pdbrc .gdbinit .lldbinit
+"""
+"""Why files and folders are here, and their names."""
+
+SETTINGS = frozenset(
+    name for line in _TABLE.strip().splitlines() for name in line.partition("|")[2].split()
+)
 
 _PYTHON = ("sitecustomize.py", "usercustomize.py")
 _PTH = ".pth"
