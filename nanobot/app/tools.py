@@ -119,7 +119,7 @@ class CallerFiles(Struct, frozen=True):
             except NanobotError as error:
                 logger.warning("{}: changes after a command are not recorded: {}", one.scope, error)
 
-    def confined(self, caller: TurnContext, network: bool) -> Confined:
+    def confined(self, caller: TurnContext) -> Confined:
         """What a caller's command may touch: their scope's folder, of which what decides future
         behaviour cannot be changed."""
         wanted, ledger = self.base.settings.tools.exec, self.base.processes.ledger
@@ -132,7 +132,6 @@ class CallerFiles(Struct, frozen=True):
             read_only=kept,
             hide_git=not wanted.allow_git,
             extra_read_only=tuple(map(Path, wanted.paths)) if mine else (),
-            network="relay" if network else "none",
             environment=plain_values(wanted.environment) if mine else {},
             memory_megabytes=wanted.memory_megabytes,
             processes=wanted.processes,

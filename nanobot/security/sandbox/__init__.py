@@ -43,7 +43,6 @@ class Confined(Struct, frozen=True):
     either, and what a command makes of that name is called `dot-git` when it ends.
     `extra_read_only` and `writable` lie elsewhere.
 
-    `network`: `relay` gives HTTP through a proxy that the other end of the relay decides about.
     `environment` is added to a small fixed one. `memory_megabytes` hold for each process, for all
     together, and for all commands that write what they use into one `ledger` (an open file; -1 for
     none). `processes` counts threads as well, `file_megabytes` is the longest file. `cwd` is the
@@ -55,7 +54,6 @@ class Confined(Struct, frozen=True):
     hide_git: bool = True
     extra_read_only: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
-    network: Literal["none", "relay"] = "none"
     environment: Mapping[str, str] = field(default_factory=dict)
     memory_megabytes: int = 2_048
     processes: int = 256
@@ -163,8 +161,9 @@ class Sandbox:
     ) -> Launch:
         """What starts `command` with only what `confined` gives. Cheap, starts nothing.
 
-        `relay` is the socket of a `network_relay`, for `network="relay"`; without a sandbox the
-        network is there. Raises `SandboxRefused`.
+        `relay` is the socket of a `network_relay`, which gives HTTP through a proxy that its other
+        end decides about; with none there is no network, save without a sandbox. Raises
+        `SandboxRefused`.
         """
         limits = ProcessLimits(
             confined.memory_megabytes, confined.processes, confined.file_megabytes, _DISK_MEGABYTES
@@ -176,16 +175,20 @@ class Sandbox:
             read_only=confined.read_only,
             hide_git=confined.hide_git,
             writable=tuple(map(str, confined.writable)),
-            environment={**self._environment(confined), **confined.environment},
+            environment={**self._environment(relay), **confined.environment},
             limits=limits,
             ledger=confined.ledger,
         )
         if self.kind != "none":
             refuse_unless_usable(confined, self.private)
-            self._refuse_network(confined, relay)
             own = readable(names=self.kind == "landlock")
             spec = spec._replace(readable=(*own, *map(str, confined.extra_read_only)))
         if self.kind == "landlock":
+            if relay:
+                raise SandboxRefused(
+                    "commands have no network in this sandbox",
+                    hint="It needs bubblewrap (`nanobot doctor` says how); web_fetch works.",
+                )
             spec = spec._replace(temporary=str(self.temporary))
         elif self.kind == "bubblewrap":
             spec = spec._replace(
@@ -198,23 +201,14 @@ class Sandbox:
         passed = (spec.ledger,) if spec.ledger >= 0 else ()
         return Launch((*start, *command), {VARIABLE: spec.as_text()}, "/", passed)
 
-    def _refuse_network(self, confined: Confined, relay: Path | None) -> None:
-        if self.kind == "landlock" and confined.network != "none":
-            raise SandboxRefused(
-                "commands have no network in this sandbox",
-                hint="It needs bubblewrap (`nanobot doctor` says how); web_fetch works.",
-            )
-        if (relay is not None) != (confined.network == "relay"):
-            raise SandboxRefused("a command with network needs a relay, and one without has none")
-
-    def _environment(self, confined: Confined) -> dict[str, str]:
+    def _environment(self, relay: Path | None) -> dict[str, str]:
         """Small and fixed; nothing of ours is inherited."""
         own = {"PATH": PATH, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "agent", "LOGNAME": "agent"}
         if self.kind == "bubblewrap":
             own |= {"HOME": "/tmp/home", "TMPDIR": "/tmp"}  # noqa: S108 - in the sandbox
         elif self.kind == "none":
             own["HOME"] = os.path.expanduser("~")  # noqa: PTH111 - `Path.home` raises where there is none
-        if confined.network == "relay":
+        if relay:
             for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
                 own |= {name: _PROXY, name.lower(): _PROXY}
             own |= {"NO_PROXY": _NOWHERE, "no_proxy": _NOWHERE, "NODE_USE_ENV_PROXY": "1"}

@@ -296,7 +296,6 @@ class Connections:
             workspace=home,
             extra_read_only=server.paths,
             writable=server.writable,
-            network="relay" if server.network else "none",
             environment=server.env,
         )
         relay = None

@@ -115,10 +115,10 @@ class ExecLimits(Struct, frozen=True):
 
 class Exec(Tool, Struct, frozen=True):
     """Runs a command. `find` finds the sandbox. `confined_of` says what a caller's command may
-    touch, with or without network; `egress` is its way there."""
+    touch; `egress` is its way to the network."""
 
     find: FindSandbox
-    confined_of: Callable[[TurnContext, bool], Confined]
+    confined_of: Callable[[TurnContext], Confined]
     processes: Processes
     clock: Clock
     egress: Egress
@@ -147,8 +147,8 @@ class Exec(Tool, Struct, frozen=True):
         is to have network, or to run on in the background, is looked at each time."""
         if arguments.network or arguments.background:
             return None
-        sandbox = await self._checked(arguments, caller)
-        confined = await asyncio.to_thread(self._confined, arguments, sandbox, caller)
+        await self._checked(arguments, caller)
+        confined = await asyncio.to_thread(self._confined, arguments, caller)
         folder, command = confined.cwd or confined.workspace, arguments.command.strip()
         path = confined.environment.get("PATH", PATH)
         state = await asyncio.to_thread(command_fingerprint, command, folder, path)
@@ -162,7 +162,7 @@ class Exec(Tool, Struct, frozen=True):
     ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
         """See `Tool`."""
         async with self.processes.alone(caller):
-            folder = str(self.confined_of(caller, False).workspace)
+            folder = str(self.confined_of(caller).workspace)
             begun = await asyncio.to_thread(begin)
 
             async def unchanged() -> None:
@@ -222,7 +222,7 @@ class Exec(Tool, Struct, frozen=True):
         self._seconds(wanted)
         if sandbox.kind == "none" and (danger := dangerous_command(wanted.command)):
             raise ToolError(f"refused: this {danger}, and there is no sandbox to stop it")
-        await asyncio.to_thread(self._confined, wanted, sandbox, caller)
+        await asyncio.to_thread(self._confined, wanted, caller)
         return sandbox
 
     def _seconds(self, wanted: ExecArguments) -> int | None:
@@ -240,10 +240,10 @@ class Exec(Tool, Struct, frozen=True):
         self, wanted: ExecArguments, sandbox: Sandbox, running: Running
     ) -> AsyncIterator[Launch]:
         """What a checked command needs, for as long as it runs."""
-        confined = await asyncio.to_thread(self._confined, wanted, sandbox, running.caller)
+        confined = await asyncio.to_thread(self._confined, wanted, running.caller)
         async with AsyncExitStack() as stack:
             relay = None
-            if confined.network == "relay":
+            if wanted.network and sandbox.kind != "none":
                 relay = await stack.enter_async_context(network_relay(self.egress))
             if sandbox.kind == "none" and self.after_unconfined:
                 stack.push_async_callback(self.after_unconfined, running.caller)
@@ -252,9 +252,9 @@ class Exec(Tool, Struct, frozen=True):
         if running.ending is not None and running.ending.code != 0 and sandbox.notes:
             running.notes.append(f"In this sandbox: {sandbox.notes}")
 
-    def _confined(self, wanted: ExecArguments, sandbox: Sandbox, caller: TurnContext) -> Confined:
+    def _confined(self, wanted: ExecArguments, caller: TurnContext) -> Confined:
         """What it may touch. Blocks; raises `ToolError` for a folder that is not there."""
-        confined = self.confined_of(caller, wanted.network and sandbox.kind != "none")
+        confined = self.confined_of(caller)
         whole, folder = str(confined.workspace), wanted.cwd.strip()
         if folder == whole or folder.startswith(f"{whole}/"):  # as models often name it
             folder = folder[len(whole) :].lstrip("/")

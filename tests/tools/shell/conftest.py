@@ -104,7 +104,7 @@ class Desk:
     def make_exec(self, *, network: bool = True) -> Exec:
         return Exec(
             self._find,
-            lambda _, network: Confined(self.workspace, network="relay" if network else "none"),
+            lambda _: Confined(self.workspace),
             self.processes,
             self.clock,
             Egress(),
