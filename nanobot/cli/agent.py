@@ -10,10 +10,9 @@ import sys
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Client
-from nanobot.cli.command import WrongUsage, add, print_text
+from nanobot.cli.command import Commands, WrongUsage, print_text
 from nanobot.cli.gateway import connected
 from nanobot.config import not_imported
 from nanobot.errors import NanobotError
@@ -28,9 +27,6 @@ from nanobot_cli.wire import (
     is_session_key,
 )
 
-if TYPE_CHECKING:
-    from nanobot.cli.command import Commands
-
 _ANSWERED = ("done", "stopped")
 
 _WAITS = "note: it is answered when the model is back, while `nanobot gateway` runs\n"
@@ -40,7 +36,7 @@ _STOP_SECONDS = 2.0
 
 def add_agent(commands: Commands) -> None:
     """`nanobot agent`."""
-    agent = add(commands, "agent", "chat, or send one message with -m", _agent)
+    agent = commands.add("agent", "chat, or send one message with -m", _agent)
     agent.add_argument(
         "-m", "--message", metavar="TEXT", help="send this, print the reply and exit; - reads stdin"
     )

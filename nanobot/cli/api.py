@@ -8,11 +8,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from nanobot.cli.command import add, add_group, print_json, print_text, shared_folder, table
+from nanobot.cli.command import Commands, print_json, print_text, shared_folder, table
 
 if TYPE_CHECKING:
     from nanobot.channel.keys import ApiKeys
-    from nanobot.cli.command import Commands
 
 _ADDED = """\
 The key of {name}, for the memory of {whose}:
@@ -28,14 +27,13 @@ The API is off: set channels.api.enabled to true in config.yaml and restart the 
 
 def add_api(commands: Commands) -> None:
     """`nanobot api …`."""
-    what = add_group(
-        commands,
+    what = commands.group(
         "api",
         "let other programs talk to this nanobot",
         "Let other programs talk to this nanobot as they do to OpenAI's API.",
     )
-    keys = add_group(what, "keys", "the keys of programs")
-    new = add(keys, "add", "make a key for a program, shown once", _add).json()
+    keys = what.group("keys", "the keys of programs")
+    new = keys.add("add", "make a key for a program, shown once", _add).json()
     new.argument("name", "NAME", "what it is called, such as open-webui")
     new.option(
         "--person",
@@ -44,8 +42,8 @@ def add_api(commands: Commands) -> None:
         default="",
     )
     new.flag("--writable", "it may propose facts, which wait to be accepted (over MCP)")
-    add(keys, "list", "show the keys", _list).json()
-    gone = add(keys, "revoke", "refuse a key from now on", _revoke).json()
+    keys.add("list", "show the keys", _list).json()
+    gone = keys.add("revoke", "refuse a key from now on", _revoke).json()
     gone.argument("name", "NAME", "as `api keys list` shows it")
 
 

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from nanobot.cli.command import Data, add_group, add_operation, field, records, table, text, words
-
-if TYPE_CHECKING:
-    from nanobot.cli.command import Commands
+from nanobot.cli.command import Commands, Data, field, records, table, text, words
 
 
 def add_approvals(commands: Commands) -> None:
     """`nanobot approvals …`."""
-    what = add_group(
-        commands,
+    what = commands.group(
         "approvals",
         "show and revoke standing approvals",
         "What you answered with `always`, or for a chat today, when you were asked about a call.",
     )
     summary = "list what is allowed for longer than one call"
-    add_operation(what, "list", summary, "approvals.list", _list_text)
-    revoke = add_operation(what, "revoke", "take one back", "approvals.revoke")
+    what.operation("list", summary, "approvals.list", _list_text)
+    revoke = what.operation("revoke", "take one back", "approvals.revoke")
     revoke.argument("id", "ID", "as `approvals list` shows it", type=words)
 
 

@@ -13,9 +13,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
+    Commands,
     Data,
+    Parser,
     WrongUsage,
-    add,
     field,
     log_errors_only,
     number,
@@ -34,7 +35,6 @@ from nanobot_cli.text import one_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nanobot.cli.command import Commands, Parser
     from nanobot.upkeep.archive import Unpacked
     from nanobot.upkeep.restoring import HomeContents
 
@@ -62,7 +62,7 @@ before-restore-TIME/. Stop the nanobot that the backup came from before you star
 
 def add_backup(commands: Commands) -> None:
     """`nanobot backup …` and `nanobot restore`."""
-    backup = add(commands, "backup", "back up the whole home into one file", _backup)
+    backup = commands.add("backup", "back up the whole home into one file", _backup)
     backup.usage = "%(prog)s [-h] [FILE | list | verify FILE | keygen FILE] [options]"
     backup.description = _BACKUP
     backup.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -80,7 +80,7 @@ def add_backup(commands: Commands) -> None:
     _add_identity(backup)
     backup.json()
 
-    restore = add(commands, "restore", "restore a home from a backup", _restore)
+    restore = commands.add("restore", "restore a home from a backup", _restore)
     restore.description = _RESTORE
     restore.formatter_class = argparse.RawDescriptionHelpFormatter
     restore.argument("file", "FILE", "the backup", type=words)

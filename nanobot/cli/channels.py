@@ -16,36 +16,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Client, NoGateway
-from nanobot.cli.command import (
-    Data,
-    add,
-    add_group,
-    add_operation,
-    field,
-    number,
-    records,
-    table,
-    words,
-)
+from nanobot.cli.command import Commands, Data, field, number, records, table, words
 from nanobot.errors import NanobotError
 from nanobot.text import duration
 from nanobot_cli.text import one_line
 
 if TYPE_CHECKING:
     from nanobot.channel import Login, LoginRequest
-    from nanobot.cli.command import Commands
 
 
 def add_channels(commands: Commands) -> None:
     """`nanobot channels …`."""
-    what = add_group(
-        commands,
+    what = commands.group(
         "channels",
         "sign in to a channel, show channel status",
         "Sign in to a channel, and show the status of the channels.",
     )
-    add_operation(what, "status", "show the state of each channel", "channels.status", _status_text)
-    login = add(what, "login", "sign in to a channel that needs it, such as whatsapp", _login)
+    what.operation("status", "show the state of each channel", "channels.status", _status_text)
+    login = what.add("login", "sign in to a channel that needs it, such as whatsapp", _login)
     login.argument("name", "NAME", "the channel: whatsapp")
     login.option(
         "--pair-code",
@@ -147,15 +135,14 @@ _NAMES = "Names are what people call themselves: approve the code that somebody 
 
 def add_pair(commands: Commands) -> None:
     """`nanobot pair …`."""
-    what = add_group(
-        commands,
+    what = commands.group(
         "pair",
         "let people and groups talk to this nanobot",
         "Let people and groups talk to this nanobot. Whoever writes to it for the first"
         " time gets a code, which you approve here.",
     )
-    add_operation(what, "list", "show who asked, and who was approved", "pair.list", _list_text)
-    approve = add_operation(what, "approve", "approve a person or a group", "pair.approve")
+    what.operation("list", "show who asked, and who was approved", "pair.list", _list_text)
+    approve = what.operation("approve", "approve a person or a group", "pair.approve")
     approve.argument(
         "code",
         "CODE",
@@ -163,7 +150,7 @@ def add_pair(commands: Commands) -> None:
         type=words,
     )
     approve.flag("--owner", "this is you: make them the owner")
-    revoke = add_operation(what, "revoke", "revoke access", "pair.revoke")
+    revoke = what.operation("revoke", "revoke access", "pair.revoke")
     revoke.argument("id", "CHANNEL:ID", "as `pair list` shows it: telegram:12345", type=_address)
 
 

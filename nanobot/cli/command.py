@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from datetime import tzinfo
     from typing import TextIO
 
-    Commands = argparse._SubParsersAction["Parser"]
-
 _UTC = re.compile(r'("\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?)\+00:00"')
 
 Data = Mapping[str, object]
@@ -106,45 +104,41 @@ class Parser(argparse.ArgumentParser):
         return self.option("-n", "N", summary, type=count, default=default)
 
 
-def add(
-    commands: Commands, name: str, summary: str, run: Callable[[argparse.Namespace], int]
-) -> Parser:
-    """A command; `run` takes its namespace and returns the exit code."""
-    parser: Parser = commands.add_parser(
-        name, help=summary, description=summary[0].upper() + summary[1:] + "."
-    )
-    parser.set_defaults(run=run)
-    return parser
+class Commands:
+    """The commands below `parser`, of which `dest` is the name in the namespace."""
 
+    def __init__(self, parser: Parser, dest: str = "what") -> None:
+        self._parsers = parser.add_subparsers(dest=dest, metavar="COMMAND", prog=parser.prog)
 
-def add_group(commands: Commands, name: str, summary: str, description: str = "") -> Commands:
-    """A command that consists of commands. Alone it lists them and exits with 2."""
-    sentence = summary[0].upper() + summary[1:] + "."
-    parser = commands.add_parser(name, help=summary, description=description or sentence)
+    def add(self, name: str, summary: str, run: Callable[[argparse.Namespace], int]) -> Parser:
+        """A command; `run` takes its namespace and returns the exit code."""
+        sentence = summary[0].upper() + summary[1:] + "."
+        parser = self._parsers.add_parser(name, help=summary, description=sentence)
+        parser.set_defaults(run=run)
+        return parser
 
-    def show(_: argparse.Namespace) -> int:
-        parser.print_help(sys.stderr)
-        return 2
+    def group(self, name: str, summary: str, description: str = "") -> Commands:
+        """A command that consists of commands. Alone it lists them and exits with 2."""
 
-    parser.set_defaults(run=show)
-    return parser.add_subparsers(dest="what", metavar="COMMAND", prog=parser.prog)
+        def show(_: argparse.Namespace) -> int:
+            parser.print_help(sys.stderr)
+            return 2
 
+        parser = self.add(name, summary, show)
+        parser.description = description or parser.description
+        return Commands(parser)
 
-def add_operation(
-    commands: Commands,
-    name: str,
-    summary: str,
-    operation: str,
-    shown: Callable[[Data], str] | None = None,
-) -> Parser:
-    """A command that is one operation of the gateway: its arguments are those of the operation, and
-    the answer is printed by `print_result`."""
+    def operation(
+        self, name: str, summary: str, operation: str, shown: Callable[[Data], str] | None = None
+    ) -> Parser:
+        """A command that is one operation of the gateway: its arguments are those of the operation,
+        and the answer is printed by `print_result`."""
 
-    def run(options: argparse.Namespace) -> int:
-        data = operate(options.home, operation, **operands(options))
-        return print_result(options, data, shown)
+        def run(options: argparse.Namespace) -> int:
+            data = operate(options.home, operation, **operands(options))
+            return print_result(options, data, shown)
 
-    return add(commands, name, summary, run).json()
+        return self.add(name, summary, run).json()
 
 
 def count(text: str) -> int:

@@ -22,9 +22,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
+    Commands,
     WrongUsage,
-    add,
-    add_group,
     expect_consent,
     print_json,
     print_text,
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from nanobot.cli.command import Commands
     from nanobot.config.changing import ConfigEdit, ConfigPlan, ExistingFiles
     from nanobot.config.keys import KeyInfo
     from nanobot.validation import KeyPath
@@ -52,20 +50,20 @@ _TRUTH = dict.fromkeys(("true", "yes", "on"), True) | dict.fromkeys(("false", "n
 
 def add_config(commands: Commands) -> None:
     """`nanobot config …`."""
-    what = add_group(commands, "config", "show, check and change the configuration")
-    get = add(what, "get", "show a setting, a section, or all of them", _get).json()
+    what = commands.group("config", "show, check and change the configuration")
+    get = what.add("get", "show a setting, a section, or all of them", _get).json()
     get.argument("key", "KEY", "such as model.name, or a section", nargs="?", default="")
-    new = add(what, "set", "change a setting, once you have seen the difference", _set)
+    new = what.add("set", "change a setting, once you have seen the difference", _set)
     new.argument("key", "KEY", "such as agent.on_busy", nargs="?", default="")
     new.argument("values", "VALUE", "what it shall be; several are a list", nargs="*")
     asked = "a setting whose value is asked for, and kept in secrets.env; may be repeated"
     new.option("--secret", "KEY", asked, action="append", default=[])
-    unset = add(what, "unset", "take a setting out, so that it has its default", _unset)
+    unset = what.add("unset", "take a setting out, so that it has its default", _unset)
     unset.argument("key", "KEY", "as it stands in config.yaml", type=words)
     for command in (new, unset):
         command.yes().json()
-    add(what, "check", "check whether config.yaml is valid", _check)
-    add(what, "schema", "print the JSON Schema of config.yaml", _schema)
+    what.add("check", "check whether config.yaml is valid", _check)
+    what.add("schema", "print the JSON Schema of config.yaml", _schema)
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from nanobot.cli.command import Data, add_group, add_operation, field, records, table, words
-
-if TYPE_CHECKING:
-    from nanobot.cli.command import Commands
+from nanobot.cli.command import Commands, Data, field, records, table, words
 
 _CHANGES = (
     ("remove", "remove a job"),
@@ -19,9 +14,9 @@ _CHANGES = (
 
 def add_cron(commands: Commands) -> None:
     """`nanobot cron …`."""
-    what = add_group(commands, "cron", "schedule reminders and recurring work")
-    add_operation(what, "list", "list what is scheduled", "cron.list", _list_text)
-    new = add_operation(what, "add", "add a job", "cron.add")
+    what = commands.group("cron", "schedule reminders and recurring work")
+    what.operation("list", "list what is scheduled", "cron.list", _list_text)
+    new = what.operation("add", "add a job", "cron.add")
     new.argument(
         "schedule",
         "SCHEDULE",
@@ -38,7 +33,7 @@ def add_cron(commands: Commands) -> None:
     )
     new.option("--zone", "ZONE", "the schedule's time zone (default: agent.timezone)")
     for name, summary in _CHANGES:
-        change = add_operation(what, name, summary, f"cron.{name}")
+        change = what.operation(name, summary, f"cron.{name}")
         change.argument("id", "ID", "as `cron list` shows it", type=words)
 
 

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from nanobot.cli.command import add, log_errors_only, print_json, print_text, table
+from nanobot.cli.command import Commands, log_errors_only, print_json, print_text, table
 from nanobot.errors import ConfigError
-
-if TYPE_CHECKING:
-    from nanobot.cli.command import Commands
 
 
 def add_doctor(commands: Commands) -> None:
     """`nanobot doctor`."""
-    doctor = add(commands, "doctor", "check that everything works, and say what to fix", _doctor)
+    doctor = commands.add("doctor", "check that everything works, and say what to fix", _doctor)
     doctor.flag(
         "--ask-model",
         "also have the model and its fallbacks answer one short question, which costs tokens",

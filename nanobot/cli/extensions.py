@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
+    Commands,
     Data,
+    Parser,
     WrongUsage,
-    add,
-    add_group,
-    add_operation,
     ask_consent,
     expect_consent,
     field,
@@ -38,7 +37,6 @@ from nanobot.errors import NanobotError
 from nanobot_cli.text import one_line
 
 if TYPE_CHECKING:
-    from nanobot.cli.command import Commands, Parser
     from nanobot.config.yamltext import Setting
 
 _WIDTH = 100
@@ -56,22 +54,21 @@ _SECTIONS = (
 
 def add_skills(commands: Commands) -> None:
     """`nanobot skills …`."""
-    what = add_group(
-        commands,
+    what = commands.group(
         "skills",
         "manage skills",
         "Folders with a SKILL.md that tell the model how to do something. A skill in "
         "the workspace is used once you have enabled it, and for as long as none of its files "
         "changes.",
     )
-    add_operation(what, "list", "list all skills and their state", "skills.list", _skills_text)
-    show = _named(add(what, "show", "show what a skill contains", _show))
+    what.operation("list", "list all skills and their state", "skills.list", _skills_text)
+    show = _named(what.add("show", "show what a skill contains", _show))
     show.argument("file", "FILE", "one of its files", nargs="?", default="")
     show.json()
-    _add_consent(_named(add(what, "enable", "show a skill, and let the model use it", _enable)))
+    _add_consent(_named(what.add("enable", "show a skill, and let the model use it", _enable)))
     summary = "disable a skill"
-    _named(add_operation(what, "disable", summary, "skills.disable", _status_text))
-    install = add(what, "install", "copy a skill into the workspace and enable it", _install)
+    _named(what.operation("disable", summary, "skills.disable", _status_text))
+    install = what.add("install", "copy a skill into the workspace and enable it", _install)
     where = "a folder in the Agent Skills format, an archive of one, or its https address"
     install.argument("path", "PATH", where, type=words)
     install.option("--sha256", "HASH", "take the archive only if this is its SHA-256", default="")
@@ -224,13 +221,12 @@ _NO_SERVERS = "There are no MCP servers; `nanobot mcp add` sets one up (docs/mcp
 
 def add_mcp(commands: Commands) -> None:
     """`nanobot mcp …`."""
-    what = add_group(
-        commands,
+    what = commands.group(
         "mcp",
         "manage MCP servers and their tools",
         "Manage MCP servers, which are set up in config.yaml, and their tools.",
     )
-    new = add(what, "add", "set a server up, and look at its tools", _add_server)
+    new = what.add("add", "set a server up, and look at its tools", _add_server)
     new.argument("name", "NAME", "what you call it", type=words)
     new.program("a server that is a program, with its arguments, after --")
     new.option("--url", "URL", "a server at an address")
@@ -240,18 +236,18 @@ def add_mcp(commands: Commands) -> None:
     new.option("--path", "DIR", "a folder that it may read", action="append", default=[])
     new.option("--writable", "DIR", "a folder that it may change", action="append", default=[])
     new.flag("--network", "it may reach public addresses")
-    gone = add(what, "remove", "take a server out of config.yaml", _remove_server)
+    gone = what.add("remove", "take a server out of config.yaml", _remove_server)
     gone.argument("name", "NAME", "as `mcp list` shows it", type=words)
     for command in (new, gone):
         command.yes().json()
-    add_operation(what, "list", "list all servers and their state", "mcp.list", _servers_text)
-    serve = add(what, "serve", "be an MCP server for a memory, over standard input", _serve)
+    what.operation("list", "list all servers and their state", "mcp.list", _servers_text)
+    serve = what.add("serve", "be an MCP server for a memory, over standard input", _serve)
     serve.option(
         "--person", "ID", "whose memory, such as telegram:12345 (default: yours)", default=""
     )
     serve.flag("--writable", "let clients propose facts, which wait to be accepted")
-    check = add(what, "check", "start a server, show its tools, ask about new ones", _check_server)
-    approve = add(what, "approve", "accept tools that are new or changed", _approve_tools).yes()
+    check = what.add("check", "start a server, show its tools, ask about new ones", _check_server)
+    approve = what.add("approve", "accept tools that are new or changed", _approve_tools).yes()
     for command in (check, approve):
         command.json().argument("name", "NAME", "as `mcp list` shows it")
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
-    add,
+    Commands,
     expect_consent,
     path_of,
     print_result,
@@ -21,7 +21,6 @@ from nanobot.errors import NanobotError
 from nanobot_cli.text import one_line
 
 if TYPE_CHECKING:
-    from nanobot.cli.command import Commands
     from nanobot.importing.files import ImportReport
     from nanobot.importing.importer import ImportPlan
 
@@ -32,7 +31,7 @@ _WIDTH = 500
 
 def add_import(commands: Commands) -> None:
     """`nanobot import`."""
-    command = add(commands, "import", "import a home of HKUDS/nanobot (nanobot-ai)", _import)
+    command = commands.add("import", "import a home of HKUDS/nanobot (nanobot-ai)", _import)
     command.argument(
         "source",
         "FROM",

@@ -15,8 +15,8 @@ from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
+    Commands,
     Data,
-    add,
     field,
     print_json,
     print_text,
@@ -26,7 +26,6 @@ from nanobot.cli.command import (
 )
 
 if TYPE_CHECKING:
-    from nanobot.cli.command import Commands
     from nanobot.logs import LogLine
     from nanobot.security.audit import Record
 
@@ -45,7 +44,7 @@ _WIDTH = 100
 
 def add_logs(commands: Commands) -> None:
     """`nanobot logs`."""
-    logs = add(commands, "logs", "show the log", _logs)
+    logs = commands.add("logs", "show the log", _logs)
     logs.count(50, "lines")
     logs.flag("--follow", "keep printing new lines until Ctrl-C", "-f")
     logs.option(
@@ -59,7 +58,7 @@ def add_logs(commands: Commands) -> None:
 
 def add_audit(commands: Commands) -> None:
     """`nanobot audit`."""
-    audit = add(commands, "audit", "show which tool calls were allowed, refused and made", _audit)
+    audit = commands.add("audit", "show which tool calls were allowed, refused and made", _audit)
     audit.count(20, "entries")
     audit.option("--tool", "T", "only calls of this tool", default="")
     audit.option("--session", "KEY", "only calls in this conversation", default="")

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
+    Commands,
     Data,
+    Parser,
     WrongUsage,
-    add,
-    add_group,
     count,
     day,
     expect_consent,
@@ -22,9 +21,6 @@ from nanobot.cli.command import (
 )
 from nanobot.cli.gateway import operate
 from nanobot.errors import NanobotError
-
-if TYPE_CHECKING:
-    from nanobot.cli.command import Commands, Parser
 
 ROLES = ("user", "assistant", "tool")
 SOURCES = ("message", "history", "note", "memory", "library")
@@ -44,51 +40,51 @@ _NAMES = {
 def add_memory(commands: Commands) -> None:
     """`nanobot memory …`."""
     summary = "search, explain, undo and share what is remembered"
-    what = add_group(commands, "memory", summary)
-    _finish(add(what, "show", "show what is remembered, and how much", _do))
+    what = commands.group("memory", summary)
+    _finish(what.add("show", "show what is remembered, and how much", _do))
     _add_search(what)
-    why = add(what, "why", "show where a remembered line comes from", _do)
+    why = what.add("why", "show where a remembered line comes from", _do)
     why.argument("text", "TEXT", "words of the line", type=words)
     _finish(why)
-    importance = add(what, "importance", "say how important a fact is", _do)
+    importance = what.add("importance", "say how important a fact is", _do)
     importance.argument("level", "N", "1 to 5; 3 is usual, 5 is always in the prompt", type=count)
     importance.argument("text", "TEXT", "words of the fact", type=words)
     _finish(importance)
-    log = add(what, "log", "show what a change of memory did (default: the latest)", _do)
+    log = what.add("log", "show what a change of memory did (default: the latest)", _do)
     log.argument("version", "VERSION", "its number", type=count, nargs="?")
     _finish(log)
-    restore = add(what, "restore", "list the changes, undo one, or go back to one", _restore)
+    restore = what.add("restore", "list the changes, undo one, or go back to one", _restore)
     choice = restore.add_mutually_exclusive_group(required=True)
     choice.add_argument("--list", action="store_true", help="the latest changes")
     choice.add_argument("--version", type=count, metavar="N", help="undo this change")
     back = "bring all files back to what they were after it"
     choice.add_argument("--to", type=count, metavar="N", help=back)
     _finish(restore)
-    forget = add(what, "forget", "forget a fact and what it rests on", _forget)
+    forget = what.add("forget", "forget a fact and what it rests on", _forget)
     forget.argument("text", "TEXT", "words of it", type=words)
     forget.flag("--erase", "also remove the text from everything that is stored")
     forget.yes()
     _finish(forget)
-    _finish(add(what, "pending", "list facts that wait for confirmation", _do))
+    _finish(what.add("pending", "list facts that wait for confirmation", _do))
     for name, summary in (("accept", "remember pending facts"), ("drop", "discard them")):
-        decide = add(what, name, summary, _decide)
+        decide = what.add(name, summary, _decide)
         decide.argument("numbers", "N", "as `memory pending` shows", nargs="+")
         _finish(decide)
-    add(what, "rebuild", "rebuild the search index", _do).json()
-    sync = add(what, "sync", "share the long-term files through a git repository", _do)
+    what.add("rebuild", "rebuild the search index", _do).json()
+    sync = what.add("sync", "share the long-term files through a git repository", _do)
     sync.argument("remote", "REMOTE", "its address or folder")
     sync.json()
 
 
 def add_dream(commands: Commands) -> None:
     """`nanobot dream`."""
-    dream = add(commands, "dream", "learn from recent conversations now", _do)
+    dream = commands.add("dream", "learn from recent conversations now", _do)
     dream.set_defaults(what="dream")
     _finish(dream)
 
 
 def _add_search(what: Commands) -> None:
-    search = add(what, "search", "search conversations, memory and documents", _do)
+    search = what.add("search", "search conversations, memory and documents", _do)
     search.argument("text", "TEXT", "what to look for", type=words)
     search.option("--session", "KEY", "in this conversation only")
     search.option("--since", "DATE", "from this day on, as 2026-11-21", type=day)

@@ -6,14 +6,10 @@ import argparse
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from nanobot import __version__
-from nanobot.cli.command import Parser, add, write_stdout
+from nanobot.cli.command import Commands, Parser, write_stdout
 from nanobot.cli.gateway import expect_free
-
-if TYPE_CHECKING:
-    from nanobot.cli.command import Commands
 
 SHELLS = ("bash", "zsh", "tcsh")
 
@@ -100,12 +96,12 @@ def _run_gateway(options: argparse.Namespace) -> int:
 
 def add_gateway(commands: Commands) -> None:
     """`nanobot gateway`."""
-    add(commands, "gateway", "run nanobot with all its channels", _run_gateway)
+    commands.add("gateway", "run nanobot with all its channels", _run_gateway)
 
 
 def add_completion(commands: Commands) -> None:
     """`nanobot completion`."""
-    completion = add(commands, "completion", "print a shell completion script", _complete)
+    completion = commands.add("completion", "print a shell completion script", _complete)
     completion.add_argument("shell", choices=SHELLS)
 
 

@@ -17,9 +17,9 @@ from stat import S_IWOTH
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
+    Commands,
     Data,
-    add,
-    add_group,
+    Parser,
     field,
     indent,
     print_result,
@@ -38,8 +38,6 @@ from nanobot.text import expanduser
 if TYPE_CHECKING:
     from subprocess import CompletedProcess
 
-    from nanobot.cli.command import Commands, Parser
-
     Answer = CompletedProcess[str]
 
 _SECONDS = 240.0
@@ -54,8 +52,7 @@ _USERADD = "sudo useradd --system --user-group --create-home --home-dir /var/lib
 
 def add_service(commands: Commands) -> None:
     """`nanobot service …`."""
-    what = add_group(
-        commands,
+    what = commands.group(
         "service",
         "run nanobot as a systemd service",
         "Run nanobot as a systemd service: it starts with the machine and is watched.",
@@ -74,7 +71,7 @@ def add_service(commands: Commands) -> None:
 def _add(
     commands: Commands, name: str, summary: str, run: Callable[[argparse.Namespace], int]
 ) -> Parser:
-    parser = add(commands, name, summary, run)
+    parser = commands.add(name, summary, run)
     parser.flag("--system", "a system service instead of a user service")
     help_text = "a further service; its unit is nanobot-NAME"
     return parser.option("--name", "NAME", help_text, type=_name, default="")

@@ -13,10 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
+    Commands,
     Data,
-    add,
-    add_group,
-    add_operation,
     field,
     indent,
     number,
@@ -34,16 +32,15 @@ from nanobot_cli.text import one_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nanobot.cli.command import Commands
     from nanobot.messages import Message
     from nanobot.session.manager import SessionManager
 
 
 def add_sessions(commands: Commands) -> None:
     """`nanobot sessions …`."""
-    what = add_group(commands, "sessions", "list and show conversations")
-    add(what, "list", "list all conversations, latest first", _list).json()
-    show = add(what, "show", "show the latest messages of one", _show)
+    what = commands.group("sessions", "list and show conversations")
+    what.add("list", "list all conversations, latest first", _list).json()
+    show = what.add("show", "show the latest messages of one", _show)
     show.argument("key", "KEY", "as `sessions list` shows it")
     show.count(20, "messages")
     show.json()
@@ -51,18 +48,18 @@ def add_sessions(commands: Commands) -> None:
 
 def add_turn(commands: Commands) -> None:
     """`nanobot turn …`."""
-    what = add_group(commands, "turn", "show one turn")
+    what = commands.group("turn", "show one turn")
     summary = "show prompt, memory, tools, tokens and time of a turn"
-    show = add_operation(what, "show", summary, "turn.show", _turn_text)
+    show = what.operation("show", summary, "turn.show", _turn_text)
     show.argument("id", "ID", "as `nanobot agent -m … --json` shows it")
 
 
 def add_queue(commands: Commands) -> None:
     """`nanobot queue …`."""
-    what = add_group(commands, "queue", "show and fix messages that wait or failed")
-    add_operation(what, "list", "list messages that wait or failed", "queue.list", _queue_text)
+    what = commands.group("queue", "show and fix messages that wait or failed")
+    what.operation("list", "list messages that wait or failed", "queue.list", _queue_text)
     for name, summary in (("retry", "retry one"), ("drop", "discard one")):
-        change = add_operation(what, name, summary, f"queue.{name}")
+        change = what.operation(name, summary, f"queue.{name}")
         change.argument("id", "ID", "as `queue list` shows it: in-12, out-7")
 
 

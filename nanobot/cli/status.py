@@ -10,13 +10,11 @@ import argparse
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Client, ConnectionLost, NoGateway
 from nanobot.cli.command import (
+    Commands,
     Data,
-    add,
-    add_group,
     counts,
     field,
     indent,
@@ -36,9 +34,6 @@ from nanobot.config import not_imported
 from nanobot.errors import NanobotError, StorageError
 from nanobot.text import duration
 
-if TYPE_CHECKING:
-    from nanobot.cli.command import Commands
-
 TIMEOUT_SECONDS = 15.0
 """A gateway that is well answers in a hundredth of a second; one with a slow disk in a few."""
 
@@ -50,16 +45,15 @@ _SILENT = "the gateway runs but does not answer"
 
 def add_status(commands: Commands) -> None:
     """`nanobot status`."""
-    status = add(commands, "status", "show what runs, its health, and what is waiting", _status)
+    status = commands.add("status", "show what runs, its health, and what is waiting", _status)
     status.flag("--check", "print one line; exit code 1 unless a gateway works")
     status.json()
 
 
 def add_state(commands: Commands) -> None:
     """`nanobot state`."""
-    what = add_group(commands, "state", "print what nanobot keeps about itself")
-    show = add(
-        what,
+    what = commands.group("state", "print what nanobot keeps about itself")
+    show = what.add(
         "show",
         "print a document: jobs, access, approvals, skills, mcp, dream, facts or usage",
         _show,

@@ -8,9 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
+    Commands,
     Data,
-    add,
-    add_group,
     ask_consent,
     counts,
     expect_consent,
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nanobot.app.moving import Plan
-    from nanobot.cli.command import Commands
     from nanobot.config.settings import Settings
 
 _INIT = """\
@@ -46,14 +44,14 @@ After a crash, give it again."""
 
 def add_team(commands: Commands) -> None:
     """`nanobot team …`."""
-    what = add_group(commands, "team", "several workers on several machines (docs/team.md)")
-    init = add(what, "init", "move this home into the team of its settings", _init)
+    what = commands.group("team", "several workers on several machines (docs/team.md)")
+    init = what.add("init", "move this home into the team of its settings", _init)
     init.description = _INIT
     init.yes().set_defaults(json=False)
-    leave = add(what, "leave", "move everything of the team into this home", _leave)
+    leave = what.add("leave", "move everything of the team into this home", _leave)
     leave.description = _LEAVE
     leave.yes().set_defaults(json=False)
-    add(what, "status", "show the workers, what each has, and what waits", _status).json()
+    what.add("status", "show the workers, what each has, and what waits", _status).json()
 
 
 def _init(options: argparse.Namespace) -> int:

@@ -12,10 +12,9 @@ import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
-    add,
+    Commands,
     ask_consent,
     expect_consent,
     print_text,
@@ -28,16 +27,13 @@ from nanobot.cli.unit import services_of
 from nanobot.cli.update import find_installation
 from nanobot.errors import ConfigError, NanobotError
 
-if TYPE_CHECKING:
-    from nanobot.cli.command import Commands
-
 _SIGNS = ("state", "config.yaml", "workspace", "sessions")
 """Two of these make a folder a home of nanobot's."""
 
 
 def add_uninstall(commands: Commands) -> None:
     """`nanobot uninstall`."""
-    uninstall = add(commands, "uninstall", "remove the service, and say what stays", _uninstall)
+    uninstall = commands.add("uninstall", "remove the service, and say what stays", _uninstall)
     uninstall.flag("--purge", "remove the home as well, once you have typed its name")
     uninstall.yes().set_defaults(json=False)
 

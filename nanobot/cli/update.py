@@ -21,14 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import nanobot
-from nanobot.cli.command import (
-    add,
-    ask_consent,
-    indent,
-    print_json,
-    print_text,
-    shared_folder,
-)
+from nanobot.cli.command import Commands, ask_consent, indent, print_json, print_text, shared_folder
 from nanobot.cli.service import Systemd
 from nanobot.cli.unit import UnitPlace, services_of
 from nanobot.errors import NanobotError
@@ -36,7 +29,6 @@ from nanobot.errors import NanobotError
 if TYPE_CHECKING:
     from subprocess import CompletedProcess
 
-    from nanobot.cli.command import Commands
 
 Kind = Literal["clone", "pip", "pipx", "image"]
 
@@ -139,7 +131,7 @@ def _origin(direct_url: str) -> tuple[Path | None, str]:
 
 def add_update(commands: Commands) -> None:
     """`nanobot update`."""
-    update = add(commands, "update", "bring nanobot up to date, once you have seen how", _update)
+    update = commands.add("update", "bring nanobot up to date, once you have seen how", _update)
     update.flag("--check", "say how, and what is new; change nothing")
     update.flag("--no-backup", "make no backup first")
     update.yes().json()

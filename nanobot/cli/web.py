@@ -7,37 +7,24 @@ import contextlib
 import os
 import select
 import sys
-from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Client, ConnectionLost, NoGateway
-from nanobot.cli.command import (
-    Data,
-    add,
-    add_operation,
-    field,
-    print_json,
-    print_text,
-    records,
-    table,
-)
+from nanobot.cli.command import Commands, Data, field, print_json, print_text, records, table
 from nanobot.cli.gateway import connected
 from nanobot.errors import NanobotError
-
-if TYPE_CHECKING:
-    from nanobot.cli.command import Commands
 
 _HERE = "nanobot runs here until you press Ctrl-C.\n"
 
 
 def add_web(commands: Commands) -> None:
     """`nanobot web …`."""
-    web = add(commands, "web", "open nanobot in the browser", _open)
+    web = commands.add("web", "open nanobot in the browser", _open)
     web.option("--person", "ID", "whose page: an account such as telegram:12345 (default: yours)")
     web.flag("--no-open", "only print the link")
     web.json()
     what = web.add_subparsers(dest="what", metavar="COMMAND", prog="nanobot web")
-    add_operation(what, "list", "list the browsers that are signed in", "web.list", _list_text)
-    revoke = add_operation(what, "revoke", "sign browsers out", "web.revoke")
+    what.operation("list", "list the browsers that are signed in", "web.list", _list_text)
+    revoke = what.operation("revoke", "sign browsers out", "web.revoke")
     revoke.argument("id", "ID", "as `web list` shows it, an account, or all")
 
 

@@ -8,11 +8,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from nanobot.cli.command import add, count
+from nanobot.cli.command import Commands, count
 from nanobot.providers.catalogue import PROVIDERS
-
-if TYPE_CHECKING:
-    from nanobot.cli.command import Commands
 
 _EPILOG = """\
 Without --non-interactive it asks for everything, and writes nothing before you have seen it.
@@ -42,7 +39,7 @@ def _provider(text: str) -> str:
 
 def add_onboard(commands: Commands) -> None:
     """`nanobot onboard`."""
-    parser = add(commands, "onboard", "set nanobot up, or change how it is set up", _onboard)
+    parser = commands.add("onboard", "set nanobot up, or change how it is set up", _onboard)
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.flag("--non-interactive", "ask nothing; do what the options say")
