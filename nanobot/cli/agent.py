@@ -40,13 +40,8 @@ def add_agent(commands: Commands) -> None:
     agent.add_argument(
         "-m", "--message", metavar="TEXT", help="send this, print the reply and exit; - reads stdin"
     )
-    agent.add_argument(
-        "-s",
-        "--session",
-        metavar="KEY",
-        default=DEFAULT_SESSION,
-        help="the conversation (default: %(default)s)",
-    )
+    session = "the conversation (default: %(default)s)"
+    agent.add_argument("-s", "--session", metavar="KEY", default=DEFAULT_SESSION, help=session)
     agent.json()
 
 

@@ -35,12 +35,8 @@ def add_api(commands: Commands) -> None:
     keys = what.group("keys", "the keys of programs")
     new = keys.add("add", "make a key for a program, shown once", _add).json()
     new.argument("name", "NAME", "what it is called, such as open-webui")
-    new.option(
-        "--person",
-        "ID",
-        "whose memory and conversations it has, such as telegram:12345 (default: the owner)",
-        default="",
-    )
+    whose = "whose memory and conversations it has, such as telegram:12345 (default: the owner)"
+    new.option("--person", "ID", whose)
     new.flag("--writable", "it may propose facts, which wait to be accepted (over MCP)")
     keys.add("list", "show the keys", _list).json()
     gone = keys.add("revoke", "refuse a key from now on", _revoke).json()

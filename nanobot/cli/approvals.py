@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nanobot.cli.command import Commands, Data, field, records, table, text, words
+from nanobot.cli.command import Commands, Data, field, fields, minute, records, table, words
 
 
 def add_approvals(commands: Commands) -> None:
@@ -20,16 +20,8 @@ def add_approvals(commands: Commands) -> None:
 
 def _list_text(data: Data) -> str:
     rows = (
-        (
-            field(one, "id"),
-            field(one, "given_at")[:16].replace("T", " "),
-            field(one, "given_by", 40),
-            field(one, "lasts", 60),
-            field(one, "subject", 200),
-        )
+        (field(one, "id"), minute(one, "given_at"), *fields(one, "given_by", "lasts", "subject"))
         for one in records(data, "approvals")
     )
     shown = table(rows, "id", "since", "by", "lasts", "what")
-    trouble = text(data, "trouble")
-    shown = shown or "Nothing is allowed for longer than one call.\n"
-    return f"{trouble}\n\n{shown}" if trouble else shown
+    return shown or "Nothing is allowed for longer than one call.\n"

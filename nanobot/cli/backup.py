@@ -19,6 +19,7 @@ from nanobot.cli.command import (
     WrongUsage,
     field,
     log_errors_only,
+    minute,
     number,
     path_of,
     print_result,
@@ -59,6 +60,11 @@ Restore a home from a backup.
 The home must not be there yet, or be empty; with --replace the one that is there is kept in it, as
 before-restore-TIME/. Stop the nanobot that the backup came from before you start the new one."""
 
+_RESUME = (
+    "resume what was in progress when it was made, even if it was finished since; otherwise"
+    " `nanobot queue` lists it"
+)
+
 
 def add_backup(commands: Commands) -> None:
     """`nanobot backup …` and `nanobot restore`."""
@@ -66,17 +72,12 @@ def add_backup(commands: Commands) -> None:
     backup.usage = "%(prog)s [-h] [FILE | list | verify FILE | keygen FILE] [options]"
     backup.description = _BACKUP
     backup.formatter_class = argparse.RawDescriptionHelpFormatter
-    backup.argument(
-        "what", "WHAT", "the file to make, or one of list, verify and keygen", nargs="?", type=words
-    )
+    what = "the file to make, or one of list, verify and keygen"
+    backup.argument("what", "WHAT", what, nargs="?", type=words)
     backup.argument("file", "FILE", "the backup to verify, the key to make", nargs="?", type=words)
     backup.flag("--no-media", "leave out files that were sent and received")
-    backup.option(
-        "--recipient",
-        "AGE1…",
-        "encrypt it for this public key of age (default: backup.recipient in config.yaml)",
-        default="",
-    )
+    whose = "encrypt it for this public key of age (default: backup.recipient in config.yaml)"
+    backup.option("--recipient", "AGE1…", whose)
     _add_identity(backup)
     backup.json()
 
@@ -84,31 +85,24 @@ def add_backup(commands: Commands) -> None:
     restore.description = _RESTORE
     restore.formatter_class = argparse.RawDescriptionHelpFormatter
     restore.argument("file", "FILE", "the backup", type=words)
-    restore.option("--to", "HOME", "where to (default: the home, as with --home)", default="")
+    restore.option("--to", "HOME", "where to (default: the home, as with --home)")
     _add_identity(restore)
     restore.flag("--replace", "if a home is there already, move it aside")
-    restore.flag(
-        "--resume",
-        "resume what was in progress when it was made, even if it was finished since; "
-        "otherwise `nanobot queue` lists it",
-    )
+    restore.flag("--resume", _RESUME)
     restore.json()
 
 
 def _add_identity(parser: Parser) -> None:
-    parser.option("--identity", "FILE", "the secret key of an encrypted backup", default="")
+    parser.option("--identity", "FILE", "the secret key of an encrypted backup")
 
 
 def _backup(options: argparse.Namespace) -> int:
     what, file = options.what or "", options.file
-    hint = "`nanobot backup -h` shows how it is used."
-    if what in ("verify", "keygen"):
-        if not file:
-            raise WrongUsage(f"`nanobot backup {what}` needs a FILE", hint=hint)
-        return _verify(options) if what == "verify" else _keygen(options)
-    if file:
-        raise WrongUsage(f"what is {file!r} for?", hint=hint)
-    return _list(options) if what == "list" else _make(options)
+    run = {"list": _list, "verify": _verify, "keygen": _keygen}.get(what, _make)
+    if bool(file) != (run in (_verify, _keygen)):
+        said = f"what is {file!r} for?" if file else f"`nanobot backup {what}` needs a FILE"
+        raise WrongUsage(said, hint="`nanobot backup -h` shows how it is used.")
+    return run(options)
 
 
 def _make(options: argparse.Namespace) -> int:
@@ -175,7 +169,7 @@ def _list(options: argparse.Namespace) -> int:
 def _list_text(data: Data) -> str:
     rows = [
         (
-            field(one, "made_at")[:16].replace("T", " "),
+            minute(one, "made_at"),
             size(number(one, "bytes")),
             "encrypted" if one["encrypted"] else "",
             field(one, "file", 4_096),
@@ -206,12 +200,12 @@ def _keygen(options: argparse.Namespace) -> int:
     path = path_of(options.file)
     made_at = SystemClock().now().isoformat(timespec="seconds")
     public = make_identity(path, made_at)
-    text = (
+    shown = (
         f"{public}\n\nThe secret key is in {path}. Keep it away from this machine, and a copy"
         " of it: without it no backup can be read. Put the line above into config.yaml as"
         " `backup.recipient`.\n"
     )
-    return print_result(options, {"file": str(path), "recipient": public}, lambda _: text)
+    return print_result(options, {"file": str(path), "recipient": public}, lambda _: shown)
 
 
 def _made_text(data: Data) -> str:

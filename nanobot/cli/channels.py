@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Client, NoGateway
-from nanobot.cli.command import Commands, Data, field, number, records, table, words
+from nanobot.cli.command import Commands, Data, field, fields, number, records, table, words
 from nanobot.errors import NanobotError
 from nanobot.text import duration
 from nanobot_cli.text import one_line
@@ -35,12 +35,8 @@ def add_channels(commands: Commands) -> None:
     what.operation("status", "show the state of each channel", "channels.status", _status_text)
     login = what.add("login", "sign in to a channel that needs it, such as whatsapp", _login)
     login.argument("name", "NAME", "the channel: whatsapp")
-    login.option(
-        "--pair-code",
-        "NUMBER",
-        "get a code to type into the phone with this number, instead of a picture to scan",
-        default="",
-    )
+    code = "get a code to type into the phone with this number, instead of a picture to scan"
+    login.option("--pair-code", "NUMBER", code)
 
 
 def _login(options: argparse.Namespace) -> int:
@@ -122,11 +118,10 @@ def _status_text(data: Data) -> str:
     channels = [c for c in records(data, "channels") if field(c, "name") != TERMINAL]
     if not channels:
         return "No channel is enabled; config.yaml has them under `channels:`.\n"
-    rows = [tuple(field(c, key) for key in ("name", "state", "who")) for c in channels]
-    problems = [
-        f"\n{field(c, 'name')}: {detail}\n" for c in channels if (detail := field(c, "detail", 600))
-    ]
-    return table(rows, "channel", "state", "account") + "".join(problems)
+    rows = (fields(one, "name", "state", "who") for one in channels)
+    problems = ((field(one, "name"), field(one, "detail", 600)) for one in channels)
+    shown = "".join(f"\n{name}: {problem}\n" for name, problem in problems if problem)
+    return table(rows, "channel", "state", "account") + shown
 
 
 _NOBODY = "No requests within the hour, and no approvals by pairing.\n"
@@ -143,12 +138,8 @@ def add_pair(commands: Commands) -> None:
     )
     what.operation("list", "show who asked, and who was approved", "pair.list", _list_text)
     approve = what.operation("approve", "approve a person or a group", "pair.approve")
-    approve.argument(
-        "code",
-        "CODE",
-        "the code that they were given, or CHANNEL:ID as `pair list` shows it",
-        type=words,
-    )
+    code = "the code that they were given, or CHANNEL:ID as `pair list` shows it"
+    approve.argument("code", "CODE", code, type=words)
     approve.flag("--owner", "this is you: make them the owner")
     revoke = what.operation("revoke", "revoke access", "pair.revoke")
     revoke.argument("id", "CHANNEL:ID", "as `pair list` shows it: telegram:12345", type=_address)

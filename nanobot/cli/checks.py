@@ -35,7 +35,7 @@ from nanobot.cli.command import field, record, records, size
 from nanobot.cli.modelcheck import try_models
 from nanobot.cli.service import lingers, me
 from nanobot.cli.status import of_gateway
-from nanobot.cli.unit import UnitPlace, home_in, program_in
+from nanobot.cli.unit import UnitPlace, program_in, services_of
 from nanobot.clock import Clock
 from nanobot.config import not_imported
 from nanobot.config.load import load_settings
@@ -202,15 +202,12 @@ def check_gateway(case: CheckContext) -> Iterator[Finding]:
 
 def check_service(case: CheckContext) -> Iterator[Finding]:
     """Whether the units for this home start this nanobot, also when nobody is logged in."""
-    for system in (False, True):
-        for path in sorted(UnitPlace(system=system).file.parent.glob("nanobot*.service")):
-            place = UnitPlace(path.stem.removeprefix("nanobot").removeprefix("-"), system)
-            text = place.read()
-            if home_in(text) == case.home:
-                yield _unit(place, case.home, Path(program_in(text)))
+    for place in services_of(case.home):
+        yield _unit(place, case.home)
 
 
-def _unit(place: UnitPlace, home: Path, program: Path) -> Finding:
+def _unit(place: UnitPlace, home: Path) -> Finding:
+    program = Path(program_in(place.read()))
     name = f"{place.unit} ({'system' if place.system else 'user'} unit)"
     if program.parent.resolve() != Path(sys.executable).parent.resolve():
         text = f"{name} starts {program}, which is not the nanobot that you run now"

@@ -81,8 +81,10 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(name, metavar=metavar, help=summary, **more)
         return self
 
-    option = argument
-    """An option with a value."""
+    def option(self, name: str, metavar: str, summary: str, **more: Any) -> Self:
+        """An option with a value: a text, empty where it is not given, or of a `type`."""
+        more.setdefault("default", None if "type" in more else "")
+        return self.argument(name, metavar, summary, **more)
 
     def flag(self, name: str, summary: str, short: str = "") -> Self:
         """An option without a value."""
@@ -205,7 +207,7 @@ def zone_of(home: Path) -> tzinfo | None:
 def operands(options: argparse.Namespace) -> dict[str, object]:
     """What was given on the command line, as the arguments of an operation."""
     given = vars(options).items()
-    return {key: value for key, value in given if value is not None and key not in _OURS}
+    return {key: value for key, value in given if value not in (None, "") and key not in _OURS}
 
 
 def log_errors_only() -> None:
@@ -255,10 +257,10 @@ def expect_consent(options: argparse.Namespace, hint: str = "") -> None:
         raise WrongUsage("this has to be confirmed", hint=hint)
 
 
-def ask_consent(options: argparse.Namespace, shown: str, question: str) -> bool:
+def ask_consent(options: argparse.Namespace, shown: str, question: str, hint: str = "") -> bool:
     """Whether the person agrees, by --yes or having seen what is `shown`. Raises `WrongUsage`
     where nobody can be asked."""
-    expect_consent(options)
+    expect_consent(options, hint)
     if options.yes:
         return True
     print_text(shown)
@@ -335,6 +337,16 @@ def field(data: Data, key: str, width: int = 200) -> str:
     """A value as one line; empty where it is missing."""
     value = data.get(key)
     return "" if value is None else one_line(str(value), width)
+
+
+def fields(data: Data, *keys: str) -> list[str]:
+    """Several values, each as one line."""
+    return [field(data, key) for key in keys]
+
+
+def minute(data: Data, key: str) -> str:
+    """A time as `2026-11-21 09:30`, in the zone that it has; empty where it is missing."""
+    return field(data, key)[:16].replace("T", " ")
 
 
 def text(data: Data, key: str) -> str:

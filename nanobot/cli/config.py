@@ -25,6 +25,7 @@ from nanobot.cli.command import (
     Commands,
     WrongUsage,
     expect_consent,
+    indent,
     print_json,
     print_text,
     said_yes,
@@ -197,15 +198,17 @@ def _refuse_errors(home: Path, before: ExistingFiles, planned: ConfigPlan) -> No
         raise ConfigError(f"nothing was written: the configuration would be wrong:\n{said}")
 
 
-def _shown(home: Path, planned: ConfigPlan) -> str:
+def diff_text(home: Path, planned: ConfigPlan) -> str:
+    """The lines of both files that change, without secrets."""
     from nanobot.config.load import CONFIG_FILE, SECRETS_FILE
 
-    shown = ""
-    if planned.lines:
-        shown += f"{home / CONFIG_FILE}\n" + "".join(f"  {line}\n" for line in planned.lines)
-    if planned.edit.secrets:
-        names = "".join(f"  +{name}=…\n" for name in planned.edit.secrets)
-        shown += f"{home / SECRETS_FILE}\n{names}"
+    secrets = [f"+{name}=…" for name in planned.edit.secrets]
+    files = ((CONFIG_FILE, planned.lines), (SECRETS_FILE, secrets))
+    return "".join(f"{home / name}\n" + indent("\n".join(lines)) for name, lines in files if lines)
+
+
+def _shown(home: Path, planned: ConfigPlan) -> str:
+    shown = diff_text(home, planned)
     shown += "".join(f"still wrong: {error}\n" for error in planned.errors)
     shown += "".join(f"warning: {warning}\n" for warning in planned.warnings)
     if keys := [".".join(key.split(".")[:3]) for key in planned.widening]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nanobot.cli.command import Commands, Data, field, records, table, words
+from nanobot.cli.command import Commands, Data, field, minute, records, table, words
 
 _CHANGES = (
     ("remove", "remove a job"),
@@ -11,26 +11,24 @@ _CHANGES = (
     ("resume", "resume a paused job"),
 )
 
+_SCHEDULES = (
+    "'every day at 8', 'weekdays at 7:30', 'tomorrow 9:00', 'in 20 minutes', 'every 2h', or a cron"
+    " expression ('0 8 * * 1-5')"
+)
+
 
 def add_cron(commands: Commands) -> None:
     """`nanobot cron …`."""
     what = commands.group("cron", "schedule reminders and recurring work")
     what.operation("list", "list what is scheduled", "cron.list", _list_text)
     new = what.operation("add", "add a job", "cron.add")
-    new.argument(
-        "schedule",
-        "SCHEDULE",
-        "'every day at 8', 'weekdays at 7:30', 'tomorrow 9:00', 'in 20 minutes', 'every 2h', or a"
-        " cron expression ('0 8 * * 1-5')",
-        type=words,
-    )
+    new.argument("schedule", "SCHEDULE", _SCHEDULES, type=words)
     new.argument("message", "MESSAGE", "what the agent is to do then", type=words)
     new.option("--name", "NAME", "what the job is called")
-    new.option(
-        "--chat",
-        "CHANNEL:ID",
-        "where it speaks, as `sessions list` shows it (default: the chat that the owner used last)",
+    chat = (
+        "where it speaks, as `sessions list` shows it (default: the chat that the owner used last)"
     )
+    new.option("--chat", "CHANNEL:ID", chat)
     new.option("--zone", "ZONE", "the schedule's time zone (default: agent.timezone)")
     for name, summary in _CHANGES:
         change = what.operation(name, summary, f"cron.{name}")
@@ -43,8 +41,7 @@ def _list_text(data: Data) -> str:
 
 
 def _row(job: Data) -> tuple[str, ...]:
-    due = field(job, "next")[:16].replace("T", " ") or "never"
+    due = (minute(job, "next") or "never") if job.get("enabled") is True else "paused"
     zone = field(job, "zone")
     schedule = field(job, "schedule", 60) + (f" ({zone})" if zone else "")
-    shown = due if job.get("enabled") is True else "paused"
-    return field(job, "id"), shown, schedule, field(job, "chat", 60), field(job, "name", 60)
+    return field(job, "id"), due, schedule, field(job, "chat", 60), field(job, "name", 60)

@@ -16,10 +16,8 @@ from nanobot.errors import ConfigError
 def add_doctor(commands: Commands) -> None:
     """`nanobot doctor`."""
     doctor = commands.add("doctor", "check that everything works, and say what to fix", _doctor)
-    doctor.flag(
-        "--ask-model",
-        "also have the model and its fallbacks answer one short question, which costs tokens",
-    )
+    asked = "also have the model and its fallbacks answer one short question, which costs tokens"
+    doctor.flag("--ask-model", asked)
     doctor.json()
 
 

@@ -71,8 +71,8 @@ def add_skills(commands: Commands) -> None:
     install = what.add("install", "copy a skill into the workspace and enable it", _install)
     where = "a folder in the Agent Skills format, an archive of one, or its https address"
     install.argument("path", "PATH", where, type=words)
-    install.option("--sha256", "HASH", "take the archive only if this is its SHA-256", default="")
-    install.option("--folder", "NAME", "which skill of an archive with several", default="")
+    install.option("--sha256", "HASH", "take the archive only if this is its SHA-256")
+    install.option("--folder", "NAME", "which skill of an archive with several")
     install.flag("--replace", "replace an installed one of the same name")
     _add_consent(install)
 
@@ -242,9 +242,7 @@ def add_mcp(commands: Commands) -> None:
         command.yes().json()
     what.operation("list", "list all servers and their state", "mcp.list", _servers_text)
     serve = what.add("serve", "be an MCP server for a memory, over standard input", _serve)
-    serve.option(
-        "--person", "ID", "whose memory, such as telegram:12345 (default: yours)", default=""
-    )
+    serve.option("--person", "ID", "whose memory, such as telegram:12345 (default: yours)")
     serve.flag("--writable", "let clients propose facts, which wait to be accepted")
     check = what.add("check", "start a server, show its tools, ask about new ones", _check_server)
     approve = what.add("approve", "accept tools that are new or changed", _approve_tools).yes()

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
     Commands,
-    expect_consent,
+    ask_consent,
     path_of,
     print_result,
     print_text,
-    said_yes,
     shared_folder,
     table,
 )
@@ -28,32 +27,24 @@ _HEADER = ("what", "how much", "what becomes of it", "where")
 _MOST = 20
 _WIDTH = 500
 
+_TO = (
+    "the new home, which must be empty or not there yet (default: as without this command; where"
+    " that is FROM itself, FROM is moved to FROM.before-import)"
+)
+_OWNER = (
+    "an account of yours, such as telegram:12345; needed where more than one person was let in; may"
+    " be given several times"
+)
+
 
 def add_import(commands: Commands) -> None:
     """`nanobot import`."""
     command = commands.add("import", "import a home of HKUDS/nanobot (nanobot-ai)", _import)
-    command.argument(
-        "source",
-        "FROM",
-        "that home, which is only read (default: ~/.nanobot)",
-        nargs="?",
-        default="~/.nanobot",
-    )
-    command.option(
-        "--to",
-        "HOME",
-        "the new home, which must be empty or not there yet (default: as without this "
-        "command; where that is FROM itself, FROM is moved to FROM.before-import)",
-    )
+    source = "that home, which is only read (default: ~/.nanobot)"
+    command.argument("source", "FROM", source, nargs="?", default="~/.nanobot")
+    command.option("--to", "HOME", _TO)
     command.option("--workspace", "DIR", "its workspace (default: as its configuration says)")
-    command.option(
-        "--owner",
-        "CHANNEL:ID",
-        "an account of yours, such as telegram:12345; needed where more than one "
-        "person was let in; may be given several times",
-        action="append",
-        default=[],
-    )
+    command.option("--owner", "CHANNEL:ID", _OWNER, action="append", default=[])
     command.flag("--dry-run", "only show what would be done")
     command.yes("do it without being asked")
     command.json()
@@ -77,11 +68,9 @@ def _import(options: argparse.Namespace) -> int:
     plan = prepare(source, target, workspace, tuple(options.owner), clock)
     if options.dry_run:
         return print_result(options, plan.report.as_json(), lambda _: _plan_text(plan))
-    expect_consent(options, "Look at it with --dry-run, then add --yes.")
-    if not options.yes:
-        print_text(_plan_text(plan))
-        if not said_yes("\nImport it?"):
-            return 1
+    hint = "Look at it with --dry-run, then add --yes."
+    if not ask_consent(options, _plan_text(plan), "\nImport it?", hint):
+        return 1
     print_text(f"Writing {plan.target} …\n", sys.stderr)
     with ExitStack() as stack:
         state = plan.source.home / "state"

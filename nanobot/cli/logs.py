@@ -47,12 +47,9 @@ def add_logs(commands: Commands) -> None:
     logs = commands.add("logs", "show the log", _logs)
     logs.count(50, "lines")
     logs.flag("--follow", "keep printing new lines until Ctrl-C", "-f")
-    logs.option(
-        "--turn", "ID", "only lines of this turn, with the id that `turn show` takes", default=""
-    )
-    logs.add_argument(
-        "--level", choices=_LEVELS, default=_LEVELS[0], help="only lines of this level and above"
-    )
+    logs.option("--turn", "ID", "only lines of this turn, with the id that `turn show` takes")
+    level = "only lines of this level and above"
+    logs.add_argument("--level", choices=_LEVELS, default=_LEVELS[0], help=level)
     logs.flag("--json", "print JSON, one object a line")
 
 
@@ -60,8 +57,8 @@ def add_audit(commands: Commands) -> None:
     """`nanobot audit`."""
     audit = commands.add("audit", "show which tool calls were allowed, refused and made", _audit)
     audit.count(20, "entries")
-    audit.option("--tool", "T", "only calls of this tool", default="")
-    audit.option("--session", "KEY", "only calls in this conversation", default="")
+    audit.option("--tool", "T", "only calls of this tool")
+    audit.option("--session", "KEY", "only calls in this conversation")
     audit.json()
 
 

@@ -66,7 +66,7 @@ def build_parser(command: str = "") -> Parser:
         metavar="DIR",
         help="where nanobot lives (default: $NANOBOT_HOME or ~/.nanobot)",
     )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", prog="nanobot")
+    commands = Commands(parser, "command")
     wanted = _COMMANDS.get(command)
     for place in [wanted] if wanted else dict.fromkeys(_COMMANDS.values()):
         module, _, function = place.partition(":")

@@ -134,10 +134,12 @@ class Systemd:
         return ["journalctl", *self._scope, "--unit", self._unit, *words]
 
     def _run(self, program: str, *words: str) -> Answer:
-        return _answer(program, *self._scope, *words)
+        return answer_of(program, *self._scope, *words, **_environment())
 
 
-def _answer(*command: str) -> Answer:
+def answer_of(*command: str, **environ: str) -> Answer:
+    """What a program says, with these variables beside ours, and nothing to read. One that does not
+    run, or not to its end, says why, with exit code 1."""
     import subprocess
 
     try:
@@ -148,7 +150,7 @@ def _answer(*command: str) -> Answer:
             text=True,
             errors="replace",
             timeout=_SECONDS,
-            env=_environment(),
+            env={**os.environ, **environ},
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -156,10 +158,10 @@ def _answer(*command: str) -> Answer:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, with where the user's manager is: `su` and `sudo` leave that out."""
-    runtime = Path("/run/user", str(os.geteuid()))
-    added = {"XDG_RUNTIME_DIR": str(runtime)} if runtime.is_dir() else {}
-    return {**added, **os.environ, "LC_ALL": "C.UTF-8"}
+    """What programs of systemd need beside ours: where the user's manager is, which `su` and `sudo`
+    leave out."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
+    return {"XDG_RUNTIME_DIR": runtime, "LC_ALL": "C.UTF-8"}
 
 
 def _last_line(answer: Answer) -> str:
@@ -306,7 +308,7 @@ def _tried(unit: Unit, systemd: Systemd) -> Unit:
 def _start(place: UnitPlace, systemd: Systemd, how: str) -> None:
     answer = systemd.call(how, place.unit, may_fail=True)
     if answer.returncode:
-        said = _answer(*systemd.journal(6)).stdout.strip() or _last_line(answer)
+        said = answer_of(*systemd.journal(6), **_environment()).stdout.strip() or _last_line(answer)
         hint = f"Fix it, then install again. `nanobot service logs{place.options}` says more."
         raise NanobotError(f"{place.unit} is installed but does not start:\n{said}", hint=hint)
 
@@ -409,8 +411,9 @@ def _logs(options: argparse.Namespace) -> int:
         command.append("--follow")
     import subprocess
 
+    environ = {**os.environ, **_environment()}
     try:
-        return subprocess.run(command, env=_environment(), check=False).returncode  # noqa: S603
+        return subprocess.run(command, env=environ, check=False).returncode  # noqa: S603
     except OSError as error:
         hint = "`nanobot logs` shows nanobot's own log."
         raise NanobotError(f"the journal cannot be shown: {error}", hint=hint) from error

@@ -53,12 +53,9 @@ def add_status(commands: Commands) -> None:
 def add_state(commands: Commands) -> None:
     """`nanobot state`."""
     what = commands.group("state", "print what nanobot keeps about itself")
-    show = what.add(
-        "show",
-        "print a document: jobs, access, approvals, skills, mcp, dream, facts or usage",
-        _show,
-    )
-    show.add_argument("name", nargs="?", metavar="NAME", help="which one (default: list them)")
+    summary = "print a document: jobs, access, approvals, skills, mcp, dream, facts or usage"
+    show = what.add("show", summary, _show)
+    show.argument("name", "NAME", "which one (default: list them)", nargs="?")
 
 
 def _show(options: argparse.Namespace) -> int:

@@ -26,11 +26,9 @@ from nanobot.errors import ExtraMissing, NanobotError
 from nanobot.text import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from datetime import tzinfo
     from pathlib import Path
 
-    from nanobot.app.moving import Plan
     from nanobot.config.settings import Settings
 
 _INIT = """\
@@ -41,44 +39,30 @@ _LEAVE = """\
 Move everything of the team into this home, which works alone from then on. No worker may run.
 After a crash, give it again."""
 
+_INITED = "It is done. `nanobot gateway` starts a worker, here and in every other home.\n"
+_LEFT = "It is done. Take `team` out of config.yaml, then `nanobot gateway` starts.\n"
+
 
 def add_team(commands: Commands) -> None:
     """`nanobot team …`."""
     what = commands.group("team", "several workers on several machines (docs/team.md)")
-    init = what.add("init", "move this home into the team of its settings", _init)
-    init.description = _INIT
-    init.yes().set_defaults(json=False)
-    leave = what.add("leave", "move everything of the team into this home", _leave)
-    leave.description = _LEAVE
-    leave.yes().set_defaults(json=False)
+    for name, summary, description in (
+        ("init", "move this home into the team of its settings", _INIT),
+        ("leave", "move everything of the team into this home", _LEAVE),
+    ):
+        move = what.add(name, summary, _move)
+        move.description = description
+        move.yes().set_defaults(json=False)
     what.add("status", "show the workers, what each has, and what waits", _status).json()
 
 
-def _init(options: argparse.Namespace) -> int:
-    settings = team_settings(options.home)
-    from nanobot.app.moving import plan_init
-
-    done = "It is done. `nanobot gateway` starts a worker, here and in every other home.\n"
-    return _carry_out(options, settings, plan_init, done)
-
-
-def _leave(options: argparse.Namespace) -> int:
-    settings = team_settings(options.home)
-    from nanobot.app.moving import plan_leave
-
-    done = "It is done. Take `team` out of config.yaml, then `nanobot gateway` starts.\n"
-    return _carry_out(options, settings, plan_leave, done)
-
-
-def _carry_out(
-    options: argparse.Namespace,
-    settings: Settings,
-    make_plan: Callable[[Settings], Plan],
-    done: str,
-) -> int:
+def _move(options: argparse.Namespace) -> int:
     """Say what is to be done, ask, do it. Exit code 1 where the answer was no."""
+    settings = team_settings(options.home)
+    from nanobot.app.moving import plan_init, plan_leave
     from nanobot.gateway.lock import home_lock
 
+    make_plan, done = (plan_init, _INITED) if options.what == "init" else (plan_leave, _LEFT)
     expect_consent(options)
     log_errors_only()
     with home_lock(options.home / "state"):

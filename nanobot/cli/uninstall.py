@@ -16,7 +16,6 @@ from pathlib import Path
 from nanobot.cli.command import (
     Commands,
     ask_consent,
-    expect_consent,
     print_text,
     size,
     table,
@@ -50,10 +49,9 @@ def _uninstall(options: argparse.Namespace) -> int:
     plan = [(f"stop and remove {place.unit}", str(place.file)) for place in places]
     if options.purge:
         plan.append(("remove for good", str(home)))
-    if plan:
-        expect_consent(options)
-        if not ask_consent(options, f"To be done:\n{table(plan, margin=2)}\n{_stays(options)}",
-                           "Do this?"):  # fmt: skip
+    if plan and not options.yes:
+        shown = f"To be done:\n{table(plan, margin=2)}\n{_stays(options)}"
+        if not ask_consent(options, shown, "Do this?"):
             return 1
     for place in places:
         remove_service(place)

@@ -21,13 +21,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import nanobot
-from nanobot.cli.command import Commands, ask_consent, indent, print_json, print_text, shared_folder
-from nanobot.cli.service import Systemd
-from nanobot.cli.unit import UnitPlace, services_of
+from nanobot.cli.command import (
+    Commands,
+    ask_consent,
+    indent,
+    print_result,
+    print_text,
+    shared_folder,
+)
+from nanobot.cli.service import Systemd, answer_of
+from nanobot.cli.unit import services_of
 from nanobot.errors import NanobotError
 
 if TYPE_CHECKING:
-    from subprocess import CompletedProcess
+    from nanobot.cli.service import Answer
 
 
 Kind = Literal["clone", "pip", "pipx", "image"]
@@ -146,13 +153,18 @@ def bring_up_to_date(options: argparse.Namespace, found: Installation) -> int:
     `NanobotError` where a step failed."""
     news = _news(found.source) if found.source else ()
     steps = _steps(options, found)
+    data = {
+        "version": nanobot.__version__,
+        "installed_as": found.kind,
+        "source": str(found.source) if found.source else None,
+        "new": None if news is None else list(news),
+        "steps": [shlex.join(step) for step in steps],
+    }
+    shown = _shown(found, steps, news)
     if options.check or not steps:
-        if options.json:
-            return print_json(_data(found, steps, news))
-        return print_text(_about(found) + _shown_news(found, news) + _shown(steps))
+        return print_result(options, data, lambda _: shown)
     if found.source:
         _expect_clean(found.source)
-    shown = _about(found) + _shown_news(found, news) + _shown(steps)
     if not ask_consent(options, shown, "\nDo this?"):
         return 1
     before = _git(found.source, "rev-parse", "HEAD").stdout.strip() if found.source else ""
@@ -160,10 +172,15 @@ def bring_up_to_date(options: argparse.Namespace, found: Installation) -> int:
         if not options.json:
             print_text(f"\n$ {shlex.join(step)}\n")
         if code := _run(step, quiet=options.json):
-            raise NanobotError(_failed(step, code, steps[:number]), hint=_way_back(found, before))
-    if options.json:
-        return print_json(_data(found, steps, news))
-    return print_text(f"\nDone. {_rest(options.home, steps)}`nanobot doctor` says how it is.\n")
+            done = (
+                "the steps before it are done" if number else "nothing before it changed anything"
+            )
+            said = f"`{shlex.join(step)}` failed (exit code {code}); {done}"
+            raise NanobotError(said, hint=_way_back(found, before))
+    rest = "" if options.json else _rest(options.home, steps)
+    return print_result(
+        options, data, lambda _: f"\nDone. {rest}`nanobot doctor` says how it is.\n"
+    )
 
 
 def _steps(options: argparse.Namespace, found: Installation) -> list[tuple[str, ...]]:
@@ -179,10 +196,10 @@ def _steps(options: argparse.Namespace, found: Installation) -> list[tuple[str, 
 def _restarts(home: Path) -> list[tuple[str, ...]]:
     """The restart of each service of the home that runs."""
     machine = ("systemctl",) if os.geteuid() == 0 else ("sudo", "systemctl")
-    places = [place for place in services_of(home) if _runs(place)]
     return [
         (*(machine if place.system else ("systemctl", "--user")), "restart", place.unit)
-        for place in places
+        for place in services_of(home)
+        if Systemd(place).facts().get("ActiveState") == "active"
     ]
 
 
@@ -195,15 +212,6 @@ def _rest(home: Path, steps: Sequence[Sequence[str]]) -> str:
     return "The gateway that runs is the old one: `nanobot agent -m /restart` starts the new. "
 
 
-def _runs(place: UnitPlace) -> bool:
-    return Systemd(place).facts().get("ActiveState") == "active"
-
-
-def _about(found: Installation) -> str:
-    where = f" ({found.source})" if found.source else ""
-    return f"nanobot {nanobot.__version__}, {_DESCRIPTIONS[found.kind]}{where}.\n"
-
-
 def _news(source: Path) -> Sequence[str] | None:
     """The subjects of what the clone's origin has that it lacks, the newest first; None where that
     cannot be found out."""
@@ -213,34 +221,19 @@ def _news(source: Path) -> Sequence[str] | None:
     return None if log.returncode else log.stdout.splitlines()
 
 
-def _shown_news(found: Installation, news: Sequence[str] | None) -> str:
-    if not found.source:
-        return ""
+def _shown(found: Installation, steps: Sequence[Sequence[str]], news: Sequence[str] | None) -> str:
+    """How it is installed, what is new, and what is to be done about it."""
+    where = f" ({found.source})" if found.source else ""
+    shown = f"nanobot {nanobot.__version__}, {_DESCRIPTIONS[found.kind]}{where}.\n"
     if news is None:
-        return "What is new could not be found out: `git fetch` there says why.\n"
-    if not news:
-        return "There is nothing new.\n"
-    more = f"… and {len(news) - _MOST_SUBJECTS} more\n" if len(news) > _MOST_SUBJECTS else ""
-    listed = "".join(f"{subject}\n" for subject in news[:_MOST_SUBJECTS]) + more
-    return f"{len(news)} changes are new:\n{indent(listed)}"
-
-
-def _shown(steps: Sequence[Sequence[str]]) -> str:
-    if not steps:
-        return _IMAGE
-    return "To update:\n" + "".join(f"  {shlex.join(step)}\n" for step in steps)
-
-
-def _data(
-    found: Installation, steps: Sequence[Sequence[str]], news: Sequence[str] | None
-) -> dict[str, object]:
-    return {
-        "version": nanobot.__version__,
-        "installed_as": found.kind,
-        "source": str(found.source) if found.source else None,
-        "new": None if news is None else list(news),
-        "steps": [shlex.join(step) for step in steps],
-    }
+        shown += "What is new could not be found out: `git fetch` there says why.\n"
+    elif news:
+        more = len(news) - _MOST_SUBJECTS
+        listed = [*news[:_MOST_SUBJECTS], *([f"… and {more} more"] if more > 0 else [])]
+        shown += f"{len(news)} changes are new:\n" + indent("\n".join(listed))
+    elif found.source:
+        shown += "There is nothing new.\n"
+    return shown + ("To update:\n" + indent("\n".join(map(shlex.join, steps))) if steps else _IMAGE)
 
 
 def _expect_clean(source: Path) -> None:
@@ -252,12 +245,6 @@ def _expect_clean(source: Path) -> None:
         )
 
 
-def _failed(step: Sequence[str], code: int, done: Sequence[Sequence[str]]) -> str:
-    said = f"`{shlex.join(step)}` failed (exit code {code})"
-    before = "nothing before it changed anything" if not done else "the steps before it are done"
-    return f"{said}; {before}"
-
-
 def _way_back(found: Installation, before: str) -> str:
     if not before or not found.source:
         return "Mend that, and run it again; docs/upgrade.md says how to go back."
@@ -265,24 +252,8 @@ def _way_back(found: Installation, before: str) -> str:
     return f"Mend that and run it again, or go back with {back} and the last step once more."
 
 
-def _git(source: Path | None, *words: str) -> CompletedProcess[str]:
-    import subprocess
-
-    command = ["git", "-C", str(source), *words]
-    environ = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
-    try:
-        return subprocess.run(  # noqa: S603 - our words, and no shell
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=120.0,
-            env=environ,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return subprocess.CompletedProcess(command, 1, "", str(error))
+def _git(source: Path, *words: str) -> Answer:
+    return answer_of("git", "-C", str(source), *words, GIT_TERMINAL_PROMPT="0")
 
 
 def _run(step: Sequence[str], *, quiet: bool) -> int:

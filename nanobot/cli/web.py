@@ -9,7 +9,17 @@ import select
 import sys
 
 from nanobot.cli.client import Client, ConnectionLost, NoGateway
-from nanobot.cli.command import Commands, Data, field, print_json, print_text, records, table
+from nanobot.cli.command import (
+    Commands,
+    Data,
+    field,
+    fields,
+    minute,
+    print_json,
+    print_text,
+    records,
+    table,
+)
 from nanobot.cli.gateway import connected
 from nanobot.errors import NanobotError
 
@@ -22,7 +32,7 @@ def add_web(commands: Commands) -> None:
     web.option("--person", "ID", "whose page: an account such as telegram:12345 (default: yours)")
     web.flag("--no-open", "only print the link")
     web.json()
-    what = web.add_subparsers(dest="what", metavar="COMMAND", prog="nanobot web")
+    what = Commands(web)
     what.operation("list", "list the browsers that are signed in", "web.list", _list_text)
     revoke = what.operation("revoke", "sign browsers out", "web.revoke")
     revoke.argument("id", "ID", "as `web list` shows it, an account, or all")
@@ -43,7 +53,7 @@ def _open(options: argparse.Namespace) -> int:
 
 
 def _link(client: Client, options: argparse.Namespace) -> Data:
-    data = client.ask("web.link", {"account": options.person or ""})
+    data = client.ask("web.link", {"account": options.person})
     if not isinstance(data, dict):
         raise NanobotError("the gateway's answer makes no sense")
     return data
@@ -86,7 +96,7 @@ def _wait(client: Client) -> None:
 
 def _list_text(data: Data) -> str:
     rows = [
-        (field(one, "id"), field(one, "account"), field(one, "seen_at")[:16], field(one, "browser"))
+        (*fields(one, "id", "account"), minute(one, "seen_at"), field(one, "browser"))
         for one in records(data, "sessions")
     ]
     return table(rows, "id", "who", "last used", "browser") or "No browser is signed in.\n"

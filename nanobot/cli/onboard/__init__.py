@@ -6,7 +6,6 @@ It asks, shows what will be written, writes it, signs in and says hello.
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from nanobot.cli.command import Commands, count
 from nanobot.providers.catalogue import PROVIDERS
@@ -26,15 +25,7 @@ _TEXTS = (
     ("--owner-name", "NAME", "your name"),
     ("--timezone", "ZONE", "your time zone, such as Europe/Berlin"),
 )
-
-
 _IDS = tuple(one.id for one in PROVIDERS)
-
-
-def _provider(text: str) -> str:
-    if text and text not in _IDS:  # argparse has its default checked as well
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(_IDS)}")
-    return text
 
 
 def add_onboard(commands: Commands) -> None:
@@ -44,9 +35,9 @@ def add_onboard(commands: Commands) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.flag("--non-interactive", "ask nothing; do what the options say")
     known = f"whose model, in place of a URL: {', '.join(_IDS)}"
-    parser.option("--provider", "ID", known, type=_provider, default="")
+    parser.option("--provider", "ID", known, choices=_IDS)
     for name, metavar, summary in _TEXTS:
-        parser.option(name, metavar, summary, default="")
+        parser.option(name, metavar, summary)
     parser.flag("--api-key-stdin", "read the API key from standard input")
     parser.option("--context-window", "TOKENS", "context window in tokens", type=count, default=0)
     parser.flag("--offline", "the small built-in model, to try nanobot out")

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nanobot.cli.command import shared_folder
 from nanobot.config import changing
-from nanobot.config.changing import ConfigEdit, ExistingFiles, load_changed, read_text
-from nanobot.errors import ConfigError, NanobotError
-
-if TYPE_CHECKING:
-    from nanobot.config.settings import Settings
+from nanobot.config.changing import ConfigEdit, ExistingFiles, read_text
 
 _USER = "USER.md"
 _LARGEST = 1 << 20
@@ -46,15 +41,6 @@ class ConfigPart(ConfigEdit, frozen=True):
     def is_empty(self) -> bool:
         """Whether nothing is to be written."""
         return not (self.changes or self.secrets or self.name)
-
-
-def check(home: Path, before: ExistingFiles, part: ConfigPart) -> Settings:
-    """The settings as they would be. Raises `NanobotError` for what cannot be."""
-    try:
-        return load_changed(home, before, part)
-    except ConfigError as error:
-        said = error.for_people()
-        raise NanobotError(f"the configuration would be wrong:\n{said}") from None
 
 
 def write(home: Path, before: ExistingFiles, part: ConfigPart) -> None:

@@ -177,8 +177,7 @@ class ModelStep:
         person.say(f"Keys of {known.name} are made at {known.keys_at}")
         while not (key := await person.ask(f"The API key of {known.name}", usual, secret=True)):
             person.say("It needs a key.")
-        self._last = wanted = replace(wanted, key=key)
-        return await self._listed(wanted)
+        return await self._listed(wanted, key)
 
     async def _at_local(self, known: KnownProvider) -> ModelCandidate:
         """A model of a server of somebody's own that was not found here: at another place, started
@@ -188,14 +187,13 @@ class ModelStep:
         self._person.say(f"`{known.start}` starts it. It listens at {known.base_url} then.")
         wanted = await self._addressed(usual)
         try:
-            return await self._listed(wanted)
+            return await self._listed(wanted, wanted.key)
         except ProviderRejected as error:
             if error.status not in _NO_ACCESS:
                 raise
             self._person.say("It wants a key.")
         key = await self._person.ask("The API key", wanted.key, secret=True)
-        self._last = wanted = replace(wanted, key=key)
-        return await self._listed(wanted)
+        return await self._listed(wanted, key)
 
     async def _at_another(self) -> ModelCandidate:
         """A model at a server that perhaps wants a key."""
@@ -204,14 +202,12 @@ class ModelStep:
         usual = os.environ.get(known.key_variable, "") if known and known.key_variable else ""
         asked = "The API key, if it wants one"
         key = await self._person.ask(asked, wanted.key or usual, secret=True)
-        self._last = wanted = replace(wanted, key=key)
-        return await self._listed(wanted)
+        return await self._listed(wanted, key)
 
     async def _addressed(self, usual: str) -> ModelCandidate:
         """What the person wants so far: a server."""
         asked = "Its address, up to and including /v1"
-        self._last = self._begun(_checked_url(await self._person.ask(asked, usual)))
-        return self._last
+        return self._begun(_checked_url(await self._person.ask(asked, usual)))
 
     def _begun(self, base_url: str) -> ModelCandidate:
         """What was wanted of a server last: a key is for one server."""
@@ -220,8 +216,10 @@ class ModelStep:
     def _at(self, base_url: str) -> KnownProvider | None:
         return provider_at(base_url, self._providers)
 
-    async def _listed(self, wanted: ModelCandidate) -> ModelCandidate:
-        """With a name out of the server's list. An address that lacks its /v1 gets it."""
+    async def _listed(self, wanted: ModelCandidate, key: str) -> ModelCandidate:
+        """With a key, and a name out of the server's list. An address that lacks its /v1 gets
+        it."""
+        self._last = wanted = replace(wanted, key=key)
         try:
             models = await self._models_at(wanted)
             if not models and urlsplit(wanted.base_url).path in ("", "/"):

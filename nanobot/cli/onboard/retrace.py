@@ -81,18 +81,15 @@ class Retraced:
         return answer
 
 
-async def walk(
-    person: Retraced, following: Callable[[Sequence[T]], Callable[[], Awaitable[T]] | None]
-) -> list[T]:
-    """What the steps come to, one after the other: `following` names the step after those that
-    came to something, None for the end. Back at the first question of a step leads to the last
-    question of those before it."""
+async def walk(person: Retraced, steps: Sequence[Callable[[Sequence[T]], Awaitable[T]]]) -> list[T]:
+    """What the steps come to, one after the other; each is called with what those before it came
+    to. Back at the first question of a step leads to the last question of those before it."""
     done: list[tuple[T, list[Given]]] = []
     before: list[Given] = []
-    while (step := following([result for result, _ in done])) is not None:
+    while len(done) < len(steps):
         person.begin(before)
         try:
-            result = await step()
+            result = await steps[len(done)]([result for result, _ in done])
         except WentBack:
             before = person.given
             while not before and done:

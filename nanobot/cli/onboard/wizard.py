@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -19,8 +19,9 @@ from nanobot.channel import Person, Setup, SetupRequest, SetupResult
 from nanobot.cli.agent import replies
 from nanobot.cli.channels import leased, login
 from nanobot.cli.command import WrongUsage, log_errors_only, path_of, print_json, print_text, table
+from nanobot.cli.config import diff_text
 from nanobot.cli.gateway import connected
-from nanobot.cli.onboard.files import ConfigPart, check, name_in, write
+from nanobot.cli.onboard.files import ConfigPart, name_in, write
 from nanobot.cli.onboard.model import ModelStep, from_environment, server_options
 from nanobot.cli.onboard.people import Answers, Unanswered
 from nanobot.cli.onboard.retrace import Retraced, walk
@@ -28,8 +29,8 @@ from nanobot.cli.service import runs_systemd
 from nanobot.cli.status import of_gateway
 from nanobot.clock import SystemClock, system_zone_name
 from nanobot.config import command_for
-from nanobot.config.changing import ExistingFiles
-from nanobot.config.load import CONFIG_FILE, SECRETS_FILE, load_settings
+from nanobot.config.changing import ExistingFiles, plan
+from nanobot.config.load import CONFIG_FILE, load_settings
 from nanobot.config.settings import AgentSettings, Settings
 from nanobot.config.values import checked_id
 from nanobot.config.yamltext import ConfigChange, Setting
@@ -73,14 +74,29 @@ def onboard(options: argparse.Namespace) -> int:
     return _finish(person, options, part)
 
 
+def _head(person: Person, text: str) -> None:
+    person.say(f"\n{text}\n{'-' * len(text)}")
+
+
 class Interview:
-    """All questions until everything is confirmed, of which each may be gone back to. Sets the home
-    of the options to the folder that the person names."""
+    """All questions until everything is confirmed, of which each may be gone back to: the home, the
+    steps by their names, and having it all confirmed. Sets the home of the options to the folder
+    that the person names.
+
+    What the command line says is not asked for. A first run goes through model and person, and
+    everything else only if that is wanted.
+    """
+
+    _settings: Settings
+    _before: ExistingFiles
+    _model: ModelStep
+    _given: dict[str, Mapping[str, str]]
+    """These are of the home, which is the first step: its settings and files as they are before the
+    others, and what the command line says, by the names of the steps."""
 
     def __init__(self, person: Person, options: argparse.Namespace) -> None:
         self._person, self._options = Retraced(person), options
         self._attended = not options.non_interactive
-        self._steps: Steps | None = None
         self._confirmed = False
         is_chosen = options.given_home or os.environ.get("NANOBOT_HOME")
         is_there = (options.home / CONFIG_FILE).exists()
@@ -91,112 +107,50 @@ class Interview:
         `NanobotError`."""
         if self._attended:
             self._person.say(_INTRODUCTION)
-        *_, part = await walk(self._person, self._following)
-        return (self._opened.before, part) if self._confirmed else None
+        channels = sorted({point.name for point in entry_points(group=GROUP)})
+        steps = [partial(self._step, name) for name in ("model", *channels, "you")]
+        *_, part = await walk(self._person, [self._home, *steps, self._confirm])
+        return (self._before, part) if self._confirmed else None
 
-    def _following(self, done: Sequence[ConfigPart]) -> Callable[[], Awaitable[ConfigPart]] | None:
-        """The steps are the home, those of `Steps`, and having it all confirmed."""
-        if not done:
-            return self._home
-        names = self._opened.names
-        if len(done) <= len(names):
-            return partial(self._opened.step, names[len(done) - 1])
-        whole = sum(done, ConfigPart())
-        return partial(self._confirm, whole) if len(done) == len(names) + 1 else None
-
-    @property
-    def _opened(self) -> Steps:
-        if self._steps is None:
-            raise LookupError("the home is the first step")
-        return self._steps
-
-    async def _home(self) -> ConfigPart:
+    async def _home(self, _: Sequence[ConfigPart]) -> ConfigPart:
         options = self._options
         if self._asks_home:
             asked = "The folder for nanobot's data"
             options.home = path_of(await self._person.ask(asked, str(options.home)))
         try:
-            settings = load_settings(options.home)
+            self._settings = load_settings(options.home)
         except ConfigError as error:
             raise NanobotError(
                 f"the present configuration cannot be used:\n{error.for_people()}",
                 hint="Fix that first, or move the file away to start over.",
             ) from None
-        before = ExistingFiles.read(options.home, os.environ)
-        self._steps = Steps(self._person, options, settings, before)
-        return ConfigPart()
-
-    async def _confirm(self, whole: ConfigPart) -> ConfigPart:
-        home, person, steps = self._options.home, self._person, self._opened
-        part = steps.before.new_in(whole)
-        for warning in steps.new_warnings(part):
-            person.say(f"Note: {warning}")
-        self._confirmed = not self._attended or part.is_empty
-        if self._confirmed:
-            return part
-        _head(person, "To be written")
-        person.say(table(part.summary, margin=2))
-        lines = [f"  {line}" for line in steps.before.changed_lines(part)]
-        lines = [str(home / CONFIG_FILE), *lines] if lines else []
-        if part.secrets:
-            lines += [str(home / SECRETS_FILE), *(f"  +{name}=…" for name in part.secrets)]
-        person.say("\n".join(lines))
-        self._confirmed = await person.confirm("Write it?")
-        if not self._confirmed:
-            person.say("Nothing was written.")
-        return part
-
-
-def _head(person: Person, text: str) -> None:
-    person.say(f"\n{text}\n{'-' * len(text)}")
-
-
-class Steps:
-    """The steps for one home, by `names`; `settings` and `before` are as they are before the first.
-
-    What the command line says is not asked for. A first run goes through model and person, and
-    everything else only if that is wanted.
-    """
-
-    def __init__(
-        self,
-        person: Retraced,
-        options: argparse.Namespace,
-        settings: Settings,
-        before: ExistingFiles,
-    ) -> None:
-        self._person, self._options = person, options
-        self._attended, self._test = not options.non_interactive, not options.no_test
-        self._settings, self.before = settings, before
-        self._clock = SystemClock(settings.agent.timezone)
-        model = ModelStep(person, options, settings.model, before, self._clock)
-        given, is_first = _given(options), not before.config
-        if options.offline or server_options(options):
-            given["model"] = {}
-        elif is_first and not self._attended:
+        self._before = ExistingFiles.read(options.home, os.environ)
+        self._clock = SystemClock(self._settings.agent.timezone)
+        present = self._settings.model
+        self._model = ModelStep(self._person, options, present, self._before, self._clock)
+        self._given = _given(options)
+        if not (self._before.config or self._attended or "model" in self._given):
             hint = "Add --model-name, --provider, --base-url or, to try nanobot out, --offline."
             raise NanobotError("which model should answer?", hint=hint)
-        if options.owner_name or options.timezone:
-            given["you"] = {}
-        self._asking: dict[str, Callable[[], Awaitable[ConfigPart]]] = {"model": model.run}
-        for name in sorted({point.name for point in entry_points(group=GROUP)}):
-            self._asking[name] = partial(self._channel, name, given.get(name, {}))
-        self._asking["you"] = self._you
-        self._wanted = {*given, *(("model", "you") if is_first and self._attended else ())}
-        self.names = tuple(self._asking)
+        return ConfigPart()
 
-    async def step(self, name: str) -> ConfigPart:
+    async def _step(self, name: str, _: Sequence[ConfigPart]) -> ConfigPart:
         """Take a step, if it is wanted. Where it fails, a person keeps the answers of the others.
         Raises `NanobotError`."""
-        wanted = name in self._wanted or (self._attended and await self._is_wanted(name))
-        if not wanted:
+        if not (name in self._given or (self._attended and await self._is_wanted(name))):
             return ConfigPart()
         begun = len(self._person.given)
         while True:
             if self._attended:
                 _head(self._person, _titled(name)[0].upper() + _titled(name)[1:])
             try:
-                return await self._asking[name]()
+                match name:
+                    case "model":
+                        return await self._model.run()
+                    case "you":
+                        return await self._you()
+                    case _:
+                        return await self._channel(name)
             except NanobotError as error:
                 if isinstance(error, Unanswered) or not self._attended:
                     raise
@@ -205,34 +159,51 @@ class Steps:
                     return ConfigPart()
                 del self._person.given[begun:]  # going back leads through the last attempt alone
 
-    def new_warnings(self, part: ConfigPart) -> list[str]:
-        """What is doubtful in the settings as they would be, and was not before. Raises
-        `NanobotError` for what cannot be."""
-        there = {*self._settings.warnings}
-        return sorted({*check(self._settings.home, self.before, part).warnings} - there)
-
-    def _is_wanted(self, name: str) -> Awaitable[bool]:
-        is_there = name in self._settings.channels or name in ("model", "you")
+    async def _is_wanted(self, name: str) -> bool:
+        is_basic = name in ("model", "you")
+        if is_basic and not self._before.config:
+            return True
+        is_there = is_basic or name in self._settings.channels
         question = f"Change {_titled(name)}?" if is_there else f"Set {_titled(name)} up?"
-        return self._person.confirm(question, default=False)
+        return await self._person.confirm(question, default=False)
 
-    async def _channel(self, name: str, given: Mapping[str, str]) -> ConfigPart:
+    async def _confirm(self, done: Sequence[ConfigPart]) -> ConfigPart:
+        home, person, before = self._options.home, self._person, self._before
+        part = before.new_in(sum(done, ConfigPart()))
+        planned = plan(home, before, part)
+        if planned.errors:
+            said = "\n".join(error.for_people() for error in planned.errors)
+            raise NanobotError(f"the configuration would be wrong:\n{said}")
+        for warning in planned.warnings:
+            person.say(f"Note: {warning}")
+        self._confirmed = not self._attended or part.is_empty
+        if self._confirmed:
+            return part
+        _head(person, "To be written")
+        person.say(table(part.summary, margin=2))
+        person.say(diff_text(home, planned).rstrip("\n"))
+        self._confirmed = await person.confirm("Write it?")
+        if not self._confirmed:
+            person.say("Nothing was written.")
+        return part
+
+    async def _channel(self, name: str) -> ConfigPart:
         """The adapter asks."""
         channel = self._settings.channels.get(name)
         request = SetupRequest(
             person=self._person,
             options=channel.options if channel else None,
             owners=self._settings.owner.get(name, ()),
-            given=given,
+            given=self._given.get(name, {}),
             clock=self._clock,
             attended=self._attended,
-            test=self._test,
+            test=not self._options.no_test,
         )
         (point, *_) = entry_points(group=GROUP, name=name)
         setup: Setup = point.load()
         with leased(self._settings.home, name):  # so that what the person writes is seen here
             result = await setup(request)
-        return ConfigPart() if result is None else _part_of_channel(name, result, self.before)
+        return ConfigPart() if result is None else _part_of_channel(name, result, self._before)
 
     async def _you(self) -> ConfigPart:
         """What the options say of the person, or else what they say."""
@@ -263,16 +234,20 @@ def _titled(name: str) -> str:
 
 
 def _given(options: argparse.Namespace) -> dict[str, Mapping[str, str]]:
-    """What the command line says of channels, by their names and the keys of their settings."""
+    """What the command line says of each step: of channels, by the keys of their settings."""
     variable = options.telegram_token_env
-    telegram = {
-        "token": from_environment(variable) if variable else "",
-        "base_url": options.telegram_base_url,
-        "owner": options.owner_telegram,
+    given = {
+        "telegram": {
+            "token": from_environment(variable) if variable else "",
+            "base_url": options.telegram_base_url,
+            "owner": options.owner_telegram,
+        },
+        "whatsapp": {"owner": options.owner_whatsapp},
+        "you": {"name": options.owner_name, "timezone": options.timezone},
     }
-    given = {"telegram": telegram, "whatsapp": {"owner": options.owner_whatsapp}}
     said = {name: {k: v for k, v in values.items() if v} for name, values in given.items()}
-    return {name: values for name, values in said.items() if values}
+    said = {name: values for name, values in said.items() if values}
+    return said | ({"model": {}} if options.offline or server_options(options) else {})
 
 
 def _part_of_channel(name: str, result: SetupResult, before: ExistingFiles) -> ConfigPart:
