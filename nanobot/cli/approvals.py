@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nanobot.cli.command import Commands, Data, field, fields, minute, records, table, words
+from nanobot.cli.answer import Data
+from nanobot.cli.command import Commands, table, words
 
 
 def add_approvals(commands: Commands) -> None:
@@ -20,8 +21,8 @@ def add_approvals(commands: Commands) -> None:
 
 def _list_text(data: Data) -> str:
     rows = (
-        (field(one, "id"), minute(one, "given_at"), *fields(one, "given_by", "lasts", "subject"))
-        for one in records(data, "approvals")
+        (one.field("id"), one.minute("given_at"), *one.fields("given_by", "lasts", "subject"))
+        for one in data.records("approvals")
     )
     shown = table(rows, "id", "since", "by", "lasts", "what")
     return shown or "Nothing is allowed for longer than one call.\n"

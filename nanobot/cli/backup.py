@@ -12,18 +12,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from nanobot.cli.answer import Data
 from nanobot.cli.command import (
     Commands,
-    Data,
     Parser,
     WrongUsage,
-    field,
     log_errors_only,
-    minute,
-    number,
     path_of,
     print_result,
-    records,
     size,
     table,
     words,
@@ -169,12 +165,12 @@ def _list(options: argparse.Namespace) -> int:
 def _list_text(data: Data) -> str:
     rows = [
         (
-            minute(one, "made_at"),
-            size(number(one, "bytes")),
+            one.minute("made_at"),
+            size(one.number("bytes")),
             "encrypted" if one["encrypted"] else "",
-            field(one, "file", 4_096),
+            one.field("file", 4_096),
         )
-        for one in records(data, "backups")
+        for one in data.records("backups")
     ]
     none = f"There are no backups in {data['folder']}.\n"
     return table(rows, "made", "size", "", "file") or none
@@ -209,8 +205,8 @@ def _keygen(options: argparse.Namespace) -> int:
 
 
 def _made_text(data: Data) -> str:
-    content, packed = size(number(data, "content_bytes")), size(number(data, "bytes"))
-    text = f"{data['file']}\n{number(data, 'files'):,} files, {content}, {packed} packed"
+    content, packed = size(data.number("content_bytes")), size(data.number("bytes"))
+    text = f"{data['file']}\n{data.number('files'):,} files, {content}, {packed} packed"
     text += ", encrypted\n" if data["encrypted"] else "\n"
     what = "not in it (a cache, a link that leads elsewhere, or not readable)"
     text += _named(what, data["left_out"]) + _named("changed while it was read", data["changed"])
@@ -304,10 +300,10 @@ def _contents_text(data: Data) -> str:
     )
     values = {
         **data,
-        "made": field(data, "made_at").replace("T", " "),
+        "made": data.field("made_at").replace("T", " "),
         "media": "" if data["media"] else ", without media",
         "how": "while it ran" if data["live"] else "while none ran",
-        "size": size(number(data, "bytes")),
+        "size": size(data.number("bytes")),
     }
     text = table((name, shown.format_map(values)) for name, shown in rows)
     problems = data["troubles"]

@@ -15,8 +15,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nanobot.cli.answer import Data
 from nanobot.cli.client import Client, NoGateway
-from nanobot.cli.command import Commands, Data, field, fields, number, records, table, words
+from nanobot.cli.command import Commands, table, words
 from nanobot.errors import NanobotError
 from nanobot.text import duration
 from nanobot_cli.text import one_line
@@ -115,11 +116,11 @@ def _say(text: str) -> None:
 def _status_text(data: Data) -> str:
     from nanobot.bus.events import TERMINAL
 
-    channels = [c for c in records(data, "channels") if field(c, "name") != TERMINAL]
+    channels = [c for c in data.records("channels") if c.field("name") != TERMINAL]
     if not channels:
         return "No channel is enabled; config.yaml has them under `channels:`.\n"
-    rows = (fields(one, "name", "state", "who") for one in channels)
-    problems = ((field(one, "name"), field(one, "detail", 600)) for one in channels)
+    rows = (one.fields("name", "state", "who") for one in channels)
+    problems = ((one.field("name"), one.field("detail", 600)) for one in channels)
     shown = "".join(f"\n{name}: {problem}\n" for name, problem in problems if problem)
     return table(rows, "channel", "state", "account") + shown
 
@@ -154,26 +155,26 @@ def _address(text: str) -> str:
 
 def _list_text(data: Data) -> str:
     blocks = []
-    if requests := list(map(_request, records(data, "requests"))):
+    if requests := list(map(_request, data.records("requests"))):
         shown = table(requests, "code", "holds for", "id", "name", margin=2)
         blocks.append(f"asked within the hour\n{shown}{_NAMES}")
-    if approved := list(map(_known, records(data, "approved"))):
+    if approved := list(map(_known, data.records("approved"))):
         shown = table(approved, "id", "since", "", "name", margin=2)
         blocks.append(f"approved by pairing\n{shown}")
     return "\n".join(blocks) or _NOBODY
 
 
 def _request(one: Data) -> tuple[str, ...]:
-    seconds = number(one, "seconds_left")
-    name = field(one, "name")
-    if field(one, "kind") == "group":
+    seconds = one.number("seconds_left")
+    name = one.field("name")
+    if one.field("kind") == "group":
         name += " (a group)"
     if isinstance(others := one.get("namesakes"), list) and others:
         name += f" (careful: {one_line(', '.join(map(str, others)), 80)} goes by the same name)"
     left = duration(seconds) if seconds else "over"
-    return field(one, "code") or "-", left, field(one, "address"), name
+    return one.field("code") or "-", left, one.field("address"), name
 
 
 def _known(one: Data) -> tuple[str, ...]:
-    role = "owner" if one.get("owner") is True else field(one, "kind")
-    return field(one, "address"), field(one, "since")[:10], role, field(one, "name")
+    role = "owner" if one.get("owner") is True else one.field("kind")
+    return one.field("address"), one.field("since")[:10], role, one.field("name")

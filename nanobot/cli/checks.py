@@ -31,7 +31,8 @@ from nanobot.bus.events import TERMINAL
 from nanobot.bus.journal_file import FORMAT, documents_set_aside, inspect_journal
 from nanobot.channel import Check, CheckRequest
 from nanobot.channel import CheckFinding as Finding
-from nanobot.cli.command import field, record, records, size
+from nanobot.cli.answer import Data
+from nanobot.cli.command import size
 from nanobot.cli.modelcheck import try_models
 from nanobot.cli.service import lingers, me
 from nanobot.cli.status import of_gateway
@@ -187,16 +188,16 @@ def check_gateway(case: CheckContext) -> Iterator[Finding]:
     if data is None:
         yield Finding("ok", "not running; `nanobot gateway` starts it")
         return
-    concerns = records(record(data, "health"), "concerns")
+    concerns = data.record("health").records("concerns")
     for concern in concerns:
-        failing = field(concern, "level") == "failing"
-        text, hint = field(concern, "text", 500), field(concern, "hint", 500)
+        failing = concern.field("level") == "failing"
+        text, hint = concern.field("text", 500), concern.field("hint", 500)
         yield Finding("fail" if failing else "warn", text, hint)
     if not concerns:
-        yield Finding("ok", f"running, pid {field(data, 'pid')}")
-    if field(data, "version") not in ("", __version__):
+        yield Finding("ok", f"running, pid {data.field('pid')}")
+    if data.field("version") not in ("", __version__):
         hint = "Restart it: `/restart` in a chat, or as it was started."
-        text = f"it runs nanobot {field(data, 'version')}; {__version__} is installed"
+        text = f"it runs nanobot {data.field('version')}; {__version__} is installed"
         yield Finding("warn", text, hint)
 
 
@@ -312,9 +313,9 @@ def _paired_owners(case: CheckContext) -> Iterator[str]:
         stored = inspect_journal(case.home / "state" / "journal.db").documents
     with suppress(ValueError):
         access = json.loads(stored.get("access", b"{}"))
-        for one in records(access, "approved") if isinstance(access, dict) else ():
+        for one in Data(access).records("approved") if isinstance(access, dict) else ():
             if one.get("owner") is True:
-                yield field(one, "channel")
+                yield one.field("channel")
 
 
 def check_journal(case: CheckContext) -> Iterator[Finding]:

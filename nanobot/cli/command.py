@@ -15,19 +15,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+from nanobot.cli.answer import Data
 from nanobot.cli.gateway import operate
 from nanobot.config import home_folder
 from nanobot.errors import NanobotError
 from nanobot.text import expanduser
-from nanobot_cli.text import clean, columns, one_line, wrapped
+from nanobot_cli.text import clean, columns, wrapped
 
 if TYPE_CHECKING:
     from datetime import tzinfo
     from typing import TextIO
 
 _UTC = re.compile(r'("\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?)\+00:00"')
-
-Data = Mapping[str, object]
 
 _OURS = frozenset({"home", "given_home", "command", "what", "run", "json", "yes"})
 """What a command line says to us, and not to an operation."""
@@ -239,15 +238,18 @@ def print_json(data: object) -> int:
 
 
 def print_result(
-    options: argparse.Namespace, data: Data, shown: Callable[[Data], str] | None = None
+    options: argparse.Namespace,
+    data: Mapping[str, object],
+    shown: Callable[[Data], str] | None = None,
 ) -> int:
     """Print a result: as JSON where that was asked for, else as `shown` puts it. Without `shown` it
     is the sentences in the data, which JSON leaves out."""
     if options.json:
         return print_json(data if shown else {k: v for k, v in data.items() if k != "text"} or data)
-    problem = text(data, "trouble")
+    answer = Data(data)
+    problem = answer.text("trouble")
     warning = f"warning: {problem}\n\n" if problem else ""
-    return print_text(warning + (shown(data) if shown else text(data, "text").rstrip() + "\n"))
+    return print_text(warning + (shown(answer) if shown else answer.text("text").rstrip() + "\n"))
 
 
 def expect_consent(options: argparse.Namespace, hint: str = "") -> None:
@@ -322,52 +324,6 @@ def size(count: int) -> str:
     return f"{count / 1_000:.1f} kB" if count < 1_000_000 else f"{count / 1_000_000:,.1f} MB"
 
 
-def counts(data: Data, **labels: str) -> str:
-    """`2 waiting, 1 failed`; `empty` where all are 0."""
-    found = [f"{number(data, key)} {label}" for key, label in labels.items() if number(data, key)]
-    return ", ".join(found) or "empty"
-
-
 def indent(block: str) -> str:
     """The block moved two columns to the right."""
     return "".join(f"  {line}".rstrip() + "\n" for line in block.splitlines())
-
-
-def field(data: Data, key: str, width: int = 200) -> str:
-    """A value as one line; empty where it is missing."""
-    value = data.get(key)
-    return "" if value is None else one_line(str(value), width)
-
-
-def fields(data: Data, *keys: str) -> list[str]:
-    """Several values, each as one line."""
-    return [field(data, key) for key in keys]
-
-
-def minute(data: Data, key: str) -> str:
-    """A time as `2026-11-21 09:30`, in the zone that it has; empty where it is missing."""
-    return field(data, key)[:16].replace("T", " ")
-
-
-def text(data: Data, key: str) -> str:
-    """A text as it is, several lines perhaps."""
-    value = data.get(key)
-    return "" if value is None else str(value)
-
-
-def number(data: Data, key: str) -> int:
-    """A count; 0 where it is missing."""
-    value = data.get(key)
-    return int(value) if isinstance(value, int | float) else 0
-
-
-def record(data: Data, key: str) -> Data:
-    """An object in the data; empty where it is missing."""
-    value = data.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def records(data: Data, key: str) -> list[Data]:
-    """A list of objects in the data; empty where it is missing."""
-    value = data.get(key)
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nanobot.cli.command import Commands, Data, field, minute, records, table, words
+from nanobot.cli.answer import Data
+from nanobot.cli.command import Commands, table, words
 
 _CHANGES = (
     ("remove", "remove a job"),
@@ -36,12 +37,12 @@ def add_cron(commands: Commands) -> None:
 
 
 def _list_text(data: Data) -> str:
-    rows = map(_row, records(data, "jobs"))
+    rows = map(_row, data.records("jobs"))
     return table(rows, "id", "next", "schedule", "chat", "name") or "Nothing is scheduled.\n"
 
 
 def _row(job: Data) -> tuple[str, ...]:
-    due = (minute(job, "next") or "never") if job.get("enabled") is True else "paused"
-    zone = field(job, "zone")
-    schedule = field(job, "schedule", 60) + (f" ({zone})" if zone else "")
-    return field(job, "id"), due, schedule, field(job, "chat", 60), field(job, "name", 60)
+    due = (job.minute("next") or "never") if job.get("enabled") is True else "paused"
+    zone = job.field("zone")
+    schedule = job.field("schedule", 60) + (f" ({zone})" if zone else "")
+    return job.field("id"), due, schedule, job.field("chat", 60), job.field("name", 60)

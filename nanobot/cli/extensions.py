@@ -13,28 +13,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nanobot.cli.answer import Data
 from nanobot.cli.command import (
     Commands,
-    Data,
     Parser,
     WrongUsage,
     ask_consent,
     expect_consent,
-    field,
     indent,
-    number,
     path_of,
     print_result,
-    record,
-    records,
     said_yes,
     table,
-    text,
     words,
 )
 from nanobot.cli.gateway import operate
 from nanobot.errors import NanobotError
-from nanobot_cli.text import one_line
 
 if TYPE_CHECKING:
     from nanobot.config.yamltext import Setting
@@ -93,13 +87,13 @@ def _show(options: argparse.Namespace) -> int:
     if not file:
         return print_result(options, operate(home, "skills.show", name=name), _skill_text)
     data = operate(home, "skills.file", name=name, file=file)
-    return print_result(options, data, lambda data: text(data, "text").rstrip("\n") + "\n")
+    return print_result(options, data, lambda data: data.text("text").rstrip("\n") + "\n")
 
 
 def _enable(options: argparse.Namespace) -> int:
     """Shows what a skill contains, asks, and enables just that; 1 where the answer was no."""
     data = operate(options.home, "skills.show", name=options.name)
-    question = f"\nEnable {field(data, 'name')}?"
+    question = f"\nEnable {data.field('name')}?"
     return _agree(options, "skills.enable", data, question, name=options.name)
 
 
@@ -109,7 +103,7 @@ def _agree(
     """Show a skill, and do what the question asks about with just what was shown."""
     if not ask_consent(options, _skill_text(skill), question):
         return 1
-    given |= {"digest": text(skill, "digest"), "everyone": options.everyone}
+    given |= {"digest": skill.text("digest"), "everyone": options.everyone}
     return print_result(options, operate(options.home, operation, **given), _status_text)
 
 
@@ -161,7 +155,7 @@ def _unpacked(options: argparse.Namespace, target: Path) -> tuple[Path, dict[str
 
 def _install_folder(options: argparse.Namespace, place: Path, about: dict[str, object]) -> int:
     data = operate(options.home, "skills.package", path=str(place))
-    name = field(data, "name")
+    name = data.field("name")
     if data.get("replaces") and not options.replace:
         raise NanobotError(
             f"there is a skill {name} in the workspace already",
@@ -174,46 +168,40 @@ def _install_folder(options: argparse.Namespace, place: Path, about: dict[str, o
 
 
 def _status_text(data: Data) -> str:
-    status, note = field(data, "status"), field(data, "note")
+    status, note = data.field("status"), data.field("note")
     more = f" Note: {note}." if note and status == "enabled" else ""
-    return f"{field(data, 'name')} is {status}.{more}\n"
+    return f"{data.field('name')} is {status}.{more}\n"
 
 
 def _skills_text(data: Data) -> str:
-    rows = map(_skill_row, records(data, "skills"))
+    rows = map(_skill_row, data.records("skills"))
     return table(rows, "name", "from", "status", "what it is for")
 
 
 def _skill_row(skill: Data) -> tuple[str, ...]:
-    status = field(skill, "status")
+    status = skill.field("status")
     if status == "enabled" and skill.get("available") is False:
         status = "lacking"
-    description = field(skill, "note", _WIDTH) or field(skill, "description", _WIDTH)
-    return field(skill, "name"), field(skill, "source"), status, description
+    description = skill.field("note", _WIDTH) or skill.field("description", _WIDTH)
+    return skill.field("name"), skill.field("source"), status, description
 
 
 def _skill_text(data: Data) -> str:
-    rows = [(label, value) for label, key in _ROWS if (value := ", ".join(_listed(data, key)))]
+    rows = [(label, value) for label, key in _ROWS if (value := ", ".join(data.lines(key)))]
     if data.get("always") is True:
         rows.append(("always", "its text is in every prompt"))
-    blocks = [table(rows), f"files\n{table(map(_file, records(data, 'files')), margin=2)}"]
+    blocks = [table(rows), f"files\n{table(map(_file, data.records('files')), margin=2)}"]
     for title, key in _SECTIONS:
-        if lines := _listed(data, key):
+        if lines := data.lines(key):
             block = indent("\n".join(lines))
             blocks.append(f"{title}\n{block}")
-    blocks.append(f"SKILL.md\n{indent(text(data, 'text'))}")
+    blocks.append(f"SKILL.md\n{indent(data.text('text'))}")
     return "\n".join(blocks)
 
 
-def _listed(data: Data, key: str) -> list[str]:
-    """A field's values, each on one line; a text is one of them."""
-    value = data.get(key) or []
-    return [one_line(str(one), 2_000) for one in (value if isinstance(value, list) else [value])]
-
-
 def _file(file: Data) -> tuple[str, ...]:
-    kind = field(file, "kind")
-    return field(file, "path"), f"{number(file, 'size'):,} bytes", "" if kind == "text" else kind
+    kind = file.field("kind")
+    return file.field("path"), f"{file.number('size'):,} bytes", "" if kind == "text" else kind
 
 
 _NO_SERVERS = "There are no MCP servers; `nanobot mcp add` sets one up (docs/mcp.md).\n"
@@ -324,12 +312,12 @@ def _serve(options: argparse.Namespace) -> int:
     from nanobot.bus.events import OWNER_ACCOUNT
     from nanobot_api.memory import MemoryAccess, build_server
 
-    async def ask(name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+    async def ask(name: str, arguments: Mapping[str, object]) -> Data:
         return await asyncio.to_thread(operate, options.home, name, **arguments)
 
     async def serve() -> None:
         person = options.person.strip() or OWNER_ACCOUNT
-        scope = text(await ask("memory.scope_of", {"person": person}), "scope")
+        scope = (await ask("memory.scope_of", {"person": person})).text("scope")
         access = MemoryAccess(scope, options.writable, "mcp")
         server = build_server(lambda _: access, ask)
         from mcp.server.stdio import stdio_server
@@ -344,7 +332,7 @@ def _serve(options: argparse.Namespace) -> int:
 def _check_server(options: argparse.Namespace) -> int:
     """In a terminal it asks about what waits to be accepted."""
     data = operate(options.home, "mcp.check", server=options.name)
-    if _listed(data, "waiting") and not options.json and sys.stdin.isatty():
+    if data.lines("waiting") and not options.json and sys.stdin.isatty():
         options.yes = False
         return _approve_tools(options)
     return print_result(options, data, _server_text)
@@ -354,7 +342,7 @@ def _approve_tools(options: argparse.Namespace) -> int:
     """Shows what is new or different, asks, and accepts just that; 1 where nothing was accepted."""
     expect_consent(options, "Tools should be looked at first; `--yes` accepts them unseen.")
     waiting = operate(options.home, "mcp.waiting", server=options.name)
-    digest = text(waiting, "digest")
+    digest = waiting.text("digest")
     if not (options.json and digest):
         print_result(options, waiting, _waiting_text)
     if not digest:
@@ -366,7 +354,7 @@ def _approve_tools(options: argparse.Namespace) -> int:
 
 
 def _servers_text(data: Data) -> str:
-    servers = records(data, "servers")
+    servers = data.records("servers")
     listed = table(map(_server_row, servers), "name", "state", "tools", "where")
     return listed + "".join(map(_notes, servers)) or _NO_SERVERS
 
@@ -376,36 +364,36 @@ def _server_row(server: Data) -> tuple[str, ...]:
         state = "running"
     else:
         state = "idle" if server.get("known") else "not started yet"
-    return field(server, "name"), state, str(len(_listed(server, "tools"))), field(server, "where")
+    return server.field("name"), state, str(len(server.lines("tools"))), server.field("where")
 
 
 def _notes(server: Data) -> str:
-    name, notes = field(server, "name"), ""
-    if waiting := _listed(server, "waiting"):
+    name, notes = server.field("name"), ""
+    if waiting := server.lines("waiting"):
         notes += f"{name}: new or changed, and not offered: {', '.join(waiting)}\n"
         notes += f"  look at them with `nanobot mcp approve {name}`\n"
-    if left_out := number(server, "left_out"):
+    if left_out := server.number("left_out"):
         notes += f"{name}: {left_out} tools are not offered; `tools:` says which ones are\n"
-    if problem := field(server, "trouble", 500):
+    if problem := server.field("trouble", 500):
         notes += f"{name}: {problem}\n"
     return f"\n{notes}" if notes else ""
 
 
 def _server_text(server: Data) -> str:
-    tools = "".join(f"{name}\n" for name in _listed(server, "tools"))
-    head = f"{field(server, 'name')} offers {len(_listed(server, 'tools'))} tools\n"
+    tools = "".join(f"{name}\n" for name in server.lines("tools"))
+    head = f"{server.field('name')} offers {len(server.lines('tools'))} tools\n"
     return head + indent(tools) + _notes(server)
 
 
 def _waiting_text(data: Data) -> str:
-    return "".join(map(_difference, records(data, "waiting"))) or "Nothing waits to be accepted.\n"
+    return "".join(map(_difference, data.records("waiting"))) or "Nothing waits to be accepted.\n"
 
 
 def _difference(tool: Data) -> str:
     import difflib
 
-    before, now = record(tool, "before"), record(tool, "now")
-    head = f"{field(tool, 'name')} ({'changed' if before else 'new'})\n"
+    before, now = tool.record("before"), tool.record("now")
+    head = f"{tool.field('name')} ({'changed' if before else 'new'})\n"
     diff = difflib.unified_diff(_lines(before), _lines(now), lineterm="", n=2)
     lines = list(diff)[2:] if before else _lines(now)
     return head + indent("\n".join(lines)) + "\n"
@@ -414,6 +402,6 @@ def _difference(tool: Data) -> str:
 def _lines(card: Data) -> Sequence[str]:
     if not card:
         return []
-    lines = text(card, "description").splitlines()
-    lines += json.dumps(json.loads(text(card, "schema")), indent=1).splitlines()
+    lines = card.text("description").splitlines()
+    lines += json.dumps(json.loads(card.text("schema")), indent=1).splitlines()
     return [*lines, f"read-only: {'yes' if card.get('read_only') is True else 'no'}"]

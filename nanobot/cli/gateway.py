@@ -10,11 +10,12 @@ import contextlib
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn, TypeVar
 
+from nanobot.cli.answer import Data
 from nanobot.cli.client import Client, NoGateway
 from nanobot.errors import HomeLocked, NanobotError
 
@@ -27,7 +28,7 @@ to do takes a few."""
 _PAUSE = 0.05
 
 
-def operate(home: Path, operation: str, **arguments: object) -> Mapping[str, object]:
+def operate(home: Path, operation: str, **arguments: object) -> Data:
     """Do one operation: in the gateway that runs, else here on the files. Raises `NanobotError`."""
 
     def in_gateway() -> object:
@@ -42,7 +43,7 @@ def operate(home: Path, operation: str, **arguments: object) -> Mapping[str, obj
     data = _in_gateway_or_here(in_gateway, on_files)
     if not isinstance(data, dict):
         raise NanobotError(f"the gateway's answer to {operation!r} makes no sense")
-    return data
+    return Data(data)
 
 
 @contextlib.contextmanager

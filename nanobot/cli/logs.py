@@ -14,16 +14,8 @@ from collections.abc import Iterable
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING
 
-from nanobot.cli.command import (
-    Commands,
-    Data,
-    field,
-    print_json,
-    print_text,
-    table,
-    write_stdout,
-    zone_of,
-)
+from nanobot.cli.answer import Data
+from nanobot.cli.command import Commands, print_json, print_text, table, write_stdout, zone_of
 
 if TYPE_CHECKING:
     from nanobot.logs import LogLine
@@ -113,26 +105,26 @@ def _audit(options: argparse.Namespace) -> int:
 
 
 def _row(record: Data, zone: tzinfo | None) -> tuple[str, ...]:
-    time = field(record, "time")
+    time = record.field("time")
     try:
         time = f"{datetime.fromisoformat(time).astimezone(zone):%Y-%m-%d %H:%M:%S}"
     except (ValueError, OverflowError):
         time = time[:19]
     keys = ("subject", "because", "error", "changed", "arguments", "by")
-    details = (field(record, key, _WIDTH) for key in keys)
-    tool, session = field(record, "tool"), field(record, "session")
+    details = (record.field(key, _WIDTH) for key in keys)
+    tool, session = record.field("tool"), record.field("session")
     return time, _event(record), tool, session, next(filter(None, details), "")
 
 
 def _event(record: Data) -> str:
-    outcome = field(record, "outcome")
-    match field(record, "event"):
+    outcome = record.field("outcome")
+    match record.field("event"):
         case "answered":
             return f"{outcome} by owner" if outcome == "allowed" else f"{outcome} when asked"
         case "standing approval":
-            return f"approval {outcome}, {field(record, 'by', 40)}"
+            return f"approval {outcome}, {record.field('by', 40)}"
         case "changed":
-            return f"{outcome}, {field(record, 'by', 40)}"
+            return f"{outcome}, {record.field('by', 40)}"
         case "ended":
             return "done" if outcome == "ok" else "failed"
         case _:

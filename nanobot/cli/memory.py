@@ -6,9 +6,9 @@ from __future__ import annotations
 import argparse
 import re
 
+from nanobot.cli.answer import Data
 from nanobot.cli.command import (
     Commands,
-    Data,
     Parser,
     WrongUsage,
     count,
@@ -113,7 +113,9 @@ def _operate(options: argparse.Namespace, operation: str) -> Data:
     except NanobotError as error:
         error.hint = _named(error.hint)
         raise
-    return {**data, "text": _named(str(data["text"]))} if "text" in data else data
+    if "text" in data:
+        data["text"] = _named(data.text("text"))
+    return data
 
 
 def _named(text: str) -> str:

@@ -16,16 +16,13 @@ from pathlib import Path
 from stat import S_IWOTH
 from typing import TYPE_CHECKING
 
+from nanobot.cli.answer import Data
 from nanobot.cli.command import (
     Commands,
-    Data,
     Parser,
-    field,
     indent,
     print_result,
     print_text,
-    record,
-    records,
     table,
     write_stdout,
 )
@@ -366,9 +363,9 @@ def _status(options: argparse.Namespace) -> int:
     """Exit code 1 where it does not run, or runs and works badly."""
     place = UnitPlace(options.name, options.system)
     home, facts = _home(place), Systemd(place).facts()
-    health: Data = {}
+    health = Data()
     with suppress(NanobotError):  # it is another user's, or ends just now
-        health = record(of_gateway(home) or {}, "health")
+        health = (of_gateway(home) or Data()).record("health")
     state = (facts.get(key, "unknown") for key in ("ActiveState", "SubState", "UnitFileState"))
     data = {
         "unit": place.unit,
@@ -387,20 +384,20 @@ def _status(options: argparse.Namespace) -> int:
 
 def _status_text(data: Data) -> str:
     rows = [
-        ("service", f"{field(data, 'state')}{', since ' if data['since'] else ''}{data['since']}"),
-        ("unit", field(data, "file")),
-        ("home", field(data, "home")),
-        ("process", f"pid {field(data, 'pid')}" if data["running"] else "none"),
+        ("service", f"{data.field('state')}{', since ' if data['since'] else ''}{data['since']}"),
+        ("unit", data.field("file")),
+        ("home", data.field("home")),
+        ("process", f"pid {data.field('pid')}" if data["running"] else "none"),
         ("health", _state(data)),
     ]
     text = table(row for row in rows if row[1])
-    for concern in records(record(data, "health"), "concerns"):
-        text += indent(f"{field(concern, 'text', 500)}\n{field(concern, 'hint', 500)}")
+    for concern in data.record("health").records("concerns"):
+        text += indent(f"{concern.field('text', 500)}\n{concern.field('hint', 500)}")
     return text
 
 
 def _state(data: Data) -> str:
-    return field(record(data, "health"), "state")
+    return data.record("health").field("state")
 
 
 def _logs(options: argparse.Namespace) -> int:

@@ -12,19 +12,15 @@ from datetime import datetime, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING
 
+from nanobot.cli.answer import Data
 from nanobot.cli.command import (
     Commands,
-    Data,
-    field,
     indent,
-    number,
     print_json,
     print_result,
     print_text,
-    records,
     shared_folder,
     table,
-    text,
     zone_of,
 )
 from nanobot_cli.text import one_line
@@ -95,7 +91,7 @@ def _show(options: argparse.Namespace) -> int:
 
 def _messages_text(home: Path, data: Data) -> str:
     zone = zone_of(home)
-    shown = "\n".join(_message(message, zone) for message in records(data, "messages"))
+    shown = "\n".join(_message(message, zone) for message in data.records("messages"))
     return shown or "Nothing has been said in this conversation yet.\n"
 
 
@@ -128,18 +124,18 @@ def _minute(moment: datetime, zone: tzinfo | None) -> str:
 
 def _message(message: Data, zone: tzinfo | None = None) -> str:
     """A line that says whose message it is, then what it says."""
-    role, turn = field(message, "role"), field(message, "turn_id")
-    moment = text(message, "timestamp")
+    role, turn = message.field("role"), message.field("turn_id")
+    moment = message.text("timestamp")
     parts = [
-        f"#{number(message, 'seq')}" if number(message, "seq") else "",
+        f"#{message.number('seq')}" if message.number("seq") else "",
         _minute(datetime.fromisoformat(moment), zone) if moment else "",
-        "nanobot" if field(message, "origin") == "nanobot" else role,
-        field(message, "name"),
+        "nanobot" if message.field("origin") == "nanobot" else role,
+        message.field("name"),
         f"(turn {turn})" if turn and role == "user" else "",
     ]
-    calls = records(message, "tool_calls")
-    called = [f"-> {field(c, 'name')} {text(c, 'arguments')}" for c in calls]
-    said = [text(message, "content")] if text(message, "content") else []
+    calls = message.records("tool_calls")
+    called = [f"-> {c.field('name')} {c.text('arguments')}" for c in calls]
+    said = [message.text("content")] if message.text("content") else []
     return " ".join(filter(None, parts)) + "\n" + indent("\n".join([*said, *called]))
 
 
@@ -147,51 +143,51 @@ def _turn_text(turn: Data) -> str:
     """Everything worth knowing about one turn; what is long comes last."""
     cost = turn.get("cost")
     tokens = (
-        f"{number(turn, 'prompt_tokens'):,} prompt ({number(turn, 'cached_tokens'):,} cached), "
-        f"{number(turn, 'completion_tokens'):,} completion"
+        f"{turn.number('prompt_tokens'):,} prompt ({turn.number('cached_tokens'):,} cached), "
+        f"{turn.number('completion_tokens'):,} completion"
         f"{f'; cost {cost:.4f}' if isinstance(cost, float) else ''}"
     )
     head = [
-        ("turn", field(turn, "id")),
-        ("session", field(turn, "session")),
-        ("state", field(turn, "state")),
-        ("started", field(turn, "started_at")),
-        ("took", f"{number(turn, 'milliseconds'):,} ms"),
-        ("model", field(turn, "model")),
+        ("turn", turn.field("id")),
+        ("session", turn.field("session")),
+        ("state", turn.field("state")),
+        ("started", turn.field("started_at")),
+        ("took", f"{turn.number('milliseconds'):,} ms"),
+        ("model", turn.field("model")),
         ("tokens", tokens),
     ]
     memory = [
-        (field(source, "path"), f"{number(source, 'characters'):,} characters")
-        for source in records(turn, "memory")
+        (source.field("path"), f"{source.number('characters'):,} characters")
+        for source in turn.records("memory")
     ]
     sections = (
         ("memory used", table(memory, margin=2)),
-        ("tools", "".join(map(_tool, records(turn, "tools")))),
-        ("system prompt", indent(text(turn, "system_prompt"))),
-        ("messages", "".join(map(_message, records(turn, "messages")))),
-        ("new messages", "".join(map(_message, records(turn, "new_messages")))),
+        ("tools", "".join(map(_tool, turn.records("tools")))),
+        ("system prompt", indent(turn.text("system_prompt"))),
+        ("messages", "".join(map(_message, turn.records("messages")))),
+        ("new messages", "".join(map(_message, turn.records("new_messages")))),
     )
     blocks = [f"{title}\n" + (block or "  none\n") for title, block in sections]
     return "\n".join([table(head), *blocks])
 
 
 def _tool(tool: Data) -> str:
-    took = f"{number(tool, 'milliseconds'):,} ms"
-    head = f"  {field(tool, 'name')} {field(tool, 'arguments', 100)} ({took})\n"
-    return head + indent(indent(one_line(text(tool, "result"), 300)))
+    took = f"{tool.number('milliseconds'):,} ms"
+    head = f"  {tool.field('name')} {tool.field('arguments', 100)} ({took})\n"
+    return head + indent(indent(one_line(tool.text("result"), 300)))
 
 
 def _queue_text(queue: Data) -> str:
     blocks, failed = list[str](), False
     for title, whose in (("inbox", "session"), ("outbox", "to")):
         rows = []
-        for entry in records(queue, title):
-            place = field(entry, "session") or f"{entry['channel']}:{entry['chat_id']}"
-            reason = f"  ({field(entry, 'reason', 100)})" if field(entry, "reason") else ""
-            said = f"{field(entry, 'text', 60)}{reason}"
-            known = (field(entry, key) for key in ("id", "state", "attempts"))
+        for entry in queue.records(title):
+            place = entry.field("session") or f"{entry['channel']}:{entry['chat_id']}"
+            reason = f"  ({entry.field('reason', 100)})" if entry.field("reason") else ""
+            said = f"{entry.field('text', 60)}{reason}"
+            known = (entry.field(key) for key in ("id", "state", "attempts"))
             rows.append((*known, one_line(place, 200), said))
-            failed |= field(entry, "state") in ("failed", "dead")
+            failed |= entry.field("state") in ("failed", "dead")
         if rows:
             blocks.append(f"{title}\n{table(rows, 'id', 'state', 'tries', whose, margin=2)}")
     if failed:

@@ -11,18 +11,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from nanobot.cli.answer import Data
 from nanobot.cli.client import Client, ConnectionLost, NoGateway
 from nanobot.cli.command import (
     Commands,
-    Data,
-    counts,
-    field,
     indent,
-    number,
     print_json,
     print_text,
-    record,
-    records,
     size,
     table,
     write_stdout,
@@ -39,7 +34,7 @@ TIMEOUT_SECONDS = 15.0
 
 _TOKENS = ("prompt", "cached", "completion", "memory")
 _WORKING = ("ok", "degraded")
-_NOTHING_RUNS: Data = {"health": {"state": "stopped"}}
+_NOTHING_RUNS = Data(health={"state": "stopped"})
 _SILENT = "the gateway runs but does not answer"
 
 
@@ -96,12 +91,12 @@ def status(home: Path, *, as_json: bool, check: bool, timeout: float = TIMEOUT_S
     if hint := not_imported(home):
         print_text(f"note: {hint}\n", sys.stderr)
     if data.get("shared") and not check:
-        data = {**data, "workers": workers_of(home)}
+        data["workers"] = workers_of(home)
     if as_json:
         print_json(data)
     else:
         print_text(_line(data) if check else _status_text(data))
-    well = field(record(data, "health"), "state") in _WORKING
+    well = data.record("health").field("state") in _WORKING
     return 0 if well or not check else 1
 
 
@@ -122,8 +117,8 @@ def of_gateway(home: Path, timeout: float = TIMEOUT_SECONDS) -> Data | None:
         )
         concern = {"level": "failing", "text": _SILENT, "hint": hint}
         health = {"state": "failing", "concerns": [concern]}
-        return {"running": True, "home": str(home), "health": health}
-    return answer if isinstance(answer, dict) else {}
+        return Data(running=True, home=str(home), health=health)
+    return Data(answer) if isinstance(answer, dict) else Data()
 
 
 def is_silent(status: Data) -> bool:
@@ -132,62 +127,62 @@ def is_silent(status: Data) -> bool:
 
 
 def _line(data: Data) -> str:
-    health = record(data, "health")
-    concerns = "; ".join(field(concern, "text") for concern in records(health, "concerns"))
-    state = field(health, "state") or "failing"
+    health = data.record("health")
+    concerns = "; ".join(concern.field("text") for concern in health.records("concerns"))
+    state = health.field("state") or "failing"
     return f"{state}: {concerns}\n" if concerns else f"{state}\n"
 
 
 def _status_text(status: Data) -> str:
     """The state of a home and of its gateway, for people."""
     blocks = [table(row for row in _rows(status) if row[1])]
-    blocks.append("".join(map(_concern, records(record(status, "health"), "concerns"))))
-    if channels := records(status, "channels"):
+    blocks.append("".join(map(_concern, status.record("health").records("concerns"))))
+    if channels := status.records("channels"):
         blocks.append("channels\n" + table(map(_channel, channels), margin=2))
-    if workers := records(status, "workers"):
-        zone = zone_of(Path(field(status, "home", 4_096)))
+    if workers := status.records("workers"):
+        zone = zone_of(Path(status.field("home", 4_096)))
         blocks.append("workers\n" + indent(workers_text(workers, zone)))
-    if sizes := record(status, "sizes"):
-        rows = [(name, size(number(sizes, name))) for name in sizes]
+    if sizes := status.record("sizes"):
+        rows = [(name, size(sizes.number(name))) for name in sizes]
         blocks.append("on disk\n" + table(rows, margin=2))
     return "\n".join(block for block in blocks if block)
 
 
 def _rows(status: Data) -> Iterator[tuple[str, str]]:
-    queue, today, since = (record(status, key) for key in ("queue", "today", "since_start"))
+    queue, today, since = (status.record(key) for key in ("queue", "today", "since_start"))
     gateway = "not running (start it with `nanobot gateway`)"
     if status.get("running"):
-        uptime = duration(number(status, "uptime_seconds"))
+        uptime = duration(status.number("uptime_seconds"))
         gateway = "running" if is_silent(status) else f"running for {uptime}, pid {status['pid']}"
     yield "gateway", gateway
-    yield "health", field(record(status, "health"), "state")
-    yield "version", field(status, "version")
-    yield "home", field(status, "home")
-    yield "shared", field(status, "shared")
-    names = dict.fromkeys((field(status, "model"), field(status, "provider")))
+    yield "health", status.record("health").field("state")
+    yield "version", status.field("version")
+    yield "home", status.field("home")
+    yield "shared", status.field("shared")
+    names = dict.fromkeys((status.field("model"), status.field("provider")))
     yield "model", " · ".join(filter(None, names))
-    yield "sessions", field(status, "sessions")
+    yield "sessions", status.field("sessions")
     if today:
-        ended = counts(record(today, "turns"), done="done", failed="failed", stopped="stopped")
-        yield "turns", f"{number(status, 'turns_running')} running; today {ended}"
+        ended = today.record("turns").counts(done="done", failed="failed", stopped="stopped")
+        yield "turns", f"{status.number('turns_running')} running; today {ended}"
         cost = f"; cost {today['cost']:.2f}" if isinstance(today.get("cost"), float) else ""
-        tokens = [f"{number(today, f'{kind}_tokens'):,}" for kind in _TOKENS]
+        tokens = [f"{today.number(f'{kind}_tokens'):,}" for kind in _TOKENS]
         yield "tokens", "today {} in ({} cached), {} out, {} for memory".format(*tokens) + cost
     if since:
-        errors, warnings = number(since, "errors"), number(since, "warnings")
+        errors, warnings = since.number("errors"), since.number("warnings")
         yield "log", f"errors: {errors}, warnings: {warnings} since the start"
-    yield "inbox", counts(queue, received="waiting", working="in work", failed="failed")
-    yield "outbox", counts(queue, outbox_pending="waiting", dead="undeliverable")
-    if process := record(status, "process"):
-        yield "process", f"{size(number(process, 'resident'))} of memory"
+    yield "inbox", queue.counts(received="waiting", working="in work", failed="failed")
+    yield "outbox", queue.counts(outbox_pending="waiting", dead="undeliverable")
+    if process := status.record("process"):
+        yield "process", f"{size(process.number('resident'))} of memory"
 
 
 def _concern(concern: Data) -> str:
-    head = f"{field(concern, 'level')}: {field(concern, 'text', 600)}\n"
-    return head + indent(field(concern, "hint", 600))
+    head = f"{concern.field('level')}: {concern.field('text', 600)}\n"
+    return head + indent(concern.field("hint", 600))
 
 
 def _channel(channel: Data) -> tuple[str, ...]:
     heard = channel.get("heard_seconds")
     ago = f"heard {duration(round(heard))} ago" if isinstance(heard, int | float) else ""
-    return field(channel, "name"), field(channel, "state"), ago, field(channel, "detail")
+    return channel.field("name"), channel.field("state"), ago, channel.field("detail")

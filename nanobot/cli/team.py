@@ -7,18 +7,14 @@ import sys
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from nanobot.cli.answer import Data
 from nanobot.cli.command import (
     Commands,
-    Data,
     ask_consent,
-    counts,
     expect_consent,
-    field,
     log_errors_only,
-    number,
     print_result,
     print_text,
-    records,
     table,
     zone_of,
 )
@@ -99,13 +95,13 @@ def _survey(home: Path) -> Data:
     from nanobot.app.moving import address_of
     from nanobot.team.survey import survey
 
-    return survey(address_of(settings))
+    return Data(survey(address_of(settings)))
 
 
 def workers_of(home: Path) -> list[Data]:
     """The workers of the home's team; where they cannot be asked for, why is logged."""
     try:
-        return records(_survey(home), "workers")
+        return _survey(home).records("workers")
     except NanobotError as error:
         print_text(f"note: the workers are not known: {error.for_people()}\n", sys.stderr)
         return []
@@ -114,15 +110,15 @@ def workers_of(home: Path) -> list[Data]:
 def _text(data: Data, zone: tzinfo | None) -> str:
     queues = [
         (
-            field(one, "scope", 100),
+            one.field("scope", 100),
             _waiting(one),
             f"worker {one['worker']}" if one["worker"] else "",
         )
-        for one in records(data, "queues")
+        for one in data.records("queues")
     ]
     blocks = [
-        f"tables     version {number(data, 'schema_version')}\n",
-        workers_text(records(data, "workers"), zone),
+        f"tables     version {data.number('schema_version')}\n",
+        workers_text(data.records("workers"), zone),
         table(queues, "scope", "what waits", "whose"),
     ]
     return "\n".join(block for block in blocks if block)
@@ -132,12 +128,12 @@ def workers_text(workers: list[Data], zone: tzinfo | None) -> str:
     """A row for each worker."""
     rows = [
         (
-            field(one, "id"),
-            field(one, "name", 60),
-            field(one, "version"),
-            datetime.fromisoformat(field(one, "since")).astimezone(zone).isoformat(" ")[:16],
+            one.field("id"),
+            one.field("name", 60),
+            one.field("version"),
+            datetime.fromisoformat(one.field("since")).astimezone(zone).isoformat(" ")[:16],
             _sign(one),
-            field(one, "scopes"),
+            one.field("scopes"),
             ", ".join(map(str, one["single"])) if isinstance(one["single"], list) else "",
         )
         for one in workers
@@ -147,12 +143,12 @@ def workers_text(workers: list[Data], zone: tzinfo | None) -> str:
 
 
 def _sign(worker: Data) -> str:
-    ago = f"{duration(number(worker, 'seen_seconds'))} ago"
+    ago = f"{duration(worker.number('seen_seconds'))} ago"
     return ago if worker.get("alive") else f"{ago}, is taken to be dead"
 
 
 def _waiting(row: Data) -> str:
-    return counts(
-        row, waiting="waiting", working="in work", failed="failed", sending="to send",
+    return row.counts(
+waiting="waiting", working="in work", failed="failed", sending="to send",
         undeliverable="undeliverable",
     )  # fmt: skip

@@ -8,18 +8,9 @@ import os
 import select
 import sys
 
+from nanobot.cli.answer import Data
 from nanobot.cli.client import Client, ConnectionLost, NoGateway
-from nanobot.cli.command import (
-    Commands,
-    Data,
-    field,
-    fields,
-    minute,
-    print_json,
-    print_text,
-    records,
-    table,
-)
+from nanobot.cli.command import Commands, print_json, print_text, table
 from nanobot.cli.gateway import connected
 from nanobot.errors import NanobotError
 
@@ -56,14 +47,14 @@ def _link(client: Client, options: argparse.Namespace) -> Data:
     data = client.ask("web.link", {"account": options.person})
     if not isinstance(data, dict):
         raise NanobotError("the gateway's answer makes no sense")
-    return data
+    return Data(data)
 
 
 def _show(options: argparse.Namespace, data: Data) -> None:
     if options.json:
         print_json(data)
         return
-    url = field(data, "url")
+    url = data.field("url")
     sys.stdout.write(f"{url}\n")
     print_text("The link works once, within ten minutes.\n")
     if data.get("is_public"):
@@ -96,7 +87,7 @@ def _wait(client: Client) -> None:
 
 def _list_text(data: Data) -> str:
     rows = [
-        (*fields(one, "id", "account"), minute(one, "seen_at"), field(one, "browser"))
-        for one in records(data, "sessions")
+        (*one.fields("id", "account"), one.minute("seen_at"), one.field("browser"))
+        for one in data.records("sessions")
     ]
     return table(rows, "id", "who", "last used", "browser") or "No browser is signed in.\n"
