@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from nanobot.cli.command import Commands, print_json, print_text, shared_folder, table
+from nanobot.cli.command import Commands, print_json, print_text, settings_of, shared_folder, table
 
 if TYPE_CHECKING:
     from nanobot.channel.keys import ApiKeys
@@ -45,9 +45,8 @@ def add_api(commands: Commands) -> None:
 
 def _add(options: argparse.Namespace) -> int:
     from nanobot.clock import SystemClock
-    from nanobot.config.load import load_settings
 
-    settings = load_settings(options.home)
+    settings = settings_of(options.home)
     now = SystemClock(settings.agent.timezone).now()
     keys = _keys(options)
     secret = keys.add(options.name, options.person, now, writable=options.writable)

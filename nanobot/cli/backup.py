@@ -20,9 +20,11 @@ from nanobot.cli.command import (
     log_errors_only,
     path_of,
     print_result,
+    settings_of,
     size,
     table,
     words,
+    zone_of,
 )
 from nanobot.cli.gateway import operate
 from nanobot.config import command_for
@@ -106,7 +108,6 @@ def _make(options: argparse.Namespace) -> int:
     from msgspec.structs import replace
 
     from nanobot.app.services import order_of
-    from nanobot.config.load import load_settings
     from nanobot.io import storage_errors
     from nanobot.upkeep import backups
     from nanobot.upkeep.snapshot import OPERATION, Snapshot
@@ -114,7 +115,7 @@ def _make(options: argparse.Namespace) -> int:
     home = options.home
     if not home.is_dir():
         raise NanobotError(f"there is no home in {home}", hint="`nanobot onboard` makes one.")
-    settings = load_settings(home)
+    settings = settings_of(home)
     order = order_of(settings)
     recipient = options.recipient or order.recipient
     order = replace(order, media=order.media and not options.no_media, recipient=recipient)
@@ -143,13 +144,10 @@ def _make(options: argparse.Namespace) -> int:
 
 def _list(options: argparse.Namespace) -> int:
     """`nanobot backup list`."""
-    from nanobot.clock import SystemClock
-    from nanobot.config.load import load_settings
     from nanobot.upkeep import backups
 
-    settings = load_settings(options.home)
-    zone = SystemClock(settings.agent.timezone).now().tzinfo
-    folder = settings.backup.place(options.home)
+    zone = zone_of(options.home)
+    folder = settings_of(options.home).backup.place(options.home)
     stored = [
         {
             "file": str(one.path),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.answer import Data
 from nanobot.cli.client import Client, NoGateway
-from nanobot.cli.command import Commands, table, words
+from nanobot.cli.command import Commands, settings_of, table, words
 from nanobot.errors import NanobotError
 from nanobot.text import duration
 from nanobot_cli.text import one_line
@@ -52,12 +52,11 @@ def login(home: Path, name: str, number: str) -> None:
     from nanobot.app.base import make_home, secret_values
     from nanobot.app.signing_in import login_of, login_request
     from nanobot.clock import SystemClock
-    from nanobot.config.load import load_settings
     from nanobot.gateway.lock import home_lock
     from nanobot.logs import log_to_console
     from nanobot.security.redaction import Redactor
 
-    settings = load_settings(home)
+    settings = settings_of(home)
     sign_in, clock = login_of(name), SystemClock(settings.agent.timezone)
     request = login_request(settings, name, _say, clock, number=number)
     log_to_console("warning", Redactor(secret_values(settings)), settings.agent.timezone)

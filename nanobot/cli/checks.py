@@ -32,14 +32,13 @@ from nanobot.bus.journal_file import FORMAT, documents_set_aside, inspect_journa
 from nanobot.channel import Check, CheckRequest
 from nanobot.channel import CheckFinding as Finding
 from nanobot.cli.answer import Data
-from nanobot.cli.command import size
+from nanobot.cli.command import settings_of, size
 from nanobot.cli.modelcheck import try_models
 from nanobot.cli.service import lingers, me
 from nanobot.cli.status import of_gateway
 from nanobot.cli.unit import UnitPlace, program_in, services_of
 from nanobot.clock import Clock
 from nanobot.config import not_imported
-from nanobot.config.load import load_settings
 from nanobot.config.settings import Settings
 from nanobot.config.values import plain_values
 from nanobot.errors import NanobotError, how_to_install
@@ -176,7 +175,7 @@ def check_configuration(case: CheckContext) -> Iterator[Finding]:
     path = case.home / "config.yaml"
     if hint := not_imported(case.home):
         yield Finding("warn", "this home was not imported yet", hint)
-    warnings = load_settings(case.home).warnings
+    warnings = settings_of(case.home).warnings
     where = f"{path} can be used" if path.exists() else f"there is no {path}; the defaults apply"
     yield Finding("ok", where)
     yield from (Finding("warn", warning) for warning in warnings)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from datetime import tzinfo
     from typing import TextIO
 
+    from nanobot.config.settings import Settings
+
 _UTC = re.compile(r'("\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?)\+00:00"')
 
 _OURS = frozenset({"home", "given_home", "command", "what", "run", "json", "yes"})
@@ -176,30 +178,34 @@ def home_of(options: argparse.Namespace) -> Path:
     return path_of(options.given_home) if options.given_home else home_folder()
 
 
-def shared_folder(home: Path) -> Path:
-    """Where people's text lies: the folder that a team shares, or the home; the home as well where
-    the configuration is wrong, which what is shown has nothing to do with."""
+def settings_of(home: Path) -> Settings:
+    """The settings of a home. Raises `ConfigError`."""
     from nanobot.config.load import load_settings
+
+    return load_settings(home)
+
+
+def settings_or_defaults(home: Path) -> Settings:
+    """The settings of a home, or the defaults where they are wrong: for what has to work then."""
+    from nanobot.config.settings import Settings
     from nanobot.errors import ConfigError
 
     try:
-        return load_settings(home).shared
+        return settings_of(home)
     except ConfigError:
-        return home
+        return Settings(home=home)
+
+
+def shared_folder(home: Path) -> Path:
+    """Where people's text lies: the folder that a team shares, or the home."""
+    return settings_or_defaults(home).shared
 
 
 def zone_of(home: Path) -> tzinfo | None:
-    """The time zone to show times in: `agent.timezone`, or None for the system's where none is set
-    or the configuration is wrong, which what is shown has nothing to do with."""
+    """The time zone to show times in: `agent.timezone`, or None for the system's."""
     from zoneinfo import ZoneInfo
 
-    from nanobot.config.load import load_settings
-    from nanobot.errors import ConfigError
-
-    try:
-        name = load_settings(home).agent.timezone
-    except ConfigError:
-        return None
+    name = settings_or_defaults(home).agent.timezone
     return ZoneInfo(name) if name else None
 
 

@@ -29,6 +29,7 @@ from nanobot.cli.command import (
     print_json,
     print_text,
     said_yes,
+    settings_of,
     table,
     words,
 )
@@ -69,10 +70,9 @@ def add_config(commands: Commands) -> None:
 
 def _check(options: argparse.Namespace) -> int:
     """Raises `ConfigError` for what is wrong, prints what is doubtful."""
-    from nanobot.config.load import load_settings
 
     path = options.home / "config.yaml"
-    for warning in load_settings(options.home).warnings:
+    for warning in settings_of(options.home).warnings:
         print_text(f"warning: {warning}\n")
     where = f"{path} can be used" if path.exists() else f"there is no {path}; the defaults apply"
     return print_text(f"ok: {where}.\n")

@@ -9,8 +9,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 
-from nanobot.cli.command import Commands, log_errors_only, print_json, print_text, table
-from nanobot.errors import ConfigError
+from nanobot.cli.command import (
+    Commands,
+    log_errors_only,
+    print_json,
+    print_text,
+    settings_or_defaults,
+    table,
+)
 
 
 def add_doctor(commands: Commands) -> None:
@@ -27,15 +33,10 @@ def _doctor(options: argparse.Namespace) -> int:
     from nanobot.app.base import secret_values
     from nanobot.cli.checks import CHECKS, CheckContext, safely
     from nanobot.clock import SystemClock
-    from nanobot.config.load import load_settings
-    from nanobot.config.settings import Settings
     from nanobot.security.redaction import Redactor
 
     log_errors_only()
-    try:
-        settings = load_settings(options.home)
-    except ConfigError:
-        settings = Settings(home=options.home)
+    settings = settings_or_defaults(options.home)
     case = CheckContext(settings, SystemClock(settings.agent.timezone), options.ask_model)
     redactor = Redactor(secret_values(settings))
     found: list[dict[str, str]] = []

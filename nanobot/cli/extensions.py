@@ -24,6 +24,7 @@ from nanobot.cli.command import (
     path_of,
     print_result,
     said_yes,
+    settings_of,
     table,
     words,
 )
@@ -131,7 +132,6 @@ def _unpacked(options: argparse.Namespace, target: Path) -> tuple[Path, dict[str
     import asyncio
 
     from nanobot.app.tools import build_egress
-    from nanobot.config.load import load_settings
     from nanobot.skills.packages import (
         expect_digest,
         fetch_archive,
@@ -141,7 +141,7 @@ def _unpacked(options: argparse.Namespace, target: Path) -> tuple[Path, dict[str
     )  # fmt: skip
 
     if is_address(options.path):
-        settings = load_settings(options.home)
+        settings = settings_of(options.home)
         web = settings.tools.web
         egress = build_egress(settings, web.allow_hosts, web.domains)
         archive = asyncio.run(fetch_archive(egress, options.path))

@@ -8,7 +8,7 @@ import sys
 from importlib import import_module
 
 from nanobot import __version__
-from nanobot.cli.command import Commands, Parser, write_stdout
+from nanobot.cli.command import Commands, Parser, settings_of, write_stdout
 from nanobot.cli.gateway import expect_free
 
 SHELLS = ("bash", "zsh", "tcsh")
@@ -79,10 +79,9 @@ def _run_gateway(options: argparse.Namespace) -> int:
 
     Where a restart was asked for, this process becomes a new one with the same command line.
     """
-    from nanobot.config.load import load_settings
 
     expect_free(options.home)
-    settings = load_settings(options.home)  # what is wrong is said before more is loaded
+    settings = settings_of(options.home)  # what is wrong is said before more is loaded
     import asyncio
 
     from nanobot.cli.hosting import build

@@ -18,6 +18,7 @@ from nanobot.cli.command import (
     indent,
     print_json,
     print_text,
+    settings_of,
     size,
     table,
     write_stdout,
@@ -66,9 +67,8 @@ def _show(options: argparse.Namespace) -> int:
 def _documents(home: Path) -> Mapping[str, bytes]:
     """Those in the home's journal, or in the team's database, by name."""
     from nanobot.bus.journal_file import inspect_journal
-    from nanobot.config.load import load_settings
 
-    if load_settings(home).team.shared:
+    if settings_of(home).team.shared:
         settings = team_settings(home)
         from nanobot.app.moving import address_of
         from nanobot.team.survey import documents

@@ -15,6 +15,7 @@ from nanobot.cli.command import (
     log_errors_only,
     print_result,
     print_text,
+    settings_of,
     table,
     zone_of,
 )
@@ -76,13 +77,12 @@ def _move(options: argparse.Namespace) -> int:
 def team_settings(home: Path) -> Settings:
     """The settings of the home. Raises `ExtraMissing` where a database cannot be reached; comes
     before what needs psycopg is imported."""
-    from nanobot.config.load import load_settings
 
     try:
         import psycopg  # noqa: F401
     except ImportError:
         raise ExtraMissing("a team", "team") from None
-    return load_settings(home)
+    return settings_of(home)
 
 
 def _status(options: argparse.Namespace) -> int:

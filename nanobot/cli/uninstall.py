@@ -17,6 +17,7 @@ from nanobot.cli.command import (
     Commands,
     ask_consent,
     print_text,
+    settings_or_defaults,
     size,
     table,
     write_stdout,
@@ -24,7 +25,7 @@ from nanobot.cli.command import (
 from nanobot.cli.service import remove_service
 from nanobot.cli.unit import services_of
 from nanobot.cli.update import find_installation
-from nanobot.errors import ConfigError, NanobotError
+from nanobot.errors import NanobotError
 
 _SIGNS = ("state", "config.yaml", "workspace", "sessions")
 """Two of these make a folder a home of nanobot's."""
@@ -90,14 +91,8 @@ def _size(folder: Path) -> str:
 
 def _backups(home: Path) -> tuple[Path, int]:
     """Where backups go, and how many are there."""
-    from nanobot.config.load import load_settings
-
-    folder = home / "backups"
-    with suppress(ConfigError):
-        folder = load_settings(home).backup.place(home)
-    with suppress(OSError):
-        return folder, sum(path.name.startswith("nanobot-") for path in folder.iterdir())
-    return folder, 0
+    folder = settings_or_defaults(home).backup.place(home)
+    return folder, sum(1 for _ in folder.glob("nanobot-*"))
 
 
 def _expect_home(home: Path) -> None:
