@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import select
@@ -12,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from nanobot.cli.client import Client
-from nanobot.cli.command import Commands, WrongUsage, print_text
+from nanobot.cli.command import Commands, Options, WrongUsage, print_text
 from nanobot.cli.gateway import connected
 from nanobot.config import not_imported
 from nanobot.errors import NanobotError
@@ -45,7 +44,7 @@ def add_agent(commands: Commands) -> None:
     agent.json()
 
 
-def _agent(options: argparse.Namespace) -> int:
+def _agent(options: Options) -> int:
     if not is_session_key(options.session):
         raise WrongUsage(
             f"{options.session!r} is not a session key",
@@ -59,7 +58,7 @@ def _agent(options: argparse.Namespace) -> int:
     return _say_all(home, _messages(options), options)
 
 
-def _messages(options: argparse.Namespace) -> Iterator[str]:
+def _messages(options: Options) -> Iterator[str]:
     """What to say: the argument, all of standard input, or each of its lines."""
     if options.message not in (None, "-"):
         text = options.message or ""
@@ -74,7 +73,7 @@ def _messages(options: argparse.Namespace) -> Iterator[str]:
     yield text
 
 
-def _say_all(home: Path, messages: Iterator[str], options: argparse.Namespace) -> int:
+def _say_all(home: Path, messages: Iterator[str], options: Options) -> int:
     """Say one message after the other, each after the reply to the one before."""
     first = next(messages, None)
     if first is None:
@@ -90,9 +89,7 @@ def _say_all(home: Path, messages: Iterator[str], options: argparse.Namespace) -
     return 0 if answered else 1
 
 
-def _ask(
-    client: Client, text: str, options: argparse.Namespace
-) -> tuple[list[AgentMessage], Reply]:
+def _ask(client: Client, text: str, options: Options) -> tuple[list[AgentMessage], Reply]:
     """Say something; the reply and what the agent said before it, which is printed at once where
     it is for people."""
     messages: list[AgentMessage] = []
@@ -110,7 +107,7 @@ def _ask(
     raise NanobotError("the gateway did not answer")
 
 
-def _print_reply(messages: list[AgentMessage], reply: Reply, options: argparse.Namespace) -> None:
+def _print_reply(messages: list[AgentMessage], reply: Reply, options: Options) -> None:
     if options.json:
         _print(_as_json(messages, reply, options.session))
     elif reply.text or not messages:  # what was said before may have been the whole reply
@@ -152,7 +149,7 @@ def _stopped_by_ctrl_c(client: Client, session: str) -> Iterator[None]:
         raise
 
 
-def _chat(home: Path, options: argparse.Namespace) -> int:
+def _chat(home: Path, options: Options) -> int:
     if options.json:
         raise WrongUsage("--json is for -m and for piped input, not for the chat")
     from nanobot_cli.terminal import Terminal

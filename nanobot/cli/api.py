@@ -5,10 +5,17 @@ They are in a file that a running gateway reads again when it changes, so this a
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING
 
-from nanobot.cli.command import Commands, print_json, print_text, settings_of, shared_folder, table
+from nanobot.cli.command import (
+    Commands,
+    Options,
+    print_json,
+    print_text,
+    settings_of,
+    shared_folder,
+    table,
+)
 
 if TYPE_CHECKING:
     from nanobot.channel.keys import ApiKeys
@@ -43,7 +50,7 @@ def add_api(commands: Commands) -> None:
     gone.argument("name", "NAME", "as `api keys list` shows it")
 
 
-def _add(options: argparse.Namespace) -> int:
+def _add(options: Options) -> int:
     from nanobot.clock import SystemClock
 
     settings = settings_of(options.home)
@@ -64,7 +71,7 @@ def _add(options: argparse.Namespace) -> int:
     return print_text(text if enabled else f"{text}\n{_OFF}")
 
 
-def _list(options: argparse.Namespace) -> int:
+def _list(options: Options) -> int:
     keys = _keys(options)
     last = keys.last_used()
     rows = [
@@ -83,14 +90,14 @@ def _list(options: argparse.Namespace) -> int:
     return print_text(table(shown, "name", "person", "made", "used", "writable"))
 
 
-def _revoke(options: argparse.Namespace) -> int:
+def _revoke(options: Options) -> int:
     _keys(options).revoke(options.name)
     if options.json:
         return print_json({"revoked": options.name})
     return print_text(f"The key {options.name} is refused from now on.\n")
 
 
-def _keys(options: argparse.Namespace) -> ApiKeys:
+def _keys(options: Options) -> ApiKeys:
     from nanobot.app.base import make_home
     from nanobot.bus.events import API
     from nanobot.channel.keys import ApiKeys

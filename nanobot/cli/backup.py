@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from nanobot.cli.answer import Data
 from nanobot.cli.command import (
     Commands,
+    Options,
     Parser,
     WrongUsage,
     log_errors_only,
     path_of,
-    print_result,
     settings_of,
     size,
     table,
@@ -94,7 +94,7 @@ def _add_identity(parser: Parser) -> None:
     parser.option("--identity", "FILE", "the secret key of an encrypted backup")
 
 
-def _backup(options: argparse.Namespace) -> int:
+def _backup(options: Options) -> int:
     what, file = options.what or "", options.file
     run = {"list": _list, "verify": _verify, "keygen": _keygen}.get(what, _make)
     if bool(file) != (run in (_verify, _keygen)):
@@ -103,7 +103,7 @@ def _backup(options: argparse.Namespace) -> int:
     return run(options)
 
 
-def _make(options: argparse.Namespace) -> int:
+def _make(options: Options) -> int:
     """`nanobot backup [FILE]`."""
     from msgspec.structs import replace
 
@@ -139,10 +139,10 @@ def _make(options: argparse.Namespace) -> int:
         "left_out": list(made.left_out),
         "changed": list(made.changed),
     }
-    return print_result(options, data, _made_text)
+    return options.print_result(data, _made_text)
 
 
-def _list(options: argparse.Namespace) -> int:
+def _list(options: Options) -> int:
     """`nanobot backup list`."""
     from nanobot.upkeep import backups
 
@@ -157,7 +157,7 @@ def _list(options: argparse.Namespace) -> int:
         }
         for one in backups.list_backups(folder)
     ]
-    return print_result(options, {"folder": str(folder), "backups": stored}, _list_text)
+    return options.print_result({"folder": str(folder), "backups": stored}, _list_text)
 
 
 def _list_text(data: Data) -> str:
@@ -174,7 +174,7 @@ def _list_text(data: Data) -> str:
     return table(rows, "made", "size", "", "file") or none
 
 
-def _verify(options: argparse.Namespace) -> int:
+def _verify(options: Options) -> int:
     """`nanobot backup verify FILE`: exit code 1 where a home made of it would not work."""
     from nanobot.clock import SystemClock
     from nanobot.upkeep.restoring import verify
@@ -182,11 +182,11 @@ def _verify(options: argparse.Namespace) -> int:
     log_errors_only()
     progress = _progress("checked")
     done = verify(_existing(options.file), _identity(options), SystemClock(), progress)
-    print_result(options, _data_of(done.unpacked, done.found), _contents_text)
+    options.print_result(_data_of(done.unpacked, done.found), _contents_text)
     return 1 if done.found.troubles else 0
 
 
-def _keygen(options: argparse.Namespace) -> int:
+def _keygen(options: Options) -> int:
     """`nanobot backup keygen FILE`."""
     from nanobot.clock import SystemClock
     from nanobot.upkeep.archive import make_identity
@@ -199,7 +199,7 @@ def _keygen(options: argparse.Namespace) -> int:
         " of it: without it no backup can be read. Put the line above into config.yaml as"
         " `backup.recipient`.\n"
     )
-    return print_result(options, {"file": str(path), "recipient": public}, lambda _: shown)
+    return options.print_result({"file": str(path), "recipient": public}, lambda _: shown)
 
 
 def _made_text(data: Data) -> str:
@@ -220,7 +220,7 @@ def _named(what: str, paths: object) -> str:
     return f"{what}: {', '.join(one_line(path, 100) for path in paths[:_SHOWN])}{more}\n"
 
 
-def _restore(options: argparse.Namespace) -> int:
+def _restore(options: Options) -> int:
     from nanobot.clock import SystemClock
     from nanobot.gateway.lock import home_lock
     from nanobot.io import storage_errors
@@ -250,7 +250,7 @@ def _restore(options: argparse.Namespace) -> int:
     previous = str(restored.previous) if restored.previous else ""
     more = {"home": str(home), "set_aside": restored.set_aside, "previous": previous}
     data = {**_data_of(restored.unpacked, restored.found), **more}
-    return print_result(options, data, lambda data: _restored_text(home, data))
+    return options.print_result(data, lambda data: _restored_text(home, data))
 
 
 def _existing(name: str) -> Path:
@@ -261,7 +261,7 @@ def _existing(name: str) -> Path:
     return file
 
 
-def _identity(options: argparse.Namespace) -> Path | None:
+def _identity(options: Options) -> Path | None:
     """The file of a secret key, if one was named."""
     return path_of(options.identity) if options.identity else None
 

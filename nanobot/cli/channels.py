@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.answer import Data
 from nanobot.cli.client import Client, NoGateway
-from nanobot.cli.command import Commands, settings_of, table, words
+from nanobot.cli.command import Commands, Options, settings_of, table, words
 from nanobot.errors import NanobotError
 from nanobot.text import duration
 from nanobot_cli.text import one_line
@@ -40,7 +40,7 @@ def add_channels(commands: Commands) -> None:
     login.option("--pair-code", "NUMBER", code)
 
 
-def _login(options: argparse.Namespace) -> int:
+def _login(options: Options) -> int:
     login(options.home, options.name, options.pair_code)
     return 0
 

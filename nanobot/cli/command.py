@@ -40,6 +40,54 @@ class WrongUsage(NanobotError):
     exit_code = 2
 
 
+class Options(argparse.Namespace):
+    """What a command line says, and how its command asks and answers."""
+
+    home: Path
+    run: Callable[[Options], int]
+    json = False
+    yes = False
+
+    @property
+    def operands(self) -> dict[str, object]:
+        """What was given, as the arguments of an operation."""
+        given = vars(self).items()
+        return {key: value for key, value in given if value not in (None, "") and key not in _OURS}
+
+    def operate(self, operation: str, **arguments: object) -> Data:
+        """Do one operation on the home: in the gateway that runs, else here on the files. Raises
+        `NanobotError`."""
+        return operate(self.home, operation, **arguments)
+
+    def print_result(
+        self, data: Mapping[str, object], shown: Callable[[Data], str] | None = None
+    ) -> int:
+        """Print a result: as JSON where that was asked for, else as `shown` puts it. Without
+        `shown` it is the sentences in the data, which JSON leaves out."""
+        if self.json:
+            machines = {key: value for key, value in data.items() if shown or key != "text"}
+            return print_json(machines or data)
+        answer = Data(data)
+        problem = answer.text("trouble")
+        warning = f"warning: {problem}\n\n" if problem else ""
+        people = shown(answer) if shown else answer.text("text").rstrip() + "\n"
+        return print_text(warning + people)
+
+    def expect_consent(self, hint: str = "Add --yes to do it without being asked.") -> None:
+        """Raise `WrongUsage` unless --yes was given or a person can be asked."""
+        if not self.yes and (self.json or not sys.stdin.isatty()):
+            raise WrongUsage("this has to be confirmed", hint=hint)
+
+    def ask_consent(self, shown: str, question: str) -> bool:
+        """Whether the person agrees, by --yes or having seen what is `shown`. Raises `WrongUsage`
+        where nobody can be asked."""
+        self.expect_consent()
+        if self.yes:
+            return True
+        print_text(shown)
+        return said_yes(question)
+
+
 _WRONG_WORD = re.compile(
     r"argument COMMAND: invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL
 )
@@ -56,6 +104,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """What follows `--` is for the program that `program` takes, whatever it looks like."""
+        namespace = Options() if namespace is None else namespace
         takes_program = any(action.dest == PROGRAM for action in self._actions)
         if args is None or "--" not in args or not takes_program:
             return super().parse_known_args(args, namespace)
@@ -113,7 +162,7 @@ class Commands:
     def __init__(self, parser: Parser, dest: str = "what") -> None:
         self._parsers = parser.add_subparsers(dest=dest, metavar="COMMAND", prog=parser.prog)
 
-    def add(self, name: str, summary: str, run: Callable[[argparse.Namespace], int]) -> Parser:
+    def add(self, name: str, summary: str, run: Callable[[Options], int]) -> Parser:
         """A command; `run` takes its namespace and returns the exit code."""
         sentence = summary[0].upper() + summary[1:] + "."
         parser = self._parsers.add_parser(name, help=summary, description=sentence)
@@ -123,7 +172,7 @@ class Commands:
     def group(self, name: str, summary: str, description: str = "") -> Commands:
         """A command that consists of commands. Alone it lists them and exits with 2."""
 
-        def show(_: argparse.Namespace) -> int:
+        def show(_: Options) -> int:
             parser.print_help(sys.stderr)
             return 2
 
@@ -137,9 +186,8 @@ class Commands:
         """A command that is one operation of the gateway: its arguments are those of the operation,
         and the answer is printed by `print_result`."""
 
-        def run(options: argparse.Namespace) -> int:
-            data = operate(options.home, operation, **operands(options))
-            return print_result(options, data, shown)
+        def run(options: Options) -> int:
+            return options.print_result(options.operate(operation, **options.operands), shown)
 
         return self.add(name, summary, run).json()
 
@@ -173,7 +221,7 @@ def path_of(text: str) -> Path:
     return expanduser(text).absolute()
 
 
-def home_of(options: argparse.Namespace) -> Path:
+def home_of(options: Options) -> Path:
     """The home that a command line means, absolute."""
     return path_of(options.given_home) if options.given_home else home_folder()
 
@@ -209,12 +257,6 @@ def zone_of(home: Path) -> tzinfo | None:
     return ZoneInfo(name) if name else None
 
 
-def operands(options: argparse.Namespace) -> dict[str, object]:
-    """What was given on the command line, as the arguments of an operation."""
-    given = vars(options).items()
-    return {key: value for key, value in given if value not in (None, "") and key not in _OURS}
-
-
 def log_errors_only() -> None:
     """Have errors alone logged to standard error: what else is wrong is part of the result."""
     from nanobot.logs import log_to_console
@@ -241,38 +283,6 @@ def print_json(data: object) -> int:
     """Print JSON for machines that people can read too; ASCII, so that no terminal is moved. Times
     in UTC end in `Z`, whoever wrote them."""
     return write_stdout(_UTC.sub(r'\1Z"', json.dumps(data, indent=2)) + "\n")
-
-
-def print_result(
-    options: argparse.Namespace,
-    data: Mapping[str, object],
-    shown: Callable[[Data], str] | None = None,
-) -> int:
-    """Print a result: as JSON where that was asked for, else as `shown` puts it. Without `shown` it
-    is the sentences in the data, which JSON leaves out."""
-    if options.json:
-        return print_json(data if shown else {k: v for k, v in data.items() if k != "text"} or data)
-    answer = Data(data)
-    problem = answer.text("trouble")
-    warning = f"warning: {problem}\n\n" if problem else ""
-    return print_text(warning + (shown(answer) if shown else answer.text("text").rstrip() + "\n"))
-
-
-def expect_consent(options: argparse.Namespace, hint: str = "") -> None:
-    """Raise `WrongUsage` unless --yes was given or a person can be asked."""
-    if not options.yes and (options.json or not sys.stdin.isatty()):
-        hint = hint or "Add --yes to do it without being asked."
-        raise WrongUsage("this has to be confirmed", hint=hint)
-
-
-def ask_consent(options: argparse.Namespace, shown: str, question: str, hint: str = "") -> bool:
-    """Whether the person agrees, by --yes or having seen what is `shown`. Raises `WrongUsage`
-    where nobody can be asked."""
-    expect_consent(options, hint)
-    if options.yes:
-        return True
-    print_text(shown)
-    return said_yes(question)
 
 
 def said_yes(question: str) -> bool:

@@ -13,7 +13,6 @@ before; comments stay; no secret is taken from the command line, or shown.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -23,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
     Commands,
+    Options,
     WrongUsage,
-    expect_consent,
     indent,
     print_json,
     print_text,
@@ -68,7 +67,7 @@ def add_config(commands: Commands) -> None:
     what.add("schema", "print the JSON Schema of config.yaml", _schema)
 
 
-def _check(options: argparse.Namespace) -> int:
+def _check(options: Options) -> int:
     """Raises `ConfigError` for what is wrong, prints what is doubtful."""
 
     path = options.home / "config.yaml"
@@ -78,13 +77,13 @@ def _check(options: argparse.Namespace) -> int:
     return print_text(f"ok: {where}.\n")
 
 
-def _schema(_: argparse.Namespace) -> int:
+def _schema(_: Options) -> int:
     from nanobot.config.schema import config_schema
 
     return print_json(config_schema())
 
 
-def _get(options: argparse.Namespace) -> int:
+def _get(options: Options) -> int:
     """A key's value alone, for scripts; sections as tables."""
     from nanobot.config.keys import list_keys
     from nanobot.config.load import load_with_places
@@ -132,7 +131,7 @@ def _source(info: KeyInfo) -> str:
     return info.variable or (f"{info.source}:{info.line}" if info.line else info.source)
 
 
-def _set(options: argparse.Namespace) -> int:
+def _set(options: Options) -> int:
     """Raises `NanobotError` where nothing is written."""
     from nanobot.config.changing import ConfigEdit, ExistingFiles
     from nanobot.config.operations import change_of
@@ -142,7 +141,7 @@ def _set(options: argparse.Namespace) -> int:
     if options.key and not options.values:
         hint = f"`--secret {options.key}` asks for one that is secret."
         raise WrongUsage(f"which value shall {options.key} have?", hint=hint)
-    expect_consent(options)
+    options.expect_consent()
     before = ExistingFiles.read(options.home, os.environ)
     edit = ConfigEdit()
     if options.key:
@@ -155,7 +154,7 @@ def _set(options: argparse.Namespace) -> int:
     return change_config(options, before, edit)
 
 
-def _unset(options: argparse.Namespace) -> int:
+def _unset(options: Options) -> int:
     from nanobot.config.changing import ConfigEdit, ExistingFiles
     from nanobot.config.operations import change_of
 
@@ -164,14 +163,14 @@ def _unset(options: argparse.Namespace) -> int:
 
 
 def change_config(
-    options: argparse.Namespace, before: ExistingFiles, edit: ConfigEdit, counts: str = ""
+    options: Options, before: ExistingFiles, edit: ConfigEdit, counts: str = ""
 ) -> int:
     """Show what `edit` changes, ask, and write it; 1 where the answer was no. `counts` says from
     when on, where that is not the next start. Raises `NanobotError` for what cannot be."""
     from nanobot.app.base import make_home
     from nanobot.config.changing import plan, write
 
-    expect_consent(options)
+    options.expect_consent()
     planned = plan(options.home, before, edit)
     _refuse_errors(options.home, before, planned)
     if not (planned.edit.changes or planned.edit.secrets):
@@ -226,7 +225,7 @@ def _when(home: Path) -> str:
     return f"It counts after a restart: `{command_for(home)} agent -m /restart`"
 
 
-def _report(options: argparse.Namespace, planned: ConfigPlan, said: str) -> int:
+def _report(options: Options, planned: ConfigPlan, said: str) -> int:
     if not options.json:
         return print_text(said)
     changed = [".".join(one.path) for one in planned.edit.changes]

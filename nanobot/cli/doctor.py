@@ -6,11 +6,11 @@ is asked anything unless that is requested. Exit code 1 where something does not
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 
 from nanobot.cli.command import (
     Commands,
+    Options,
     log_errors_only,
     print_json,
     print_text,
@@ -27,7 +27,7 @@ def add_doctor(commands: Commands) -> None:
     doctor.json()
 
 
-def _doctor(options: argparse.Namespace) -> int:
+def _doctor(options: Options) -> int:
     """Print what each check finds, at once: a server that is not there takes seconds. Where the
     configuration is wrong, that is the last finding."""
     from nanobot.app.base import secret_values

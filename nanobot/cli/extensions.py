@@ -5,7 +5,6 @@ What is enabled or accepted is what was shown: the digest of it goes along.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -16,13 +15,11 @@ from typing import TYPE_CHECKING
 from nanobot.cli.answer import Data
 from nanobot.cli.command import (
     Commands,
+    Options,
     Parser,
     WrongUsage,
-    ask_consent,
-    expect_consent,
     indent,
     path_of,
-    print_result,
     said_yes,
     settings_of,
     table,
@@ -83,32 +80,30 @@ def _add_consent(parser: Parser) -> None:
     parser.json()
 
 
-def _show(options: argparse.Namespace) -> int:
+def _show(options: Options) -> int:
     home, name, file = options.home, options.name, options.file
     if not file:
-        return print_result(options, operate(home, "skills.show", name=name), _skill_text)
+        return options.print_result(operate(home, "skills.show", name=name), _skill_text)
     data = operate(home, "skills.file", name=name, file=file)
-    return print_result(options, data, lambda data: data.text("text").rstrip("\n") + "\n")
+    return options.print_result(data, lambda data: data.text("text").rstrip("\n") + "\n")
 
 
-def _enable(options: argparse.Namespace) -> int:
+def _enable(options: Options) -> int:
     """Shows what a skill contains, asks, and enables just that; 1 where the answer was no."""
-    data = operate(options.home, "skills.show", name=options.name)
+    data = options.operate("skills.show", name=options.name)
     question = f"\nEnable {data.field('name')}?"
     return _agree(options, "skills.enable", data, question, name=options.name)
 
 
-def _agree(
-    options: argparse.Namespace, operation: str, skill: Data, question: str, **given: object
-) -> int:
+def _agree(options: Options, operation: str, skill: Data, question: str, **given: object) -> int:
     """Show a skill, and do what the question asks about with just what was shown."""
-    if not ask_consent(options, _skill_text(skill), question):
+    if not options.ask_consent(_skill_text(skill), question):
         return 1
     given |= {"digest": skill.text("digest"), "everyone": options.everyone}
-    return print_result(options, operate(options.home, operation, **given), _status_text)
+    return options.print_result(options.operate(operation, **given), _status_text)
 
 
-def _install(options: argparse.Namespace) -> int:
+def _install(options: Options) -> int:
     """As `_enable`, with a copy of the folder. An archive is unpacked where the gateway sees it."""
     from tempfile import TemporaryDirectory
 
@@ -127,7 +122,7 @@ def _install(options: argparse.Namespace) -> int:
         return _install_folder(options, place, about)
 
 
-def _unpacked(options: argparse.Namespace, target: Path) -> tuple[Path, dict[str, object]]:
+def _unpacked(options: Options, target: Path) -> tuple[Path, dict[str, object]]:
     """The skill of an archive in a file or at an address, and what to say of the archive."""
     import asyncio
 
@@ -153,8 +148,8 @@ def _unpacked(options: argparse.Namespace, target: Path) -> tuple[Path, dict[str
     return unpack(archive, target, options.folder), about
 
 
-def _install_folder(options: argparse.Namespace, place: Path, about: dict[str, object]) -> int:
-    data = operate(options.home, "skills.package", path=str(place))
+def _install_folder(options: Options, place: Path, about: dict[str, object]) -> int:
+    data = options.operate("skills.package", path=str(place))
     name = data.field("name")
     if data.get("replaces") and not options.replace:
         raise NanobotError(
@@ -238,7 +233,7 @@ def add_mcp(commands: Commands) -> None:
         command.json().argument("name", "NAME", "as `mcp list` shows it")
 
 
-def _add_server(options: argparse.Namespace) -> int:
+def _add_server(options: Options) -> int:
     """Writes the server's section, and looks at its tools; a gateway that runs takes it in."""
     from nanobot.cli.config import change_config, expect_no_secret
     from nanobot.config.changing import ConfigEdit, ExistingFiles
@@ -258,7 +253,7 @@ def _add_server(options: argparse.Namespace) -> int:
     return code if code or options.json else _check_server(options)
 
 
-def _server_settings(options: argparse.Namespace) -> dict[tuple[str, ...], Setting]:
+def _server_settings(options: Options) -> dict[tuple[str, ...], Setting]:
     """What the command line says of a server, by the keys of its section. Raises `WrongUsage`."""
     if bool(options.program) == bool(options.url):
         hint = "Write `-- COMMAND ARGS…` at the end, or `--url URL`."
@@ -289,7 +284,7 @@ def _pairs(given: Sequence[str], between: str, option: str) -> dict[str, str]:
     return pairs
 
 
-def _remove_server(options: argparse.Namespace) -> int:
+def _remove_server(options: Options) -> int:
     from nanobot.cli.config import change_config
     from nanobot.config.changing import ConfigEdit, ExistingFiles
     from nanobot.config.yamltext import ConfigChange, value_at
@@ -303,7 +298,7 @@ def _remove_server(options: argparse.Namespace) -> int:
     return change_config(options, before, ConfigEdit((ConfigChange(path, None),)))
 
 
-def _serve(options: argparse.Namespace) -> int:
+def _serve(options: Options) -> int:
     """Answer MCP clients until standard input ends. Each call asks the gateway that runs, or works
     on the files where none does."""
     import asyncio
@@ -329,28 +324,28 @@ def _serve(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check_server(options: argparse.Namespace) -> int:
+def _check_server(options: Options) -> int:
     """In a terminal it asks about what waits to be accepted."""
-    data = operate(options.home, "mcp.check", server=options.name)
+    data = options.operate("mcp.check", server=options.name)
     if data.lines("waiting") and not options.json and sys.stdin.isatty():
         options.yes = False
         return _approve_tools(options)
-    return print_result(options, data, _server_text)
+    return options.print_result(data, _server_text)
 
 
-def _approve_tools(options: argparse.Namespace) -> int:
+def _approve_tools(options: Options) -> int:
     """Shows what is new or different, asks, and accepts just that; 1 where nothing was accepted."""
-    expect_consent(options, "Tools should be looked at first; `--yes` accepts them unseen.")
-    waiting = operate(options.home, "mcp.waiting", server=options.name)
+    options.expect_consent("Tools should be looked at first; `--yes` accepts them unseen.")
+    waiting = options.operate("mcp.waiting", server=options.name)
     digest = waiting.text("digest")
     if not (options.json and digest):
-        print_result(options, waiting, _waiting_text)
+        options.print_result(waiting, _waiting_text)
     if not digest:
         return 0
     if not options.yes and not said_yes("Accept these?"):
         return 1
-    accepted = operate(options.home, "mcp.approve", server=options.name, digest=digest)
-    return print_result(options, accepted, _server_text)
+    accepted = options.operate("mcp.approve", server=options.name, digest=digest)
+    return options.print_result(accepted, _server_text)
 
 
 def _servers_text(data: Data) -> str:

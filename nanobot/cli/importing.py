@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from nanobot.cli.command import (
-    Commands,
-    ask_consent,
-    path_of,
-    print_result,
-    print_text,
-    shared_folder,
-    table,
-)
+from nanobot.cli.command import Commands, Options, path_of, print_text, shared_folder, table
 from nanobot.errors import NanobotError
 from nanobot_cli.text import one_line
 
@@ -50,7 +41,7 @@ def add_import(commands: Commands) -> None:
     command.json()
 
 
-def _import(options: argparse.Namespace) -> int:
+def _import(options: Options) -> int:
     from nanobot.clock import SystemClock
     from nanobot.gateway.lock import home_lock
     from nanobot.importing.importer import carry_out, prepare
@@ -67,9 +58,9 @@ def _import(options: argparse.Namespace) -> int:
     print_text(f"Reading {source} …\n", sys.stderr)
     plan = prepare(source, target, workspace, tuple(options.owner), clock)
     if options.dry_run:
-        return print_result(options, plan.report.as_json(), lambda _: _plan_text(plan))
-    hint = "Look at it with --dry-run, then add --yes."
-    if not ask_consent(options, _plan_text(plan), "\nImport it?", hint):
+        return options.print_result(plan.report.as_json(), lambda _: _plan_text(plan))
+    options.expect_consent("Look at it with --dry-run, then add --yes.")
+    if not options.ask_consent(_plan_text(plan), "\nImport it?"):
         return 1
     print_text(f"Writing {plan.target} …\n", sys.stderr)
     with ExitStack() as stack:
@@ -78,7 +69,7 @@ def _import(options: argparse.Namespace) -> int:
             stack.enter_context(home_lock(state))
         report = carry_out(plan, clock)
     shown = _report_text(report) if options.yes else ""  # the person has just seen it
-    return print_result(options, report.as_json(), lambda _: shown + _end(report, plan))
+    return options.print_result(report.as_json(), lambda _: shown + _end(report, plan))
 
 
 def _plan_text(plan: ImportPlan) -> str:

@@ -6,7 +6,6 @@ what is printed is cleaned first.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -15,7 +14,15 @@ from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING
 
 from nanobot.cli.answer import Data
-from nanobot.cli.command import Commands, print_json, print_text, table, write_stdout, zone_of
+from nanobot.cli.command import (
+    Commands,
+    Options,
+    print_json,
+    print_text,
+    table,
+    write_stdout,
+    zone_of,
+)
 
 if TYPE_CHECKING:
     from nanobot.logs import LogLine
@@ -54,7 +61,7 @@ def add_audit(commands: Commands) -> None:
     audit.json()
 
 
-def _logs(options: argparse.Namespace) -> int:
+def _logs(options: Options) -> int:
     """Print the last lines; with --follow new ones too, until somebody interrupts it."""
     from nanobot.io import storage_errors
     from nanobot.logs import LEVELS, LOG_FILE, LogReader
@@ -86,7 +93,7 @@ def _shown(lines: Iterable[LogLine], *, as_json: bool) -> str:
     return "".join(f"{line.to_text(colours=colours)}\n" for line in lines)
 
 
-def _audit(options: argparse.Namespace) -> int:
+def _audit(options: Options) -> int:
     from nanobot.io import storage_errors
     from nanobot.security.audit import FILE, newest_records
 

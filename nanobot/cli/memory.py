@@ -3,23 +3,10 @@ texts are those of the chat, in which its commands get the names that they have 
 
 from __future__ import annotations
 
-import argparse
 import re
 
 from nanobot.cli.answer import Data
-from nanobot.cli.command import (
-    Commands,
-    Parser,
-    WrongUsage,
-    count,
-    day,
-    expect_consent,
-    operands,
-    print_result,
-    said_yes,
-    words,
-)
-from nanobot.cli.gateway import operate
+from nanobot.cli.command import Commands, Options, Parser, WrongUsage, count, day, said_yes, words
 from nanobot.errors import NanobotError
 
 ROLES = ("user", "assistant", "tool")
@@ -102,14 +89,14 @@ def _finish(parser: Parser) -> None:
     parser.json()
 
 
-def _do(options: argparse.Namespace, operation: str = "") -> int:
+def _do(options: Options, operation: str = "") -> int:
     """Do the operation that is called as the command, and print its text."""
-    return print_result(options, _operate(options, operation or options.what))
+    return options.print_result(_operate(options, operation or options.what))
 
 
-def _operate(options: argparse.Namespace, operation: str) -> Data:
+def _operate(options: Options, operation: str) -> Data:
     try:
-        data = operate(options.home, f"memory.{operation}", **operands(options))
+        data = options.operate(f"memory.{operation}", **options.operands)
     except NanobotError as error:
         error.hint = _named(error.hint)
         raise
@@ -122,11 +109,11 @@ def _named(text: str) -> str:
     return _CHAT_COMMAND.sub(lambda match: _NAMES[match[1]], text)
 
 
-def _restore(options: argparse.Namespace) -> int:
+def _restore(options: Options) -> int:
     return _do(options, "versions" if vars(options).pop("list") else "restore")
 
 
-def _decide(options: argparse.Namespace) -> int:
+def _decide(options: Options) -> int:
     found = [word for part in options.numbers for word in part.split(",") if word]
     if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in found):
         raise WrongUsage(
@@ -136,16 +123,16 @@ def _decide(options: argparse.Namespace) -> int:
     return _do(options)
 
 
-def _forget(options: argparse.Namespace) -> int:
+def _forget(options: Options) -> int:
     """Shows what would go, asks, and does it; 1 where nothing was forgotten."""
-    expect_consent(options)
+    options.expect_consent()
     if not options.yes:
         plan = _operate(options, "forget_plan")
-        print_result(options, plan)
+        options.print_result(plan)
         if not plan.get("found"):
             return 1
         if not said_yes("Erase this for good?" if options.erase else "Forget this?"):
             return 1
     done = _operate(options, "forget")
-    print_result(options, done)
+    options.print_result(done)
     return 0 if done.get("found") else 1

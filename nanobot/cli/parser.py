@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from importlib import import_module
 
 from nanobot import __version__
-from nanobot.cli.command import Commands, Parser, settings_of, write_stdout
+from nanobot.cli.command import Commands, Options, Parser, settings_of, write_stdout
 from nanobot.cli.gateway import expect_free
 
 SHELLS = ("bash", "zsh", "tcsh")
@@ -74,7 +73,7 @@ def build_parser(command: str = "") -> Parser:
     return parser
 
 
-def _run_gateway(options: argparse.Namespace) -> int:
+def _run_gateway(options: Options) -> int:
     """Run until a signal; returns the exit code.
 
     Where a restart was asked for, this process becomes a new one with the same command line.
@@ -104,7 +103,7 @@ def add_completion(commands: Commands) -> None:
     completion.add_argument("shell", choices=SHELLS)
 
 
-def _complete(options: argparse.Namespace) -> int:
+def _complete(options: Options) -> int:
     import shtab
 
     return write_stdout(str(shtab.complete(build_parser(), options.shell)) + "\n")

@@ -17,15 +17,7 @@ from stat import S_IWOTH
 from typing import TYPE_CHECKING
 
 from nanobot.cli.answer import Data
-from nanobot.cli.command import (
-    Commands,
-    Parser,
-    indent,
-    print_result,
-    print_text,
-    table,
-    write_stdout,
-)
+from nanobot.cli.command import Commands, Options, Parser, indent, print_text, table, write_stdout
 from nanobot.cli.gateway import expect_free
 from nanobot.cli.status import of_gateway
 from nanobot.cli.unit import Unit, UnitPlace, home_in
@@ -65,9 +57,7 @@ def add_service(commands: Commands) -> None:
     logs.flag("--follow", "keep printing new lines until Ctrl-C", "-f")
 
 
-def _add(
-    commands: Commands, name: str, summary: str, run: Callable[[argparse.Namespace], int]
-) -> Parser:
+def _add(commands: Commands, name: str, summary: str, run: Callable[[Options], int]) -> Parser:
     parser = commands.add(name, summary, run)
     parser.flag("--system", "a system service instead of a user service")
     help_text = "a further service; its unit is nanobot-NAME"
@@ -167,7 +157,7 @@ def _last_line(answer: Answer) -> str:
     return lines[-1].strip() if lines else f"exit code {answer.returncode}"
 
 
-def _install(options: argparse.Namespace) -> int:
+def _install(options: Options) -> int:
     """Whatever can be known beforehand is checked before anything is changed."""
     place = UnitPlace(options.name, options.system)
     who = _account(options.user) if place.system else me()
@@ -207,7 +197,7 @@ def _account(name: str) -> pwd.struct_passwd:
         raise NanobotError(f"there is no user {name!r}", hint=hint) from None
 
 
-def _planned(options: argparse.Namespace, place: UnitPlace, who: pwd.struct_passwd) -> Unit:
+def _planned(options: Options, place: UnitPlace, who: pwd.struct_passwd) -> Unit:
     """The unit as it is to be. Raises `ConfigError` where the gateway would not start."""
     from nanobot.config.load import load_settings
 
@@ -330,7 +320,7 @@ def _report(place: UnitPlace, unit: Unit, systemd: Systemd) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _uninstall(options: argparse.Namespace) -> int:
+def _uninstall(options: Options) -> int:
     place = UnitPlace(options.name, options.system)
     before = _expect_ours(place)
     if not before:
@@ -359,7 +349,7 @@ def _home(place: UnitPlace) -> Path:
     return home
 
 
-def _status(options: argparse.Namespace) -> int:
+def _status(options: Options) -> int:
     """Exit code 1 where it does not run, or runs and works badly."""
     place = UnitPlace(options.name, options.system)
     home, facts = _home(place), Systemd(place).facts()
@@ -378,7 +368,7 @@ def _status(options: argparse.Namespace) -> int:
         # What the gateway says to us or, where it is another user's, to systemd.
         "health": health or {"state": facts.get("StatusText", "")},
     }
-    print_result(options, data, _status_text)
+    options.print_result(data, _status_text)
     return 0 if data["running"] and not _state(data).startswith("failing") else 1
 
 
@@ -400,7 +390,7 @@ def _state(data: Data) -> str:
     return data.record("health").field("state")
 
 
-def _logs(options: argparse.Namespace) -> int:
+def _logs(options: Options) -> int:
     place = UnitPlace(options.name, options.system)
     _home(place)
     command = Systemd(place).journal(options.n)

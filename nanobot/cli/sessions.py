@@ -5,7 +5,6 @@ Conversations are read from their files, beside a running gateway or not; the ot
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import deque
 from datetime import datetime, tzinfo
@@ -15,9 +14,9 @@ from typing import TYPE_CHECKING
 from nanobot.cli.answer import Data
 from nanobot.cli.command import (
     Commands,
+    Options,
     indent,
     print_json,
-    print_result,
     print_text,
     shared_folder,
     table,
@@ -59,7 +58,7 @@ def add_queue(commands: Commands) -> None:
         change.argument("id", "ID", "as `queue list` shows it: in-12, out-7")
 
 
-def _list(options: argparse.Namespace) -> int:
+def _list(options: Options) -> int:
     infos = _manager(options.home).list_sessions()
     if options.json:
         fields = [
@@ -83,10 +82,10 @@ def _list(options: argparse.Namespace) -> int:
     return print_text(shown or "No conversations yet. `nanobot agent` starts one.\n")
 
 
-def _show(options: argparse.Namespace) -> int:
+def _show(options: Options) -> int:
     messages = deque(_manager(options.home).read_messages(options.key), maxlen=options.n)
     data = {"key": options.key, "messages": list(map(_fields, messages))}
-    return print_result(options, data, partial(_messages_text, options.home))
+    return options.print_result(data, partial(_messages_text, options.home))
 
 
 def _messages_text(home: Path, data: Data) -> str:

@@ -6,7 +6,6 @@ A gateway that runs and does not answer is said to be failing, whatever its reas
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from nanobot.cli.answer import Data
 from nanobot.cli.client import Client, ConnectionLost, NoGateway
 from nanobot.cli.command import (
     Commands,
+    Options,
     indent,
     print_json,
     print_text,
@@ -54,7 +54,7 @@ def add_state(commands: Commands) -> None:
     show.argument("name", "NAME", "which one (default: list them)", nargs="?")
 
 
-def _show(options: argparse.Namespace) -> int:
+def _show(options: Options) -> int:
     found = _documents(options.home)
     names = ", ".join(sorted(found)) or "none"
     if options.name is None:
@@ -81,7 +81,7 @@ def _documents(home: Path) -> Mapping[str, bytes]:
     return found.documents
 
 
-def _status(options: argparse.Namespace) -> int:
+def _status(options: Options) -> int:
     return status(options.home, as_json=options.json, check=options.check)
 
 

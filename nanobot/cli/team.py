@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -10,10 +9,8 @@ from typing import TYPE_CHECKING
 from nanobot.cli.answer import Data
 from nanobot.cli.command import (
     Commands,
-    ask_consent,
-    expect_consent,
+    Options,
     log_errors_only,
-    print_result,
     print_text,
     settings_of,
     table,
@@ -49,24 +46,24 @@ def add_team(commands: Commands) -> None:
     ):
         move = what.add(name, summary, _move)
         move.description = description
-        move.yes().set_defaults(json=False)
+        move.yes()
     what.add("status", "show the workers, what each has, and what waits", _status).json()
 
 
-def _move(options: argparse.Namespace) -> int:
+def _move(options: Options) -> int:
     """Say what is to be done, ask, do it. Exit code 1 where the answer was no."""
     settings = team_settings(options.home)
     from nanobot.app.moving import plan_init, plan_leave
     from nanobot.gateway.lock import home_lock
 
     make_plan, done = (plan_init, _INITED) if options.what == "init" else (plan_leave, _LEFT)
-    expect_consent(options)
+    options.expect_consent()
     log_errors_only()
     with home_lock(options.home / "state"):
         plan = make_plan(settings)
         lines = [*plan.about, *(text for text, _ in plan.steps)]
         shown = "To be done:\n" + "".join(f"  {line}\n" for line in lines)
-        if not ask_consent(options, shown, "Do this?"):
+        if not options.ask_consent(shown, "Do this?"):
             return 1
         for text, step in plan.steps:
             print_text(f"{text} …\n")
@@ -85,9 +82,9 @@ def team_settings(home: Path) -> Settings:
     return settings_of(home)
 
 
-def _status(options: argparse.Namespace) -> int:
+def _status(options: Options) -> int:
     zone = zone_of(options.home)
-    return print_result(options, _survey(options.home), lambda data: _text(data, zone))
+    return options.print_result(_survey(options.home), lambda data: _text(data, zone))
 
 
 def _survey(home: Path) -> Data:

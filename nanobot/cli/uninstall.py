@@ -6,7 +6,6 @@ after its name was typed, while no gateway runs, and only if it is one of nanobo
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import sys
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from nanobot.cli.command import (
     Commands,
-    ask_consent,
+    Options,
     print_text,
     settings_or_defaults,
     size,
@@ -35,10 +34,10 @@ def add_uninstall(commands: Commands) -> None:
     """`nanobot uninstall`."""
     uninstall = commands.add("uninstall", "remove the service, and say what stays", _uninstall)
     uninstall.flag("--purge", "remove the home as well, once you have typed its name")
-    uninstall.yes().set_defaults(json=False)
+    uninstall.yes()
 
 
-def _uninstall(options: argparse.Namespace) -> int:
+def _uninstall(options: Options) -> int:
     """Exit code 1 where the answer was no."""
     home: Path = options.home
     if options.purge:
@@ -52,7 +51,7 @@ def _uninstall(options: argparse.Namespace) -> int:
         plan.append(("remove for good", str(home)))
     if plan and not options.yes:
         shown = f"To be done:\n{table(plan, margin=2)}\n{_stays(options)}"
-        if not ask_consent(options, shown, "Do this?"):
+        if not options.ask_consent(shown, "Do this?"):
             return 1
     for place in places:
         remove_service(place)
@@ -63,7 +62,7 @@ def _uninstall(options: argparse.Namespace) -> int:
     return _purge(home)
 
 
-def _stays(options: argparse.Namespace) -> str:
+def _stays(options: Options) -> str:
     """What is left afterwards, and how each of it is removed."""
     home: Path = options.home
     rows = []

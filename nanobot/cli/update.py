@@ -10,7 +10,6 @@ clone with changes of one's own is left alone, and is only ever moved forward.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
@@ -21,14 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import nanobot
-from nanobot.cli.command import (
-    Commands,
-    ask_consent,
-    indent,
-    print_result,
-    print_text,
-    shared_folder,
-)
+from nanobot.cli.command import Commands, Options, indent, print_text, shared_folder
 from nanobot.cli.service import Systemd, answer_of
 from nanobot.cli.unit import services_of
 from nanobot.errors import NanobotError
@@ -144,11 +136,11 @@ def add_update(commands: Commands) -> None:
     update.yes().json()
 
 
-def _update(options: argparse.Namespace) -> int:
+def _update(options: Options) -> int:
     return bring_up_to_date(options, find_installation())
 
 
-def bring_up_to_date(options: argparse.Namespace, found: Installation) -> int:
+def bring_up_to_date(options: Options, found: Installation) -> int:
     """Show the steps, ask and take them; exit code 1 where the answer was no. Raises
     `NanobotError` where a step failed."""
     news = _news(found.source) if found.source else ()
@@ -162,10 +154,10 @@ def bring_up_to_date(options: argparse.Namespace, found: Installation) -> int:
     }
     shown = _shown(found, steps, news)
     if options.check or not steps:
-        return print_result(options, data, lambda _: shown)
+        return options.print_result(data, lambda _: shown)
     if found.source:
         _expect_clean(found.source)
-    if not ask_consent(options, shown, "\nDo this?"):
+    if not options.ask_consent(shown, "\nDo this?"):
         return 1
     before = _git(found.source, "rev-parse", "HEAD").stdout.strip() if found.source else ""
     for number, step in enumerate(steps):
@@ -178,12 +170,10 @@ def bring_up_to_date(options: argparse.Namespace, found: Installation) -> int:
             said = f"`{shlex.join(step)}` failed (exit code {code}); {done}"
             raise NanobotError(said, hint=_way_back(found, before))
     rest = "" if options.json else _rest(options.home, steps)
-    return print_result(
-        options, data, lambda _: f"\nDone. {rest}`nanobot doctor` says how it is.\n"
-    )
+    return options.print_result(data, lambda _: f"\nDone. {rest}`nanobot doctor` says how it is.\n")
 
 
-def _steps(options: argparse.Namespace, found: Installation) -> list[tuple[str, ...]]:
+def _steps(options: Options, found: Installation) -> list[tuple[str, ...]]:
     """All that would be done, in order."""
     if not (own := found.steps()):
         return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import select
@@ -10,7 +9,7 @@ import sys
 
 from nanobot.cli.answer import Data
 from nanobot.cli.client import Client, ConnectionLost, NoGateway
-from nanobot.cli.command import Commands, print_json, print_text, table
+from nanobot.cli.command import Commands, Options, print_json, print_text, table
 from nanobot.cli.gateway import connected
 from nanobot.errors import NanobotError
 
@@ -29,7 +28,7 @@ def add_web(commands: Commands) -> None:
     revoke.argument("id", "ID", "as `web list` shows it, an account, or all")
 
 
-def _open(options: argparse.Namespace) -> int:
+def _open(options: Options) -> int:
     try:
         with Client(options.home) as client:
             _show(options, _link(client, options))
@@ -43,14 +42,14 @@ def _open(options: argparse.Namespace) -> int:
     return 0
 
 
-def _link(client: Client, options: argparse.Namespace) -> Data:
+def _link(client: Client, options: Options) -> Data:
     data = client.ask("web.link", {"account": options.person})
     if not isinstance(data, dict):
         raise NanobotError("the gateway's answer makes no sense")
     return Data(data)
 
 
-def _show(options: argparse.Namespace, data: Data) -> None:
+def _show(options: Options, data: Data) -> None:
     if options.json:
         print_json(data)
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from nanobot.cli.command import Options
 from nanobot.cli.update import Installation, bring_up_to_date, find_installation
 from nanobot.errors import NanobotError
 from nanobot.gateway.lock import home_lock
@@ -48,12 +48,12 @@ def clone(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def options(home: Path) -> argparse.Namespace:
-    return argparse.Namespace(home=home, check=False, no_backup=False, yes=True, json=False)
+def options(home: Path) -> Options:
+    return Options(home=home, check=False, no_backup=False, yes=True, json=False)
 
 
 def test_a_clone_is_moved_forward_and_installed(
-    clone: Path, options: argparse.Namespace, capfd: pytest.CaptureFixture[str]
+    clone: Path, options: Options, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert bring_up_to_date(options, Installation("clone", clone)) == 0
     assert (clone / ".venv" / ".installed").read_text() == "2"
@@ -64,7 +64,7 @@ def test_a_clone_is_moved_forward_and_installed(
 
 def test_nothing_happens_without_a_yes(
     clone: Path,
-    options: argparse.Namespace,
+    options: Options,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -78,7 +78,7 @@ def test_nothing_happens_without_a_yes(
 
 
 def test_check_says_what_is_new_and_changes_nothing(
-    clone: Path, options: argparse.Namespace, capsys: pytest.CaptureFixture[str]
+    clone: Path, options: Options, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options.check = options.json = True
     assert bring_up_to_date(options, Installation("clone", clone)) == 0
@@ -89,7 +89,7 @@ def test_check_says_what_is_new_and_changes_nothing(
 
 
 def test_a_home_is_backed_up_first(
-    clone: Path, options: argparse.Namespace, here: Nanobot, capsys: pytest.CaptureFixture[str]
+    clone: Path, options: Options, here: Nanobot, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert here("cron", "list").returncode == 0  # makes the home
     options.check = options.json = True
@@ -101,18 +101,14 @@ def test_a_home_is_backed_up_first(
     assert "backup" not in json.loads(capsys.readouterr().out)["steps"][0]
 
 
-def test_a_clone_with_changes_of_ones_own_is_left_alone(
-    clone: Path, options: argparse.Namespace
-) -> None:
+def test_a_clone_with_changes_of_ones_own_is_left_alone(clone: Path, options: Options) -> None:
     (clone / "version").write_text("mine")
     with pytest.raises(NanobotError, match="changes of your own"):
         bring_up_to_date(options, Installation("clone", clone))
     assert (clone / "version").read_text() == "mine"
 
 
-def test_a_step_that_fails_ends_it_with_the_way_back(
-    clone: Path, options: argparse.Namespace
-) -> None:
+def test_a_step_that_fails_ends_it_with_the_way_back(clone: Path, options: Options) -> None:
     before = git(clone, "rev-parse", "HEAD")
     (clone.parent / "origin" / "Makefile").write_text(".venv/.installed:\n\t@false\n")
     commit(clone.parent / "origin", "3")
@@ -148,7 +144,7 @@ def test_how_it_was_installed_is_found_out(tmp_path: Path) -> None:
 
 
 def test_in_a_container_it_says_what_to_do_outside(
-    options: argparse.Namespace, capsys: pytest.CaptureFixture[str]
+    options: Options, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bring_up_to_date(options, Installation("image")) == 0
     assert "docker build -t nanobot ." in capsys.readouterr().out
