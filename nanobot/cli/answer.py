@@ -4,7 +4,12 @@ shown, and a field that is missing shows as nothing.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from nanobot_cli.text import one_line
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
 
 
 class Data(dict[str, object]):
@@ -29,6 +34,14 @@ class Data(dict[str, object]):
     def minute(self, key: str) -> str:
         """A time as `2026-11-21 09:30`, in the zone that it has; empty where it is missing."""
         return self.field(key)[:16].replace("T", " ")
+
+    def local_minute(self, key: str, zone: tzinfo | None) -> str:
+        """The same in a time zone, or in the system's."""
+        from datetime import datetime
+
+        given = self.field(key)
+        moment = datetime.fromisoformat(given).astimezone(zone) if given else ""
+        return str(moment)[:16]
 
     def text(self, key: str) -> str:
         """A text as it is, several lines perhaps."""

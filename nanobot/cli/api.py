@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 from nanobot.cli.command import (
     Commands,
     Options,
-    print_json,
-    print_text,
     settings_of,
     shared_folder,
     table,
@@ -58,8 +56,6 @@ def _add(options: Options) -> int:
     keys = _keys(options)
     secret = keys.add(options.name, options.person, now, writable=options.writable)
     person = options.person.strip() or "owner"
-    if options.json:
-        return print_json({"name": options.name, "person": person, "key": secret})
     http = settings.http
     text = _ADDED.format(
         name=options.name,
@@ -68,33 +64,32 @@ def _add(options: Options) -> int:
         address=f"http://{http.host}:{http.port}/v1",
     )
     enabled = "api" in settings.channels and settings.channels["api"].enabled
-    return print_text(text if enabled else f"{text}\n{_OFF}")
+    machines = {"name": options.name, "person": person, "key": secret}
+    return options.print_either(machines, lambda: text if enabled else f"{text}\n{_OFF}")
 
 
 def _list(options: Options) -> int:
     keys = _keys(options)
     last = keys.last_used()
+    names = ("name", "person", "created_at", "last_used", "writable")
     rows = [
         (key.name, key.person, key.created_at, last.get(key.name, ""), key.writable)
         for key in keys.all()
     ]
-    if options.json:
-        names = ("name", "person", "created_at", "last_used", "writable")
-        return print_json({"keys": [dict(zip(names, row, strict=True)) for row in rows]})
-    if not rows:
-        return print_text("There are no keys: `nanobot api keys add NAME` makes one.\n")
     shown = [
         (name, person, made[:10], used[:16].replace("T", " ") or "never", "yes" if may else "")
         for name, person, made, used, may in rows
     ]
-    return print_text(table(shown, "name", "person", "made", "used", "writable"))
+    people = table(shown, *names[:2], "made", "used", "writable")
+    none = "There are no keys: `nanobot api keys add NAME` makes one.\n"
+    machines = {"keys": [dict(zip(names, row, strict=True)) for row in rows]}
+    return options.print_either(machines, lambda: people or none)
 
 
 def _revoke(options: Options) -> int:
     _keys(options).revoke(options.name)
-    if options.json:
-        return print_json({"revoked": options.name})
-    return print_text(f"The key {options.name} is refused from now on.\n")
+    said = f"The key {options.name} is refused from now on.\n"
+    return options.print_either({"revoked": options.name}, lambda: said)
 
 
 def _keys(options: Options) -> ApiKeys:

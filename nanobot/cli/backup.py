@@ -199,7 +199,7 @@ def _keygen(options: Options) -> int:
         " of it: without it no backup can be read. Put the line above into config.yaml as"
         " `backup.recipient`.\n"
     )
-    return options.print_result({"file": str(path), "recipient": public}, lambda _: shown)
+    return options.print_either({"file": str(path), "recipient": public}, lambda: shown)
 
 
 def _made_text(data: Data) -> str:

@@ -64,14 +64,19 @@ class Options(argparse.Namespace):
     ) -> int:
         """Print a result: as JSON where that was asked for, else as `shown` puts it. Without
         `shown` it is the sentences in the data, which JSON leaves out."""
-        if self.json:
-            machines = {key: value for key, value in data.items() if shown or key != "text"}
-            return print_json(machines or data)
         answer = Data(data)
-        problem = answer.text("trouble")
-        warning = f"warning: {problem}\n\n" if problem else ""
-        people = shown(answer) if shown else answer.text("text").rstrip() + "\n"
-        return print_text(warning + people)
+
+        def people() -> str:
+            problem = answer.text("trouble")
+            warning = f"warning: {problem}\n\n" if problem else ""
+            return warning + (shown(answer) if shown else answer.text("text").rstrip() + "\n")
+
+        machines = {key: value for key, value in data.items() if shown or key != "text"}
+        return self.print_either(machines or data, people)
+
+    def print_either(self, machines: object, people: Callable[[], str]) -> int:
+        """Print a result: as JSON where that was asked for, else the text for people."""
+        return print_json(machines) if self.json else print_text(people())
 
     def expect_consent(self, hint: str = "Add --yes to do it without being asked.") -> None:
         """Raise `WrongUsage` unless --yes was given or a person can be asked."""

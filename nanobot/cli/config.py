@@ -69,7 +69,6 @@ def add_config(commands: Commands) -> None:
 
 def _check(options: Options) -> int:
     """Raises `ConfigError` for what is wrong, prints what is doubtful."""
-
     path = options.home / "config.yaml"
     for warning in settings_of(options.home).warnings:
         print_text(f"warning: {warning}\n")
@@ -100,12 +99,11 @@ def _get(options: Options) -> int:
         hint = suggestion(options.key, [one.name for one in known] if "." in options.key else
                           sorted({one.path[0] for one in known}))  # fmt: skip
         raise NanobotError(f"there is no key {options.key}", hint=hint)
-    if options.json:
-        return print_json(key_data(found[0]) if is_key else [*map(key_data, found)])
     if is_key:
-        return print_text(_text(found[0].value) + "\n")
+        return options.print_either(key_data(found[0]), lambda: _text(found[0].value) + "\n")
     rows = ((one.name, _text(one.value), _source(one)) for one in found)
-    return print_text(table(rows, "key", "value", "from"))
+    shown = table(rows, "key", "value", "from")
+    return options.print_either([*map(key_data, found)], lambda: shown)
 
 
 def _within(known: Sequence[KeyInfo], path: tuple[str, ...]) -> KeyInfo | None:
@@ -226,16 +224,13 @@ def _when(home: Path) -> str:
 
 
 def _report(options: Options, planned: ConfigPlan, said: str) -> int:
-    if not options.json:
-        return print_text(said)
-    changed = [".".join(one.path) for one in planned.edit.changes]
     report = {
-        "changed": changed,
+        "changed": [".".join(one.path) for one in planned.edit.changes],
         "secrets": list(planned.edit.secrets),
         "diff": list(planned.lines),
         "warnings": list(planned.warnings),
     }
-    return print_json(report)
+    return options.print_either(report, lambda: said)
 
 
 def parse_value(path: KeyPath, texts: Sequence[str]) -> object:

@@ -58,7 +58,7 @@ def _import(options: Options) -> int:
     print_text(f"Reading {source} …\n", sys.stderr)
     plan = prepare(source, target, workspace, tuple(options.owner), clock)
     if options.dry_run:
-        return options.print_result(plan.report.as_json(), lambda _: _plan_text(plan))
+        return options.print_either(plan.report.as_json(), lambda: _plan_text(plan))
     options.expect_consent("Look at it with --dry-run, then add --yes.")
     if not options.ask_consent(_plan_text(plan), "\nImport it?"):
         return 1
@@ -69,7 +69,7 @@ def _import(options: Options) -> int:
             stack.enter_context(home_lock(state))
         report = carry_out(plan, clock)
     shown = _report_text(report) if options.yes else ""  # the person has just seen it
-    return options.print_result(report.as_json(), lambda _: shown + _end(report, plan))
+    return options.print_either(report.as_json(), lambda: shown + _end(report, plan))
 
 
 def _plan_text(plan: ImportPlan) -> str:

@@ -101,14 +101,14 @@ def _audit(options: Options) -> int:
         tool, session = record.get("tool"), record.get("session")
         return options.tool in ("", tool) and options.session in ("", session)
 
-    home = options.home
-    path = home / "logs" / FILE
+    path = options.home / "logs" / FILE
     with storage_errors(path):
-        records = newest_records(path, holds, options.n)
+        found = newest_records(path, holds, options.n)
     if options.json:
-        return print_json(records)
-    zone = zone_of(home)
-    return print_text(table(_row(one, zone) for one in records) or _NOTHING.format("recorded"))
+        return print_json(found)
+    zone = zone_of(options.home)
+    rows = (_row(Data(one), zone) for one in found)
+    return print_text(table(rows) or _NOTHING.format("recorded"))
 
 
 def _row(record: Data, zone: tzinfo | None) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from datetime import datetime, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from nanobot.cli.command import (
 from nanobot_cli.text import one_line
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
     from pathlib import Path
 
     from nanobot.messages import Message
@@ -59,24 +59,23 @@ def add_queue(commands: Commands) -> None:
 
 
 def _list(options: Options) -> int:
-    infos = _manager(options.home).list_sessions()
+    found = [
+        Data(
+            key=info.key,
+            created_at=info.created_at.isoformat(),
+            updated_at=info.updated_at.isoformat(),
+            bytes=info.size,
+            preview=info.preview,
+            path=info.place,
+        )
+        for info in _manager(options.home).list_sessions()
+    ]
     if options.json:
-        fields = [
-            {
-                "key": info.key,
-                "created_at": info.created_at.isoformat(),
-                "updated_at": info.updated_at.isoformat(),
-                "bytes": info.size,
-                "preview": info.preview,
-                "path": info.place,
-            }
-            for info in infos
-        ]
-        return print_json(fields)
+        return print_json(found)
     zone = zone_of(options.home)
     rows = [
-        (one_line(info.key, 80), _minute(info.updated_at, zone), one_line(info.preview, 60))
-        for info in infos
+        (one.field("key", 80), one.local_minute("updated_at", zone), one.field("preview", 60))
+        for one in found
     ]
     shown = table(rows, "session", "last used", "last words")
     return print_text(shown or "No conversations yet. `nanobot agent` starts one.\n")
@@ -117,17 +116,12 @@ def _fields(message: Message) -> dict[str, object]:
     return {key: value for key, value in fields.items() if value or key == "content"}
 
 
-def _minute(moment: datetime, zone: tzinfo | None) -> str:
-    return moment.astimezone(zone).isoformat(" ", "minutes")[:16]
-
-
 def _message(message: Data, zone: tzinfo | None = None) -> str:
     """A line that says whose message it is, then what it says."""
     role, turn = message.field("role"), message.field("turn_id")
-    moment = message.text("timestamp")
     parts = [
         f"#{message.number('seq')}" if message.number("seq") else "",
-        _minute(datetime.fromisoformat(moment), zone) if moment else "",
+        message.local_minute("timestamp", zone),
         "nanobot" if message.field("origin") == "nanobot" else role,
         message.field("name"),
         f"(turn {turn})" if turn and role == "user" else "",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from nanobot.cli.answer import Data
@@ -128,7 +127,7 @@ def workers_text(workers: list[Data], zone: tzinfo | None) -> str:
             one.field("id"),
             one.field("name", 60),
             one.field("version"),
-            datetime.fromisoformat(one.field("since")).astimezone(zone).isoformat(" ")[:16],
+            one.local_minute("since", zone),
             _sign(one),
             one.field("scopes"),
             ", ".join(map(str, one["single"])) if isinstance(one["single"], list) else "",

@@ -154,7 +154,7 @@ def bring_up_to_date(options: Options, found: Installation) -> int:
     }
     shown = _shown(found, steps, news)
     if options.check or not steps:
-        return options.print_result(data, lambda _: shown)
+        return options.print_either(data, lambda: shown)
     if found.source:
         _expect_clean(found.source)
     if not options.ask_consent(shown, "\nDo this?"):
@@ -169,8 +169,7 @@ def bring_up_to_date(options: Options, found: Installation) -> int:
             )
             said = f"`{shlex.join(step)}` failed (exit code {code}); {done}"
             raise NanobotError(said, hint=_way_back(found, before))
-    rest = "" if options.json else _rest(options.home, steps)
-    return options.print_result(data, lambda _: f"\nDone. {rest}`nanobot doctor` says how it is.\n")
+    return options.print_either(data, lambda: _done(options.home, steps))
 
 
 def _steps(options: Options, found: Installation) -> list[tuple[str, ...]]:
@@ -193,13 +192,13 @@ def _restarts(home: Path) -> list[tuple[str, ...]]:
     ]
 
 
-def _rest(home: Path, steps: Sequence[Sequence[str]]) -> str:
-    """What is left to do for a gateway that no service runs."""
+def _done(home: Path, steps: Sequence[Sequence[str]]) -> str:
+    """With what is left to do for a gateway that no service runs."""
     from nanobot.cli.status import of_gateway
 
-    if any("restart" in step for step in steps) or of_gateway(home) is None:
-        return ""
-    return "The gateway that runs is the old one: `nanobot agent -m /restart` starts the new. "
+    left = "The gateway that runs is the old one: `nanobot agent -m /restart` starts the new. "
+    is_new = any("restart" in step for step in steps) or of_gateway(home) is None
+    return f"\nDone. {'' if is_new else left}`nanobot doctor` says how it is.\n"
 
 
 def _news(source: Path) -> Sequence[str] | None:
