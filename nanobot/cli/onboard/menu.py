@@ -8,12 +8,11 @@ asks reads whole lines instead.
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from functools import partial
 from shutil import get_terminal_size
-from typing import Literal, TextIO
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,21 +20,16 @@ from msgspec.structs import replace
 from nanobot.channel import WentBack
 from nanobot_cli.text import columns, one_line
 
-Key = Literal["up", "down", "page up", "page down", "home", "end", "enter", "back", "erase"]
-"""What a key means; a letter means itself."""
+if TYPE_CHECKING:
+    from prompt_toolkit.key_binding import KeyPressEvent
 
-_KEYS: dict[str, Key] = {
-    "\x1b[A": "up", "\x1bOA": "up", "\x10": "up",
-    "\x1b[B": "down", "\x1bOB": "down", "\x0e": "down",
-    "\x1b[5~": "page up", "\x1b[6~": "page down",
-    "\x1b[H": "home", "\x1bOH": "home", "\x1b[1~": "home",
-    "\x1b[F": "end", "\x1bOF": "end", "\x1b[4~": "end",
-    "\r": "enter", "\n": "enter",
-    "\x1b": "back", "\x1b[D": "back", "\x1bOD": "back", "<": "back",
-    "\x7f": "erase", "\x08": "erase",
+_LEAVING: Mapping[str, type[BaseException]] = {
+    "escape": WentBack, "left": WentBack, "<": WentBack, "c-c": KeyboardInterrupt, "c-d": EOFError,
 }  # fmt: skip
-_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1bO.|\x1b[^\[O]|.", re.DOTALL)
-_REST_SECONDS = 0.05
+"""Keys that end the choice with an exception."""
+_BACKSPACE, _PASTE = "c-h", "<bracketed-paste>"
+_ESCAPE_SECONDS = 0.05
+"""How long after Escape the rest of a longer key may come, by a slow line."""
 _ROWS = 16
 """No more choices than these are shown at a time."""
 _BEYOND = 3
@@ -66,8 +60,9 @@ class Menu(Struct, frozen=True):
         return matching(self.choices, self.typed)
 
     def after(self, key: str) -> Menu:
-        """The menu once a key was pressed that neither takes a choice nor goes back."""
-        if key == "erase":
+        """The menu once a key was pressed that neither takes a choice nor goes back: a letter, or
+        a name that prompt_toolkit gives it."""
+        if key == _BACKSPACE:
             return self._with(self.typed[:-1])
         if len(key) == 1:
             return self._with(self.typed + key) if key.isprintable() else self
@@ -78,8 +73,8 @@ class Menu(Struct, frozen=True):
         there = {
             "up": here - 1,
             "down": here + 1,
-            "page up": max(here - self.rows, 0),
-            "page down": min(here + self.rows, len(left) - 1),
+            "pageup": max(here - self.rows, 0),
+            "pagedown": min(here + self.rows, len(left) - 1),
             "home": 0,
             "end": len(left) - 1,
         }.get(key, here)
@@ -116,39 +111,55 @@ class Menu(Struct, frozen=True):
         return menu if self.at in left or not left else replace(menu, at=left[0])
 
 
-def choose_at_terminal(question: str, choices: Sequence[str], default: int) -> int:
-    """Which one the person takes, as an index. Raises `WentBack`, and `KeyboardInterrupt` for
-    Ctrl-C. What was chosen stays on the screen, in one line."""
+async def choose_at_terminal(question: str, choices: Sequence[str], default: int) -> int:
+    """Which one the person takes, as an index. Raises `WentBack`, `KeyboardInterrupt` for Ctrl-C
+    and `EOFError` for Ctrl-D. What was chosen stays on the screen, in one line."""
+    from prompt_toolkit.application import Application
+    from prompt_toolkit.key_binding import KeyBindings
+    from prompt_toolkit.layout import FormattedTextControl, Layout, Window
+    from prompt_toolkit.output.vt100 import Vt100_Output
+
     rows = max(3, min(_ROWS, get_terminal_size().lines - _BEYOND))
     menu = Menu(tuple(one_line(one, 200) for one in choices), default, rows=rows)
-    drawn = 0
-    with _single_keys(sys.stdin) as keys:
-        while True:
-            width = get_terminal_size().columns
-            drawn = _draw(menu.lines(question, width), drawn)
-            key = _KEYS.get(pressed := next(keys), pressed)
-            if key == "back":
-                _draw([], drawn)
-                raise WentBack
-            if key != "enter":
-                menu = menu.after(key)
-            elif menu.left:
-                _draw([_fitted(f"{question} {menu.choices[menu.at]}", width)], drawn)
-                return menu.at
+
+    def shown() -> str:
+        return "\n".join(menu.lines(question, get_terminal_size().columns))
+
+    def press(event: KeyPressEvent) -> None:
+        nonlocal menu
+        key = event.key_sequence[0].key
+        for one in event.data if key == _PASTE else [key]:
+            menu = menu.after(one)
+
+    def take(event: KeyPressEvent) -> None:
+        if menu.left:
+            event.app.exit(result=menu.at)
+
+    def leave(event: KeyPressEvent, why: type[BaseException]) -> None:
+        event.app.exit(exception=why)
+
+    keys = KeyBindings()
+    for name, why in _LEAVING.items():
+        keys.add(name, eager=True)(partial(leave, why=why))
+    keys.add("enter")(take)
+    keys.add("<any>")(press)
+    output = Vt100_Output.from_pty(sys.stdout)
+    output.enable_cpr = False  # not every terminal answers where its cursor is
+    layout = Layout(Window(FormattedTextControl(shown, show_cursor=False)))
+    menu_on_screen: Application[int] = Application(
+        layout, key_bindings=keys, output=output, erase_when_done=True
+    )
+    menu_on_screen.ttimeoutlen = _ESCAPE_SECONDS
+    chosen = await menu_on_screen.run_async(handle_sigint=False)
+    line = f"{question} {menu.choices[chosen]}"
+    sys.stdout.write(f"{_fitted(line, get_terminal_size().columns)}\n")
+    return chosen
 
 
 def can_move_cursor() -> bool:
     """Whether a person is at a terminal where lines can be shown again in their place."""
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     return is_terminal and os.environ.get("TERM", "dumb") not in ("", "dumb")
-
-
-def _draw(lines: Sequence[str], drawn: int) -> int:
-    """Show lines in the place of the `drawn` ones before; how many they are."""
-    up = f"\x1b[{drawn}A" if drawn else ""
-    sys.stdout.write(f"{up}\r\x1b[J" + "".join(f"{line}\n" for line in lines))
-    sys.stdout.flush()
-    return len(lines)
 
 
 def _fitted(line: str, width: int) -> str:
@@ -158,42 +169,3 @@ def _fitted(line: str, width: int) -> str:
     while line and columns(line) >= width - 1:
         line = line[:-1]
     return f"{line}…"
-
-
-@contextmanager
-def _single_keys(keyboard: TextIO) -> Iterator[Iterator[str]]:
-    """The keys as they are pressed, unseen; the terminal is as it was afterwards."""
-    import termios
-    import tty
-
-    number = keyboard.fileno()
-    before = termios.tcgetattr(number)
-    try:
-        tty.setcbreak(number)
-        yield _keys(number)
-    finally:
-        with suppress(termios.error):  # the terminal is gone
-            termios.tcsetattr(number, termios.TCSADRAIN, before)
-
-
-def _keys(number: int) -> Iterator[str]:
-    """Each key as its characters. Raises `EOFError` where there are no more, and for Ctrl-D."""
-    from select import select
-
-    while data := os.read(number, 1_024):
-        if data == b"\x1b" and select([number], [], [], _REST_SECONDS)[0]:
-            data += os.read(number, 1_024)  # the rest of a sequence, by a slow line
-        for key in split_keys(data.decode("utf-8", "ignore")):
-            if key == "\x04":
-                raise EOFError
-            yield key
-    raise EOFError
-
-
-def split_keys(text: str) -> Iterator[str]:
-    """The keys in what a terminal sent, which may be several; those that mean nothing here are left
-    out, lest the letters in them be taken for typed ones."""
-    for found in _SEQUENCE.finditer(text):
-        key = found[0]
-        if key in _KEYS or len(key) == 1:
-            yield key

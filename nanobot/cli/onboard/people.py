@@ -58,7 +58,7 @@ class Answers:
             return default
         if can_move_cursor():
             with self._waiting():
-                return choose_at_terminal(one_line(question, _LONGEST), choices, default)
+                return await choose_at_terminal(one_line(question, _LONGEST), choices, default)
         return self._from_list(question, choices, default)
 
     def _from_list(self, question: str, choices: Sequence[str], default: int) -> int:
