@@ -33,7 +33,7 @@ from nanobot.channel import Check, CheckRequest
 from nanobot.channel import CheckFinding as Finding
 from nanobot.cli.answer import Data
 from nanobot.cli.command import settings_of, size
-from nanobot.cli.modelcheck import try_models
+from nanobot.cli.modelcheck import try_models, try_voice
 from nanobot.cli.service import lingers, me
 from nanobot.cli.status import of_gateway
 from nanobot.cli.unit import UnitPlace, program_in, services_of
@@ -252,8 +252,6 @@ def check_sandbox(case: CheckContext) -> Iterator[Finding]:
 def check_voice(case: CheckContext) -> Iterator[Finding]:
     """Whether what listens and what speaks do."""
     if case.settings.model.transcription.is_on or case.settings.model.speech.is_on:
-        from nanobot.cli.voicecheck import try_voice
-
         yield from try_voice(case.settings, case.clock, ask_servers=case.ask_model)
 
 

@@ -60,6 +60,8 @@ class Client:
         self._unconfirmed: dict[str, ChatRequest] = {}
         """Those that were sent once and that no gateway has accepted yet."""
         self._watch: ChatRequest | None = None
+        self.is_hosted = False
+        """Whether the gateway runs in this process, as none was there."""
 
     @property
     def waiting(self) -> bool:

@@ -64,7 +64,9 @@ def connected(home: Path) -> Iterator[Client]:
 
             expect_free(home)
             stack.enter_context(hosted(home))
-            return join()
+            client = join()
+            client.is_hosted = True
+            return client
 
         yield _in_gateway_or_here(join, host_and_join)
 

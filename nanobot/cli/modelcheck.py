@@ -1,23 +1,37 @@
-"""The check of `nanobot doctor` that asks the servers of models: whether they answer and have the
-model, how large its window is, and where that is wanted whether the model says something.
+"""The checks of `nanobot doctor` that try models. Servers are asked whether they answer and have
+the model, how large its window is, and where that is wanted whether the model says something.
+Voices: what one program says, the other has to hear; servers of them are asked where models are.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+import nanobot
 from nanobot.channel import CheckFinding as Finding
+from nanobot.cli.command import size
 from nanobot.cli.onboard.candidate import ModelCandidate, answer, is_near
 from nanobot.clock import Clock
 from nanobot.config.model import SMALL_WINDOW, ModelSettings
 from nanobot.errors import NanobotError
+from nanobot.text import shortened
+
+if TYPE_CHECKING:
+    from nanobot.app.voice import Voice
+    from nanobot.config.settings import Settings
 
 _PROBE_SECONDS = 8.0
 _SHOWN = 5
 _QUESTION = "This is a test. Answer with the one word: ready"
+_WORDS = "One, two, three."
+_SAMPLE = Path(nanobot.__file__).parent / "voice" / "sample.ogg"
+"""Somebody who says "one two three four"."""
 
 
 def try_models(model: ModelSettings, clock: Clock, *, ask: bool) -> Iterator[Finding]:
@@ -87,3 +101,41 @@ def _window(model: ModelCandidate, set_here: int) -> Iterator[Finding]:
     elif set_here < SMALL_WINDOW:
         text = f"a window of {set_here:,} tokens: nanobot works with few tools and forgets quickly"
         yield Finding("warn", text, hint or f"Give it {SMALL_WINDOW:,} or more.")
+
+
+def try_voice(settings: Settings, clock: Clock, *, ask_servers: bool) -> Sequence[Finding]:
+    """Whether what listens and what speaks do. Blocks."""
+    from nanobot.app.voice import Voice
+
+    with TemporaryDirectory(prefix="nanobot-voice-") as folder:
+        voice = Voice(settings, clock, Path(folder) / "voice")
+        return asyncio.run(_heard_and_said(voice, settings, ask_servers=ask_servers))
+
+
+async def _heard_and_said(
+    voice: Voice, settings: Settings, *, ask_servers: bool
+) -> Sequence[Finding]:
+    sound, found = _SAMPLE.read_bytes(), list[Finding]()
+    try:
+        if voice.speech is not None and (settings.model.speech.command or ask_servers):
+            try:
+                sound = await voice.speech.say(_WORDS)
+                said = f"“{_WORDS}” is a voice message of {size(len(sound))}"
+                found.append(Finding("ok", said))
+            except NanobotError as error:
+                found.append(Finding("fail", f"speech: {error}", error.hint))
+        if voice.listener is not None and (settings.model.transcription.command or ask_servers):
+            try:
+                found.append(_heard(await voice.listener.transcribe(sound, "audio/ogg")))
+            except NanobotError as error:
+                found.append(Finding("fail", f"transcription: {error}", error.hint))
+    finally:
+        for part in voice.closables:
+            await part.close()
+    return found or [Finding("ok", "servers, which --ask-model tries")]
+
+
+def _heard(text: str) -> Finding:
+    if not text:
+        return Finding("warn", "in a recording nothing is heard", "Try another model.")
+    return Finding("ok", f"in a recording it hears “{shortened(text, 60)}”")

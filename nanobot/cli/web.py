@@ -11,7 +11,6 @@ from nanobot.cli.answer import Data
 from nanobot.cli.client import Client, ConnectionLost, NoGateway
 from nanobot.cli.command import Commands, Options, print_json, print_text, table
 from nanobot.cli.gateway import connected
-from nanobot.errors import NanobotError
 
 _HERE = "nanobot runs here until you press Ctrl-C.\n"
 
@@ -29,24 +28,14 @@ def add_web(commands: Commands) -> None:
 
 
 def _open(options: Options) -> int:
-    try:
-        with Client(options.home) as client:
-            _show(options, _link(client, options))
-            return 0
-    except NoGateway:
-        with connected(options.home) as client:
-            _show(options, _link(client, options))
+    with connected(options.home) as client:
+        data = client.ask("web.link", {"account": options.person})
+        _show(options, Data(data) if isinstance(data, dict) else Data())
+        if client.is_hosted:
             if not options.json:
                 print_text(_HERE, sys.stderr)
             _wait(client)
     return 0
-
-
-def _link(client: Client, options: Options) -> Data:
-    data = client.ask("web.link", {"account": options.person})
-    if not isinstance(data, dict):
-        raise NanobotError("the gateway's answer makes no sense")
-    return Data(data)
 
 
 def _show(options: Options, data: Data) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from nanobot.cli.onboard.files import ConfigPart
 from nanobot.cli.onboard.model import ModelStep
-from nanobot.cli.onboard.retrace import Retraced, walk
+from nanobot.cli.onboard.people import Retraced, walk
 from nanobot.cli.onboard.wizard import Interview
 from nanobot.cli.parser import build_parser
 from nanobot.clock import SystemClock
@@ -265,13 +265,10 @@ async def test_before_the_first_question_there_is_none(
 async def test_an_answer_is_given_again_only_to_the_question_that_it_answered() -> None:
     person, asked = Retraced(ScriptedPerson("a", "<", "b", "<", "c", "d")), list[str]()
 
-    async def first() -> str:
+    async def first(_: Sequence[str]) -> str:
         name = await person.ask("Name")
         asked.append(name)
         return name + await person.ask(f"Name after {name}" if name != "b" else "Other")
 
-    def following(done: Sequence[str]) -> Callable[[], Awaitable[str]] | None:
-        return None if done else first
-
-    assert await walk(person, following) == ["cd"]
+    assert await walk(person, [first]) == ["cd"]
     assert asked == ["a", "b", "c"]

@@ -23,8 +23,7 @@ from nanobot.cli.config import diff_text
 from nanobot.cli.gateway import connected
 from nanobot.cli.onboard.files import ConfigPart, name_in, write
 from nanobot.cli.onboard.model import ModelStep, from_environment, server_options
-from nanobot.cli.onboard.people import Answers, Unanswered
-from nanobot.cli.onboard.retrace import Retraced, walk
+from nanobot.cli.onboard.people import Answers, Retraced, Unanswered, walk
 from nanobot.cli.service import runs_systemd
 from nanobot.cli.status import of_gateway
 from nanobot.clock import SystemClock, system_zone_name
