@@ -55,8 +55,7 @@ def add_skills(commands: Commands) -> None:
     )
     what.operation("list", "list all skills and their state", "skills.list", _skills_text)
     show = _named(what.add("show", "show what a skill contains", _show))
-    show.argument("file", "FILE", "one of its files", nargs="?", default="")
-    show.json()
+    show.argument("file", "FILE", "one of its files", nargs="?", default="").json()
     _add_consent(_named(what.add("enable", "show a skill, and let the model use it", _enable)))
     summary = "disable a skill"
     _named(what.operation("disable", summary, "skills.disable", _status_text))
@@ -70,22 +69,18 @@ def add_skills(commands: Commands) -> None:
 
 
 def _named(parser: Parser) -> Parser:
-    parser.argument("name", "NAME", "as `skills list` shows it", type=words)
-    return parser
+    return parser.argument("name", "NAME", "as `skills list` shows it", type=words)
 
 
 def _add_consent(parser: Parser) -> None:
-    parser.flag("--everyone", "also for people other than the owner")
-    parser.yes()
-    parser.json()
+    parser.flag("--everyone", "also for people other than the owner").yes().json()
 
 
 def _show(options: Options) -> int:
-    home, name, file = options.home, options.name, options.file
-    if not file:
-        return options.print_result(operate(home, "skills.show", name=name), _skill_text)
-    data = operate(home, "skills.file", name=name, file=file)
-    return options.print_result(data, lambda data: data.text("text").rstrip("\n") + "\n")
+    if not options.file:
+        return options.print_result(options.operate("skills.show", name=options.name), _skill_text)
+    data = options.operate("skills.file", name=options.name, file=options.file)
+    return options.print_either(data, lambda: data.text("text").rstrip("\n") + "\n")
 
 
 def _enable(options: Options) -> int:
@@ -159,7 +154,7 @@ def _install_folder(options: Options, place: Path, about: dict[str, object]) -> 
     replaces = " in the place of the one that is there" if data.get("replaces") else ""
     question = f"\nInstall {name}{replaces}?"
     given = {"path": str(place), "replace": options.replace}
-    return _agree(options, "skills.install", {**data, **about}, question, **given)
+    return _agree(options, "skills.install", Data({**data, **about}), question, **given)
 
 
 def _status_text(data: Data) -> str:

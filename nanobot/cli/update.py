@@ -60,31 +60,24 @@ class Installation(NamedTuple):
     def steps(self) -> tuple[tuple[str, ...], ...]:
         """The commands that bring it up to date; none for what is not done from within."""
         pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install")
-        pull: tuple[tuple[str, ...], ...] = ()
-        if self.source:
-            pull = (("git", "-C", str(self.source), "pull", "--ff-only"),)
-        match self.kind:
-            case "clone":
-                return (*pull, ("make", "-C", str(self.source), ".venv/.installed"))
-            case "pip" if self.source:
-                way = ("--editable",) if self.editable else ()
-                return (*pull, (*pip, *way, f"{self.source}[standard]"))
-            case "pip":
-                return ((*pip, "--upgrade", self.origin),)
-            case "pipx":
-                return (*pull, ("pipx", "upgrade", "nanobot"))
-        return ()
+        way = ("--editable",) if self.editable else ()
+        new = (*way, f"{self.source}[standard]") if self.source else ("--upgrade", self.origin)
+        installing: Mapping[Kind, tuple[str, ...]] = {
+            "clone": ("make", "-C", str(self.source), ".venv/.installed"),
+            "pip": (*pip, *new),
+            "pipx": ("pipx", "upgrade", "nanobot"),
+        }
+        pull = (("git", "-C", str(self.source), "pull", "--ff-only"),) if self.source else ()
+        return (*pull, installing[self.kind]) if self.kind in installing else ()
 
     def removal(self) -> str:
         """How the program is removed, for people."""
-        match self.kind:
-            case "clone":
-                return f"rm -r {shlex.quote(str(self.source))}"
-            case "pipx":
-                return "pipx uninstall nanobot"
-            case "image":
-                return "docker rm and docker image rm, outside"
-        return f"{shlex.quote(sys.executable)} -m pip uninstall nanobot"
+        return {
+            "clone": f"rm -r {shlex.quote(str(self.source))}",
+            "pip": f"{shlex.quote(sys.executable)} -m pip uninstall nanobot",
+            "pipx": "pipx uninstall nanobot",
+            "image": "docker rm and docker image rm, outside",
+        }[self.kind]
 
 
 def find_installation(
