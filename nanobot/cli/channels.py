@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,7 +75,6 @@ async def _sign_in(sign_in: Login, request: LoginRequest) -> None:
 @contextmanager
 def leased(home: Path, name: str) -> Iterator[bool]:
     """A running gateway lets go of the channel while inside; says whether one runs."""
-
     me = os.urandom(8).hex()
 
     def tell_gateway(operation: str) -> None:
@@ -87,8 +86,16 @@ def leased(home: Path, name: str) -> Iterator[bool]:
     except NoGateway:
         yield False
         return
+    from nanobot.app.signing_in import RENEW_SECONDS
+
     over = threading.Event()
-    renewing = threading.Thread(target=_renew, args=(tell_gateway, over), daemon=True)
+
+    def renew() -> None:
+        while not over.wait(RENEW_SECONDS):
+            with suppress(NanobotError):  # it restarts, say: asked again, it lets go again
+                tell_gateway("channels.borrow")
+
+    renewing = threading.Thread(target=renew, daemon=True)
     renewing.start()
     try:
         yield True
@@ -97,14 +104,6 @@ def leased(home: Path, name: str) -> Iterator[bool]:
         renewing.join()
         with suppress(NanobotError):  # it ended meanwhile, and starts its channels again
             tell_gateway("channels.return")
-
-
-def _renew(tell_gateway: Callable[[str], None], over: threading.Event) -> None:
-    from nanobot.app.signing_in import RENEW_SECONDS
-
-    while not over.wait(RENEW_SECONDS):
-        with suppress(NanobotError):  # it restarts, say: asked again, it lets go again
-            tell_gateway("channels.borrow")
 
 
 def _say(text: str) -> None:

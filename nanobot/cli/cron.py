@@ -16,6 +16,7 @@ _SCHEDULES = (
     "'every day at 8', 'weekdays at 7:30', 'tomorrow 9:00', 'in 20 minutes', 'every 2h', or a cron"
     " expression ('0 8 * * 1-5')"
 )
+_CHAT = "where it speaks, as `sessions list` shows it (default: the chat that the owner used last)"
 
 
 def add_cron(commands: Commands) -> None:
@@ -26,10 +27,7 @@ def add_cron(commands: Commands) -> None:
     new.argument("schedule", "SCHEDULE", _SCHEDULES, type=words)
     new.argument("message", "MESSAGE", "what the agent is to do then", type=words)
     new.option("--name", "NAME", "what the job is called")
-    chat = (
-        "where it speaks, as `sessions list` shows it (default: the chat that the owner used last)"
-    )
-    new.option("--chat", "CHANNEL:ID", chat)
+    new.option("--chat", "CHANNEL:ID", _CHAT)
     new.option("--zone", "ZONE", "the schedule's time zone (default: agent.timezone)")
     for name, summary in _CHANGES:
         change = what.operation(name, summary, f"cron.{name}")
@@ -37,12 +35,10 @@ def add_cron(commands: Commands) -> None:
 
 
 def _list_text(data: Data) -> str:
-    rows = map(_row, data.records("jobs"))
+    rows = []
+    for job in data.records("jobs"):
+        due = (job.minute("next") or "never") if job.get("enabled") is True else "paused"
+        zone = f" ({job.field('zone')})" if job.get("zone") else ""
+        schedule = f"{job.field('schedule', 60)}{zone}"
+        rows.append((job.field("id"), due, schedule, job.field("chat", 60), job.field("name", 60)))
     return table(rows, "id", "next", "schedule", "chat", "name") or "Nothing is scheduled.\n"
-
-
-def _row(job: Data) -> tuple[str, ...]:
-    due = (job.minute("next") or "never") if job.get("enabled") is True else "paused"
-    zone = job.field("zone")
-    schedule = job.field("schedule", 60) + (f" ({zone})" if zone else "")
-    return job.field("id"), due, schedule, job.field("chat", 60), job.field("name", 60)

@@ -164,16 +164,14 @@ def _status_text(data: Data) -> str:
 
 
 def _skills_text(data: Data) -> str:
-    rows = map(_skill_row, data.records("skills"))
+    rows = []
+    for skill in data.records("skills"):
+        status = skill.field("status")
+        if status == "enabled" and skill.get("available") is False:
+            status = "lacking"
+        purpose = skill.field("note", _WIDTH) or skill.field("description", _WIDTH)
+        rows.append((*skill.fields("name", "source"), status, purpose))
     return table(rows, "name", "from", "status", "what it is for")
-
-
-def _skill_row(skill: Data) -> tuple[str, ...]:
-    status = skill.field("status")
-    if status == "enabled" and skill.get("available") is False:
-        status = "lacking"
-    description = skill.field("note", _WIDTH) or skill.field("description", _WIDTH)
-    return skill.field("name"), skill.field("source"), status, description
 
 
 def _skill_text(data: Data) -> str:
@@ -344,17 +342,13 @@ def _approve_tools(options: Options) -> int:
 
 
 def _servers_text(data: Data) -> str:
-    servers = data.records("servers")
-    listed = table(map(_server_row, servers), "name", "state", "tools", "where")
+    rows, servers = [], data.records("servers")
+    for server in servers:
+        idle = "idle" if server.get("known") else "not started yet"
+        state, tools = "running" if server.get("running") else idle, len(server.lines("tools"))
+        rows.append((server.field("name"), state, str(tools), server.field("where")))
+    listed = table(rows, "name", "state", "tools", "where")
     return listed + "".join(map(_notes, servers)) or _NO_SERVERS
-
-
-def _server_row(server: Data) -> tuple[str, ...]:
-    if server.get("running"):
-        state = "running"
-    else:
-        state = "idle" if server.get("known") else "not started yet"
-    return server.field("name"), state, str(len(server.lines("tools"))), server.field("where")
 
 
 def _notes(server: Data) -> str:

@@ -76,11 +76,8 @@ async def _operate(settings: Settings, op: str, arguments: dict[str, object]) ->
     stores, clock, journal = base.stores, base.clock, base.stores.journal
     models = Models(base, None, None)
     memory = MemoryParts(base, models.learner)
-    toolbox, model, cost = (
-        Toolbox(base, models, memory, ()),
-        model_name(settings.model),
-        prices(settings),
-    )
+    toolbox = Toolbox(base, models, memory, ())
+    model, cost = model_name(settings.model), prices(settings)
     table: dict[str, Operation] = {
         **Status(about(settings), journal, stores.sessions, cost, clock, None).table(),
         **Operations(model, cost, journal, stores.sessions, None).table(),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING
 
 from nanobot.cli.answer import Data
@@ -84,13 +83,11 @@ def _list(options: Options) -> int:
 def _show(options: Options) -> int:
     messages = deque(_manager(options.home).read_messages(options.key), maxlen=options.n)
     data = {"key": options.key, "messages": list(map(_fields, messages))}
-    return options.print_result(data, partial(_messages_text, options.home))
-
-
-def _messages_text(home: Path, data: Data) -> str:
-    zone = zone_of(home)
-    shown = "\n".join(_message(message, zone) for message in data.records("messages"))
-    return shown or "Nothing has been said in this conversation yet.\n"
+    if options.json:
+        return print_json(data)
+    zone = zone_of(options.home)
+    shown = "\n".join(_message(message, zone) for message in Data(data).records("messages"))
+    return print_text(shown or "Nothing has been said in this conversation yet.\n")
 
 
 def _manager(home: Path) -> SessionManager:

@@ -32,6 +32,10 @@ _LEAVE = """\
 Move everything of the team into this home, which works alone from then on. No worker may run.
 After a crash, give it again."""
 
+_COUNTED = {
+    "waiting": "waiting", "working": "in work", "failed": "failed", "sending": "to send",
+    "undeliverable": "undeliverable",
+}  # fmt: skip
 _INITED = "It is done. `nanobot gateway` starts a worker, here and in every other home.\n"
 _LEFT = "It is done. Take `team` out of config.yaml, then `nanobot gateway` starts.\n"
 
@@ -105,12 +109,9 @@ def workers_of(home: Path) -> list[Data]:
 
 def _text(data: Data, zone: tzinfo | None) -> str:
     queues = [
-        (
-            one.field("scope", 100),
-            _waiting(one),
-            f"worker {one['worker']}" if one["worker"] else "",
-        )
+        (one.field("scope", 100), one.counts(**_COUNTED), f"worker {whose}" if whose else "")
         for one in data.records("queues")
+        for whose in [one.field("worker")]
     ]
     blocks = [
         f"tables     version {data.number('schema_version')}\n",
@@ -124,11 +125,10 @@ def workers_text(workers: list[Data], zone: tzinfo | None) -> str:
     """A row for each worker."""
     rows = [
         (
-            one.field("id"),
-            one.field("name", 60),
-            one.field("version"),
+            *one.fields("id", "name", "version"),
             one.local_minute("since", zone),
-            _sign(one),
+            f"{duration(one.number('seen_seconds'))} ago"
+            + ("" if one.get("alive") else ", is taken to be dead"),
             one.field("scopes"),
             ", ".join(map(str, one["single"])) if isinstance(one["single"], list) else "",
         )
@@ -136,15 +136,3 @@ def workers_text(workers: list[Data], zone: tzinfo | None) -> str:
     ]
     head = ("worker", "name", "version", "since", "heard", "scopes", "runs for all")
     return table(rows, *head) or "No worker is there.\n"
-
-
-def _sign(worker: Data) -> str:
-    ago = f"{duration(worker.number('seen_seconds'))} ago"
-    return ago if worker.get("alive") else f"{ago}, is taken to be dead"
-
-
-def _waiting(row: Data) -> str:
-    return row.counts(
-waiting="waiting", working="in work", failed="failed", sending="to send",
-        undeliverable="undeliverable",
-    )  # fmt: skip

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 from nanobot.cli.command import (
@@ -64,11 +63,11 @@ def _uninstall(options: Options) -> int:
 
 def _stays(options: Options) -> str:
     """What is left afterwards, and how each of it is removed."""
-    home: Path = options.home
-    rows = []
+    from nanobot.gateway.status import bytes_in
+
+    home, rows = options.home, []
     if home.is_dir() and not options.purge:
-        size_of_home = _size(home)
-        rows.append(("your data", f"{home} ({size_of_home})", "nanobot uninstall --purge"))
+        rows.append(("your data", f"{home} ({size(bytes_in(home))})", "nanobot uninstall --purge"))
     folder, count = _backups(home)
     inside = folder.is_relative_to(home)
     if count and not (inside and options.purge):
@@ -77,15 +76,6 @@ def _stays(options: Options) -> str:
     found = find_installation()
     rows.append(("the program", str(found.source or sys.prefix), found.removal()))
     return f"What stays, and how it is removed:\n{table(rows, margin=2)}"
-
-
-def _size(folder: Path) -> str:
-    total = 0
-    for path in folder.rglob("*"):
-        with suppress(OSError):
-            if not path.is_symlink() and path.is_file():
-                total += path.stat().st_size
-    return size(total)
 
 
 def _backups(home: Path) -> tuple[Path, int]:

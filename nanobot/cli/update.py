@@ -15,6 +15,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -94,25 +95,18 @@ def find_installation(
         return Installation(kind, root, editable=True)
     if any(Path(mark).exists() for mark in container_marks):
         return Installation("image")
-    source, origin = _origin(_direct_url() if direct_url is None else direct_url)
+    if direct_url is None:
+        with suppress(PackageNotFoundError):
+            direct_url = distribution("nanobot").read_text("direct_url.json")
+    source, origin = _origin(direct_url or "{}")
     is_pipx = (prefix / "pipx_metadata.json").exists()
     return Installation("pipx" if is_pipx else "pip", source, origin)
 
 
-def _direct_url() -> str:
-    try:
-        return distribution("nanobot").read_text("direct_url.json") or ""
-    except PackageNotFoundError:
-        return ""
-
-
 def _origin(direct_url: str) -> tuple[Path | None, str]:
     """The clone, or what pip is to be told."""
-    try:
-        said = json.loads(direct_url or "{}")
-    except ValueError:
-        said = {}
-    url = str(said.get("url", "")) if isinstance(said, dict) else ""
+    said = json.loads(direct_url)
+    url = str(said.get("url", ""))
     if url.startswith("file://"):
         folder = Path(url.removeprefix("file://"))
         return (folder if (folder / ".git").exists() else None), "nanobot"

@@ -55,18 +55,18 @@ SHARES = {
 def sizes(*homes: Path) -> Mapping[str, int]:
     """Bytes in each of `SHARES` in these folders, counted by the files' lengths. Blocks."""
     return {
-        name: sum(_size(home / path) for home in homes for path in paths)
+        name: sum(bytes_in(home / path) for home in homes for path in paths)
         for name, paths in SHARES.items()
     }
 
 
-def _size(path: Path | os.DirEntry[str]) -> int:
+def bytes_in(path: Path | os.DirEntry[str]) -> int:
     """What a file or a folder holds; what goes while it is looked at counts as nothing."""
     try:
         if not path.is_dir() or path.is_symlink():
             return os.lstat(path).st_size
         with os.scandir(path) as entries:
-            return sum(map(_size, paced(entries)))
+            return sum(map(bytes_in, paced(entries)))
     except OSError:
         return 0
 
