@@ -109,7 +109,6 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """What follows `--` is for the program that `program` takes, whatever it looks like."""
-        namespace = Options() if namespace is None else namespace
         takes_program = any(action.dest == PROGRAM for action in self._actions)
         if args is None or "--" not in args or not takes_program:
             return super().parse_known_args(args, namespace)
@@ -226,7 +225,7 @@ def path_of(text: str) -> Path:
     return expanduser(text).absolute()
 
 
-def home_of(options: Options) -> Path:
+def home_of(options: argparse.Namespace) -> Path:
     """The home that a command line means, absolute."""
     return path_of(options.given_home) if options.given_home else home_folder()
 

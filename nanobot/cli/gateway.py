@@ -12,8 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from nanobot.cli.answer import Data
 from nanobot.cli.client import Client, NoGateway
@@ -79,13 +78,9 @@ def _left_by_signals() -> Iterator[None]:
     with contextlib.ExitStack() as restored:
         with contextlib.suppress(ValueError):  # only the main thread may
             for number in mine:
-                signal.signal(number, _leave)
+                signal.signal(number, lambda number, _: sys.exit(128 + number))
                 restored.callback(signal.signal, number, signal.SIG_DFL)
         yield
-
-
-def _leave(number: int, _: FrameType | None) -> NoReturn:
-    sys.exit(128 + number)
 
 
 def _in_gateway_or_here(first: Callable[[], T], second: Callable[[], T]) -> T:

@@ -80,16 +80,16 @@ def _run(arguments: list[str]) -> tuple[int, str]:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    from nanobot.cli.command import home_of
+    from nanobot.cli.command import Options, home_of
     from nanobot.cli.parser import build_parser
 
     parser = build_parser(*arguments[:1])
     try:
-        options = parser.parse_args(arguments)
+        options = parser.parse_args(arguments, Options())
     except SystemExit as leaving:  # argparse has said what is wrong, or printed the help
         return leaving.code if isinstance(leaving.code, int) else 2
     if options.command is None:
         parser.print_help()
         return 0
     options.home = home_of(options)
-    return int(options.run(options))
+    return options.run(options)

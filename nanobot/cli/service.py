@@ -27,6 +27,9 @@ from nanobot.text import expanduser
 if TYPE_CHECKING:
     from subprocess import CompletedProcess
 
+    from nanobot.config.model import VoiceProgram
+    from nanobot.config.tools import McpServerSettings
+
     Answer = CompletedProcess[str]
 
 _SECONDS = 240.0
@@ -211,23 +214,19 @@ def _planned(options: Options, place: UnitPlace, who: pwd.struct_passwd) -> Unit
     command = (
         (str(script),) if os.access(script, os.X_OK) else (sys.executable, "-P", "-m", "nanobot")
     )
-    tools = settings.tools.exec
+    tools, model = settings.tools.exec, settings.model
     servers = [server for server in settings.mcp.servers.values() if server.enabled]
     writable = [*map(str, settings.folders)]
     writable += (folder for server in servers for folder in server.writable)
     if settings.backup.folder:
         folder = home / expanduser(settings.backup.folder, who.pw_dir)
         writable.insert(1, os.path.normpath(folder))
+    programs: list[McpServerSettings | VoiceProgram] = [*servers, model.transcription, model.speech]
     readable = [sys.prefix, sys.base_prefix, *tools.paths]
-    readable += [folder for server in servers for folder in server.paths]
-    voices = (settings.model.transcription, settings.model.speech)
-    readable += [path for voice in voices for path in voice.paths]
+    readable += [path for program in programs for path in program.paths]
     # Where the owner wants commands to do all that the account may, the unit does not restrict it.
     lets_out = (tools.enabled and tools.sandbox == "none") or any(
-        (
-            *(server.command and not server.sandbox for server in servers),
-            *(voice.command and not voice.sandbox for voice in voices),
-        )
+        program.command and not program.sandbox for program in programs
     )
     return Unit(
         command=(*command, "gateway"),
