@@ -35,13 +35,13 @@ from nanobot.cli.answer import Data
 from nanobot.cli.command import settings_of, size
 from nanobot.cli.modelcheck import try_models, try_voice
 from nanobot.cli.service import lingers, me
-from nanobot.cli.status import of_gateway
+from nanobot.cli.status import documents_of, of_gateway
 from nanobot.cli.unit import UnitPlace, program_in, services_of
 from nanobot.clock import Clock
 from nanobot.config import not_imported
 from nanobot.config.settings import Settings
 from nanobot.config.values import plain_values
-from nanobot.errors import NanobotError, how_to_install
+from nanobot.errors import NanobotError, StorageError, how_to_install
 from nanobot.gateway.lock import MOVED
 from nanobot.io import storage_errors
 
@@ -220,11 +220,6 @@ def _unit(place: UnitPlace, home: Path) -> Finding:
     return Finding("ok", f"{name} starts {program}")
 
 
-def check_model(case: CheckContext) -> Iterator[Finding]:
-    """The main model and its fallbacks."""
-    yield from try_models(case.settings.model, case.clock, ask=case.ask_model)
-
-
 _SANDBOXES = "docs/security.md, “Which sandbox, and how to get it”, says what to do."
 
 
@@ -247,12 +242,6 @@ def check_sandbox(case: CheckContext) -> Iterator[Finding]:
         return
     text = f"{found.sandbox.kind}, proven to hold\n{found.sandbox.notes}".rstrip()
     yield Finding("warn" if found.problem else "ok", text, hint)
-
-
-def check_voice(case: CheckContext) -> Iterator[Finding]:
-    """Whether what listens and what speaks do."""
-    if case.settings.model.transcription.is_on or case.settings.model.speech.is_on:
-        yield from try_voice(case.settings, case.clock, ask_servers=case.ask_model)
 
 
 def check_mcp(case: CheckContext) -> Iterator[Finding]:
@@ -301,15 +290,8 @@ def _channel(case: CheckContext, point: EntryPoint) -> Iterator[Finding]:
 
 def _paired_owners(case: CheckContext) -> Iterator[str]:
     """The channels on which pairing has made somebody the owner."""
-    if case.settings.team.shared:
-        from nanobot.app.moving import address_of
-        from nanobot.team.survey import documents
-
-        stored: Mapping[str, bytes] = documents(address_of(case.settings))
-    else:
-        stored = inspect_journal(case.home / "state" / "journal.db").documents
-    with suppress(ValueError):
-        access = json.loads(stored.get("access", b"{}"))
+    with suppress(ValueError, StorageError):  # what is wrong with it is said by its own check
+        access = json.loads(documents_of(case.home).get("access", b"{}"))
         for one in Data(access).records("approved") if isinstance(access, dict) else ():
             if one.get("owner") is True:
                 yield one.field("channel")
@@ -467,9 +449,9 @@ CHECKS: Mapping[str, Callable[[CheckContext], Iterable[Finding]]] = {
     "configuration": check_configuration,
     "gateway": check_gateway,
     "service": check_service,
-    "model": check_model,
+    "model": lambda case: try_models(case.settings.model, case.clock, ask=case.ask_model),
     "sandbox": check_sandbox,
-    "voice": check_voice,
+    "voice": lambda case: try_voice(case.settings, case.clock, ask_servers=case.ask_model),
     "mcp": check_mcp,
     "channels": check_channels,
     "journal": check_journal,

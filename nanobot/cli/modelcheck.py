@@ -105,6 +105,8 @@ def _window(model: ModelCandidate, set_here: int) -> Iterator[Finding]:
 
 def try_voice(settings: Settings, clock: Clock, *, ask_servers: bool) -> Sequence[Finding]:
     """Whether what listens and what speaks do. Blocks."""
+    if not (settings.model.transcription.is_on or settings.model.speech.is_on):
+        return ()
     from nanobot.app.voice import Voice
 
     with TemporaryDirectory(prefix="nanobot-voice-") as folder:

@@ -55,7 +55,7 @@ def add_state(commands: Commands) -> None:
 
 
 def _show(options: Options) -> int:
-    found = _documents(options.home)
+    found = documents_of(options.home)
     names = ", ".join(sorted(found)) or "none"
     if options.name is None:
         return write_stdout(f"Documents: {names}\n")
@@ -64,7 +64,7 @@ def _show(options: Options) -> int:
     return write_stdout(found[options.name].decode("utf-8", "replace").rstrip() + "\n")
 
 
-def _documents(home: Path) -> Mapping[str, bytes]:
+def documents_of(home: Path) -> Mapping[str, bytes]:
     """Those in the home's journal, or in the team's database, by name."""
     from nanobot.bus.journal_file import inspect_journal
 
