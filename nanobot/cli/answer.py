@@ -1,5 +1,7 @@
-"""What is printed comes from the gateway or the files: every value of it is cleaned before it is
-shown, and a field that is missing shows as nothing.
+"""The answer of an operation, as a value that says what is in it.
+
+What is printed comes from the gateway or the files: every value passes `one_line` here or `clean`
+in `print_text` before it is shown, and a field that is missing shows as nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What commands are made of: their grammar, an operation to ask for, and a result to print.
 
 Every command line loads this, and help loads the grammar of all commands, so what only some of
-them need is imported where they run. What is printed comes from the gateway or the files: every
-value passes `one_line` or `clean` before it is shown, and a field that is missing shows as nothing.
+them need is imported where they run.
 """
 
 from __future__ import annotations
