@@ -368,7 +368,7 @@ def _status(options: Options) -> int:
         "health": health or {"state": facts.get("StatusText", "")},
     }
     options.print_result(data, _status_text)
-    return 0 if data["running"] and not _state(data).startswith("failing") else 1
+    return 0 if data["running"] and not _state(Data(data)).startswith("failing") else 1
 
 
 def _status_text(data: Data) -> str:

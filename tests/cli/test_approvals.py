@@ -27,6 +27,14 @@ def test_the_list_shows_what_it_is_who_allowed_it_and_for_how_long(
     assert "\x1b" not in printed
 
 
+def test_approvals_that_cannot_be_read_are_said_once(
+    gateway: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway.answers["approvals.list"] = {"approvals": [GIVEN], "trouble": "some are set aside"}
+    assert main(["--home", str(gateway.home), "approvals", "list"]) == 0
+    assert capsys.readouterr().out.count("some are set aside") == 1
+
+
 def test_revoking_names_one(gateway: Any, capsys: pytest.CaptureFixture[str]) -> None:
     gateway.answers["approvals.revoke"] = {"text": "No longer allowed: each call of light."}
     assert main(["--home", str(gateway.home), "approvals", "revoke", "9f3a01bc"]) == 0

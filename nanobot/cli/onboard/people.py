@@ -140,6 +140,8 @@ Given = tuple[str, str | bool]
 
 T = TypeVar("T")
 A = TypeVar("A", str, bool)
+Step = Callable[[Sequence[T]], Awaitable[T]]
+"""Is called with what the steps before it came to."""
 
 
 class Retraced:
@@ -203,9 +205,9 @@ class Retraced:
         return answer
 
 
-async def walk(person: Retraced, steps: Sequence[Callable[[Sequence[T]], Awaitable[T]]]) -> list[T]:
-    """What the steps come to, one after the other; each is called with what those before it came
-    to. Back at the first question of a step leads to the last question of those before it."""
+async def walk(person: Retraced, steps: Sequence[Step[T]]) -> list[T]:
+    """What the steps come to, one after the other. Back at the first question of a step leads to
+    the last question of those before it."""
     done: list[tuple[T, list[Given]]] = []
     before: list[Given] = []
     while len(done) < len(steps):

@@ -23,7 +23,7 @@ from nanobot.cli.config import diff_text
 from nanobot.cli.gateway import connected
 from nanobot.cli.onboard.files import ConfigPart, name_in, write
 from nanobot.cli.onboard.model import ModelStep, from_environment, server_options
-from nanobot.cli.onboard.people import Answers, Retraced, Unanswered, walk
+from nanobot.cli.onboard.people import Answers, Retraced, Step, Unanswered, walk
 from nanobot.cli.service import runs_systemd
 from nanobot.cli.status import of_gateway
 from nanobot.clock import SystemClock, system_zone_name
@@ -89,7 +89,7 @@ class Interview:
     _settings: Settings
     _before: ExistingFiles
     _model: ModelStep
-    _given: dict[str, Mapping[str, str]]
+    _given: Mapping[str, Mapping[str, str]]
     """These are of the home, which is the first step: its settings and files as they are before the
     others, and what the command line says, by the names of the steps."""
 
@@ -107,8 +107,9 @@ class Interview:
         if self._attended:
             self._person.say(_INTRODUCTION)
         channels = sorted({point.name for point in entry_points(group=GROUP)})
-        steps = [partial(self._step, name) for name in ("model", *channels, "you")]
-        *_, part = await walk(self._person, [self._home, *steps, self._confirm])
+        steps: list[Step[ConfigPart]] = [self._home]
+        steps += (partial(self._step, name) for name in ("model", *channels, "you"))
+        *_, part = await walk(self._person, [*steps, self._confirm])
         return (self._before, part) if self._confirmed else None
 
     async def _home(self, _: Sequence[ConfigPart]) -> ConfigPart:
@@ -232,7 +233,7 @@ def _titled(name: str) -> str:
     return special.get(name, name.capitalize())
 
 
-def _given(options: argparse.Namespace) -> dict[str, Mapping[str, str]]:
+def _given(options: argparse.Namespace) -> Mapping[str, Mapping[str, str]]:
     """What the command line says of each step: of channels, by the keys of their settings."""
     variable = options.telegram_token_env
     given = {
