@@ -105,8 +105,8 @@ class Gateway:
         watching = (*monitoring.routines, upkeep.room, *build_routines(base, memory, agent))
         schedules = (*upkeep.schedules, *build_schedules(base, memory, toolbox), *routines)
         self._routines = (*watching, *schedules)
-        self._own_routines = () if not chores else watching if base.worker else self._routines
-        """What runs here in any case; in a team the schedules run at one worker."""
+        own = watching if base.worker else self._routines  # a team's schedules run at one worker
+        self._own_routines = own if chores else ()
         conversation = register_commands(parts, self)
         self._team: Team | None = None
         if base.worker:
