@@ -6,10 +6,10 @@ file that cannot be read is reported once and does not hide the others.
 
 What is read is compared with the index by a hash of each line: what is equal from the start on
 stays, wherever it now stands, and the rest is indexed again. So whatever was done to a file (lines
-added, moved to the archive, saved by an editor, erased, cut, retracted) takes the same path. Where
-lines were added to the live file of a session and nothing else was done, only they are read. A line
-whose number is not above all before may be a copy, such as a crash leaves while it archives: it is
-not indexed twice.
+added, moved to the archive, saved by an editor, erased, cut, retracted) takes the same path. The
+archive of a session is passed over where it has only grown, and so is what stood in its live file
+before lines were added. A line whose number is not above all before may be a copy, such as a crash
+leaves while it archives: it is not indexed twice.
 """
 
 from __future__ import annotations
@@ -68,9 +68,11 @@ _PASSAGE = (
 
 
 class _Position(NamedTuple):
-    """How far a session was read: its highest number, how many bytes of the last file (0: it is not
-    to be read on from there), and their checksum."""
+    """How far a session was read: the highest number in its archive (0: that may not be passed
+    over), and of all; how many bytes of the live file (0: it is not to be read on from there), and
+    their checksum."""
 
+    archived: int = 0
     number: int = 0
     read: int = 0
     mark: int = 0
@@ -161,11 +163,16 @@ class IndexIngest:
             logger.warning("{} {} is not searched: {}", name[0], name[2], error)
 
     def _take_session(self, id: int, files: Files, before: str, known: _Position) -> None:
-        """Take in a session: what was added to its last file where nothing else has changed since
-        the stamps `before`, or all of it."""
-        are_same = before.split("\n")[:-1] == _stamps(files).split("\n")[:-1]
-        is_added = known.read and are_same and checksum(files[-1], known.read) == known.mark
-        if not (is_added and self._take_lines(id, files[-1:], known)):
+        """Take in a session, which had the stamps `before`: what was added to its live file or to
+        its archive where nothing else has changed, or all of it."""
+        archive, now = before.split("\n")[:-1], _stamps(files).split("\n")
+        new = files[len(archive) :] if archive == now[: len(archive)] else ()
+        is_taken = False
+        if len(new) == 1 and known.read and checksum(new[0], known.read) == known.mark:
+            is_taken = self._take_lines(id, new, known)
+        elif new and known.archived:
+            is_taken = self._take_lines(id, new, _Position(known.archived, known.archived))
+        if not is_taken:
             self._take_lines(id, files, _Position())
 
     def _take_lines(self, id: int, files: Files, known: _Position) -> bool:
@@ -180,17 +187,19 @@ class IndexIngest:
                 "DELETE FROM passage WHERE stream = ? AND seq BETWEEN ? AND ? AND ? IN ('', turn)",
                 (id, first, last, storable(one.turn_id)),
             )
-        reader, (number, read, mark), in_order = SessionReader(known.number, gone), known, True
+        reader, in_order = SessionReader(known.number, gone), True
+        archived, number, read, mark = known
 
         def lines() -> Lines:
-            nonlocal number, read, mark, in_order
+            nonlocal archived, number, read, mark, in_order
             for file in files:
-                _, read, mark = known
+                read, mark = known.read, known.mark
                 for raw in lines_of(file, known.read):
                     yield line_hash(raw), raw
                     in_order = in_order and reader.number >= number + (b'"_type"' not in raw)
                     number = max(number, reader.number)
                     read, mark = read + len(raw) if raw.endswith(b"\n") else 0, crc32(raw, mark)
+                archived = number if file is not files[-1] else archived
 
         self._append(id, self._new_entries(id, lines(), reader, known.number))
         # A retraction speaks of numbers, so it holds for messages that are written after it too:
@@ -198,10 +207,12 @@ class IndexIngest:
         if any(one.last > number for one in gone):
             read = 0
         marks = [one for one in others if isinstance(one, Mark)]
-        self._mark(id, marks, are_all=not known.read)
+        if gone or marks or not in_order:
+            archived = 0
+        self._mark(id, marks, are_all=not known.number)
         self._db.execute(
             "UPDATE stream SET position = ?, metadata = coalesce(?, metadata) WHERE id = ?",
-            (json.dumps(_Position(number, read, mark)), reader.metadata, id),
+            (json.dumps(_Position(archived, number, read, mark)), reader.metadata, id),
         )
         return in_order
 

@@ -10,8 +10,10 @@ missing is taken from the past: in March 2026, "in May" is May 2025. What no cal
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from collections.abc import Collection, Sequence
-from datetime import date, timedelta
+from datetime import date
+from typing import Self
 
 from msgspec import Struct
 
@@ -47,6 +49,12 @@ class Span(Struct, frozen=True):
     first: date
     last: date
 
+    @classmethod
+    def of(cls, year: int, month: int = 0, day: int = 0) -> Self:
+        """A day, or all days of a month or a year. Raises ValueError where there are none."""
+        last = monthrange(year, month)[1] if month else 31
+        return cls(date(year, month or 1, day or 1), date(year, month or 12, day or last))
+
 
 def spans(question: str, today: date) -> tuple[tuple[Span, ...], str]:
     """The days that `question` names, and the question without the words that name them."""
@@ -66,27 +74,18 @@ def spans(question: str, today: date) -> tuple[tuple[Span, ...], str]:
 
 def _span(named: dict[str, str | None], today: date) -> Span:
     """The day, month or year that is named; without a year, the latest that has begun."""
-    year, day = int(named.get("year") or 0), named.get("day")
-    month = _month_number(named.get("month"))
-    if not month:
-        return Span(date(year, 1, 1), date(year, 12, 31))
+    year, day = (int(named.get(part) or 0) for part in ("year", "day"))
+    month = _month_number(named.get("month") or "0")
     if not year:
-        this = (today.year, today.month)
-        begun = date(today.year, month, int(day or 1)) <= today
-        is_last = bool(named.get("last")) and (today.year, month) == this
+        begun = date(today.year, month, day or 1) <= today
+        is_last = named.get("last") and today.month == month
         year = today.year if begun and not is_last else today.year - 1
-    if day:
-        return Span(date(year, month, int(day)), date(year, month, int(day)))
-    following = date(year + month // 12, month % 12 + 1, 1)
-    return Span(date(year, month, 1), following - timedelta(days=1))
+    return Span.of(year, month, day)
 
 
-def _month_number(name: str | None) -> int:
-    if not name or name.isdecimal():
-        return int(name or 0)
-    return next(
-        n for n, full in enumerate(_MONTHS.split("|"), 1) if full.startswith(name.lower()[:3])
-    )
+def _month_number(name: str) -> int:
+    beginnings = [month[:3] for month in _MONTHS.split("|")]
+    return int(name) if name.isdecimal() else 1 + beginnings.index(name.lower()[:3])
 
 
 class ParsedQuestion(Struct, frozen=True):

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, time, tzinfo
+from datetime import date, datetime, time, tzinfo
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -248,7 +248,8 @@ def entries_of(
     else:
         text, *others = (text_of(file.read()) for file in files)
         if source == "note":
-            found = _note_passages(key, text, zone)
+            day = day_of(key)
+            found = _note_passages(day, text, zone) if day else _digest_passages(key, text, zone)
         elif key == PENDING:
             found = _held_passages(text, zone)
         elif key == RETIRED:
@@ -288,12 +289,9 @@ def _digest_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[Inde
         yield IndexEntry(number, str(digested), moment, place=f"{name}:{line}")
 
 
-def _note_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[IndexEntry]:
-    """The passages of the daily note called `name`: its entries, and other lines."""
-    day, origin = day_of(name), ""
-    if day is None:
-        yield from _digest_passages(name, text, zone)
-        return
+def _note_passages(day: date, text: str, zone: tzinfo | None) -> Iterator[IndexEntry]:
+    """The passages of a day's note: its entries, and other lines."""
+    origin = ""
     blocks = (one for one in numbered_blocks(text, headings=True) if one[1] != f"# {day}")
     for number, (line, passage) in enumerate(blocks, 1):
         minute = _MINUTE.match(passage)
@@ -301,7 +299,7 @@ def _note_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[IndexE
         moment = datetime.combine(day, written, zone).isoformat()
         if not passage.startswith(" "):  # what is indented belongs to the note above
             origin = NOTE if is_unconfirmed(passage) else ""
-        yield IndexEntry(number, passage, moment, origin=origin, place=f"{name}:{line}")
+        yield IndexEntry(number, passage, moment, origin=origin, place=f"{day}.md:{line}")
 
 
 def _fact_passages(path: str, text: str, template: str) -> Iterator[IndexEntry]:

