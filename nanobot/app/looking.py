@@ -103,8 +103,8 @@ class Looking:
     def _memory_page(self) -> Table:
         from nanobot.memory.service.page import MemoryPage
 
-        service, memories = self._parts.memory.service, self._parts.memory.memories
-        return MemoryPage(service.memory, memories.existing_scopes, memories.holding).table()
+        memory = self._parts.memory
+        return MemoryPage(memory.service.memory, memory.memories).table()
 
     def _config(self) -> Table:
         from nanobot.config.operations import ConfigOperations

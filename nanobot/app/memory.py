@@ -16,14 +16,13 @@ from nanobot.memory.dream import Dream, DreamLimits, DreamSchedule
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter
 from nanobot.memory.recall import FactUses
-from nanobot.memory.scopes import Memories, Memory
+from nanobot.memory.scopes import Memories
 from nanobot.memory.search import Sources
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.vectors import VectorWorker
 from nanobot.memory.service import MemoryService
 from nanobot.memory.why import Explainer
 from nanobot.providers.port import Provider
-from nanobot.session.session import Session
 
 
 class MemoryParts:
@@ -33,7 +32,6 @@ class MemoryParts:
     def __init__(self, base: Base, provider: Provider, *, notifies: bool = False) -> None:
         settings, stores, clock, scopes = base.settings, base.stores, base.clock, base.scopes
         wanted, dreaming, sessions = settings.memory, settings.dream, stores.sessions
-        self.scopes = scopes
         template = load_template(template_folder())
         notifier = base.notifier if notifies else None
         self.memories = memories = Memories(
@@ -97,15 +95,6 @@ class MemoryParts:
             forgetter=forgetter,
             eraser=eraser,
         )
-
-    def of_session(self, session: Session) -> Memory:
-        """The memory that a conversation belongs to."""
-        return self.memories.of(self.scopes.of_session(session.key, session.metadata))
-
-    def on_disk(self) -> list[Memory]:
-        """The memories that there are."""
-        held = filter(self.memories.is_held, self.memories.existing_scopes())
-        return [self.memories.of(scope) for scope in held]
 
     async def recover(self) -> None:
         """Finish what a crash cut short; for the start, before anything else is done.

@@ -92,14 +92,13 @@ class Agent:
         )
         self.consolidator = MemoryConsolidator(
             provider=models.learner,
-            memory_of=memory.of_session,
-            memories=memory.on_disk,
+            memories=memory.memories,
+            scopes=base.scopes,
             gauge=PromptGauge(context, counter, limits),
             sessions=stores.sessions,
             clock=clock,
             on_consolidated=on_consolidated,
             background=base.awaited_background,
-            holding=memory.memories.holding,
         )
         runner = AgentRunner(
             models.provider,

@@ -113,7 +113,7 @@ class CallerFiles(Struct, frozen=True):
 
     async def note_changes(self, caller: TurnContext) -> None:
         """What a command without a sandbox changed in memory was the agent's doing, no person's."""
-        for one in self.memory.on_disk():
+        for one in self.memory.memories.held():
             try:
                 await one.store.record_hand_edits("agent")
             except NanobotError as error:
@@ -231,9 +231,9 @@ class Toolbox:
     def _file_tools(self) -> tuple[Tool, ...]:
         base, memory, roots = self._base, self._memory, self._files.roots_of
         recall, window = base.settings.memory.search, base.settings.model.context_window
-        memory_of, undo, received = memory.memories.of, base.stores.undo, self._files.received
+        memories, undo, received = memory.memories, base.stores.undo, self._files.received
         writer = WorkspaceWriter(
-            roots, undo, Documents(memory_of), base.processes, is_skill_file, self._files.is_others
+            roots, undo, Documents(memories), base.processes, is_skill_file, self._files.is_others
         )
         return (
             ReadFile(roots, own=RULES | {LONG_TERM}, received=received, pdf_text=_pdf_text),
@@ -245,12 +245,12 @@ class Toolbox:
             SearchMemory(
                 memory.index,
                 base.scopes.readable,
-                lambda scope, facts: memory_of(scope).recall.note_use(facts),
+                lambda scope, facts: memories.of(scope).recall.note_use(facts),
                 recall.results,
                 min(recall.characters, window // 3),
             ),
-            Note(memory_of, undo.before_change, Keeping(base.stores.sessions, base.stores.journal)),
-            UpdateMemory(memory_of, undo.before_change),
+            Note(memories, undo.before_change, Keeping(base.stores.sessions, base.stores.journal)),
+            UpdateMemory(memories, undo.before_change),
         )
 
     def _shell_tools(self, egress: Egress) -> tuple[Tool, ...]:

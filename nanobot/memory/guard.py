@@ -31,7 +31,7 @@ _MOST_NEW = 500
 _BULLET = re.compile(r"^[-*+]\s+")
 _MARK = re.compile(r"^(?:[-*+]|[0-9]{1,9}[.)])\s+")
 _NO_FACT = re.compile(
-    r"#{1,6}(\s.*)?|[-*_=\s]*|[-*+]?\s*\(.*\)|<!--.*-->"
+    r"#{1,6}(\s.*)?|[-*_=\s]*|[-*+]?\s*\([^()]*(?:\([^()]*\)[^()]*)*\)|<!--.*-->"
     r"|\*?This file (?:stores important|is automatically) .*"  # of HKUDS/nanobot's MEMORY.md
 )
 

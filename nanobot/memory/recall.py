@@ -108,30 +108,30 @@ class Recall:
 
     def memory_part(self) -> str:
         """The `# Memory` part of a system prompt; empty while there is nothing to remember."""
+        if chosen := self._chosen_before(LONG_TERM):
+            return chosen
         whole, share = self._store.get_memory_context(), self._shares[LONG_TERM]
         size = estimate_tokens(whole)
         if size <= share:
             return whole
-
-        def fitting() -> str:
-            shown = whole
-            try:
-                facts = self._store.learned_text(LONG_TERM)
-                notes = min(size - estimate_tokens(facts), share // _NOTES_SHARE)
-                shown = self._store.get_memory_context(self._selected(LONG_TERM, share - notes))
-            except NanobotError as error:  # what it says instead of the text is short
-                logger.warning("{}: nothing is chosen: {}", LONG_TERM, error)
-            fits = estimate_tokens(shown) <= share
-            return shown if fits else cut_at_line(shown, share - estimate_tokens(_CUT), _CUT)
-
-        return self._chosen_once(LONG_TERM, fitting)
+        try:
+            facts = self._store.learned_text(LONG_TERM)
+            notes = min(size - estimate_tokens(facts), share // _NOTES_SHARE)
+            whole = self._store.get_memory_context(self._selected(LONG_TERM, share - notes))
+        except NanobotError as error:  # what it says instead of the text is short
+            logger.warning("{}: nothing is chosen: {}", LONG_TERM, error)
+        if estimate_tokens(whole) > share:
+            whole = cut_at_line(whole, share - estimate_tokens(_CUT), _CUT)
+        return self._keep(LONG_TERM, whole)
 
     def person_part(self) -> str:
         """What stands in USER.md. Raises `NanobotError`."""
+        if chosen := self._chosen_before(PERSON):
+            return chosen
         text, share = self._store.learned_text(PERSON), self._shares[PERSON]
         if estimate_tokens(text) <= share:
             return text
-        return self._chosen_once(PERSON, lambda: self._selected(PERSON, share))
+        return self._keep(PERSON, self._selected(PERSON, share))
 
     def related(self, path: str, about: Iterable[str], budget: int = MOST_SHOWN) -> str:
         """What a model that is to learn something is shown of a file, without marks: all, or the
@@ -277,15 +277,21 @@ class Recall:
         more = counted(selection.left_out, "more fact is", "more facts are")
         return f"{selection.text}\n\n{_MORE.format(more=more, path=path)}"
 
-    def _chosen_once(self, path: str, choose: Callable[[], str]) -> str:
-        """What is chosen of a file, again only where something is different that it depends on."""
+    def _chosen_before(self, path: str) -> str:
+        """What was chosen for the reasons that there are now; empty where nothing was."""
+        reasons, text = self._chosen.get(path, ((), ""))
+        return text if text and reasons == self._reasons(path) else ""
+
+    def _keep(self, path: str, text: str) -> str:
+        self._chosen[path] = self._reasons(path), text
+        return text
+
+    def _reasons(self, path: str) -> tuple[object, ...]:
+        """What a choice depends on."""
         texts = list[str]()
         with suppress(NanobotError):
             texts += map(self._store.read, (path, self._store.today_path()))
-        reasons = (*texts, self._known(), self._store.today())
-        if self._chosen.get(path, ((), ""))[0] != reasons:
-            self._chosen[path] = reasons, choose()
-        return self._chosen[path][1]
+        return (*texts, self._known(), self._store.today())
 
 
 def _key(line: str) -> str:

@@ -244,6 +244,10 @@ class Memories:
             found += filter(is_scope, names)
         return found
 
+    def held(self) -> list[Memory]:
+        """The memories on disk whose files are this process's to change now."""
+        return [self.of(scope) for scope in filter(self.is_held, self.existing_scopes())]
+
     def versioned_scopes(self) -> list[str]:
         """The scopes that have versions, the owner first; their files may be gone. Blocks."""
         return [prefix.rstrip("/") or OWNER for prefix in repositories(self._state)]

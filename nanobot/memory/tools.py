@@ -32,15 +32,12 @@ from nanobot.memory.guard import (
 )
 from nanobot.memory.keeping import Keeping
 from nanobot.memory.lines import Operation, find_heading
-from nanobot.memory.scopes import OWNER, Memory, is_scope
+from nanobot.memory.scopes import OWNER, Memories, is_scope
 from nanobot.memory.taint import quotation
 from nanobot.memory.version import Change
 from nanobot.memory.wording import most_similar
 from nanobot.text import shortened
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
-
-MemoryOf = Callable[[str], Memory]
-"""The memory of a scope."""
 
 BeforeChange = Callable[[str, str, bytes | None, bytes], None]
 """Keeps what stood in a file before a turn changes it: the turn, the path, the old and the new."""
@@ -58,13 +55,13 @@ _KEPT_PREFIXES = ("memory/history.jsonl", "memory/history/", "memory/forgotten.j
 class Documents:
     """Guarded writes by path, for file tools."""
 
-    def __init__(self, memory_of: MemoryOf) -> None:
-        self._memory_of = memory_of
+    def __init__(self, memories: Memories) -> None:
+        self._memories = memories
 
     def is_document(self, path: str, caller: TurnContext) -> bool:
         """Whether writes to `path`, relative to the caller's workspace, must come here."""
         scope, inside = _located(path, caller)
-        return self._memory_of(scope).store.is_document(inside)
+        return self._memories.of(scope).store.is_document(inside)
 
     async def replace(
         self, path: str, text: str, *, expected: bytes | None, caller: TurnContext
@@ -90,7 +87,7 @@ class Documents:
                 "`add`, `replace` and `remove` wait until they accept. Notes of today: call note.",
             )
         change = _by_agent(caller, summary_of_change(inside, before, text))
-        store = self._memory_of(scope).store
+        store = self._memories.of(scope).store
         return await store.replace(inside, text, expected=before, change=change)
 
 
@@ -114,7 +111,7 @@ class NoteArguments(Arguments, frozen=True):
 class Note(Tool, Struct, frozen=True):
     """Adds to today's notes, and marks messages to keep."""
 
-    memory_of: MemoryOf
+    memories: Memories
     before_change: BeforeChange
     keeping: Keeping
     name = "note"
@@ -127,7 +124,7 @@ class Note(Tool, Struct, frozen=True):
         if arguments.keep:
             found = await self.keeping.mark_said(arguments.keep, caller)
             return ToolResult(f"marked to keep: {shortened(found.content, 80)}", trusted=True)
-        memory = self.memory_of(caller.scope)
+        memory = self.memories.of(caller.scope)
         text, origins = arguments.text, caller.origins()
         if arguments.quote:
             text = quotation(arguments.quote, caller.messages_read(), memory.store.today())
@@ -171,7 +168,7 @@ class UpdateMemoryArguments(Arguments, frozen=True):
 class UpdateMemory(Tool, Struct, frozen=True):
     """Adds, retires and rewords lines of the long-term files."""
 
-    memory_of: MemoryOf
+    memories: Memories
     before_change: BeforeChange
     name = "update_memory"
     description = (
@@ -183,7 +180,7 @@ class UpdateMemory(Tool, Struct, frozen=True):
 
     async def __call__(self, arguments: UpdateMemoryArguments, caller: TurnContext) -> ToolResult:
         refuse_off_record(caller)
-        memory, origins = self.memory_of(caller.scope), caller.origins()
+        memory, origins = self.memories.of(caller.scope), caller.origins()
         path = _PATHS.get(arguments.file, arguments.file)
         if not (arguments.add or arguments.quote or arguments.remove or arguments.replace):
             raise CallRefused("nothing to change", hint="Give quote, add, remove or replace.")

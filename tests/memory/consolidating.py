@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.consolidation.planning import ConsolidationLimits, PromptGauge
 from nanobot.memory.documents import LONG_TERM, install_template, load_template, template_folder
 from nanobot.memory.history import HistoryEntry
-from nanobot.memory.scopes import OWNER, Memories, Memory
+from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import MESSAGE_OVERHEAD, Prompt, Provider, Reply, estimate_tokens
@@ -49,6 +50,17 @@ class PlainPromptSize:
         return "".join(message.content for message in (*session.messages, *coming))
 
 
+class OneMemory(Memories):
+    """There is but the one of a home."""
+
+    def __init__(self, home: Home, *rest: Any) -> None:
+        super().__init__(*rest)
+        self._home = home
+
+    def of(self, scope: str) -> Memory:
+        return self._home.memory
+
+
 @dataclass
 class Home:
     """One process on a home. `again` is the next process on the same files."""
@@ -64,7 +76,8 @@ class Home:
         install_template(template_folder(), workspace)
         template = load_template(template_folder())
         state = self.folder / "state"
-        self.memories = Memories(Root(workspace), state, self.clock, template)
+        files = (Root(workspace), state, self.clock, template)
+        self.memories = Memories(*files)
         self.memories.recover()
         self.memory = self.altered(self.memories.of(OWNER))
         self.sessions = self.session_manager()
@@ -72,8 +85,8 @@ class Home:
         self.background = Background()
         self.consolidator = MemoryConsolidator(
             provider=self.model,
-            memory_of=self.memory_of,
-            memories=lambda: [self.memory],
+            memories=OneMemory(self, *files),
+            scopes=Scopes(lambda _, __: True),
             gauge=PromptGauge(self.size, TokenCounter(), self.limits),
             sessions=self.sessions,
             clock=self.clock,
@@ -87,9 +100,6 @@ class Home:
 
     def session_manager(self) -> SessionManager:
         return SessionManager.in_folder(self.folder / "sessions", self.clock, live_limit=20)
-
-    def memory_of(self, session: Session) -> Memory:
-        return self.memory
 
     async def _noticed(self, key: str, text: str) -> None:
         self.notices.append((key, text))

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -34,7 +34,7 @@ from nanobot.memory.consolidation.archivist import Archivist, Urgency
 from nanobot.memory.consolidation.planning import PromptGauge, newest_turn
 from nanobot.memory.consolidation.summariser import Summariser
 from nanobot.memory.history import Committed
-from nanobot.memory.scopes import Memory
+from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.messages import Message
 from nanobot.providers.port import Provider
 from nanobot.session.manager import SessionManager
@@ -45,7 +45,7 @@ from nanobot.tasks import Background
 T = TypeVar("T")
 
 OnConsolidated = Callable[[str, str], Awaitable[None]]
-"""Told the session's key and, in one line for people, what was consolidated."""
+"""Told the session's key and, in one line for people, what was consolidated. Must not raise."""
 
 _IDLE_AT_ONCE = 20
 """Sessions looked at in one minute."""
@@ -54,30 +54,27 @@ _IDLE_AT_ONCE = 20
 class MemoryConsolidator:
     """Keeps prompts within their budget by turning what is old into memory.
 
-    `memory_of` is the memory that a session belongs to; `memories` lists those on disk, whose
-    unfinished changes `recover` carries out. Work runs in `background`, which its owner drains, and
-    while `holding` its scope (see `Memories`).
+    `scopes` says whose memory, of `memories`, a session belongs to. Work runs in `background`,
+    which its owner drains, while its scope is held (see `Memories.holding`).
     """
 
     def __init__(
         self,
         *,
         provider: Provider,
-        memory_of: Callable[[Session], Memory],
-        memories: Callable[[], Iterable[Memory]],
+        memories: Memories,
+        scopes: Scopes,
         gauge: PromptGauge,
         sessions: SessionManager,
         clock: Clock,
         on_consolidated: OnConsolidated,
         background: Background,
-        holding: Callable[[str], AbstractAsyncContextManager[None]] = lambda _: nullcontext(),
     ) -> None:
         self._sessions, self._clock, self._gauge = sessions, clock, gauge
-        self._memory_of, self._holding = memory_of, holding
-        self._memories, self._on_consolidated = memories, on_consolidated
-        self._background = background
+        self._memories, self._scopes = memories, scopes
+        self._on_consolidated, self._background = on_consolidated, background
         self._summariser = Summariser(provider, clock, gauge, background)
-        self._archivist = Archivist(self._summariser, sessions, memory_of)
+        self._archivist = Archivist(self._summariser, sessions)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._caught_up: WeakSet[Session] = WeakSet()
         """The sessions for which what an earlier process left was looked for."""
@@ -96,13 +93,13 @@ class MemoryConsolidator:
         if is_internal(session.key):
             return
         if session not in self._caught_up:
-            async with self._holding(self._memory_of(session).scope):
-                await self._archivist.catch_up(session)
+            memory = self._memory_of(session)
+            async with self._memories.holding(memory.scope):
+                await self._archivist.catch_up(session, memory)
                 # Another worker of a team may have died before it carried them out.
-                await self._archivist.apply_waiting(self._memory_of(session))
+                await self._archivist.apply_waiting(memory)
             self._caught_up.add(session)
-        too_many = not coming and 0 < self._gauge.limits.window <= len(session.messages)
-        too_many = too_many and self._gauge.window_boundary(session) > 0
+        too_many = not coming and self._gauge.window_boundary(session) > 0
         if too_many or await self._excess(session, coming) > 0:
             with self._summariser.limited(session.key) if coming else nullcontext():
                 await self._one_by_one(session, lambda: self._make_room(session, coming))
@@ -139,7 +136,7 @@ class MemoryConsolidator:
 
     async def bound(self, session: Session) -> None:
         """Keep a conversation that no memory takes from growing without bound."""
-        async with self._holding(self._memory_of(session).scope):
+        async with self._memories.holding(self._memory_of(session).scope):
             await self._sessions.trim(session)
 
     async def consolidate_sealed(self, session: Session) -> None:
@@ -173,11 +170,11 @@ class MemoryConsolidator:
         lock = self._locks.setdefault(session.key, asyncio.Lock())
 
         async def locked() -> T | NanobotError:
-            scope = self._memory_of(session).scope
-            async with lock, self._holding(scope):
+            memory = self._memory_of(session)
+            async with lock, self._memories.holding(memory.scope):
                 try:
                     await self._sessions.get_or_create(session.key)  # another worker had it
-                    await self._archivist.catch_up(session)
+                    await self._archivist.catch_up(session, memory)
                     return await work()
                 except NanobotError as error:
                     logger.warning("{}: not consolidated: {}", session.key, error)
@@ -189,6 +186,10 @@ class MemoryConsolidator:
         if isinstance(result, NanobotError):
             raise result
         return result
+
+    def _memory_of(self, session: Session) -> Memory:
+        """The memory that a session belongs to."""
+        return self._memories.of(self._scopes.of_session(session.key, session.metadata))
 
     async def _excess(self, session: Session, coming: Sequence[Message]) -> int:
         """By how many tokens the prompt, with the `coming` messages, exceeds the budget; 0 or less
@@ -233,9 +234,10 @@ class MemoryConsolidator:
         if first <= last:
             self._left_behind.add(session.key)
             messages = await asyncio.to_thread(self._sessions.read_window, session.key, first, last)
-            await self._notify(
-                session, await self._archivist.consolidate(session, last, messages, urgency)
-            )
+            memory = self._memory_of(session)
+            notice = await self._archivist.consolidate(session, memory, last, messages, urgency)
+            if notice:
+                await self._on_consolidated(session.key, notice)
         if session.last_consolidated < last:
             return False
         self._left_behind.discard(session.key)
@@ -244,26 +246,21 @@ class MemoryConsolidator:
     async def _consolidate_oldest(self, session: Session, count: int, urgency: Urgency) -> bool:
         """Consolidate the oldest `count` messages of the window; whether that is done."""
         done, notice = await self._archived(session, count, urgency)
-        await self._notify(session, notice)
+        if notice:
+            await self._on_consolidated(session.key, notice)
         return done
 
     async def _archived(self, session: Session, count: int, urgency: Urgency) -> tuple[bool, str]:
-        messages = session.messages
+        messages, memory = session.messages, self._memory_of(session)
         last = messages[count].seq - 1 if count < len(messages) else messages[-1].seq
-        notice = await self._archivist.consolidate(session, last, messages[:count], urgency)
+        oldest = messages[:count]
+        notice = await self._archivist.consolidate(session, memory, last, oldest, urgency)
         return session.last_consolidated >= last, notice
-
-    async def _notify(self, session: Session, notice: str) -> None:
-        if notice:
-            try:
-                await self._on_consolidated(session.key, notice)
-            except NanobotError as error:
-                logger.warning("{}: a notice could not be sent: {}", session.key, error)
 
     async def _apply_waiting(self) -> None:
         """Carry out changes of memory that wait."""
         try:
-            for memory in self._memories():
+            for memory in self._memories.held():
                 await self._archivist.apply_waiting(memory)
         except NanobotError as error:
             logger.error("changes of memory wait: {} {}", error, error.hint)
@@ -271,7 +268,7 @@ class MemoryConsolidator:
     async def _find_left_behind(self) -> None:
         """Find the sessions that are not consolidated as far as an epoch or a history says, as far
         as can be told without opening them, which would take long."""
-        memories = self._memories()
+        memories = self._memories.held()
 
         def left_behind() -> set[str]:
             newest: dict[str, list[Committed]] = {}

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Literal
 
@@ -60,22 +60,17 @@ _LONGEST_SUMMARY, _LONGEST_NOTICE = 100, 160
 
 
 class Archivist:
-    """Puts ranges away. `memory_of` is the memory that a session belongs to."""
+    """Puts ranges away."""
 
-    def __init__(
-        self,
-        summariser: Summariser,
-        sessions: SessionManager,
-        memory_of: Callable[[Session], Memory],
-    ) -> None:
-        self._summariser, self._sessions, self._memory_of = summariser, sessions, memory_of
+    def __init__(self, summariser: Summariser, sessions: SessionManager) -> None:
+        self._summariser, self._sessions = summariser, sessions
         self._scopes = defaultdict[str, asyncio.Lock](asyncio.Lock)
 
-    async def catch_up(self, session: Session) -> None:
+    async def catch_up(self, session: Session, memory: Memory) -> None:
         """Mark as consolidated what the history holds already. Raises `StorageError`."""
-        history, begun = self._memory_of(session).history, session.created_at
+        begun, found = session.created_at, memory.history.committed
         # Entries from before the session began are about another one of the same name.
-        committed, when = await asyncio.to_thread(history.committed, session.key, begun)
+        committed, when = await asyncio.to_thread(found, session.key, begun)
         # Nor are they about what was said since then in a file that was put back.
         second = timedelta(seconds=1)  # an entry's time is in whole ones
         timed = ((one.seq, one.timestamp) for one in session.messages if one.timestamp)
@@ -85,7 +80,12 @@ class Archivist:
             self._sessions.mark_consolidated(session, committed)
 
     async def consolidate(
-        self, session: Session, last: int, messages: Sequence[Message], urgency: Urgency
+        self,
+        session: Session,
+        memory: Memory,
+        last: int,
+        messages: Sequence[Message],
+        urgency: Urgency,
     ) -> str:
         """Consolidate what follows `last_consolidated`, up to the seq `last`; say in a line for
         people what was, empty for nothing.
@@ -94,8 +94,7 @@ class Archivist:
         entries. `last_consolidated` stays behind `last` where the model is out and nobody is in a
         hurry, or the session changed meanwhile. Raises `StorageError`; what is committed stays so.
         """
-        memory, rest = self._memory_of(session), tuple(messages)
-        committed = list[Draft]()
+        rest, committed = tuple(messages), list[Draft]()
         while session.last_consolidated < last:
             count = pick_window_boundary(rest, _MOST + 1, _MOST) or len(rest)
             upto = rest[count].seq - 1 if count < len(rest) else last

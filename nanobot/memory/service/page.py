@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import date
 from typing import Annotated
 
@@ -36,7 +35,7 @@ from nanobot.memory.importance import (
 )
 from nanobot.memory.lines import Operation as LineOperation
 from nanobot.memory.lines import find_heading, lines_of, split
-from nanobot.memory.scopes import OWNER, Memory
+from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.memory.service import with_json
 from nanobot.memory.service.views import version_data
 from nanobot.memory.store import note_path
@@ -67,16 +66,10 @@ class _Given(Struct):
 
 class MemoryPage:
     """The operations `memory.…` of a page; `memory_of` gives the memory of a scope, and raises
-    `NanobotError` for a name that is none. `scopes` are those that there are; it may block.
-    A scope is changed while `holding` it (see `Memories`)."""
+    `NanobotError` for a name that is none."""
 
-    def __init__(
-        self,
-        memory_of: Callable[[str], Memory],
-        scopes: Callable[[], list[str]],
-        holding: Callable[[str], AbstractAsyncContextManager[None]] = lambda _: nullcontext(),
-    ) -> None:
-        self._memory_of, self._scopes, self._holding = memory_of, scopes, holding
+    def __init__(self, memory_of: Callable[[str], Memory], memories: Memories) -> None:
+        self._memory_of, self._memories = memory_of, memories
 
     def table(self) -> Mapping[str, Operation]:
         """By name, as they are called over the socket."""
@@ -117,7 +110,7 @@ class MemoryPage:
         memory, new = self._memory_of(given.scope), _words(given.new)
         if given.path not in FACTS:
             raise NanobotError(f"facts stand in {', '.join(FACTS)}")
-        async with self._holding(memory.scope):
+        async with self._memories.holding(memory.scope):
             await memory.store.record_hand_edits()
             step = _edit_of(memory.store.read(given.path), given, new)
             said = summary_of_change(given.path.rpartition("/")[2], step.old, step.new)
@@ -173,7 +166,8 @@ class MemoryPage:
             memory = self._memory_of(scope)
             return {"scope": scope, "facts": sum(len(memory.store.facts(path)) for path in FACTS)}
 
-        found = await asyncio.to_thread(lambda: [read(scope) for scope in self._scopes()])
+        scopes = self._memories.existing_scopes
+        found = await asyncio.to_thread(lambda: [read(scope) for scope in scopes()])
         for one in found:
             one["pending"] = len(await self._memory_of(str(one["scope"])).pending.pending())
         return {"scopes": found}
@@ -183,7 +177,8 @@ class MemoryPage:
         their `bytes`, that were added in it; the earliest first, without months that have none."""
 
         def read() -> list[dict[str, object]]:
-            return _growth(self._memory_of(scope).history for scope in self._scopes())
+            scopes = self._memories.existing_scopes()
+            return _growth(self._memories.of(scope).history for scope in scopes)
 
         return {"months": await asyncio.to_thread(read)}
 

@@ -21,7 +21,7 @@ class Page:
     """The operations by name."""
 
     def __init__(self, owned: Owned) -> None:
-        page = MemoryPage(owned.service.memory, owned.memories.existing_scopes)
+        page = MemoryPage(owned.service.memory, owned.memories)
         self._table: dict[str, Operation] = dict(page.table())
 
     async def ask(self, name: str, **arguments: object) -> dict[str, Any]:

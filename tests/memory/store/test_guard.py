@@ -49,6 +49,18 @@ def test_only_what_stands_in_front_is_a_list_mark(line: str, fact: str) -> None:
     assert guard.with_words(line, f"{fact} 1. 2.") == f"{line} 1. 2."
 
 
+@pytest.mark.parametrize(
+    ("line", "is_fact"),
+    [
+        ("- (Work) Meeting on Monday (10:00)", True),
+        ("- (nothing yet)", False),
+        ("(one a line (with its date))", False),
+    ],
+)
+def test_a_placeholder_stands_in_one_pair_of_parentheses(line: str, is_fact: bool) -> None:
+    assert bool(guard.fact_lines(line)) is is_fact
+
+
 def test_facts_that_differ_in_a_day_are_two() -> None:
     assert guard.find_line("Rent is due on 4. May", "- Rent is due on 3. May\n") == ""
 

@@ -71,21 +71,21 @@ class Desk:
         self.messages_read: tuple[Message, ...] = ()
         log = UndoLog(workspace.parent / "undo", root)
         writer = WorkspaceWriter(
-            lambda caller: roots, log, Documents(self.memories.of), Processes(clock)
+            lambda caller: roots, log, Documents(self.memories), Processes(clock)
         )
         roots = Roots((root,))
         self.tools = ToolRegistry()
         self.tools.register_all(
             [
                 Note(
-                    self.memories.of,
+                    self.memories,
                     self.undo.before_change,
                     Keeping(
                         SessionManager(MemorySessions(clock), clock),
                         MemoryJournal(MemoryTables(), clock),
                     ),
                 ),
-                UpdateMemory(self.memories.of, self.undo.before_change),
+                UpdateMemory(self.memories, self.undo.before_change),
                 WriteFile(writer),
                 EditFile(writer),
             ]
