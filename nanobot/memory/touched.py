@@ -14,15 +14,15 @@ from hashlib import blake2b
 from msgspec import Struct
 
 from nanobot.memory.gitstore import GitStore
-from nanobot.memory.importance import without_importance
+from nanobot.memory.importance import importance_mark, without_importance
 from nanobot.memory.lines import split
 from nanobot.memory.version import Version, VersionSnapshot
 from nanobot.memory.versionlist import KEPT_FROM, keep, read_kept
 
 
 class Touched(Struct, frozen=True, gc=False):
-    """What a version did to the lines of a file: those that it brought, and those that it took,
-    without their list marks. As hashes."""
+    """What a version did to the lines of a file: those that it brought, with their importance too
+    where it gave them one, and those that it took, without their list marks. As hashes."""
 
     commit: str
     path: str
@@ -32,13 +32,19 @@ class Touched(Struct, frozen=True, gc=False):
     @classmethod
     def by(cls, snapshot: VersionSnapshot, path: str) -> Touched:
         """By a version of the file at `path`."""
-        was, now = _said(split(snapshot.before)), _said(split(snapshot.after))
-        sets = (now - was, {bare(line) for line in was - now})
+        before, after = set(split(snapshot.before)), set(split(snapshot.after))
+        was, now = _said(before), _said(after)
+        marked = {line.strip() for line in after - before if importance_mark(line)}
+        sets = ((now - was) | marked, {bare(line) for line in was - now})
         return cls(snapshot.version.commit, path, *(tuple(map(_hash, lines)) for lines in sets))
 
     def has_brought(self, line: str) -> bool:
         """Whether it brought this line."""
         return _hash(_said_by(line)) in self.brought
+
+    def has_marked(self, line: str) -> bool:
+        """Whether it gave this line the importance that it has."""
+        return _hash(line.strip()) in self.brought
 
     def has_taken(self, line: str) -> bool:
         """Whether it took this line, whatever its list mark was."""

@@ -27,7 +27,7 @@ from nanobot.memory.digests import DigestLine, digest_path, is_month, month_of
 from nanobot.memory.documents import ALL_FACTS, FACTS, PENDING, RETIRED
 from nanobot.memory.guard import fact_lines
 from nanobot.memory.history import HistoryEntry
-from nanobot.memory.importance import without_importance
+from nanobot.memory.importance import importance_mark, without_importance
 from nanobot.memory.lines import Operation, numbered_blocks, split
 from nanobot.memory.pending import CONFIRMED
 from nanobot.memory.scopes import Memories, Memory, Scopes
@@ -194,12 +194,29 @@ class Explainer:
             best = (best or matching_lines(text, list(note_lines(memory))))[:_MOST_LINES]
             found = list[Provenance]()
             for line in best:
-                standing = memory.recall.standing_of(line.path, line.text)
+                given = self._given(memory, line) if importance_mark(line.text) else ""
+                standing = memory.recall.standing_of(line.path, line.text, given)
                 found.append(replace(self.provenance(memory, line, asker), standing=standing))
             memory.recall.note_use(line.text for line in best)
             return Explanation(text, tuple(found))
 
         return await asyncio.to_thread(explained)
+
+    def _given(self, memory: Memory, line: FactLine) -> str:
+        """The version that gave a line the importance that it has, also in other words."""
+        mark, now = importance_mark(line.text), line.text.strip()
+
+        def is_wanted(touched: Touched) -> bool:
+            return touched.has_marked(now)
+
+        for snapshot in versions_touching(memory.versions, memory.prefix + line.path, is_wanted):
+            gone = {one.strip() for one in split(snapshot.before) if importance_mark(one) == mark}
+            gone -= {one.strip() for one in split(snapshot.after)}
+            previous = most_similar(now, sorted(gone))
+            if not previous:
+                return f"{TAGS[snapshot.version.author]} version {snapshot.version.number}"
+            now = previous
+        return ""
 
     def provenance(self, memory: Memory, line: FactLine, asker: str = "") -> Provenance:
         """Where one line comes from. Blocks."""
