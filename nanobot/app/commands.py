@@ -12,9 +12,9 @@ import asyncio
 import os
 import secrets
 from collections.abc import Mapping
-from itertools import count
 
 from loguru import logger
+from msgspec.structs import replace
 
 from nanobot.agent.commands import ConversationCommands, Restartable
 from nanobot.agent.messaging import SendCommand
@@ -25,11 +25,10 @@ from nanobot.app.services import Parts, heartbeat_operation
 from nanobot.bus.events import Address, Button, InboundMessage
 from nanobot.channel import Operation
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
-from nanobot.config.load import SECRETS_FILE, parse_env_file, update_env_file
+from nanobot.config.load import SECRETS_FILE
 from nanobot.cron.tool import CronCommand, CronOperations
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.pairing import Pairing
-from nanobot.io import replace_file
 from nanobot.memory.keeping import Keeping
 from nanobot.memory.service import MemoryService
 from nanobot.memory.service.commands import ForgetQuestions, MemoryCommands
@@ -185,22 +184,17 @@ class TypedKeys:
 
     def _keep(self, keys: Mapping[str, str]) -> list[str]:
         """Write them into secrets.env; their names there. Raises `NanobotError`."""
+        from nanobot.config.changing import ConfigEdit, ExistingFiles, write
+
+        home, new = self._base.settings.home, dict[str, str]()
         try:
-            text = self._path.read_text("utf-8-sig") if self._path.exists() else ""
-            known = parse_env_file(text)
-            new: dict[str, str] = {}
+            files = ExistingFiles.read(home, os.environ)
             for key, usual in keys.items():
                 value = key.replace("\n", "\\n")  # a private key has lines
-                new[_free_name(usual, value, {**known, **new, **os.environ})] = value
-            changed = update_env_file(text, new)
-            if changed != text:
-                replace_file(self._path, changed.encode())
-        except (OSError, ValueError) as error:
+                taken = replace(files, environ={**os.environ, **new})
+                new[taken.free_name(usual, value)] = value
+            write(home, files, ConfigEdit(secrets=new))
+        except (NanobotError, ValueError) as error:
             hint = "Nothing was removed from the conversation."
             raise NanobotError(f"{SECRETS_FILE} cannot be changed: {error}", hint=hint) from error
         return list(new)
-
-
-def _free_name(usual: str, value: str, taken: Mapping[str, str]) -> str:
-    names = (f"{usual}_{number}" if number > 1 else usual for number in count(1))
-    return next(name for name in names if taken.get(name, value) == value)

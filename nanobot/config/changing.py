@@ -123,6 +123,10 @@ class ExistingFiles(Struct, frozen=True):
         written = _REFERENCE.fullmatch(str(value_at(self.config, path) or ""))
         if written and not fresh and self.environ.get(written[1]) in (None, value):
             return written[1]
+        return self.free_name(preferred, value)
+
+    def free_name(self, preferred: str, value: str) -> str:
+        """A variable that has no other value."""
         known = {**parse_env_file(self.secrets), **self.environ}
         names = chain([preferred], (f"{preferred}_{number}" for number in count(2)))
         return next(name for name in names if known.get(name) in (None, value))
