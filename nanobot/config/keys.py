@@ -16,8 +16,8 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from nanobot.config.document import ENVIRONMENT, ConfigDocument
-from nanobot.config.schema import Json, config_schema, section_schema
-from nanobot.config.settings import SECTIONS, ChannelSettings, Settings
+from nanobot.config.schema import Json, channel_schema, config_schema, section_schema
+from nanobot.config.settings import SECTIONS, OwnerSettings, Settings
 from nanobot.config.values import looks_plain
 from nanobot.validation import KeyPath, SecretStr
 
@@ -54,25 +54,30 @@ class KeyInfo(Struct, frozen=True):
 def schema_at(path: KeyPath) -> Json | None:
     """The schema of the value at `path`; None where there is no such key, or where the channel that
     would know is not installed."""
-    found = _schema_on(tuple(sys.path))
-    for step in path:
-        found = found.get("anyOf", [found])[-1]
+    size = 2 if path[:1] == ("channels",) and len(path) > 2 else 1
+    found = _part_schema(path[:size], tuple(sys.path))
+    for step in path[size:]:
+        if found is None:
+            break
         inner = found.get("items")
         if isinstance(step, str):
             inner = found.get("properties", {}).get(step) or found.get("additionalProperties")
-        if not isinstance(inner, dict):
-            return None
-        found = inner
+        found = inner if isinstance(inner, dict) else None
     return found
 
 
 @cache
-def _schema_on(_: tuple[str, ...]) -> Json:
-    """The whole schema, for where Python looks for channels. Of one that is not installed the
-    common keys are known."""
-    schema = config_schema()
-    schema["properties"]["channels"]["additionalProperties"] = section_schema(ChannelSettings)
-    return schema
+def _part_schema(path: KeyPath, _: tuple[str, ...]) -> Json | None:
+    """The schema of a section or a channel, without descriptions, as far as it is found where
+    Python looks."""
+    match path:
+        case ("channels", str(name)):
+            return channel_schema(name, described=False)
+        case ("owner",):
+            return dict(section_schema(OwnerSettings, described=False)["properties"]["owner"])
+        case (str(name),) if name in SECTIONS:
+            return section_schema(SECTIONS[name], described=False)
+    return None
 
 
 def is_hidden(path: KeyPath, text: str) -> bool:
@@ -81,7 +86,7 @@ def is_hidden(path: KeyPath, text: str) -> bool:
     if not text or _REFERENCE.fullmatch(text):
         return False
     schema = schema_at(path)
-    if schema is None or schema.get("type") == "object":
+    if schema is None:
         return True
     is_variable = len(path) > 1 and path[-2] in ("env", "environment")
     return kind_of(schema) == "secret" and not (is_variable and looks_plain(str(path[-1]), text))
@@ -100,7 +105,7 @@ def kind_of(schema: Json | None) -> str:
 def list_keys(settings: Settings, document: ConfigDocument) -> Iterator[KeyInfo]:
     """Every key there is, in the order of the sections. `document` is what the settings came
     from."""
-    known = _schema_on(tuple(sys.path))["properties"]
+    known = config_schema()["properties"]
     for section in SECTIONS:
         present = asdict(getattr(settings, section))
         yield from _keys((section,), known[section], present, document)

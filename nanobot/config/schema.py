@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from inspect import getsource
@@ -60,11 +60,7 @@ def _definitions(module: str) -> Mapping[str, ast.ClassDef]:
 
 def config_schema() -> Json:
     """A JSON Schema (draft 2020-12) of config.yaml, the installed channels included."""
-    common = section_schema(ChannelSettings)["properties"]
-    channels = {}
-    for name, model in _adapter_models():
-        own = section_schema(model)
-        channels[name] = {**own, "properties": {**common, **own["properties"]}}
+    channels = {name: channel_schema(name) for name in installed_channels()}
     sections = {name: section_schema(model) for name, model in SECTIONS.items()}
     fallbacks = sections["model"]["properties"]["fallbacks"]
     fallbacks["items"] = {"anyOf": [{"type": "string", "minLength": 1}, fallbacks["items"]]}
@@ -86,11 +82,21 @@ def config_schema() -> Json:
     }
 
 
-def section_schema(model: type[Checked]) -> Json:
-    """The schema of a section: no keys beyond its own, each with its meaning."""
-    schema = json_schema(model, descriptions)
+def section_schema(model: type[Checked], *, described: bool = True) -> Json:
+    """The schema of a section: no keys beyond its own, each with its meaning, which takes a while
+    to find, where it is to be `described`."""
+    schema = json_schema(model, descriptions if described else None)
     schema["properties"].pop("options", None)  # adapters' own keys stand beside the common ones
     return _closed(schema)
+
+
+def channel_schema(name: str, *, described: bool = True) -> Json:
+    """The schema of a channel: the common keys, and its adapter's own where that can be loaded."""
+    common = section_schema(ChannelSettings, described=described)
+    with suppress(BrokenAdapter):
+        own = section_schema(options_model(installed_channels().get(name)), described=described)
+        common = {**own, "properties": {**common["properties"], **own["properties"]}}
+    return common
 
 
 def _closed(schema: Json) -> Json:
@@ -103,10 +109,3 @@ def _closed(schema: Json) -> Json:
         for value in schema["properties"].values():
             _closed(value)
     return schema
-
-
-def _adapter_models() -> Iterator[tuple[str, type[Checked]]]:
-    for name, point in installed_channels().items():
-        # A broken one has no schema; loading a configuration that names it says why.
-        with suppress(BrokenAdapter):
-            yield name, options_model(point)
