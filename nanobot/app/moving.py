@@ -152,8 +152,9 @@ def _join(settings: Settings, own: list[str]) -> Plan:
             hint="Let a further worker have a home with nothing but config.yaml and secrets.env.",
         )
     steps: list[Step] = [("make its folders", partial(make_home, home))]
-    if (home / "state" / JOURNAL).exists():  # without a row
-        steps.append(("put its empty journal aside", partial(_put_aside, home)))
+    state = home / "state"
+    if (state / JOURNAL).exists():  # without a row
+        steps.append(("put its empty journal aside", partial(_put_aside, state / JOURNAL, state)))
     return Plan((f"this home is a further worker of the team in {shared}",), tuple(steps))
 
 
@@ -170,9 +171,7 @@ def _begin(half: Path, home: Path, shared: Path, address: DatabaseAddress) -> No
     journal, target = home / "state" / JOURNAL, half / JOURNAL
     if not target.exists():
         _settle(journal)
-        journal.rename(target)
-        sync_folder(half)
-        sync_folder(home / "state")
+        _rename(journal, target)
 
 
 def _fill(shared: Path) -> None:
@@ -219,18 +218,15 @@ def _finish_step(half: Path, home: Path) -> Step:
 def _finish(half: Path, home: Path) -> None:
     state = home / "state"
     if (half / JOURNAL).exists():
-        _settle(half / JOURNAL)
-        (half / JOURNAL).rename(state / MOVED)
-        sync_folder(state)
+        _put_aside(half / JOURNAL, state)
     (state / COPY).unlink(missing_ok=True)  # of documents as they were
     shutil.rmtree(half)
     sync_folder(state)
 
 
-def _put_aside(home: Path) -> None:
-    _settle(home / "state" / JOURNAL)
-    (home / "state" / JOURNAL).rename(home / "state" / MOVED)
-    sync_folder(home / "state")
+def _put_aside(journal: Path, state: Path) -> None:
+    _settle(journal)
+    _rename(journal, state / MOVED)
 
 
 def _close_team(address: DatabaseAddress, half: Path) -> None:
@@ -263,8 +259,7 @@ def _open(half: Path, home: Path, shared: Path) -> None:
     replace_file(folder.word_file(shared), folder.LEFT.encode())
     state = home / "state"
     if (half / JOURNAL).exists():
-        (half / JOURNAL).rename(state / JOURNAL)
-        sync_folder(state)
+        _rename(half / JOURNAL, state / JOURNAL)
     (state / MOVED).unlink(missing_ok=True)
     shutil.rmtree(half)
     sync_folder(state)
@@ -348,8 +343,7 @@ def move(source: Path, target: Path) -> None:
         copied = _copied(target)
         if copied.exists():
             _clear(target)
-            copied.rename(target)
-            sync_folder(target.parent)
+            _rename(copied, target)
         aside = _aside(source)
         if aside.is_symlink():
             aside.unlink()
@@ -362,13 +356,20 @@ def _renamed(source: Path, target: Path) -> bool:
     if source.is_symlink():  # it leads to a disk of this machine
         return False
     try:
-        source.rename(target)
+        _rename(source, target)
     except OSError as error:
         if error.errno != EXDEV:
             raise
         return False
-    sync_folder(target.parent)
     return True
+
+
+def _rename(source: Path, target: Path) -> None:
+    """Rename, and have that on the disk."""
+    source.rename(target)
+    sync_folder(target.parent)
+    if source.parent != target.parent:
+        sync_folder(source.parent)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -381,10 +382,8 @@ def _copy(source: Path, target: Path) -> None:
     )
     for top, _, _ in os.walk(copying):
         sync_folder(Path(top))
-    copying.rename(copied)
-    sync_folder(target.parent)
-    source.rename(_aside(source))
-    sync_folder(source.parent)
+    _rename(copying, copied)
+    _rename(source, _aside(source))
 
 
 def _copy_file(source: str, target: str) -> str:
