@@ -29,9 +29,8 @@ class Data(dict[str, object]):
     def lines(self, key: str) -> list[str]:
         """The values of a list, each as one line; of anything else the one that it is."""
         value = self.get(key) or []
-        return [
-            one_line(str(one), 2_000) for one in (value if isinstance(value, list) else [value])
-        ]
+        found = value if isinstance(value, list | tuple) else [value]
+        return [one_line(str(one), 2_000) for one in found]
 
     def minute(self, key: str) -> str:
         """A time as `2026-11-21 09:30`, in the zone that it has; empty where it is missing."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -207,14 +207,15 @@ def _made_text(data: Data) -> str:
     text = f"{data['file']}\n{data.number('files'):,} files, {content}, {packed} packed"
     text += ", encrypted\n" if data["encrypted"] else "\n"
     what = "not in it (a cache, a link that leads elsewhere, or not readable)"
-    text += _named(what, data["left_out"]) + _named("changed while it was read", data["changed"])
+    text += _named(what, data.lines("left_out"))
+    text += _named("changed while it was read", data.lines("changed"))
     if not data["encrypted"]:
         text += "It holds your secrets as they are: keep it where nobody else can read it.\n"
     return text
 
 
-def _named(what: str, paths: object) -> str:
-    if not isinstance(paths, list) or not paths:
+def _named(what: str, paths: Sequence[str]) -> str:
+    if not paths:
         return ""
     more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
     return f"{what}: {', '.join(one_line(path, 100) for path in paths[:_SHOWN])}{more}\n"
@@ -304,9 +305,7 @@ def _contents_text(data: Data) -> str:
         "size": size(data.number("bytes")),
     }
     text = table((name, shown.format_map(values)) for name, shown in rows)
-    problems = data["troubles"]
-    assert isinstance(problems, tuple | list)
-    return text + "".join(f"problem: {one}\n" for one in problems)
+    return text + "".join(f"problem: {one}\n" for one in data.lines("troubles"))
 
 
 def _restored_text(home: Path, data: Data) -> str:

@@ -167,8 +167,8 @@ def _request(one: Data) -> tuple[str, ...]:
     name = one.field("name")
     if one.field("kind") == "group":
         name += " (a group)"
-    if isinstance(others := one.get("namesakes"), list) and others:
-        name += f" (careful: {one_line(', '.join(map(str, others)), 80)} goes by the same name)"
+    if others := one.lines("namesakes"):
+        name += f" (careful: {one_line(', '.join(others), 80)} goes by the same name)"
     left = duration(seconds) if seconds else "over"
     return one.field("code") or "-", left, one.field("address"), name
 

@@ -130,7 +130,7 @@ def workers_text(workers: list[Data], zone: tzinfo | None) -> str:
             f"{duration(one.number('seen_seconds'))} ago"
             + ("" if one.get("alive") else ", is taken to be dead"),
             one.field("scopes"),
-            ", ".join(map(str, one["single"])) if isinstance(one["single"], list) else "",
+            ", ".join(one.lines("single")),
         )
         for one in workers
     ]
