@@ -88,8 +88,7 @@ def _expect_home(home: Path) -> None:
     """Raise `NanobotError` for what is no home of nanobot's, or must not go in any case."""
     if home.is_symlink() or not home.is_dir():
         raise NanobotError(f"{home} is no folder")
-    real = home.resolve()
-    if real in (Path("/"), Path.home().resolve()) or Path.home().resolve().is_relative_to(real):
+    if Path.home().resolve().is_relative_to(home.resolve()):
         raise NanobotError(f"{home} holds more than nanobot's; it is not removed")
     if sum((home / sign).exists() for sign in _SIGNS) < 2:
         raise NanobotError(f"{home} does not look like a home of nanobot's; it is not removed")
