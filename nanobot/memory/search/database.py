@@ -122,9 +122,6 @@ DELETE FROM speaker;
 UPDATE stream SET files = '', position = '[]', metadata = '{}', languages = '';
 DELETE FROM setting WHERE name = 'sessions';
 INSERT OR REPLACE INTO setting VALUES ('purge', '');
-PRAGMA user_version = 0;
-COMMIT;
-PRAGMA wal_checkpoint(TRUNCATE);
 """
 
 
@@ -133,7 +130,7 @@ def discard_passages(path: Path) -> None:
     that those of lines which are not there again are deleted whatever happens meanwhile. Raises as
     `connect`, and `sqlite3.Error`."""
     with closing(connect(path)) as db:
-        db.executescript(_DISCARD)
+        db.executescript(f"{_DISCARD}{_TABLES}COMMIT;PRAGMA wal_checkpoint(TRUNCATE);")
 
 
 _SAME_LINE = "SELECT row FROM vector WHERE (stream, hash) = (passage.stream, passage.hash)"

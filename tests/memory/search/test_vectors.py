@@ -361,6 +361,8 @@ async def test_what_one_process_adds_and_takes_out_another_knows(home: Home) -> 
     home.retract("cli:direct", "", 20, 20)
     await up_to_date(first)
     assert await find(second, "dog hound puppy") == ["m:cli:direct:40"]
+    await first.rebuild(keeps_vectors=True)
+    assert await find(second, "dog hound puppy") == ["m:cli:direct:40"]
     await first.rebuild()
     await first.embed()
     await second.close()
