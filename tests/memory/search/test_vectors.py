@@ -266,6 +266,7 @@ async def test_after_an_erasure_only_what_it_changed_is_embedded_again(home: Hom
     home.file("telegram:7").unlink()
     await index.rebuild(keeps_vectors=True)
     assert (rows(home).count(dogs), dogs in everything(home.path / "state")) == (0, False)
+    assert b"pupp" not in everything(home.path / "state").lower()
     await index.embed()
     assert embedder.seen == ["our [erased] is called Oscar"]
     assert (await index.stats()).vectors == 13
