@@ -1,7 +1,8 @@
-"""A workspace made from the real template, and a clock that stands still."""
+"""A workspace made from the real template, a clock that stands still, and a whole home."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from nanobot.memory.documents import install_template, load_template, template_folder
 from nanobot.memory.store import MemoryStore
 from nanobot.security.paths import Root
+from nanobot.testing import FakeClock
+from tests.memory.homes import RealHome, living
 
 
 @dataclass
@@ -44,3 +47,9 @@ def workspace(tmp_path: Path) -> Path:
 @pytest.fixture
 def store(workspace: Path, clock: StoppedClock) -> MemoryStore:
     return MemoryStore(Root(workspace), clock, load_template(template_folder()))
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[RealHome]:
+    async with living(tmp_path / "home", FakeClock()) as made:
+        yield made

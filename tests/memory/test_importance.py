@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,19 +15,12 @@ from nanobot.memory.search import Query
 from nanobot.memory.selection import memory_notice
 from nanobot.memory.version import Change
 from nanobot.memory.wording import Fact, most_similar
-from nanobot.testing import FakeClock
-from tests.memory.homes import RealHome, living
+from tests.memory.homes import RealHome
 
 MEMORY = "memory/MEMORY.md"
 KEY = "telegram:1"
 FACT = "- Allergic to penicillin"
 MARKED = f"{FACT} <!-- importance 5: health -->"
-
-
-@pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[RealHome]:
-    async with living(tmp_path / "home", FakeClock()) as made:
-        yield made
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from datetime import date, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -20,20 +18,13 @@ from nanobot.memory.version import Change
 from nanobot.memory.why import Explainer
 from nanobot.providers.port import estimate_tokens
 from nanobot.security.paths import Root
-from nanobot.testing import FakeClock
 from tests.doubles.state import MemoryState
-from tests.memory.homes import SCOPES, RealHome, living
+from tests.memory.homes import SCOPES, RealHome
 
 MEMORY = "memory/MEMORY.md"
 BUDGET = 16_000
 SHARE = BUDGET // 4
 TODAY = date(2026, 3, 2)
-
-
-@pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[RealHome]:
-    async with living(tmp_path / "home", FakeClock()) as made:
-        yield made
 
 
 def fact(number: int) -> str:

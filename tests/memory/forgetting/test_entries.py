@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from nanobot.memory.lines import Operation
-from nanobot.testing import FakeClock
-from tests.memory.homes import RealHome, living
+from tests.memory.homes import RealHome
 
 FACTS = "memory/MEMORY.md"
 WEB = ["tool:web_fetch"]
 
 TakeOut = Callable[[RealHome, str], Awaitable[None]]
-
-
-@pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[RealHome]:
-    async with living(tmp_path / "home", FakeClock()) as made:
-        yield made
 
 
 async def forget(home: RealHome, text: str) -> None:

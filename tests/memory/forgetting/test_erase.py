@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import zlib
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -37,12 +36,6 @@ FORMS = [
     b"qopuvi",
 ]
 PNG = b"\x89PNG\r\n\x1a\n\0\0"
-
-
-@pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[RealHome]:
-    async with living(tmp_path / "home", FakeClock()) as made:
-        yield made
 
 
 def unpacked(path: Path) -> list[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,12 +18,6 @@ from tests.memory.homes import GUEST, RealHome, living
 
 KEY = "telegram:1"
 ANN = "- Their sister Ann lives in Oslo"
-
-
-@pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[RealHome]:
-    async with living(tmp_path / "home", FakeClock()) as made:
-        yield made
 
 
 async def learned(home: RealHome) -> int:

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
 
 from nanobot.memory.lines import Operation
 from nanobot.memory.version import Change
 from nanobot.messages import Message, ToolCall
-from nanobot.testing import FakeClock
-from tests.memory.homes import GUEST, RealHome, living, retire
+from tests.memory.homes import GUEST, RealHome, retire
 
 KEY = "telegram:1"
-
-
-@pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[RealHome]:
-    async with living(tmp_path / "home", FakeClock()) as made:
-        yield made
 
 
 async def test_a_learned_line_leads_to_its_version_its_entry_and_the_words_said(
