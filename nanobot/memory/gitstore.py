@@ -89,13 +89,13 @@ class GitStore:
         is_held: Callable[[], bool] = lambda: True,
     ) -> None:
         path = repository_of(state, prefix)
-        self._is_held = is_held
+        self.is_held = is_held
         self.repository = Repository(path)
         self.prefix = prefix
         self._intent = path / "intent.json"
         self._state = state
-        self._work_tree = work_tree
-        self._clock = clock
+        self.work_tree = work_tree
+        self.clock = clock
         self._pack_every = pack_every
         self._lock = threading.RLock()
         self._depth = 0
@@ -121,7 +121,7 @@ class GitStore:
                 self._recorded()
             except Damaged as error:
                 path = self.repository.path
-                aside = path.with_name(f"{path.name}.damaged-{self._clock.now():%Y%m%dT%H%M%S}")
+                aside = path.with_name(f"{path.name}.damaged-{self.clock.now():%Y%m%dT%H%M%S}")
                 with storage_errors(path):
                     path.rename(aside)
                 logger.error("{}; it is now {}, and new versions begin", error, aside.name)
@@ -154,7 +154,7 @@ class GitStore:
             if before == after and not change.cursors:
                 put()
                 return 0
-            message, now = self._message(change), self._clock.now()
+            message, now = self._message(change), self.clock.now()
             intent = {"path": path, "after": _sha(after), "parent": self.repository.tip()}
             intent |= {"message": message, "when": now.isoformat()}
             self.repository.write_file(self._intent.name, json.dumps(intent).encode())
@@ -185,7 +185,7 @@ class GitStore:
             if not found:
                 return ()
             message = self._message(Change("start", "the files as they were"))
-            return (self._commit(found, message, self._clock.now()),)
+            return (self._commit(found, message, self.clock.now()),)
 
     def rewrite(self, redact: Callable[[str], str]) -> int:
         """Put every text in every version through `redact`; return how many versions changed.
@@ -229,7 +229,7 @@ class GitStore:
                 stack.callback(self.repository.close)
             self._depth += 1
             try:
-                if self._depth == 1 and self._is_held():
+                if self._depth == 1 and self.is_held():
                     self.repository.finish_rewrite()
                     if self.prefix and not self._is_recovered:
                         self.recover()
@@ -240,7 +240,7 @@ class GitStore:
     def _lock_file(self, kind: str) -> Path:
         """A file for a lock beside the repository, whose folder is there for the split only."""
         if self.prefix and not is_split(self._state):
-            GitStore(self._state, self._work_tree, self._clock).split()
+            GitStore(self._state, self.work_tree, self.clock).split()
         return self.repository.path.with_name(f"{self.repository.path.name}.{kind}")
 
     def _settle(self) -> None:
@@ -269,7 +269,7 @@ class GitStore:
             before = self.repository.content(recorded) if recorded else b""
             summary = summary_of_change(name, text_of(before), text_of(content))
         message = self._message(Change(author, summary), scope_of(path))
-        return self._commit({path: content}, message, self._clock.now())
+        return self._commit({path: content}, message, self.clock.now())
 
     def _message(self, change: Change, scope: str | None = None) -> str:
         scope = self.prefix if scope is None else scope
@@ -298,7 +298,7 @@ class GitStore:
         return self._recorded_at[1]
 
     def _current(self, path: str) -> bytes | None:
-        return self._work_tree.place(path).read_bytes(LIMIT)
+        return self.work_tree.place(path).read_bytes(LIMIT)
 
     # Reading
 

@@ -282,22 +282,17 @@ class Memories:
         if self._uses is not None:
             self._uses.load()
 
-    def _has(self, scope: str) -> bool:
-        return self.is_held(scope)
-
     def _make(self, scope: str) -> Memory:
         prefix = prefix_of(scope)
-        held = partial(self._has, scope)
-        versions = GitStore(self._state, self._workspace, self._clock, prefix, is_held=held)
-        store = MemoryStore(
+        versions = GitStore(
+            self._state,
             self._workspace,
             self._clock,
-            self._template,
-            prefix=prefix,
-            versions=versions,
-            quiesce=partial(self._quiesce, scope) if self._quiesce else nullcontext,
-            is_held=held,
+            prefix,
+            is_held=lambda: self.is_held(scope),
         )
+        quiesce = partial(self._quiesce, scope) if self._quiesce else nullcontext
+        store = MemoryStore(versions, self._template, quiesce=quiesce)
         root = Root(self._workspace.path / prefix) if prefix else self._workspace
         history = HistoryLog(self._workspace, self._clock, prefix=prefix)
         pending = Pending(store, scope, self._notify_held)

@@ -21,7 +21,6 @@ from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace as altered
 
-from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ToolError, WriteConflict
 from nanobot.io import FileState, lstate_of
 from nanobot.memory import guard
@@ -34,7 +33,7 @@ from nanobot.memory.lines import Operation, apply_operations, split
 from nanobot.memory.taint import mark_of, unconfirmed_in
 from nanobot.memory.touched import LineTimes
 from nanobot.memory.version import Author, Change
-from nanobot.security.paths import Place, Root
+from nanobot.security.paths import Place
 
 _ATTEMPTS = 5
 _BASELINE = timedelta(days=7)
@@ -63,33 +62,25 @@ class _Write(Struct, frozen=True):
 
 
 class MemoryStore:
-    """The memory whose files lie below `prefix` in `root`, the root that the tools write through.
+    """The memory of the scope with these `versions`, in the work tree that the tools write through.
 
-    Paths are relative to that place; a file that is not there has the text "". The place is made by
-    the first write. `template` is the text of each file before anything was learned; what stands
-    there counts neither as memory nor as a fact. `versions` is None where changes are not kept.
-    `quiesce` is entered around the replacing of rule files; `is_held` says whether the files are
-    this process's to change.
+    Paths are relative to the scope's folder, which is made by the first write; a file that is not
+    there has the text "". `template` is the text of each file before anything was learned; what
+    stands there counts neither as memory nor as a fact. `quiesce` is entered around the replacing
+    of rule files.
     """
 
     def __init__(
         self,
-        root: Root,
-        clock: Clock,
+        versions: GitStore,
         template: Mapping[str, str] | None = None,
         *,
-        prefix: str = "",
-        versions: GitStore | None = None,
         quiesce: Quiesce = nullcontext,
-        is_held: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._root, self._is_held = root, is_held
-        self._clock = clock
+        self._versions, self._written = versions, LineTimes(versions)
+        self._root, self._clock, self._prefix = versions.work_tree, versions.clock, versions.prefix
+        self._folder = f"{self._root.path}/{self._prefix}"
         self._template = template or {}
-        self._prefix = prefix
-        self._folder = f"{root.path}/{prefix}"
-        self._versions = versions
-        self._written = LineTimes(versions) if versions else None
         self._quiesce = quiesce
         self._writing = asyncio.Lock()
         self._day = date.min
@@ -148,12 +139,8 @@ class MemoryStore:
         return text.strip() if guard.states_facts(text, self.template_of(path)) else ""
 
     def fact_ages(self, path: str) -> dict[str, int]:
-        """How many days ago each line of a document was written as it stands. Blocks.
-
-        Without versions nothing is known, and nothing is told of lines not yet in a version.
-        """
-        if self._written is None:
-            return {}
+        """How many days ago each line of a document was written as it stands; nothing is told of
+        lines not yet in a version. Blocks."""
         written, now = self._written.of(self._prefix + path), self._clock.now()
         text = without_importance(self._read_now(path))
         lines = {line.strip() for line in split(text)}
@@ -257,12 +244,12 @@ class MemoryStore:
 
     def applied_cursors(self) -> frozenset[int]:
         """The history entries whose changes a version holds. Blocks."""
-        return self._versions.applied_cursors() if self._versions else frozenset()
+        return self._versions.applied_cursors()
 
     async def record_hand_edits(self, author: Author = "you") -> tuple[int, ...]:
         """Make what was changed since the last version a version: of the person's, or of the
         `author` who is known to have changed it."""
-        if self._versions is None or not self._is_held():
+        if not self._versions.is_held():
             return ()
         return await asyncio.to_thread(self._versions.record_hand_edits, author)
 
@@ -350,7 +337,7 @@ class MemoryStore:
         if write.before is not None:
             write.before(place.relative, current, new)
         put = partial(place.write_bytes, new, expected=current)
-        if self._versions is not None and write.path in TRACKED:
+        if write.path in TRACKED:
             return self._versions.write(place.relative, current, new, write.change, put)
         put()
         return 0
@@ -393,8 +380,6 @@ class MemoryStore:
 
     def _week_ago(self, path: str, text: str) -> str:
         """What `text` was seven days ago, without what the person took out since."""
-        if self._versions is None:
-            return text
         self._versions.record_hand_edits()
         gone: set[str] = set()
         for snapshot in self._versions.lineage(self._prefix + path):

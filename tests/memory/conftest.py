@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.memory.documents import install_template, load_template, template_folder
+from nanobot.memory.gitstore import GitStore
 from nanobot.memory.store import MemoryStore
 from nanobot.security.paths import Root
 from nanobot.testing import FakeClock
@@ -45,8 +46,13 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(workspace: Path, clock: StoppedClock) -> MemoryStore:
-    return MemoryStore(Root(workspace), clock, load_template(template_folder()))
+def versions(tmp_path: Path, workspace: Path, clock: StoppedClock) -> GitStore:
+    return GitStore(tmp_path / "state", Root(workspace), clock)
+
+
+@pytest.fixture
+def store(versions: GitStore) -> MemoryStore:
+    return MemoryStore(versions, load_template(template_folder()))
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ class WatchedHome(Home):
         root = Root(self.folder / "workspace")
         history = WatchedHistory(root, self.clock)
         template = load_template(template_folder())
-        store = WatchedStore(root, self.clock, template, versions=memory.versions)
+        store = WatchedStore(memory.versions, template)
         history.moments = store.moments = self.moments
         return replace(memory, history=history, store=store)
 
@@ -230,7 +230,7 @@ class BrokenDisk(MemoryStore):
 class HomeWithBrokenDisk(Home):
     def altered(self, memory: Memory) -> Memory:
         template = load_template(template_folder())
-        self.store = BrokenDisk(Root(self.folder / "workspace"), self.clock, template)
+        self.store = BrokenDisk(memory.versions, template)
         return replace(memory, store=self.store)
 
 
@@ -353,7 +353,7 @@ class EditedStore(MemoryStore):
 @dataclass
 class HomeInAnEditor(Home):
     def altered(self, memory: Memory) -> Memory:
-        self.store = EditedStore(Root(self.folder / "workspace"), self.clock)
+        self.store = EditedStore(memory.versions)
         return replace(memory, store=self.store)
 
 

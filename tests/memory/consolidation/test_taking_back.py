@@ -43,7 +43,7 @@ class SlowHome(Home):
     """Its changes of memory are carried out once the gate is opened."""
 
     def altered(self, memory: Memory) -> Memory:
-        store = SlowStore(Root(self.folder / "workspace"), self.clock)
+        store = SlowStore(memory.versions)
         store.gate = self.gate = Gate()
         return replace(memory, store=store)
 

@@ -13,11 +13,11 @@ import pytest
 
 from nanobot.errors import PathRefused, ToolError, WriteConflict
 from nanobot.memory.documents import LONG_TERM
+from nanobot.memory.gitstore import GitStore
 from nanobot.memory.lines import Operation
 from nanobot.memory.store import MemoryStore
 from nanobot.memory.taint import is_unconfirmed
 from nanobot.memory.version import Change
-from nanobot.security.paths import Root
 from tests.memory.homes import retire
 
 if TYPE_CHECKING:
@@ -264,10 +264,10 @@ def test_only_what_was_touched_is_worth_a_place_in_a_prompt(
 
 
 def test_a_store_without_a_template_takes_placeholders_for_nothing(
-    workspace: Path, clock: StoppedClock
+    workspace: Path, versions: GitStore
 ) -> None:
     (workspace / MEMORY).write_text("# Memory\n\n## Preferences\n\n(what they like)\n")
-    assert MemoryStore(Root(workspace), clock).get_memory_context() == ""
+    assert MemoryStore(versions).get_memory_context() == ""
 
 
 WORDS = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf")
@@ -283,7 +283,7 @@ async def test_operations_fit_themselves_to_what_a_person_typed_meanwhile(
 ) -> None:
     (workspace / MEMORY).write_text(facts(FACTS))
     steps = [Operation(new="- Likes blue", section="## Preferences"), Operation(old="- gone line")]
-    assert await store.apply(MEMORY, steps, CHANGE) == (0, ())
+    assert (await store.apply(MEMORY, steps, CHANGE))[1] == ()
     assert store.read(MEMORY).endswith("## Preferences\n\n- Likes blue\n")
     assert await store.apply(MEMORY, steps, CHANGE) == (0, ())
     assert store.read(MEMORY).count("- Likes blue") == 1
@@ -394,13 +394,6 @@ async def test_taking_text_out_reaches_all_documents_and_notes(
     assert (workspace / "USER.md").read_bytes() == b"[erased] \xff\n"
     assert (workspace / "library/own.md").read_text() == "secret"
     assert await store.rewrite(lambda text: text) == 0
-
-
-async def test_without_versions_no_age_is_known_and_no_hand_edit_is_kept(
-    store: MemoryStore,
-) -> None:
-    assert store.fact_ages(MEMORY) == {}
-    assert await store.record_hand_edits() == ()
 
 
 async def test_a_refused_change_retires_nothing(store: MemoryStore, workspace: Path) -> None:

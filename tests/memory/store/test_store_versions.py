@@ -30,14 +30,9 @@ def facts(lines: list[str]) -> str:
 
 
 @pytest.fixture
-def versions(tmp_path: Path, workspace: Path, clock: StoppedClock) -> GitStore:
-    return GitStore(tmp_path / "state", Root(workspace), clock)
-
-
-@pytest.fixture
-def store(workspace: Path, clock: StoppedClock, versions: GitStore) -> MemoryStore:
+def store(workspace: Path, versions: GitStore) -> MemoryStore:
     (workspace / MEMORY).write_text("")
-    return MemoryStore(Root(workspace), clock, versions=versions)
+    return MemoryStore(versions)
 
 
 async def write(store: MemoryStore, lines: list[str], author: str = "agent") -> int:
@@ -66,7 +61,7 @@ async def test_a_person_scope_has_versions_of_its_own(
 ) -> None:
     prefix = "people/telegram_7/"
     versions = GitStore(tmp_path / "state", Root(workspace), clock, prefix)
-    store = MemoryStore(Root(workspace), clock, prefix=prefix, versions=versions)
+    store = MemoryStore(versions)
     number = await write(store, FACTS[:1])
     assert [version.number for version in versions.log()] == [number]
     assert versions.version(number).paths == (f"{prefix}{MEMORY}",)
@@ -161,5 +156,5 @@ async def test_ages_are_the_same_after_many_versions_and_for_a_new_process(
         await write(store, [*FACTS, f"- the counter stands at {number}"])
         ages = store.fact_ages(MEMORY)
     again = GitStore(tmp_path / "state", Root(workspace), clock)
-    assert MemoryStore(Root(workspace), clock, versions=again).fact_ages(MEMORY) == ages
+    assert MemoryStore(again).fact_ages(MEMORY) == ages
     assert (ages[FACTS[0]], ages["- the counter stands at 39"]) == (39, 0)

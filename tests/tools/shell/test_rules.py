@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.memory.documents import LONG_TERM
+from nanobot.memory.gitstore import GitStore
 from nanobot.memory.store import MemoryStore
 from nanobot.memory.version import Change
 from nanobot.security.paths import Root
@@ -16,11 +18,14 @@ if TYPE_CHECKING:
     from tests.tools.shell.conftest import NewDesk
 
 
-async def test_only_a_rule_file_that_changes_ends_commands(new_desk: NewDesk) -> None:
+async def test_only_a_rule_file_that_changes_ends_commands(
+    new_desk: NewDesk, tmp_path: Path
+) -> None:
     desk = new_desk(FakeClock())
     life = Life(desk.workspace)
     quiet = partial(desk.processes.quiesce, "owner")
-    store = MemoryStore(Root(desk.workspace), desk.clock, quiesce=quiet)
+    versions = GitStore(tmp_path / "state", Root(desk.workspace), desk.clock)
+    store = MemoryStore(versions, quiesce=quiet)
     await store.replace("USER.md", "one\n", expected="", change=Change("you"))
     name = await desk.in_background(f"{life.holding} sleep 900")
     await store.replace("USER.md", "one\n", expected="one\n", change=Change("you"))
