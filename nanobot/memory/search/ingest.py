@@ -133,21 +133,18 @@ class IndexIngest:
     def _update(self, name: Name, files: Files) -> bool:
         """Take in a stream; False where that has to be tried again. One that holds what the
         database does not take (a value that no one thought of) is passed over as well."""
-        source, zone = name[0], self._clock.now().tzinfo
+        is_session, zone = name[0] == "message", self._clock.now().tzinfo
         try:
             # Reading a document takes its time; the database is not locked meanwhile.
-            others = (
-                () if source == "message" else entries_of(name, files, self._sources.template, zone)
-            )
-            entries = list(others)
+            entries = [] if is_session else [*entries_of(name, files, self._sources.template, zone)]
             with transaction(self._db):
                 [(id, before, position)] = self._db.execute(_STREAM, name)
-                if source == "message":
+                if is_session:
                     self._take_session(id, files, before, _Position(*json.loads(position)))
                 else:
                     lines = ((entry.hash, entry) for entry in entries)
                     new = self._new_entries(id, lines, SessionReader())
-                    self._append(id, new, apart=source in ("history", "memory"))
+                    self._append(id, new, apart=name[0] in ("history", "memory"))
                 stamps = (_stamps(files), id)
                 self._db.execute("UPDATE stream SET files = ? WHERE id = ?", stamps)
         except FileNotFoundError:  # moved just now: the next refresh sees where to

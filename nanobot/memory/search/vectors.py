@@ -243,7 +243,7 @@ class Meaning:
         return [None]
 
     async def _vectors(self, texts: Sequence[str], *, question: bool = False) -> list[list[float]]:
-        self._worker.check()  # a server is not asked, and paid, for what has nowhere to go
+        self._worker.check()  # a server is not asked, and paid, for what nothing could compare
         vectors = await self._embedder.embed(texts, question=question)
         if len(vectors) != len(texts):
             raise ProviderGarbage(f"{len(vectors)} vectors came for {len(texts)} texts")
