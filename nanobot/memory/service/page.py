@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from datetime import date
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
@@ -26,7 +27,7 @@ from nanobot.memory.guard import (
     without_bullet,
     without_list_mark,
 )
-from nanobot.memory.history import HistoryLog, encode
+from nanobot.memory.history import encode
 from nanobot.memory.importance import (
     Importance,
     importance_mark,
@@ -73,28 +74,25 @@ class MemoryPage:
 
     def table(self) -> Mapping[str, Operation]:
         """By name, as they are called over the socket."""
-        operations = (
-            *(self.facts, self.fact, self.edit, self.timeline),
-            *(self.history, self.notes, self.scopes, self.growth),
-        )
-        return {f"memory.{one.__name__}": with_json(_Given, one) for one in operations}
+        operations = {"edit": self.edit, "timeline": self.timeline, "scopes": self.scopes}
+        for blocking in (self.facts, self.fact, self.history, self.notes, self.growth):
+            operations[blocking.__name__] = _in_thread(blocking)
+        return {f"memory.{name}": with_json(_Given, one) for name, one in operations.items()}
 
-    async def facts(self, given: _Given) -> dict[str, object]:
+    def facts(self, given: _Given) -> dict[str, object]:
         """The facts of `scope`, `limit` from `offset` on, in the order of the files; `total` counts
         all of them. With a `path` those of one file."""
         memory = self._memory_of(given.scope)
-        found = await asyncio.to_thread(lambda: list(_facts(memory, given.path)))
+        found = list(_facts(memory, given.path))
         piece = found[given.offset : given.offset + min(given.limit, _MOST)]
         counts = dict.fromkeys(ALL_FACTS, 0)
         for one in found:
             counts[str(one["path"])] += 1
         return {"scope": memory.scope, "facts": piece, "total": len(found), "files": counts}
 
-    async def fact(self, given: _Given) -> dict[str, object]:
+    def fact(self, given: _Given) -> dict[str, object]:
         """The fact with this `id`. Raises `NanobotError` where there is none any more."""
-        memory = self._memory_of(given.scope)
-        found = await asyncio.to_thread(lambda: list(_facts(memory, "")))
-        for one in found:
+        for one in _facts(self._memory_of(given.scope), ""):
             if one["id"] == given.id:
                 return one
         raise NanobotError("no fact stands there any more", hint="It was changed meanwhile.")
@@ -132,31 +130,23 @@ class MemoryPage:
 
         return await asyncio.to_thread(read)
 
-    async def history(self, given: _Given) -> dict[str, object]:
+    def history(self, given: _Given) -> dict[str, object]:
         """The history entries of `scope`, newest first: `limit` after the `offset` newest."""
         log = self._memory_of(given.scope).history
+        cursors = log.cursors()[::-1]
+        chosen = cursors[given.offset : given.offset + min(given.limit, _MOST)]
+        entries = [entry for cursor in chosen if (entry := log.get(cursor))]
+        return {"entries": entries, "total": len(cursors)}
 
-        def read() -> dict[str, object]:
-            cursors = log.cursors()[::-1]
-            chosen = cursors[given.offset : given.offset + min(given.limit, _MOST)]
-            entries = [entry for cursor in chosen if (entry := log.get(cursor))]
-            return {"entries": entries, "total": len(cursors)}
-
-        return await asyncio.to_thread(read)
-
-    async def notes(self, given: _Given) -> dict[str, object]:
+    def notes(self, given: _Given) -> dict[str, object]:
         """The `days` that have notes and the `months` that have a digest, newest first, and the
         `text` of the one named `day`, or of the newest day."""
         store = self._memory_of(given.scope).store
-
-        def read() -> dict[str, object]:
-            days = [day.isoformat() for day in reversed(store.note_days())]
-            months = store.digest_months()[::-1]
-            day = given.day or next(iter(days), "")
-            text = store.read(_notes_path(day)) if day else ""
-            return {"days": days, "months": months, "day": day, "text": text}
-
-        return await asyncio.to_thread(read)
+        days = [day.isoformat() for day in reversed(store.note_days())]
+        months = store.digest_months()[::-1]
+        day = given.day or next(iter(days), "")
+        text = store.read(_notes_path(day)) if day else ""
+        return {"days": days, "months": months, "day": day, "text": text}
 
     async def scopes(self, _: _Given) -> dict[str, object]:
         """All scopes that have anything, the owner's first, with how many facts each has and how
@@ -172,15 +162,21 @@ class MemoryPage:
             one["pending"] = len(await self._memory_of(str(one["scope"])).pending.pending())
         return {"scopes": found}
 
-    async def growth(self, _: _Given) -> dict[str, object]:
+    def growth(self, _: _Given) -> dict[str, object]:
         """How memory of all scopes grew, by `months` (`2026-03`): the `entries` of the history, and
         their `bytes`, that were added in it; the earliest first, without months that have none."""
+        sizes = defaultdict[str, list[int]](list)
+        for scope in self._memories.existing_scopes():
+            for entry in self._memories.of(scope).history.entries():
+                sizes[f"{entry.timestamp:%Y-%m}"].append(len(encode(entry)))
+        grown = sorted(sizes.items())
+        return {"months": [{"month": m, "entries": len(of), "bytes": sum(of)} for m, of in grown]}
 
-        def read() -> list[dict[str, object]]:
-            scopes = self._memories.existing_scopes()
-            return _growth(self._memories.of(scope).history for scope in scopes)
 
-        return {"months": await asyncio.to_thread(read)}
+def _in_thread(
+    work: Callable[[_Given], dict[str, object]],
+) -> Callable[[_Given], Coroutine[Any, Any, dict[str, object]]]:
+    return lambda given: asyncio.to_thread(work, given)
 
 
 def _facts(memory: Memory, only: str) -> Iterator[dict[str, object]]:
@@ -239,14 +235,3 @@ def _notes_path(name: str) -> str:
         return note_path(date.fromisoformat(name))
     except ValueError:
         raise NanobotError(f"{name[:40]!r} is no day", hint="Write it as 2026-03-10.") from None
-
-
-def _growth(histories: Iterable[HistoryLog]) -> list[dict[str, object]]:
-    entries: dict[str, int] = {}
-    sizes: dict[str, int] = {}
-    for history in histories:
-        for entry in history.entries():
-            month = f"{entry.timestamp:%Y-%m}"
-            entries[month] = entries.get(month, 0) + 1
-            sizes[month] = sizes.get(month, 0) + len(encode(entry))
-    return [{"month": m, "entries": entries[m], "bytes": sizes[m]} for m in sorted(entries)]
