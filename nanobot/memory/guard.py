@@ -84,9 +84,11 @@ def without_bullet(text: str) -> str:
 
 
 def with_words(line: str, words: str) -> str:
-    """The line with other words, behind its own indent and list mark."""
-    mark = list_mark(line)
-    return mark + without_bullet(words).removeprefix(mark.lstrip())
+    """The line with other words, behind its own indent and list mark; a number takes the place of
+    its number."""
+    mark, words = list_mark(line), without_bullet(words)
+    is_numbered = mark.strip()[:1].isdigit() and _MARK.match(words)
+    return (indent(line) if is_numbered else mark) + words
 
 
 def lost_facts(before: str, after: str, template: str = "") -> list[str]:

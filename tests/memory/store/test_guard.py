@@ -63,6 +63,8 @@ def test_a_placeholder_stands_in_one_pair_of_parentheses(line: str, is_fact: boo
 
 def test_facts_that_differ_in_a_day_are_two() -> None:
     assert guard.find_line("Rent is due on 4. May", "- Rent is due on 3. May\n") == ""
+    assert guard.with_words("3. May: rent", "4. May: rent") == "4. May: rent"
+    assert guard.with_words("  1. Likes tea", "1. Likes rye") == "  1. Likes rye"
 
 
 def test_lines_of_the_template_are_no_facts() -> None:
