@@ -342,11 +342,13 @@ class GitStore:
 
     def lineage(self, path: str) -> Iterator[VersionSnapshot]:
         """The versions that changed `path`, newest first, read as they are asked for."""
-        waiting, count = [version.number for version, *_ in self._steps(path)], 1
+        known, count = self.versions(), 1
+        found = {step[0].number: step for step in self._steps(path)}
+        waiting = list(found)
         while waiting:
             with self.locked():
-                # Looked up once more in each batch: one may have been erased since.
-                found = {step[0].number: step for step in self._steps(path)}
+                if (now := self.versions()) is not known:  # some may have been erased since
+                    known, found = now, {step[0].number: step for step in self._steps(path)}
                 steps = [found[one] for one in waiting[-count:] if one in found]
                 text = cache(self._blob_text)  # what one made is what the next one found
                 batch = [
