@@ -214,9 +214,9 @@ class Vectors:
                 self._db.execute(named, (row, id, hash))
 
     def are_there(self) -> bool:
-        """Whether any passage has a vector."""
-        any_row = "SELECT 1 FROM passage WHERE row >= 0"
-        return self._is_prepared() and self._db.execute(any_row).fetchone() is not None
+        """Whether there are any."""
+        any_row = self._db.execute("SELECT 1 FROM vector").fetchone()
+        return any_row is not None and self._is_prepared()
 
     def count(self) -> int:
         """How many passages have a vector."""
