@@ -26,8 +26,8 @@ class Touched(Struct, frozen=True, gc=False):
 
     commit: str
     path: str
-    brought: tuple[int, ...]
-    taken: tuple[int, ...]
+    added: tuple[int, ...]
+    removed: tuple[int, ...]
 
     @classmethod
     def by(cls, snapshot: VersionSnapshot, path: str) -> Touched:
@@ -40,15 +40,15 @@ class Touched(Struct, frozen=True, gc=False):
 
     def has_brought(self, line: str) -> bool:
         """Whether it brought this line."""
-        return _hash(_said_by(line)) in self.brought
+        return _hash(_said_by(line)) in self.added
 
     def has_marked(self, line: str) -> bool:
         """Whether it gave this line the importance that it has."""
-        return _hash(line.strip()) in self.brought
+        return _hash(line.strip()) in self.added
 
     def has_taken(self, line: str) -> bool:
         """Whether it took this line, whatever its list mark was."""
-        return _hash(bare(_said_by(line))) in self.taken
+        return _hash(bare(_said_by(line))) in self.removed
 
 
 def versions_touching(
@@ -81,7 +81,7 @@ class LineTimes:
         left = {_hash(line): line for line in _said(split(snapshot.after) if snapshot else ())}
         times = dict[str, datetime]()
         for version, lines in touched:
-            there = (left.pop(one, "") for one in lines.brought)
+            there = (left.pop(one, "") for one in lines.added)
             times |= dict.fromkeys(filter(None, there), version.when)
         times |= {line: known[line] for line in left.values() if line in known}
         self._known[path] = newest.commit, times

@@ -75,10 +75,9 @@ class ForgetQuestions:
         self, folder: Place, clock: Clock, new_code: Callable[[], str], *, shared: bool = False
     ) -> None:
         self._folder, self._clock, self._new_code, self._shared = folder, clock, new_code, shared
-        self._known: dict[str, dict[str, ForgetQuestion]] = {}
-        """By file: all of them where only this process writes any (once `_is_known`), in a team
-        those that are not saved yet."""
-        self._is_known = shared
+        self._files: set[str] | None = None
+        """The names of those that there are, where only this process makes any."""
+        self._unsaved: dict[str, dict[str, ForgetQuestion]] = {}
 
     def ask(self, text: str, scope: str, message: InboundMessage, *, erase: bool) -> str:
         """Remember what the sender of `message` was asked; the code that says yes to it."""
@@ -121,12 +120,10 @@ class ForgetQuestions:
 
     def _open(self, file: str) -> dict[str, ForgetQuestion]:
         """Those that hold still."""
-        if not self._is_known:
-            self._known |= {name: self._read(name) for name in self._found()}
-            self._is_known = True
-        known, now = self._known.get(file), self._clock.now()
-        if known is None:
-            known = self._read(file) if self._shared else {}
+        unsaved, now = self._unsaved.get(file), self._clock.now()
+        known = unsaved or {}
+        if unsaved is None and self._may_exist(file):
+            known = self._read(file)
         latest = now + QUESTION_LIFETIME + _AHEAD
         fresh = {of: one for of, one in known.items() if now < one.until <= latest}
         if fresh != known:
@@ -140,6 +137,13 @@ class ForgetQuestions:
         except (NanobotError, ValueError, RecursionError) as error:
             logger.warning("{}: open questions are dropped: {}", place.shown, error)
             return {}
+
+    def _may_exist(self, file: str) -> bool:
+        if self._shared:
+            return True
+        if self._files is None:
+            self._files = self._found()
+        return file in self._files
 
     def _found(self) -> set[str]:
         with suppress(NanobotError):  # as where there is no folder yet
@@ -158,18 +162,20 @@ class ForgetQuestions:
 
     def _keep(self, file: str, questions: dict[str, ForgetQuestion]) -> None:
         place = self._folder.child(file)
-        self._known[file] = questions
+        self._unsaved.pop(file, None)
         if not FENCE.is_open():
+            self._unsaved[file] = questions
             return
         try:
             if questions:
                 place.write_bytes(json.dumps(msgspec.to_builtins(questions)).encode())
             elif place.stat() is not None:
                 place.remove()
-            if self._shared:
-                del self._known[file]
+            if self._files is not None:
+                self._files = self._files | {file} if questions else self._files - {file}
         except NanobotError as error:
             logger.warning("open questions could not be saved: {}", error)
+            self._unsaved[file] = questions
 
 
 def _questions(content: bytes) -> dict[str, ForgetQuestion]:

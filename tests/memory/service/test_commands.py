@@ -334,6 +334,18 @@ async def test_only_the_owner_erases_and_is_asked_before(owned: Owned) -> None:
     assert "marzipan" not in owned.facts()
 
 
+async def test_what_is_erased_does_not_come_back_with_a_question_of_another_chat(
+    owned: Owned,
+) -> None:
+    await owned.remember("Ada hides the marzipan.")
+    await owned.type("/forget marzipan")
+    await owned.type("/forget --erase marzipan", chat_id="77")
+    assert "Erased from" in await owned.type("/forget --yes code2", chat_id="77")
+    assert not owned.calls_a_command("good morning")
+    asked = (owned.folder / "state" / "questions").iterdir()
+    assert "marzipan" not in "".join(path.read_text() for path in asked)
+
+
 async def test_compact_puts_this_conversation_away(owned: Owned) -> None:
     assert await owned.type("/compact") == "Consolidated 4 messages of telegram:1."
 
