@@ -3,6 +3,7 @@ where they go."""
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -20,6 +21,8 @@ from nanobot.testing.clock import FakeClock
 
 FILE, OTHER = "memory/MEMORY.md", "USER.md"
 WORDS = ("tea", "rye", "jam", "oats", "mint", "plum")
+_SEEDS = 3 if int(os.environ.get("NANOBOT_EXAMPLES", "0")) >= 1_000 else 1
+"""Histories that are tried; each takes some hundred commits."""
 
 
 class Home:
@@ -103,7 +106,7 @@ def damaged(home: Home) -> Iterator[Callable[[], object]]:
         yield partial(path.write_bytes, content)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(_SEEDS))
 def test_the_versions_that_touched_a_line_are_those_whose_texts_say_so(
     home: Home, seed: int
 ) -> None:
@@ -166,7 +169,7 @@ def test_what_is_kept_of_another_history_is_not_believed(home: Home, tmp_path: P
     assert home.asked() == expected
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(_SEEDS))
 def test_ages_of_lines_are_those_that_all_versions_tell(home: Home, seed: int) -> None:
     times = LineTimes(home.store)
     for count in (1, 5, 40, 2, 40):
