@@ -21,6 +21,7 @@ NODE_FOUND := node -e 'process.exit(+(parseInt(process.versions.node) < 20))' 2>
     && command -v npm >/dev/null
 export PATH := $(CURDIR)/.node/bin:$(PATH)
 # A third of the time tests wait, for processes and for files: more of them than there are cores.
+# A file goes to one worker, for what its tests share; the long ones are not the last.
 WORKERS := $(shell echo $$(($$(nproc) * 3 / 2)))
 # Many tests start processes of their own, which would compile everything anew each time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -35,7 +36,7 @@ test: $(VENV)/.dev
 	    || echo "the WhatsApp helper could not be built: what needs it is not tested here" >&2
 	@command -v bwrap >/dev/null \
 	    || echo "bubblewrap is not installed: only the Landlock sandbox is tested" >&2
-	@$(BIN)/pytest -n $(WORKERS)
+	@$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 	@if $(NODE_FOUND); then $(MAKE) --silent --no-print-directory bridge && $(NPM) test --ignore-scripts; fi
 
 check: lint test

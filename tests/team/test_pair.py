@@ -29,7 +29,7 @@ from tests.scratch import scratch
 from tests.team.pair import Pair, pair
 from tests.team.support import sql
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("team-pair")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 class Model:

@@ -46,15 +46,20 @@ async def looking(
 @contextlib.asynccontextmanager
 async def _apart(browser: Browser) -> AsyncIterator[BrowserContext]:
     """A context that knows nothing of the others. Making one takes Chromium a second, so it is used
-    again, unless a test failed in it: without its pages and cookies, all that the site leaves."""
+    again, unless a test failed in it: without its pages and cookies, all that the site leaves. Its
+    first page stays, empty: with the last one a window goes, which takes another second."""
     free = _FREE.setdefault(browser, [])
-    context = free.pop() if free else await browser.new_context()
+    if free:
+        context = free.pop()
+    else:
+        context = await browser.new_context()
+        await context.new_page()
     try:
         yield context
     except BaseException:
         await context.close()
         raise
-    for page in context.pages:
+    for page in context.pages[1:]:
         await page.close()
     await context.clear_cookies()
     free.append(context)

@@ -42,7 +42,6 @@ async def saved(download: Awaitable[Download]) -> str:
 async def test_a_chat_from_its_first_word_to_its_export(tmp_path: Path, browser: Browser) -> None:
     model = ScriptedModel(says("Hm."), says("**Hello** Ana."), says("Second answer."))
     async with serving(tmp_path, model) as web, looking(browser, web) as page:
-        assert await violations(page) == []
         await begin_chat(page)
         await expect(page.get_by_label("Message", exact=True)).to_be_focused()
         await page.keyboard.type("I am Ana.")
@@ -56,7 +55,6 @@ async def test_a_chat_from_its_first_word_to_its_export(tmp_path: Path, browser:
         await expect(page.locator(".item.mine .words")).to_have_text("I am Ana.")
         await expect(page.locator("#now > *")).to_have_count(0)
         await expect(page.get_by_label("Message", exact=True)).to_have_value("")
-        assert await violations(page) == []
         await write(page, "one")
         await expect(page.locator(".item.assistant")).to_have_count(2)
         await page.get_by_label("Actions").click()

@@ -196,7 +196,13 @@ async def _facts(stage: Stage) -> None:
     await hand.button("Save")
     await stage.expect_text("It says so now: version 2.")
     assert "- Ana was born on 4 May\n" in file.read_text()
+    version = await stage.web.ask("memory.log", version=2)
+    assert (version["author"], version["summary"][:11]) == ("you", "by the page")
+    (done,) = stage.audited("memory.edit")
+    assert (done["outcome"], done["scope"]) == ("done", "owner")
     await open_fact("Ana was born on 4 May")
+    why = page.locator("section", has=page.get_by_role("heading", name="Why"))
+    await expect(why).to_contain_text("Ana was born on 3 May")
     await hand.choose("Importance", "5")
     await hand.button("Set")
     await expect(page.get_by_text("importance 5", exact=True)).to_be_visible()
@@ -209,6 +215,7 @@ async def _facts(stage: Stage) -> None:
     await hand.button("Forget")
     await stage.expect_text("Forgotten: 1 lines")
     assert "Tom" not in file.read_text()
+    assert "Tom" not in json.dumps(stage.audited("memory.forget"))
     await open_fact("Old Birnbaum")
     await hand.follow("Forget …")
     await hand.follow("Erase it everywhere instead …")
@@ -262,6 +269,7 @@ async def _versions(stage: Stage) -> None:
 
 async def _searched(stage: Stage) -> None:
     page, hand = stage.page, stage.hand
+    await hand.follow("Memory")
     await hand.follow("Notes")
     await stage.expect_text("the key is under the mat")
     await hand.look()
@@ -428,6 +436,7 @@ async def _health(stage: Stage) -> None:
     await hand.follow("Health")
     await hand.button(f"Drop {name}")
     await stage.expect_text(f"{name} is dropped.")
+    await stage.expect_text("Nothing waits, and nothing failed.")
     for do in ("retry", "drop"):
         (done,) = stage.audited(f"queue.{do}")
         assert (done["by"], done["changed"]) == ("web:owner", f"id {name}")
@@ -473,7 +482,10 @@ async def _settings(stage: Stage) -> None:
     await hand.look()
     await hand.button("Apply")
     await stage.expect_text("agent.max_iterations is changed.")
+    await stage.expect_text("It counts after a restart.")
     assert "max_iterations: 7" in file.read_text()
+    (done,) = stage.audited("config.apply")
+    assert done["changed"] == "changed agent.max_iterations"
     await stage.open("/settings")
     await hand.tick("Only what is set")
     await hand.button("Search")
@@ -493,7 +505,9 @@ async def _settings(stage: Stage) -> None:
 
 
 _WALKS = (
-    (_conversations, _a_chat, _questions, _facts, _versions, _searched),
-    (_jobs, _people, _activity, _figures, _health, _signed_out, _settings),
+    (_conversations, _questions, _facts, _versions),
+    (_a_chat, _searched),
+    (_jobs, _people, _activity),
+    (_figures, _health, _signed_out, _settings),
 )
 """Each begins with a home of its own, so that none takes long on a slow machine."""

@@ -25,13 +25,10 @@ async def test_a_first_view_is_light(tmp_path: Path, browser: Browser) -> None:
         await _live(web)
         async with looking(browser, web) as page:
             for at in PAGES:
-                fresh = await page.context.new_page()
-                await fresh.goto(f"{web.base}{at}")
-                await fresh.wait_for_load_state("load")
-                taken = await fresh.evaluate(_TAKEN)
+                await page.goto(f"{web.base}{at}")
+                taken = await page.evaluate(_TAKEN)
                 assert taken["bytes"] <= MOST_BYTES, (at, taken)
                 assert taken["requests"] <= MOST_REQUESTS, (at, taken)
-                await fresh.close()
 
 
 _TAKEN = """() => {

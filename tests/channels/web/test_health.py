@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, expect
 
 from nanobot.providers.port import Prompt, Reply
-from nanobot.testing.model import ScriptedModel, says
+from nanobot.testing.model import ScriptedModel
 from nanobot.upkeep.backups import exclusive_backup
-from tests.channels.web.looking import looking, violations
-from tests.channels.web.support import Web, serving
+from tests.channels.web.support import serving
 
 HOSTILE = '<script>alert(1)</script>"\u202e'
 CHAT = "web:0123456789ab"
@@ -21,28 +19,16 @@ def _broken(_: Prompt) -> Reply:
     raise RuntimeError(HOSTILE)
 
 
-async def _failed_message(web: Web) -> None:
-    """A message whose turn broke, in-1."""
-    async with web.visit() as visit:
+async def test_a_failed_message_is_shown_as_text_and_who_dropped_it_is_recorded(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, ScriptedModel(_broken)) as web, web.visit() as visit:
         await visit.say(CHAT, HOSTILE)
-
-
-async def test_a_failed_message_is_tried_again_or_dropped(tmp_path: Path, browser: Browser) -> None:
-    model = ScriptedModel(_broken, _broken, says("Now."))
-    async with serving(tmp_path, model) as web, looking(browser, web) as page:
-        await _failed_message(web)
-        await page.get_by_role("link", name="Health", exact=True).click()
-        assert await violations(page) == []
-        row = page.locator("tr", has_text="in-1")
-        await expect(row).to_contain_text("<script>")
-        await page.get_by_role("button", name="Try in-1 again").click()
-        await expect(page.get_by_text("in-1 is tried again.")).to_be_visible()
-        while not (await web.ask("queue.list"))["inbox"]:
-            pass
-        await page.goto(f"{web.base}/health")
-        await page.get_by_role("button", name="Drop in-1").click()  # and yes to the question
-        await expect(page.get_by_text("in-1 is dropped.")).to_be_visible()
-        await expect(page.get_by_text("Nothing waits, and nothing failed.")).to_be_visible()
+        text = (await visit.get("/health"))[1]
+        assert "Try in-1 again" in text
+        assert "&lt;script&gt;" in text
+        assert "<script>alert" not in text
+        await visit.post("/health/queue", {"row": "in-1", "do": "drop"})
         (record,) = (await web.ask("audit.list", tool="queue.drop"))["records"]
         assert (record["by"], record["changed"]) == ("web:owner", "id in-1")
 

@@ -2,54 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
-from playwright.async_api import Browser, expect
-
-from tests.channels.web.looking import looking, violations
 from tests.channels.web.support import Visit, serving
 
 HOSTILE = "<script>alert(1)</script> \"'><img src=x onerror=alert(2)> \u202edne"
-
-
-def _audited(home: Path, operation: str) -> list[dict[str, Any]]:
-    lines = (home / "logs" / "audit.jsonl").read_text().splitlines()
-    return [one for line in lines if (one := json.loads(line))["tool"] == operation]
-
-
-async def test_a_job_is_added_paused_resumed_run_and_removed(
-    tmp_path: Path, browser: Browser
-) -> None:
-    async with (
-        serving(tmp_path) as web,
-        looking(browser, web) as page,
-    ):
-        await page.get_by_role("link", name="Jobs", exact=True).click()
-        assert await violations(page) == []
-        await page.get_by_label("When", exact=True).fill("every day at 8")
-        await page.get_by_label("Text", exact=True).fill("Water the plants")
-        await page.get_by_role("button", name="Schedule").focus()
-        await page.keyboard.press("Enter")
-        job = page.get_by_role("listitem").filter(has_text="Water the plants")
-        await expect(job).to_contain_text("reminder")
-        await expect(job).to_contain_text("Next 20")
-        assert await violations(page) == []
-        await page.get_by_role("button", name="Pause Water the plants").click()
-        await expect(job).to_contain_text("paused")
-        (stored,) = (await web.ask("cron.list"))["jobs"]
-        assert (stored["enabled"], stored["reminder"]) == (False, True)
-        await page.get_by_role("button", name="Resume Water the plants").click()
-        await expect(job).not_to_contain_text("paused")
-        await page.get_by_role("button", name="Run Water the plants now").click()
-        await expect(page.get_by_text("runs now")).to_be_visible()
-        await page.get_by_role("button", name="Remove Water the plants").click()
-        await expect(page.get_by_text("Nothing is scheduled.")).to_be_visible()
-        assert (await web.ask("cron.list"))["jobs"] == []
-        for word in ("add", "pause", "resume", "run", "remove"):
-            (done,) = _audited(tmp_path, f"cron.{word}")
-            assert (done["by"], done["changed"][:9]) == ("web:owner", f"id {stored['id']}"[:9])
 
 
 async def test_a_task_is_the_agents_and_its_runs_can_be_read(tmp_path: Path) -> None:
@@ -61,19 +18,18 @@ async def test_a_task_is_the_agents_and_its_runs_can_be_read(tmp_path: Path) -> 
         assert "every 2h" in (await visit.get("/jobs"))[1]
 
 
-async def test_helpers_and_the_heartbeat_are_shown(tmp_path: Path, browser: Browser) -> None:
+async def test_helpers_and_the_heartbeat_are_shown(tmp_path: Path) -> None:
     (tmp_path / "workspace").mkdir()
     (tmp_path / "workspace" / "HEARTBEAT.md").write_text(f"- look after {HOSTILE}\n")
     config = {"heartbeat": {"every": "30m"}}
-    async with serving(tmp_path, config=config) as web, looking(browser, web) as page:
-        await page.goto(f"{web.base}/jobs")
-        await expect(page.get_by_text("No helper is at work.")).to_be_visible()
-        await expect(page.get_by_text("Every 30 minutes")).to_be_visible()
-        await page.get_by_text("HEARTBEAT.md", exact=True).click()
-        await expect(page.get_by_label("HEARTBEAT.md")).to_contain_text("look after <script>")
-        shown = await web.ask("heartbeat.show")
-        assert (shown["on"], shown["asks"], shown["seconds"]) == (True, True, 1_800)
-        assert shown["next"] is not None
+    async with serving(tmp_path, config=config) as web, web.visit() as visit:
+        text = (await visit.get("/jobs"))[1]
+        for shown in ("No helper is at work.", "Every 30 minutes", "look after &lt;script&gt;"):
+            assert shown in text
+        assert "<script>alert" not in text
+        heartbeat = await web.ask("heartbeat.show")
+        assert (heartbeat["on"], heartbeat["asks"], heartbeat["seconds"]) == (True, True, 1_800)
+        assert heartbeat["next"] is not None
 
 
 async def test_no_text_of_a_job_becomes_markup_and_wrong_ones_are_refused(tmp_path: Path) -> None:

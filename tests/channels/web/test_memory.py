@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Page, expect
 
-from tests.channels.web.looking import looking, violations
 from tests.channels.web.support import Visit, Web, serving
 
 FACTS = "# Memory\n\n## People\n\n- Ana was born on 3 May\n- Tom works at the harbour\n"
@@ -40,49 +38,6 @@ def _audited(home: Path, operation: str) -> list[dict[str, Any]]:
 async def _fact(web: Web, words: str, scope: str = "owner") -> dict[str, Any]:
     facts = (await web.ask("memory.facts", scope=scope))["facts"]
     return next(one for one in facts if words in one["text"])
-
-
-async def _open(page: Page, words: str) -> None:
-    await page.get_by_role("link", name="Memory", exact=True).click()
-    await page.get_by_role("link", name=words).click()
-
-
-async def test_a_fact_is_explained_edited_weighed_and_forgotten(
-    tmp_path: Path, browser: Browser
-) -> None:
-    file = _remember(tmp_path)
-    async with serving(tmp_path) as web, looking(browser, web) as page:
-        await _open(page, "Ana was born")
-        await expect(page.get_by_text("Version 1")).to_be_visible()
-        assert await violations(page) == []
-        await page.get_by_label("What it says").fill("Ana was born on 4 May")
-        await page.get_by_role("button", name="Save").click()
-        await expect(page.get_by_text("It says so now: version 2.")).to_be_visible()
-        assert "- Ana was born on 4 May\n" in file.read_text()
-        (done,) = _audited(tmp_path, "memory.edit")
-        assert (done["by"], done["outcome"], done["scope"]) == ("web:owner", "done", "owner")
-        version = await web.ask("memory.log", version=2)
-        assert (version["author"], version["summary"][:11]) == ("you", "by the page")
-
-        await _open(page, "Ana was born on 4 May")
-        why = page.locator("section", has=page.get_by_role("heading", name="Why"))
-        await expect(why).to_contain_text("Ana was born on 3 May")
-        await page.get_by_label("Importance").select_option("5")
-        await page.get_by_role("button", name="Set").click()
-        await expect(page.get_by_text("importance 5", exact=True)).to_be_visible()
-        assert _audited(tmp_path, "memory.importance")[0]["by"] == "web:owner"
-
-        await _open(page, "Tom works")
-        await page.get_by_role("link", name="Forget …").click()
-        await expect(page.get_by_label("What would go")).to_contain_text("1 line")
-        assert await violations(page) == []
-        assert "Tom" in file.read_text()
-        await page.get_by_role("button", name="Forget").click()
-        await expect(page.get_by_text("Forgotten: 1 lines")).to_be_visible()
-        assert "Tom" not in file.read_text()
-        (forgot,) = _audited(tmp_path, "memory.forget")
-        assert forgot["by"] == "web:owner"
-        assert "Tom" not in json.dumps(forgot)
 
 
 async def test_a_person_sees_and_changes_their_own_memory_and_no_other(tmp_path: Path) -> None:

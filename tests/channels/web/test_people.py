@@ -10,10 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import Browser, expect
-
 from nanobot.session.records import Metadata, encode, stem_of
-from tests.channels.web.looking import looking, violations
 from tests.channels.web.support import Visit, Web, serving
 from tests.doubles.telegram import FakeTelegram
 
@@ -42,26 +39,15 @@ async def _with_strangers(home: Path, *names: str) -> AsyncIterator[Web]:
             yield web
 
 
-async def test_somebody_is_let_in_and_shut_out_again(tmp_path: Path, browser: Browser) -> None:
-    async with (
-        _with_strangers(tmp_path, HOSTILE) as web,
-        looking(browser, web) as page,
-    ):
-        await page.get_by_role("link", name="People", exact=True).click()
-        await expect(page.get_by_role("row").filter(has_text="telegram")).to_contain_text("running")
-        assert await violations(page) == []
-        await page.get_by_role("button", name=re.compile("^Let .* in$")).focus()
-        await page.keyboard.press("Enter")
-        await expect(page.get_by_text("can talk to me now")).to_be_visible()
-        (inside,) = (await web.ask("pair.list"))["approved"]
-        assert inside["address"] == "telegram:100"
-        assert await violations(page) == []
-        await page.get_by_role("button", name=re.compile("^Shut .* out$")).click()
-        await expect(page.get_by_text("Nobody was let in by a code.")).to_be_visible()
-        assert (await web.ask("pair.list"))["approved"] == []
-        for operation in ("pair.approve", "pair.revoke"):
-            (done,) = _audited(tmp_path, operation)
-            assert (done["by"], done["changed"]) == ("web:owner", "address telegram:100")
+async def test_a_name_that_somebody_gave_themselves_is_text(tmp_path: Path) -> None:
+    async with _with_strangers(tmp_path, HOSTILE) as web, web.visit() as visit:
+        (asked,) = (await web.ask("pair.list"))["requests"]
+        for _ in range(2):
+            text = (await visit.get("/people"))[1]
+            assert "&lt;script&gt;" in text
+            assert not re.search(r"<script>alert|<img src=x", text)
+            await visit.post("/people/approve", {"code": asked["code"]})
+        assert (await web.ask("pair.list"))["requests"] == []
 
 
 async def test_a_code_that_somebody_gave_is_typed_in_and_a_wrong_one_is_said(
@@ -104,19 +90,11 @@ async def test_who_is_shut_out_is_signed_out_as_well(tmp_path: Path) -> None:
         assert (await visit.get("/people"))[0] == 200
 
 
-async def test_browsers_are_listed_and_signed_out(tmp_path: Path, browser: Browser) -> None:
-    async with (
-        serving(tmp_path) as web,
-        web.visit("telegram:7") as other,
-        looking(browser, web) as page,
-    ):
-        await page.goto(f"{web.base}/people")
-        await expect(page.get_by_text("this one")).to_have_count(1)
-        await page.get_by_role("button", name=re.compile("^Sign out telegram:7")).click()
-        await expect(page.get_by_text("is signed out.")).to_be_visible()
-        assert (await other.get("/memory"))[0] == 401
-        assert _audited(tmp_path, "web.revoke")[0]["by"] == "web:owner"
-        assert [one["account"] for one in (await web.ask("web.list"))["sessions"]] == ["owner"]
+async def test_browsers_are_listed(tmp_path: Path) -> None:
+    async with serving(tmp_path) as web, web.visit("telegram:7"), web.visit() as visit:
+        text = (await visit.get("/people"))[1]
+        assert text.count("this one") == 1
+        assert "Sign out telegram:7" in text
 
 
 async def test_whose_memory_is_whose_is_shown(tmp_path: Path) -> None:
