@@ -19,6 +19,7 @@ from zlib import crc32
 
 from loguru import logger
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.bus.sqlite import storable
 from nanobot.io import FileState, lstate_of, opened
@@ -38,8 +39,7 @@ from nanobot.memory.store import day_of, is_by_hand, retired_in
 from nanobot.memory.taint import NOTE, OTHERS, is_unconfirmed
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message, speaker_in
 from nanobot.security.paths import Place, Root
-from nanobot.session.jsonl_reader import place
-from nanobot.session.records import SUFFIX, Metadata, Retraction, decode_fields
+from nanobot.session.records import SUFFIX, Foreign, Metadata, Retraction, decode, decode_fields
 from nanobot.tasks import paced
 
 LONGEST_MESSAGE = 200_000
@@ -206,21 +206,27 @@ class SessionReader(Struct):
 
     def entry(self, raw: bytes) -> IndexEntry | None:
         """The passage on a line; None where it is no message of interest."""
-        line, number = place(raw, self.number)
-        self.number = number if number < NUMBER_LIMIT else self.number + 1
-        match line.record:
+        match decode(raw):
             case Message() as message:
+                self.number = message.seq if 0 < message.seq < NUMBER_LIMIT else self.number + 1
                 return self._entry(message, raw)
-            case Metadata(metadata=metadata):
-                self.metadata = json.dumps(dict(metadata or {}))
+            case Metadata() as record:
+                self.metadata = json.dumps(dict(record.metadata or {}))
+                self.number = max(self.number, min(record.first_seq, NUMBER_LIMIT) - 1)
+            case Foreign(numbered=True):
+                self.number += 1
+            case None:
+                self.number += b'"role"' in raw
         return None
 
     def _entry(self, message: Message, raw: bytes) -> IndexEntry | None:
         text, is_output = message.content, message.role == "tool"
         if text in _NOTICES or not text.strip() or (is_output and message.name == _SEARCH):
             return None
-        if any(gone.covers(message) for gone in self.retractions):
-            return None
+        if self.retractions:
+            numbered = replace(message, seq=self.number)
+            if any(gone.covers(numbered) for gone in self.retractions):
+                return None
         return IndexEntry(
             self.number,
             text[: LONGEST_OUTPUT if is_output else LONGEST_MESSAGE],
