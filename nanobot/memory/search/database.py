@@ -39,7 +39,7 @@ from loguru import logger
 
 from nanobot.bus.sqlite import is_damaged, open_cache, transaction
 
-VERSION = 14
+VERSION = 15
 STREAM_BITS = 28
 PLACES = 1 << STREAM_BITS
 TOOLS_FROM = PLACES // 2
@@ -109,7 +109,9 @@ def unless_refused() -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        if is_damaged(error) or error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+        # Python's own errors, as about a text that is no UTF-8, have no code.
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+        if is_damaged(error) or code == sqlite3.SQLITE_INTERRUPT:
             raise
         logger.warning("the memory index: {}; the newest messages may be missing", error)
 

@@ -176,11 +176,11 @@ class MemoryIndex:
                     discard_passages(self._path)
                     return
             remove_cache(self._path)
-            # Where vectors were in a file of their own, what is erased must not stay in it.
-            self._path.with_name("index.vectors").unlink(missing_ok=True)
 
     def _open(self) -> tuple[IndexIngest, Search]:
         if self._opened is None:
+            # Vectors were in a file of their own; what is erased must not stay in it.
+            self._path.with_name("index.vectors").unlink(missing_ok=True)
             db = connect(self._path, self._patience)
             db.set_progress_handler(self._closing.is_set, _STEPS)
             ingest = IndexIngest(db, self._sources, self._clock)

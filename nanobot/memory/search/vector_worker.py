@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -42,6 +43,8 @@ _ELSEWHERE = -2.0
 """Below every cosine."""
 
 _ROWS_AT_ONCE = 4_096
+_READING_SECONDS = 3.0
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 Array = np.ndarray[Any, Any]
 
@@ -73,13 +76,15 @@ class Matrix:
         self.data: Array = np.empty(0, self.kind)
 
     def read_on(self, db: sqlite3.Connection) -> bool:
-        """Read what was added; False where it is of another length."""
+        """Read what was added, or of very much as much as can be read before an answer is due; the
+        next question reads on. False where it is of another length."""
+        until = time.monotonic() + _READING_SECONDS
         parts = [(self.rows, self.streams, self.data)]
         cursor = db.execute(
             "SELECT row, stream, numbers FROM vector WHERE row > ? ORDER BY row",
             (int(self.rows[-1]) if len(self.rows) else 0,),
         )
-        while found := cursor.fetchmany(_ROWS_AT_ONCE):
+        while time.monotonic() < until and (found := cursor.fetchmany(_ROWS_AT_ONCE)):
             rows, streams, numbers = zip(*found, strict=True)
             if {len(one) for one in numbers} != {self.kind.itemsize}:
                 return False
@@ -100,13 +105,19 @@ def nearest(
     path: str, streams: Sequence[int], vector: bytes, limit: int, days: Sequence[str] | None = None
 ) -> list[tuple[int, float]] | None:
     """The passages of `streams` in the index at `path` with the highest cosines, best first; with
-    `days`, those between these moments. None where there are vectors of another length."""
+    `days`, those between these moments. None where vectors are damaged or of another length."""
     question = np.frombuffer(vector, np.float32)
     question = question / np.float32(max(float(np.linalg.norm(question)), 1e-9))
     with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)) as db:
         (origin,) = db.execute("SELECT value FROM setting WHERE name = 'origin'").fetchone()
         matrix = _matrix(path, origin, len(question))
-        if not matrix.read_on(db):
+        try:
+            is_usable = matrix.read_on(db)
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _DAMAGED:
+                raise
+            is_usable = False
+        if not is_usable:
             return None
         if not len(matrix.rows):
             return []

@@ -195,7 +195,7 @@ class Meaning:
     ) -> list[tuple[int, float]] | None:
         """The passages of `streams` that are nearest to a question, with their cosines; with
         `days`, those between these moments. [] where that cannot be found out, None where the
-        vectors in the index are of another length than the question's."""
+        vectors in the index are damaged, or of another length than the question's."""
         try:
             (vector,) = await self._vectors([text], question=True)
             found: list[tuple[int, float]] | None = await self._worker.ask(

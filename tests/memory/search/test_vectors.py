@@ -303,6 +303,36 @@ async def test_vectors_of_another_length_are_made_again(home: Home) -> None:
     await index.close()
 
 
+async def test_damaged_vectors_are_made_again(home: Home) -> None:
+    embedder = Synonyms()
+    index = home.index(embedder=embedder)
+    await up_to_date(index)
+    await index.close()
+    with closing(sqlite3.connect(home.database, isolation_level=None)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        ((size,),) = db.execute("PRAGMA page_size")
+        ((page,),) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'vector'")
+    with home.database.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xab" * size)
+    index = home.index(embedder=embedder)
+    assert await find(index, "puppy") == ["m:cli:direct:20"]
+    await index.embed()
+    assert (await index.stats()).vectors == 13
+    assert await find(index, "dog Oscar") == ["m:cli:direct:20"]
+    await index.close()
+
+
+async def test_a_file_of_vectors_of_an_earlier_version_goes(home: Home) -> None:
+    earlier = home.database.with_name("index.vectors")
+    home.database.parent.mkdir(exist_ok=True)
+    earlier.write_bytes(b"vectors")
+    index = home.index()
+    await index.refresh()
+    assert not earlier.exists()
+    await index.close()
+
+
 async def test_without_an_embedder_the_vectors_go(home: Home) -> None:
     index = home.index(embedder=Synonyms())
     await up_to_date(index)
