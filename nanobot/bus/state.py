@@ -120,12 +120,16 @@ class Document(Generic[T]):
             revision = stored.revision if stored else 0
             if self._stuck or revision == self._revision:
                 return self._value
+            problem = ""
             try:
                 self._value = self._decode(stored.content) if stored else self._empty
-                self._revision = revision
-            except (InvalidDocument, ValidationError, RecursionError) as error:
-                self._revision = revision
-                self._set_aside(str(error) or "it is nested too deeply")
+            except ValidationError as error:
+                problem = f"it is not as it was written: {error}"
+            except (InvalidDocument, RecursionError) as error:
+                problem = str(error) or "it is nested too deeply"
+            self._revision = revision
+            if problem:
+                self._set_aside(problem)
             return self._value
 
     def save(self, value: T) -> None:

@@ -67,7 +67,9 @@ def _stays(options: Options) -> str:
 
     home, rows = options.home, []
     if home.is_dir() and not options.purge:
-        rows.append(("your data", f"{home} ({size(bytes_in(home))})", "nanobot uninstall --purge"))
+        rows.append(
+            ("your data", f"{home} ({size(bytes_in(home.resolve()))})", "nanobot uninstall --purge")
+        )
     folder, count = _backups(home)
     inside = folder.is_relative_to(home)
     if count and not (inside and options.purge):

@@ -138,6 +138,8 @@ print(did, "- all as before" if termios.tcgetattr(0) == was else "- changed", fl
         ("xterm", "\x1b[B\x1b[B\r", "took model-2"),
         ("xterm", "117\x1b[A\r", "took model-115"),
         ("xterm", "l-99\r", "took model-99"),
+        ("xterm", "117\n", "took model-116"),
+        ("xterm", "117\x1bx\r", "took model-116"),
         ("xterm", "\x1b[D", "went back"),
         ("xterm", "<", "went back"),
         ("xterm", "\x03", "left"),

@@ -140,16 +140,19 @@ async def choose_at_terminal(question: str, choices: Sequence[str], default: int
 
     keys = KeyBindings()
     for name, why in _LEAVING.items():
-        keys.add(name, eager=True)(partial(leave, why=why))
-    keys.add("enter")(take)
+        keys.add(name)(partial(leave, why=why))
+    for name in ("enter", "c-j"):  # a program that types ends a line with the second
+        keys.add(name)(take)
+    keys.add("c-z")(lambda event: event.app.suspend_to_background())
     keys.add("<any>")(press)
+    keys.add("escape", "<any>")(lambda _: None)  # Alt and a letter, and sequences nobody knows
     output = Vt100_Output.from_pty(sys.stdout)
     output.enable_cpr = False  # not every terminal answers where its cursor is
     layout = Layout(Window(FormattedTextControl(shown, show_cursor=False)))
     menu_on_screen: Application[int] = Application(
         layout, key_bindings=keys, output=output, erase_when_done=True
     )
-    menu_on_screen.ttimeoutlen = _ESCAPE_SECONDS
+    menu_on_screen.ttimeoutlen = menu_on_screen.timeoutlen = _ESCAPE_SECONDS
     chosen = await menu_on_screen.run_async(handle_sigint=False)
     line = f"{question} {menu.choices[chosen]}"
     sys.stdout.write(f"{_fitted(line, get_terminal_size().columns)}\n")
