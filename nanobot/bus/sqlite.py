@@ -213,9 +213,12 @@ def _prepare_cache(db: sqlite3.Connection, tables: str, version: int) -> None:
 
 
 def is_damaged(error: Exception) -> bool:
-    """Whether the file of a cache is no use and has to be built again."""
-    damaged = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in damaged
+    """Whether the file of a cache is no use and has to be built again: nothing of a whole one
+    violates a constraint."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in {
+        sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_CONSTRAINT,
+    }  # fmt: skip
 
 
 @contextlib.contextmanager

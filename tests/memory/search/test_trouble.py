@@ -71,6 +71,21 @@ async def test_a_text_that_is_no_utf8_hides_nothing(home: Home, warnings: list[s
     assert "may be missing" in warnings[0]
 
 
+async def test_an_index_that_contradicts_itself_is_made_anew(
+    home: Home, warnings: list[str]
+) -> None:
+    """Damage to a page can make new rows equal old ones."""
+    await built(home)
+    with closing(sqlite3.connect(home.database, isolation_level=None)) as db:
+        db.execute("CREATE UNIQUE INDEX wrong ON passage (seq)")
+    home.say("telegram:7", said(1, "another elephant"))
+    index = home.index()
+    assert len(await find(index, "elephant")) == 50
+    assert (await index.stats()).messages == 200
+    await index.close()
+    assert "built again" in warnings[0]
+
+
 async def test_a_file_cut_in_half_is_made_anew(home: Home, warnings: list[str]) -> None:
     await built(home)
     with home.database.open("r+b") as file:
