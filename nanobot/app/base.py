@@ -115,12 +115,19 @@ def build_journal(settings: Settings, state: Path, clock: Clock) -> SqliteJourna
     if not in_team:
         return SqliteJournal(state / "journal.db", clock)
     try:
-        from nanobot.app.team import build_team_journal
+        from nanobot.team.folder import expect_together
+        from nanobot.team.journal import PostgresJournal
+        from nanobot.team.membership import end_process
+        from nanobot.team.postgres import Database
     except ModuleNotFoundError as error:
         if error.name != "psycopg":
             raise
         raise ExtraMissing("a team", "team") from None
-    return build_team_journal(settings, clock)
+    dsn = settings.team.database.get_secret_value()
+    database = Database(dsn, lambda: end_process("others go on with what it had"))
+    expect_together(database.address, settings.shared)
+    # Whose a message is can be told once people are known: see `Base`.
+    return PostgresJournal(database, clock, lambda message: message.scope)
 
 
 def make_home(home: Path) -> None:

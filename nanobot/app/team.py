@@ -1,5 +1,5 @@
-"""A gateway that is one of several workers: what it has in place of a journal in a file, and what
-it does more when it begins and ends. Imported where the settings name a database."""
+"""A gateway that is one of several workers: what it does more when it begins and ends. Imported
+where the settings name a database."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from loguru import logger
 from nanobot.agent.commands import ConversationCommands
 from nanobot.app.services import Parts
 from nanobot.bus.events import Address, ApprovalAnswer, ApprovalClosed
-from nanobot.clock import Clock
-from nanobot.config.settings import Settings
 from nanobot.gateway.worker import Single, TeamWorker
 from nanobot.io import FENCE, replace_file, storage_errors
 from nanobot.tasks import Routine
@@ -23,17 +21,7 @@ from nanobot.team import asking
 from nanobot.team.folder import expect_together
 from nanobot.team.journal import PostgresJournal
 from nanobot.team.leases import SINGLE
-from nanobot.team.membership import Membership, end_process
-from nanobot.team.postgres import Database
-
-
-def build_team_journal(settings: Settings, clock: Clock) -> PostgresJournal:
-    """The journal in the team's database; whose a message is can be told once people are known.
-    Raises `NanobotError` where database and folder are not of one team: neither is changed then."""
-    dsn = settings.team.database.get_secret_value()
-    database = Database(dsn, lambda: end_process("others go on with what it had"))
-    expect_together(database.address, settings.shared)
-    return PostgresJournal(database, clock, lambda message: message.scope)
+from nanobot.team.membership import Membership
 
 
 class Team:

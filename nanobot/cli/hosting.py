@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.client import ConnectionLost
-from nanobot.cli.command import settings_of
 
 if TYPE_CHECKING:
     from nanobot.app.gateway import Gateway
@@ -72,8 +71,9 @@ class _Host:
 
     def _run_once(self) -> bool:
         """Run one gateway to its end; says whether to start another, as `/restart` wishes."""
+        from nanobot.config.load import load_settings
 
-        settings = settings_of(self._home)  # what is wrong is said before more is loaded
+        settings = load_settings(self._home)  # what is wrong is said before more is loaded
         import asyncio
 
         gateway = self._gateway = build(settings, hosted=True)
