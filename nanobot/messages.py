@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 Role = Literal["user", "assistant", "tool"]
 
@@ -36,13 +37,16 @@ ATTACHED = "attached"
 class ToolCall(Struct, frozen=True):
     """A model's wish to run a tool.
 
-    `arguments` is the JSON text exactly as the model wrote it: re-encoding it would change the
-    bytes of the next request and so defeat the provider's prompt cache.
+    `id` is ours: short, and unique in its conversation. `arguments` is the text of a JSON object,
+    exactly as the model wrote it if that is one: re-encoding it would change the bytes of the next
+    request and so defeat the provider's prompt cache. If the model's text is no JSON object and
+    can't be repaired, `arguments` is `{}`, `malformed` is that text, and the call is not run.
     """
 
     id: str
     name: str
     arguments: str
+    malformed: str = ""
 
     def as_api(self) -> dict[str, Any]:
         """As Chat Completions has it."""
@@ -59,6 +63,23 @@ class ToolCall(Struct, frozen=True):
         values = arguments.values() if isinstance(arguments, dict) else ()
         first = next((value for value in values if isinstance(value, str) and value), "")
         return f"{self.name} {' '.join(first.split())}".strip()[:_HINT_CHARACTERS]
+
+
+class ProviderData(Struct, frozen=True):
+    """What a model server wants back with an assistant message it wrote: reasoning, signatures, its
+    own call ids. It is opaque outside the adapters.
+
+    It belongs to one message and so to one conversation; nothing is looked up by an id that a
+    server chose. `source` names the server and the model: no other gets it back. `call_ids` are the
+    server's own, in the order of the calls. `fields` go into the message, and `call_fields` into
+    each of its calls, in that order. It is stored with a running turn's steps, so that a turn goes
+    on after a crash, and not in the session file.
+    """
+
+    source: str
+    call_ids: tuple[str, ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    call_fields: tuple[Mapping[str, Any], ...] = ()
 
 
 class Message(Struct, frozen=True, gc=False):
@@ -86,6 +107,7 @@ class Message(Struct, frozen=True, gc=False):
     origin: str = ""
     notice: str = ""
     kept: bool = False
+    provider_data: ProviderData | None = None
 
     @property
     def from_person(self) -> bool:

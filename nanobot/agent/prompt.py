@@ -445,7 +445,7 @@ class ContextBuilder:
         if len(text) > self._max_characters:
             text = truncated(text, self._max_characters)
         if message.role == "assistant":
-            return assistant_message(text, message.tool_calls)
+            return assistant_message(text, message.tool_calls, message.provider_data)
         if message.role == "tool":
             return tool_message(message.tool_call_id, text)
         lines = [message.notice, text]

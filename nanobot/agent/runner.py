@@ -233,7 +233,7 @@ def render_plain(message: Message) -> PromptMessage:
         case "user":
             return user_message(message.content)
         case "assistant":
-            return assistant_message(message.content, message.tool_calls)
+            return assistant_message(message.content, message.tool_calls, message.provider_data)
         case "tool":
             return tool_message(message.tool_call_id, message.content)
 
@@ -350,7 +350,8 @@ class _Run(Struct):
     async def act(self, reply: Reply) -> None:
         """Run the tools that a reply calls, in order; neighbours that may, side by side."""
         now = self.runner.clock.now()
-        await self.record(Message("assistant", reply.text, now, tool_calls=reply.tool_calls))
+        called = Message("assistant", reply.text, now, tool_calls=reply.tool_calls)
+        await self.record(replace(called, provider_data=reply.provider_data))
         await self._call_all(reply.tool_calls)
 
     async def _call_all(self, calls: Sequence[ToolCall]) -> None:

@@ -52,7 +52,7 @@ def _cut(message: PromptMessage, limit: int) -> PromptMessage:
         return tool_message(message.tool_call_id, text)
     if message.role == "user":
         return user_message(text, () if limit < _LEVELS[0] else message.images)
-    return assistant_message(text, message.tool_calls)
+    return assistant_message(text, message.tool_calls, message.provider_data)
 
 
 def truncated(text: str, limit: int) -> str:

@@ -32,7 +32,7 @@ from nanobot.memory.scopes import Scopes
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.counter import TokenCounter
 from nanobot.session.manager import SessionManager
-from nanobot.session.records import decode, encode
+from nanobot.session.records import decode, encode_step
 from nanobot.session.session import Contents, Session
 from nanobot.tasks import Background
 from nanobot.tooling import TurnContext
@@ -173,7 +173,7 @@ class RunningTurn(TurnLog):
             return
         self.refuse_if_ended()
         self.messages.append(message)
-        await self._write(Step("message", encode(message)))
+        await self._write(Step("message", encode_step(message)))
 
     async def record(self, message: Message) -> None:
         """See `TurnLog`. Not on disk yet when it returns: what is written after it is awaited,
@@ -181,7 +181,7 @@ class RunningTurn(TurnLog):
         self.refuse_if_ended()
         self.messages.append(message)
         self.tools.extend(call.name for call in message.tool_calls)
-        step = Step("message", encode(message))
+        step = Step("message", encode_step(message))
         self._journal.add_steps(self.id, len(self._steps), (step,))
         self._steps.append(step)
 
@@ -215,7 +215,7 @@ class RunningTurn(TurnLog):
         self.messages += [self._intake.text_of(entry.message) for entry in taken]
         try:
             messages = [await self._fetched(entry.message) for entry in taken]
-            steps = [Step("message", encode(message)) for message in messages]
+            steps = [Step("message", encode_step(message)) for message in messages]
             await self._write(*steps, joined=[entry.id for entry in taken])
         except BaseException:
             if self.open:

@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, Literal, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
-from nanobot.messages import ToolCall
+from nanobot.messages import ProviderData, ToolCall
 
 MESSAGE_OVERHEAD = 4
 """Tokens that a chat message costs beyond its text (role and separators)."""
@@ -72,6 +72,10 @@ TextSink = Callable[[str, bool], None]
 (the request was made again)."""
 
 
+ReadingSink = Callable[[int, int], None]
+"""Called with how many tokens of a prompt a slow server has read, and how many it has."""
+
+
 class Image(Struct, frozen=True):
     """An image for the model: `data` is base64 text, `mime` such as `image/png`."""
 
@@ -92,6 +96,7 @@ class PromptMessage(Struct, frozen=True):
     images: tuple[Image, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
+    provider_data: ProviderData | None = None
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
@@ -119,8 +124,13 @@ def user_message(text: str, images: tuple[Image, ...] = ()) -> PromptMessage:
     return PromptMessage("user", text, wire, tokens, images)
 
 
-def assistant_message(text: str, tool_calls: tuple[ToolCall, ...] = ()) -> PromptMessage:
-    """What the model said; `content` is null where it only called tools."""
+def assistant_message(
+    text: str,
+    tool_calls: tuple[ToolCall, ...] = (),
+    provider_data: ProviderData | None = None,
+) -> PromptMessage:
+    """The model's message. `content` is null if it only called tools; `provider_data` is not in
+    `wire`, because only the server that gave it gets it back."""
     body: dict[str, Any] = {"role": "assistant", "content": text or (None if tool_calls else "")}
     if tool_calls:
         body["tool_calls"] = [call.as_api() for call in tool_calls]
@@ -132,6 +142,8 @@ def assistant_message(text: str, tool_calls: tuple[ToolCall, ...] = ()) -> Promp
         MESSAGE_OVERHEAD + estimate_tokens(text) + calls,
         (),
         tool_calls,
+        "",
+        provider_data,
     )
 
 
@@ -208,41 +220,66 @@ class Prompt(Struct, frozen=True):
         return b"[" + b",".join([message.wire for message in self.messages]) + b"]"
 
 
+ModelUse = Literal["chat", "jobs", "heartbeat", "helpers", "memory", "pictures", "titles"]
+
+
 class CallOptions(Struct, frozen=True):
     """How to ask. `model` overrides the configured one; `max_tokens` 0 means the configured limit.
 
     `tool_choice` names the one tool that must be called; empty leaves it to the model, and `none`
     asks for text only while the tools stay in the prompt (dropping them would miss the cache).
+    `effort` overrides the configured reasoning effort (`none`, `low`, `medium`, `high`). `use` is
+    what the call is for, which decides which of the configured models answers. `on_reading` hears
+    how far a slow server has read the prompt.
     """
 
     model: str = ""
     max_tokens: int = 0
     tool_choice: str = ""
+    effort: str = ""
+    use: ModelUse = "chat"
+    on_reading: ReadingSink | None = None
+
+
+class RequestSettings(Struct, frozen=True):
+    """What the owner set for a model and goes into its requests: how hard it should think (empty:
+    the server's default), and fields and headers of their own, which win over ours."""
+
+    effort: str = ""
+    temperature: float | None = None
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Usage(Struct, frozen=True):
-    """Tokens as the provider counted them; `cached` of `prompt` came from its cache."""
+    """Tokens as the provider counted them. `cached` of `prompt` came from its cache, and
+    `cache_writes` of `prompt` were put there at a price of their own (Anthropic)."""
 
     prompt: int = 0
     completion: int = 0
     cached: int = 0
+    cache_writes: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.prompt + other.prompt,
             self.completion + other.completion,
             self.cached + other.cached,
+            self.cache_writes + other.cache_writes,
         )
 
 
 class Reply(Struct, frozen=True):
-    """What the model answered. `finish` is the API's finish reason (`stop`, `length`, …)."""
+    """The model's answer. `finish` is the API's finish reason (`stop`, `length`, …), `thought`
+    whether there was thinking in it, and `provider_data` what the server wants back with it."""
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
     usage: Usage = Usage()
     finish: str = "stop"
     model: str = ""
+    thought: bool = False
+    provider_data: ProviderData | None = None
 
 
 class Provider(Protocol):

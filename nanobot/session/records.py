@@ -28,12 +28,12 @@ from datetime import datetime
 from typing import cast
 from urllib.parse import unquote_to_bytes
 
-from msgspec import DecodeError, Struct
+from msgspec import DecodeError, Struct, ValidationError, convert, to_builtins
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from nanobot.io import json_line
-from nanobot.messages import Message, Role, ToolCall
+from nanobot.messages import Message, ProviderData, Role, ToolCall
 
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
 
@@ -148,6 +148,17 @@ def encode(record: Message | Metadata | Epoch | Retraction | Mark) -> str:
     return encode_fields(fields)
 
 
+def encode_step(message: Message) -> str:
+    """The line of a message in a running turn: with what the model's server wants back, which a
+    session file does not keep."""
+    if message.provider_data is None:
+        return encode(message)
+    fields = _message_fields(message)
+    if message.timestamp is not None:
+        fields["timestamp"] = message.timestamp.isoformat()
+    return encode_fields(fields | {"provider_data": to_builtins(message.provider_data)})
+
+
 def encode_fields(fields: Mapping[str, JsonValue]) -> str:
     """The line of an object whose fields are at hand, newline included."""
     return json_line(fields) + "\n"
@@ -223,7 +234,7 @@ def _message_fields(message: Message) -> dict[str, JsonValue]:
     fields: dict[str, JsonValue] = {"role": message.role, "content": message.content}
     fields["seq"] = message.seq
     if message.tool_calls:
-        fields["tool_calls"] = [call.as_api() for call in message.tool_calls]
+        fields["tool_calls"] = [_call_fields(call) for call in message.tool_calls]
     texts = ("tool_call_id", "name", "turn_id", "origin", "notice")
     fields |= {name: value for name in texts if (value := getattr(message, name))}
     if message.tools_used:
@@ -231,6 +242,11 @@ def _message_fields(message: Message) -> dict[str, JsonValue]:
     if message.media:
         fields["media"] = list(message.media)
     return fields
+
+
+def _call_fields(call: ToolCall) -> dict[str, JsonValue]:
+    malformed = {"malformed": call.malformed} if call.malformed else {}
+    return call.as_api() | malformed
 
 
 def _metadata_fields(record: Metadata) -> dict[str, JsonValue]:
@@ -260,7 +276,17 @@ def _message(fields: Mapping[str, JsonValue]) -> Message | Foreign:
         media=_texts(fields["media"]) if "media" in fields else (),
         origin=_text(fields.get("origin")),
         notice=_text(fields.get("notice")),
+        provider_data=_provider_data(fields.get("provider_data")),
     )
+
+
+def _provider_data(value: JsonValue) -> ProviderData | None:
+    if value is None:
+        return None
+    try:
+        return convert(value, ProviderData)
+    except ValidationError:
+        return None
 
 
 def _metadata(fields: Mapping[str, JsonValue]) -> Metadata:
@@ -317,7 +343,8 @@ def _call(item: JsonValue) -> ToolCall | None:
     arguments = named.get("arguments")
     if not isinstance(arguments, str):
         arguments = json.dumps(arguments or {}, ensure_ascii=False)
-    return ToolCall(_text(item.get("id")), _text(named.get("name")), arguments)
+    malformed = _text(item.get("malformed"))
+    return ToolCall(_text(item.get("id")), _text(named.get("name")), arguments, malformed)
 
 
 SUFFIX = ".jsonl"

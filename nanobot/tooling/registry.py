@@ -44,6 +44,7 @@ MAX_RESULT = 16_000
 
 _HEAD, _TAIL = 8_000, 3_000
 _NAMES, _SHOWN_CHANGES = 80, 20
+_MOST_MALFORMED = 1_000
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 AskOwner = Callable[[ToolCall, TurnContext, Ask], Awaitable[Allowed | Denied]]
@@ -162,6 +163,11 @@ class ToolRegistry:
         tool = self._find(call.name)
         if tool is None or not _is_for(tool, caller.scope):
             raise self._unknown(call.name, caller.scope)
+        if call.malformed:
+            raise CallRefused(
+                "your call could not be read, so nothing was run: its arguments are no JSON object",
+                hint=f"You wrote: {call.malformed[:_MOST_MALFORMED]}",
+            )
         arguments = parse_arguments(tool.arguments, call.arguments)
         risk = await tool.risk(arguments, caller)
         decision = self._policy.decide(caller, risk) if self._policy else Allowed()
