@@ -216,7 +216,7 @@ class _Reader:
         choices = get_args(kind)
         if given in choices:
             return given
-        *most, last = map(repr, choices)
+        *most, last = map(repr, filter(None, choices))  # empty: as if left out
         near = nearest(given, choices) if given and isinstance(given, str) else ""
         hint = f"Did you mean '{near}'?" if near else ""
         raise InvalidValue(f"must be {', '.join(most)} or {last}", hint)
@@ -375,6 +375,7 @@ def _limits(limit: Meta, kind: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _TYPES: Mapping[Any, Mapping[str, Any]] = {
+    Any: {},
     str: {"type": "string"},
     bool: {"type": "boolean"},
     int: {"type": "integer"},

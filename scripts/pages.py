@@ -20,6 +20,7 @@ from pathlib import Path
 
 from nanobot.cli.parser import build_parser
 from nanobot.config.channels import installed_channels, options_model
+from nanobot.config.model import NamedModel
 from nanobot.config.schema import Json, section_schema
 from nanobot.config.settings import SECTIONS, ChannelSettings, OwnerSettings
 from nanobot.validation import Checked
@@ -133,6 +134,7 @@ def settings_table() -> str:
     }
     tops: dict[str, type[Checked]] = {
         **SECTIONS,
+        "models.<name>": NamedModel,
         "owner": OwnerSettings,
         "channels.<name>": ChannelSettings,
         **{f"channels.{name}": model for name, model in shipped.items()},
@@ -156,7 +158,9 @@ def _rows(section: Json, name: str) -> Iterator[str]:
         if "properties" in value:
             yield from _rows(value, path)
             continue
-        default = "required" if key in section.get("required", ()) else _default(value["default"])
+        default = (
+            "required" if key in section.get("required", ()) else _default(value.get("default", ""))
+        )
         yield f"| `{path}` | {_type(value)} | {default} | {value['description']} |\n"
         for held, which in ((value.get("items"), "<n>"), (_by_name(value), "<name>")):
             if held and "properties" in held:
@@ -170,16 +174,18 @@ def _by_name(value: Json) -> Json:
 
 def _type(value: Json) -> str:
     if "enum" in value:
-        return ", ".join(f"`{choice}`" for choice in value["enum"])
+        return ", ".join(f"`{choice}`" for choice in value["enum"] if choice)
     if value["type"] == "array":
         held = value["items"]
         kinds = {"string": "list of text"}
         return "list of sections" if "properties" in held else kinds.get(held["type"], "list")
     if value["type"] == "object":
         held = _by_name(value)
-        kinds = {"array": "list of text by id"}
+        kinds = {"array": "list of text by id", "any": "mapping"}
         return (
-            "sections by name" if "properties" in held else kinds.get(held["type"], "text by name")
+            "sections by name"
+            if "properties" in held
+            else kinds.get(held.get("type", "any"), "text by name")
         )
     shown = "secret text" if value.get("format") == "password" else _TYPES[value["type"]]
     least, most = value.get("minimum"), value.get("maximum")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import socket
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -27,7 +27,7 @@ from nanobot.clock import Clock, SystemClock
 from nanobot.commands import CommandRegistry
 from nanobot.config.model import ModelSettings
 from nanobot.config.settings import Settings
-from nanobot.config.values import secrets_in
+from nanobot.config.values import plain_values, secrets_in
 from nanobot.errors import ExtraMissing, NanobotError
 from nanobot.gateway.lock import refuse_half_moved, refuse_half_restored
 from nanobot.io import storage_errors
@@ -44,7 +44,7 @@ from nanobot.providers.counter import (
     TokenCounter,
     TokenRatios,
 )
-from nanobot.providers.port import Provider
+from nanobot.providers.port import Provider, RequestSettings
 from nanobot.providers.served import ServedModels
 from nanobot.security.access import Access, AccessRules
 from nanobot.security.paths import Root
@@ -62,7 +62,6 @@ from nanobot_web.settings import WebSettings
 
 if TYPE_CHECKING:
     from nanobot.team.journal import PostgresJournal
-    from nanobot.validation import SecretStr
 
 GATHER_SECONDS = 0.02
 """How long a turn's lines wait for those of others; the journal has them meanwhile."""
@@ -146,23 +145,39 @@ def build_provider(model: ModelSettings, clock: Clock, rng: Random) -> Provider:
         from nanobot.providers.offline.model import OfflineModel
 
         return OfflineModel()
-    from nanobot.providers.openai import OpenAIProvider
     from nanobot.providers.retry import Model, RetryingProvider, RetryPolicy
 
-    def adapter(name: str, base_url: str, api_key: SecretStr) -> Model:
-        provider = OpenAIProvider(
-            model=name,
-            base_url=base_url,
-            api_key=api_key.get_secret_value(),
-            max_tokens=model.max_completion_tokens,
-            stall_seconds=model.timeout_seconds,
-            transport=model.transport,
-        )
-        return Model(name, provider)
-
-    chain = [adapter(model.name, model.base_url, model.api_key)]
-    chain += [adapter(other.name, other.base_url, other.api_key) for other in model.fallbacks]
+    chain = [Model(one.name, _adapter(one)) for one in model.chain]
     return RetryingProvider(chain, RetryPolicy(deadline=model.retry_seconds), clock, rng)
+
+
+def _adapter(model: ModelSettings) -> Provider:
+    """One model on its server, by the API that the server has."""
+    build: Callable[..., Provider]
+    if model.api == "messages":
+        from nanobot.providers.anthropic import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
+            AnthropicProvider,
+        )
+
+        build = AnthropicProvider
+    else:
+        from nanobot.providers.openai import OpenAIProvider
+
+        build = partial(OpenAIProvider, transport=model.transport)
+    return build(
+        model=model.name,
+        base_url=model.base_url,
+        api_key=model.api_key.get_secret_value(),
+        max_tokens=model.max_completion_tokens,
+        stall_seconds=model.timeout_seconds,
+        first_token_seconds=model.first_token_seconds,
+        settings=RequestSettings(
+            model.reasoning_effort,
+            model.temperature,
+            model.extra_body,
+            plain_values(model.headers),
+        ),
+    )
 
 
 def build_embedder(settings: Settings, clock: Clock, worker: VectorWorker) -> Embedder | None:
@@ -204,7 +219,7 @@ def about(settings: Settings) -> Mapping[str, str]:
 def prices(settings: Settings) -> Prices:
     """What the model costs."""
     set_ = settings.model.prices
-    return Prices(set_.input, set_.cached_input, set_.output)
+    return Prices(set_.input, set_.cached_input, set_.output, set_.cache_write)
 
 
 def enabled_channels(settings: Settings) -> Iterator[Channel]:

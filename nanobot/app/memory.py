@@ -61,9 +61,7 @@ class MemoryParts:
             memories=memories,
             clock=clock,
             read_messages=sessions.read_window,
-            limits=DreamLimits(
-                dreaming.batch, dreaming.max_calls, dreaming.max_tokens, wanted.model
-            ),
+            limits=DreamLimits(dreaming.batch, dreaming.max_calls, dreaming.max_tokens),
             state=stores.journal.state,
             on_digest=notifier.notify_digest if notifier and dreaming.digest else None,
             on_failures=notifier.notify_failures if notifier else None,

@@ -87,9 +87,7 @@ class Agent:
             if wanted.notices:
                 await base.notifier.show_notice(session_key, text)
 
-        limits = ConsolidationLimits(
-            budget, wanted.window, wanted.chunk, wanted.idle_minutes, wanted.model
-        )
+        limits = ConsolidationLimits(budget, wanted.window, wanted.chunk, wanted.idle_minutes)
         self.consolidator = MemoryConsolidator(
             provider=models.learner,
             memories=memory.memories,

@@ -43,7 +43,7 @@ def try_models(model: ModelSettings, clock: Clock, *, ask: bool) -> Iterator[Fin
     main = ModelCandidate(model.name, model.base_url, model.api_key.get_secret_value())
     yield from _answers(main, clock, ask=ask)
     yield from _window(main, model.context_window)
-    for other in model.fallbacks:
+    for other in model.chain[1:]:
         wanted = ModelCandidate(other.name, other.base_url, other.api_key.get_secret_value())
         for found in _answers(wanted, clock, ask=ask):
             state = "warn" if found.state == "fail" else found.state

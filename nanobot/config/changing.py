@@ -44,18 +44,19 @@ from nanobot.validation import KeyPath
 ELSEWHERE: Sequence[tuple[str, ...]] = tuple(
     tuple(key.split("."))
     for key in (
-        # How it answers, and with how much: on the same server, with the same key.
+        # How it answers, and with how much: on a server that the owner named, with its key.
         "model.name", "model.context_window", "model.max_completion_tokens", "model.prices",
-        "model.timeout_seconds", "model.retry_seconds", "model.transport",
+        "model.timeout_seconds", "model.first_token_seconds", "model.retry_seconds",
+        "model.transport", "model.reasoning_effort", "model.temperature", "use",
         "model.transcription.language", "model.transcription.timeout_seconds",
         "model.transcription.max_megabytes",
         "agent",
         # What is remembered, but not who shares it.
-        "memory.window", "memory.chunk", "memory.idle_minutes", "memory.model", "memory.notices",
+        "memory.window", "memory.chunk", "memory.idle_minutes", "memory.notices",
         "memory.library", "memory.search", "memory.embeddings.local",
         "dream", "cron", "heartbeat",
         "tools.helpers", "tools.web.fetch_megabytes", "tools.web.timeout_seconds",
-        "limits.tokens_per_day", "limits.tokens_per_turn", "limits.warn_at",
+        "limits.tokens_per_day", "limits.uses", "limits.tokens_per_turn", "limits.warn_at",
         "log",
         # When copies are made, but not where they go and who can read them.
         "backup.schedule", "backup.keep", "backup.media",

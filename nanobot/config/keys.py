@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from nanobot.config.document import ENVIRONMENT, ConfigDocument
+from nanobot.config.model import NamedModels
 from nanobot.config.schema import Json, channel_schema, config_schema, section_schema
 from nanobot.config.settings import SECTIONS, OwnerSettings, Settings
 from nanobot.config.values import looks_plain
@@ -75,6 +76,8 @@ def _part_schema(path: KeyPath, _: tuple[str, ...]) -> Json | None:
             return channel_schema(name, described=False)
         case ("owner",):
             return dict(section_schema(OwnerSettings, described=False)["properties"]["owner"])
+        case ("models",):
+            return dict(section_schema(NamedModels, described=False)["properties"]["models"])
         case (str(name),) if name in SECTIONS:
             return section_schema(SECTIONS[name], described=False)
     return None
@@ -109,6 +112,9 @@ def list_keys(settings: Settings, document: ConfigDocument) -> Iterator[KeyInfo]
     for section in SECTIONS:
         present = asdict(getattr(settings, section))
         yield from _keys((section,), known[section], present, document)
+    of_models = known["models"]["additionalProperties"]
+    for name, model in settings.models.items():
+        yield from _keys(("models", name), of_models, asdict(model), document)
     installed = known["channels"]["properties"]
     of_owner = {**known["owner"]["additionalProperties"], "default": []}
     of_owner["description"] = known["owner"]["description"]

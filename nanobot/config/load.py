@@ -19,8 +19,14 @@ from msgspec.structs import replace
 
 from nanobot.config import home_folder
 from nanobot.config.document import ENVIRONMENT, ConfigDocument, ConfigPlace, Value, read_own_file
-from nanobot.config.model import completed
-from nanobot.config.settings import BY_CHANNEL, SECTIONS, Settings, keys_of
+from nanobot.config.model import NamedModels, completed
+from nanobot.config.settings import (
+    BY_CHANNEL,
+    BY_NAME,
+    SECTIONS,
+    Settings,
+    keys_of,
+)
 from nanobot.config.values import secrets_in
 from nanobot.validation import KeyPath, dotted, nearest, suggestion
 
@@ -220,8 +226,7 @@ def variable_for(path: Sequence[str]) -> str:
 def _override(document: ConfigDocument, variables: Mapping[str, Variable]) -> None:
     """Put the values of NANOBOT_… variables over the document's.
 
-    Beneath `channels` and `owner` any key is let through, as channels are open to adapters and have
-    keys of their own, which are checked later.
+    Beneath `models`, `channels` and `owner` any key is let through; they are checked later.
     """
     known = [path for name, model in SECTIONS.items() for path, _ in keys_of(model, (name,))]
     paths: dict[str, Sequence[str]] = {variable_for(path): path for path in known}
@@ -229,7 +234,7 @@ def _override(document: ConfigDocument, variables: Mapping[str, Variable]) -> No
         if not name.startswith(PREFIX) or name in (HOME, DEBUG):
             continue
         value, place = variables[name]
-        if path := paths.get(name) or _channel_path(name):
+        if path := paths.get(name) or _named_path(name):
             from nanobot.config.yamltext import parse_override  # brings PyYAML: rarely needed
 
             document.override(path, parse_override(value, place, tuple(path), document), place)
@@ -240,22 +245,25 @@ def _override(document: ConfigDocument, variables: Mapping[str, Variable]) -> No
             document.problem_at(place, name, "no key is set by this variable", hint)
 
 
-def _channel_path(name: str) -> Sequence[str]:
+def _named_path(name: str) -> Sequence[str]:
     path = name.removeprefix(PREFIX).lower().split("__")
-    fits = len(path) > 2 if path[0] == "channels" else path[0] == "owner" and len(path) == 2
+    fits = len(path) == 2 if path[0] == "owner" else path[0] in BY_NAME and len(path) > 2
     return path if fits and all(path) else ()
 
 
 def _checked(document: ConfigDocument) -> Settings:
     """Raises `ConfigError` where anything is wrong."""
     for key in document.values:
-        if key not in SECTIONS and key not in BY_CHANNEL:
-            hint = suggestion(key.partition(".")[0], [*SECTIONS, *BY_CHANNEL])
+        if key not in SECTIONS and key not in BY_NAME:
+            hint = suggestion(key.partition(".")[0], [*SECTIONS, *BY_NAME])
             document.problem((key,), "there is no such key", hint)
     sections: dict[str, Any] = {
         name: document.checked(model, document.section((name,)), (name,))
         for name, model in SECTIONS.items()
     }
+    if models := document.section(("models",)):
+        named = document.checked(NamedModels, {"models": models}, ())
+        sections["models"] = named.models if named else {}
     if any(document.section((name,)) for name in BY_CHANNEL):
         from nanobot.config.channels import check_channels, check_owner  # read installed packages
 

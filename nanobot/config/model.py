@@ -1,14 +1,17 @@
-"""The settings of the language model and of what helps it: fallbacks, and the models for speech and
-for embeddings.
+"""The settings of the language model and of the models that help it: fallbacks, named models, and
+the models for speech and for embeddings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from msgspec import Meta
+from msgspec import Meta, field
 from msgspec.structs import replace
 
 from nanobot.config.values import (
@@ -17,6 +20,7 @@ from nanobot.config.values import (
     ApiKey,
     Count,
     Duration,
+    Headers,
     Name,
     Seconds,
     Url,
@@ -24,8 +28,9 @@ from nanobot.config.values import (
     is_official,
     missing_key,
     needs_key,
+    plain_or_secret,
 )
-from nanobot.validation import Checked, Fault, SecretStr
+from nanobot.validation import Check, Checked, Fault, InvalidValue, SecretStr
 
 
 class SideModel(Checked, frozen=True):
@@ -171,33 +176,122 @@ class SpeechSettings(VoiceProgram, frozen=True):
 
 
 class PriceSettings(Checked, frozen=True):
-    """What the model costs, for showing what was spent. 0: not known."""
+    """The prices of a model, for showing what was spent. 0: unknown."""
 
     input: Price = 0.0
     """The price of a million prompt tokens, in your currency."""
     cached_input: Price = 0.0
-    """The price of a million prompt tokens that the provider had cached."""
+    """The price of a million prompt tokens that the provider had cached; 0: that of `input`."""
+    cache_write: Price = 0.0
+    """The price of a million prompt tokens that the provider put into its cache, as Anthropic
+    counts them; 0: that of `input`."""
     output: Price = 0.0
     """The price of a million tokens of answers."""
 
+    @property
+    def is_known(self) -> bool:
+        """Whether any price was set."""
+        return self != PriceSettings()
 
-class FallbackModel(Checked, frozen=True):
+
+Effort = Literal["", "none", "low", "medium", "high"]
+_WRITTEN_BY_US = ("model", "messages", "system", "tools", "stream")
+_FRAMING = frozenset({"connection", "content-length", "content-type", "transfer-encoding"})
+
+
+def _body_fields(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    if taken := next((key for key in _WRITTEN_BY_US if key in given), ""):
+        raise InvalidValue(f"must not set `{taken}`, which nanobot writes itself", "Leave it out.")
+    return {key: _json_value(value) for key, value in given.items()}
+
+
+def _json_value(given: object) -> object:
+    """Scalars of a configuration are text: read numbers, true and false as JSON does."""
+    if isinstance(given, Mapping):
+        return {key: _json_value(value) for key, value in given.items()}
+    if isinstance(given, list | tuple):
+        return [_json_value(item) for item in given]
+    if isinstance(given, str):
+        with suppress(ValueError):
+            return json.loads(given, parse_constant=int)  # refuses NaN, which is no JSON
+    return given
+
+
+def _own_headers(given: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
+    if taken := next((name for name in given if name.lower() in _FRAMING), ""):
+        raise InvalidValue(f"must not set `{taken}`, which nanobot writes itself", "Leave it out.")
+    return {name: plain_or_secret(name, value) for name, value in given.items()}
+
+
+class AnyModel(Checked, frozen=True):
+    """A model on a server, and how to ask it."""
+
+    name: str = ""
+    """Model name on its server; left out, that of `model`."""
+    base_url: Url = ""
+    """Where its API is; left out, the server of `model`."""
+    api_key: ApiKey = SecretStr("")
+    """The key for that server; left out, that of `model` if the server is the same."""
+    api: Literal["", "chat", "messages"] = ""
+    """`chat` or `messages`; left out, as `model` if the server is the same, else `chat`."""
+    context_window: Annotated[int, Meta(ge=0)] = 0
+    """Tokens of its context window; left out, as many as `model` has."""
+    max_completion_tokens: Annotated[int, Meta(ge=0)] = 0
+    """Tokens that one answer may have; left out, as many as with `model`."""
+    reasoning_effort: Effort = ""
+    """How hard it thinks before it answers; left out, as hard as `model`."""
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    """How varied its answers are; left out, as with `model`."""
+    extra_body: Annotated[Mapping[str, Any], Check(_body_fields)] = field(default_factory=dict)
+    """Fields for each of its requests; left out, those of `model` if the server is the same."""
+    headers: Annotated[Headers, Check(_own_headers)] = field(default_factory=dict)
+    """HTTP headers for each of its requests; left out, those of `model` if the server is the
+    same."""
+    prices: PriceSettings = PriceSettings()
+    """Its prices; left out, those of `model` if the model is the same."""
+
+
+class NamedModel(AnyModel, frozen=True):
+    """A model that is chosen by the name that it has here."""
+
+    @classmethod
+    def prepare(cls, given: object) -> object:
+        """The model's name is enough."""
+        return {"name": given} if isinstance(given, str) else given
+
+    def completed(self, main: ModelSettings) -> ModelSettings:
+        """All settings of this model: its own, and the rest from `main`. Key, headers and fields of
+        requests are only sent to the server that they were set for."""
+        url = self.base_url or main.base_url
+        base = main if url == main.base_url else ModelSettings()
+        name = self.name or main.name
+        same_model = base is main and name == main.name
+        return replace(
+            main,
+            provider="openai",
+            name=name,
+            base_url=url,
+            api_key=self.api_key if self.api_key.get_secret_value() else base.api_key,
+            api=self.api or base.api,
+            context_window=self.context_window or main.context_window,
+            max_completion_tokens=self.max_completion_tokens or main.max_completion_tokens,
+            reasoning_effort=self.reasoning_effort or main.reasoning_effort,
+            temperature=main.temperature if self.temperature is None else self.temperature,
+            extra_body=self.extra_body or base.extra_body,
+            headers=self.headers or base.headers,
+            prices=main.prices if same_model and not self.prices.is_known else self.prices,
+            fallbacks=(),
+        )
+
+
+class FallbackModel(NamedModel, frozen=True):
     """A model that is asked when those before it cannot answer."""
 
     name: Name
     """Name of the model on its server."""
-    base_url: Url = ""
-    """Its API; left out, that of the main model."""
-    api_key: ApiKey = SecretStr("")
-    """Its key; left out, that of the main model if the server is the same."""
-
-    @classmethod
-    def prepare(cls, given: object) -> object:
-        """A name alone will do."""
-        return {"name": given} if isinstance(given, str) else given
 
 
-S = TypeVar("S", EmbeddingSettings, TranscriptionSettings, SpeechSettings, FallbackModel)
+S = TypeVar("S", EmbeddingSettings, TranscriptionSettings, SpeechSettings)
 
 
 def completed(side: S, base_url: str, api_key: SecretStr) -> S:
@@ -205,7 +299,7 @@ def completed(side: S, base_url: str, api_key: SecretStr) -> S:
 
     A key goes only to the server that it was given for.
     """
-    if isinstance(side, SideModel) and not side.model:
+    if not side.model:
         return side
     url, key = side.base_url or base_url, side.api_key
     if not key.get_secret_value() and url == base_url:
@@ -213,13 +307,9 @@ def completed(side: S, base_url: str, api_key: SecretStr) -> S:
     return replace(side, base_url=url, api_key=key)
 
 
-class ModelSettings(Checked, frozen=True):
+class ModelSettings(AnyModel, frozen=True):
     """The language model."""
 
-    provider: Literal["openai", "offline"] = "offline"
-    """`openai` speaks to any server with an OpenAI-compatible API, `offline` is a small built-in
-    model for trying nanobot out. Left out, it is `openai` as soon as a name, a key, another address
-    or fallbacks are given."""
     name: str = ""
     """Model name on that server. Required by the official API; left out, another server is
     asked what it serves, and the first one is taken."""
@@ -228,12 +318,35 @@ class ModelSettings(Checked, frozen=True):
     api_key: ApiKey = SecretStr("")
     """The key for that server, best written as `${OPENAI_API_KEY}`; servers other than the official
     one may need none."""
+    api: Literal["chat", "messages"] = "chat"
+    """`chat` for any server with an OpenAI-compatible API, `messages` for Anthropic's own API."""
     context_window: Count = 128_000
     """Tokens that the model takes in all, its answer included."""
     max_completion_tokens: Count = 8_192
     """Tokens that one answer may have."""
+    reasoning_effort: Effort = ""
+    """How hard the model thinks before it answers: `none`, `low`, `medium` or `high`; empty: the
+    server's default. `/think` changes it for a conversation."""
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    """How varied answers are: 0 for the most likely words; left out: the server's default."""
+    extra_body: Annotated[Mapping[str, Any], Check(_body_fields)] = field(default_factory=dict)
+    """Fields that are added to each request, such as `{top_p: 0.9}`. Numbers, `true` and `false`
+    are sent as such."""
+    headers: Annotated[Headers, Check(_own_headers)] = field(default_factory=dict)
+    """HTTP headers for each request. Values may be `${VARIABLES}` and are kept out of
+    logs, unless they are plain words."""
+    prices: PriceSettings = PriceSettings()
+    """What the model costs, for showing what was spent."""
+    provider: Literal["openai", "offline"] = "offline"
+    """`openai` asks a server as `api` says, `offline` is a small built-in model for trying nanobot
+    out. Left out, it is `openai` as soon as a name, a key, another address or fallbacks are
+    given."""
     timeout_seconds: Seconds = 120.0
-    """Seconds of silence from the server that end a call."""
+    """Seconds of silence from the server that end a call. A server on a private address has longer
+    before its first word, see `model.first_token_seconds`."""
+    first_token_seconds: Seconds = 600.0
+    """Seconds that a server on this machine or on a private address may take to read the prompt,
+    before it sends anything."""
     transport: Literal["http", "sdk"] = "http"
     """How requests are sent: `http` by nanobot's own client, `sdk` by the official SDK, which
     takes more time and memory."""
@@ -241,14 +354,12 @@ class ModelSettings(Checked, frozen=True):
     """Seconds for which one call is tried again within a turn; 0 for never."""
     fallbacks: tuple[FallbackModel, ...] = ()
     """Models to ask, in this order, when the main one cannot answer; each is a name or a mapping
-    with `name`, `base_url` and `api_key`."""
+    with keys as in `models`."""
 
     transcription: TranscriptionSettings = TranscriptionSettings()
     """What turns speech into text."""
     speech: SpeechSettings = SpeechSettings()
     """What reads replies aloud."""
-    prices: PriceSettings = PriceSettings()
-    """What the model costs, for showing what was spent."""
 
     @classmethod
     def prepare(cls, given: object) -> object:
@@ -264,10 +375,14 @@ class ModelSettings(Checked, frozen=True):
         url, key = self.base_url, self.api_key
         return replace(
             self,
-            fallbacks=tuple(completed(one, url, key) for one in self.fallbacks),
             transcription=completed(self.transcription, url, key),
             speech=completed(self.speech, url, key),
         )
+
+    @property
+    def chain(self) -> tuple[ModelSettings, ...]:
+        """This model and its fallbacks, in the order in which they are asked."""
+        return (self, *(one.completed(self) for one in self.fallbacks))
 
     @property
     def prompt_tokens(self) -> int:
@@ -285,14 +400,23 @@ class ModelSettings(Checked, frozen=True):
         return self.context_window < SMALL_WINDOW
 
     def faults(self, home: Path) -> Iterator[Fault]:
-        if self.prompt_tokens < LEAST_PROMPT_TOKENS:
-            yield self._no_room()
         if completed(self.transcription, self.base_url, self.api_key).lacks_key:
             yield missing_key("transcription", "api_key")
         if completed(self.speech, self.base_url, self.api_key).lacks_key:
             yield missing_key("speech", "api_key")
         if self.provider == "offline":
+            yield from self._room_faults()
             return
+        yield from self.own_faults()
+        for index, fallback in enumerate(self.fallbacks):
+            for fault in fallback.completed(self).own_faults():
+                # What the main model lacks as well was reported there.
+                if fault.key[0] != "api_key" or fallback.base_url not in ("", self.base_url):
+                    yield replace(fault, key=("fallbacks", index, *fault.key))
+
+    def own_faults(self) -> Iterator[Fault]:
+        """What is wrong with this model, apart from its fallbacks and the models for speech."""
+        yield from self._room_faults()
         if not self.name and is_official(self.base_url):
             yield Fault(
                 ("name",),
@@ -301,10 +425,10 @@ class ModelSettings(Checked, frozen=True):
             )
         if needs_key(self.base_url, self.api_key):
             yield missing_key("api_key")
-        for index, fallback in enumerate(self.fallbacks):
-            other = completed(fallback, self.base_url, self.api_key)
-            if other.base_url != self.base_url and needs_key(other.base_url, other.api_key):
-                yield missing_key("fallbacks", index, "api_key")
+
+    def _room_faults(self) -> Iterator[Fault]:
+        if self.prompt_tokens < LEAST_PROMPT_TOKENS:
+            yield self._no_room()
 
     def _no_room(self) -> Fault:
         least = self.context_window - self.prompt_tokens + LEAST_PROMPT_TOKENS
@@ -314,3 +438,39 @@ class ModelSettings(Checked, frozen=True):
             f"it needs {LEAST_PROMPT_TOKENS:,}",
             f"Set it to {least:,} or more, or `max_completion_tokens` to less.",
         )
+
+
+def _checked_model_name(text: str) -> str:
+    if text == "default" or not _MODEL_NAME.fullmatch(text):
+        hint = "Use letters, digits, '.', '_' and '-', as in `fast`."
+        raise InvalidValue("must be a short name without spaces, other than `default`", hint)
+    return text
+
+
+_MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,40}", re.ASCII)
+
+
+class NamedModels(Checked, frozen=True):
+    """More models, by names of your own."""
+
+    models: Mapping[Annotated[str, Check(_checked_model_name)], NamedModel] = field(
+        default_factory=dict
+    )
+    """More models, by names that you choose, for `use`, `/model` and jobs."""
+
+
+class UseSettings(Checked, frozen=True):
+    """Which of `models` is used for what; empty for the main one."""
+
+    chat: str = ""
+    """The name of the model that answers you, where `/model` has not chosen another."""
+    jobs: str = ""
+    """The name of the model for scheduled jobs that name no model of their own."""
+    heartbeat: str = ""
+    """The name of the model that looks at HEARTBEAT.md."""
+    helpers: str = ""
+    """The name of the model for subagents."""
+    memory: str = ""
+    """The name of the model that condenses conversations and dreams."""
+    pictures: str = ""
+    """The name of the model that answers messages with pictures."""

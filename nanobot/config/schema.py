@@ -13,6 +13,7 @@ from textwrap import dedent
 from typing import Any
 
 from nanobot.config.channels import BrokenAdapter, installed_channels, options_model
+from nanobot.config.model import NamedModels
 from nanobot.config.settings import SECTIONS, ChannelSettings, OwnerSettings
 from nanobot.validation import Checked, json_schema
 
@@ -71,6 +72,7 @@ def config_schema() -> Json:
         "additionalProperties": False,
         "properties": {
             **sections,
+            **section_schema(NamedModels)["properties"],
             **section_schema(OwnerSettings)["properties"],
             "channels": {
                 "description": "The channels to run, by name.",

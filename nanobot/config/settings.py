@@ -13,9 +13,14 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta, field
-from msgspec.structs import FieldInfo
+from msgspec.structs import FieldInfo, asdict, replace
 
-from nanobot.config.model import EmbeddingSettings, ModelSettings
+from nanobot.config.model import (
+    EmbeddingSettings,
+    ModelSettings,
+    NamedModel,
+    UseSettings,
+)
 from nanobot.config.tools import McpSettings, ToolSettings
 from nanobot.config.values import (
     ApiKey,
@@ -29,12 +34,22 @@ from nanobot.config.values import (
 )
 from nanobot.errors import NanobotError
 from nanobot.text import expanduser
-from nanobot.validation import Check, Checked, Fault, InvalidValue, SecretStr, fields_of, nearest
+from nanobot.validation import (
+    Check,
+    Checked,
+    Fault,
+    InvalidValue,
+    SecretStr,
+    fields_of,
+    nearest,
+    suggestion,
+)
 
 Port = Annotated[int, Meta(ge=1, le=65_535)]
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _ELSEWHERE = "Name a folder elsewhere, best on another disk."
 _SHOWN = "would show the agent all secrets"
+_NAME_IT = "Write it under `models`, with a name."
 WholeFrom0 = Annotated[int, Meta(ge=0)]
 
 
@@ -107,9 +122,6 @@ class MemorySettings(Checked, frozen=True):
     """How many messages are then consolidated at once; fewer than `memory.window`."""
     idle_minutes: Annotated[int, Meta(ge=0)] = 0
     """Minutes without a message after which a conversation is consolidated; 0 for never."""
-    model: str = ""
-    """The model that condenses conversations and dreams, on the same server as the main one; empty
-    for the main one."""
     notices: bool = False
     """Whether the chat is told, in one line, what was consolidated from it."""
     identities: Annotated[tuple[tuple[str, ...], ...], Check(_whole_keys)] = ()
@@ -219,11 +231,26 @@ class SkillSettings(Checked, frozen=True):
     """Names of skills that are left out, the built-in ones included."""
 
 
+class UseLimits(Checked, frozen=True):
+    """Tokens that a day's calls for one use may take, answers included; 0 for no limit."""
+
+    jobs: WholeFrom0 = 0
+    """Tokens for scheduled jobs."""
+    heartbeat: WholeFrom0 = 0
+    """Tokens for looking at HEARTBEAT.md."""
+    helpers: WholeFrom0 = 0
+    """Tokens for subagents."""
+    memory: WholeFrom0 = 0
+    """Tokens for consolidation and Dream."""
+
+
 class LimitSettings(Checked, frozen=True):
     """Budgets, and how much others may ask for."""
 
     tokens_per_day: Annotated[int, Meta(ge=0)] = 0
     """Tokens that all model calls of a day may use, answers included; 0 for no limit."""
+    uses: UseLimits = UseLimits()
+    """Tokens that a day may use for one purpose; when they are used up, only that stops."""
     tokens_per_turn: Annotated[int, Meta(ge=0)] = 2_000_000
     """Tokens that one turn may use over all its steps, answers included; 0 for no limit."""
     messages_per_minute: Annotated[int, Meta(ge=0)] = 20
@@ -457,6 +484,7 @@ class Settings(Checked, frozen=True):
 
     home: Path
     model: ModelSettings = ModelSettings()
+    use: UseSettings = UseSettings()
     agent: AgentSettings = AgentSettings()
     memory: MemorySettings = MemorySettings()
     dream: DreamSettings = DreamSettings()
@@ -472,6 +500,7 @@ class Settings(Checked, frozen=True):
     backup: BackupSettings = BackupSettings()
     retention: RetentionSettings = RetentionSettings()
     team: TeamSettings = TeamSettings()
+    models: Mapping[str, NamedModel] = field(default_factory=dict)
     owner: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     channels: Mapping[str, ChannelSettings] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -490,6 +519,13 @@ class Settings(Checked, frozen=True):
         """What is wrong between sections, once they have what they take from each other."""
         if self.memory.embeddings.lacks_key:
             yield missing_key("memory", "embeddings", "api_key")
+        for name, one in self.models.items():
+            for fault in one.completed(self.model).own_faults():
+                yield replace(fault, key=("models", name, *fault.key))
+        for use, chosen in asdict(self.use).items():
+            if chosen and chosen not in self.models:
+                hint = suggestion(chosen, [*self.models]) if self.models else _NAME_IT
+                yield Fault(("use", use), "names no model in `models`", hint)
         shown = [*self.tools.exec.paths]
         for server in self.mcp.servers.values():
             shown += (*server.paths, *server.writable)
@@ -503,10 +539,12 @@ SECTIONS: Mapping[str, type[Checked]] = {
     for name, one in fields_of(Settings).items()
     if isinstance(one.type, type) and issubclass(one.type, Checked)
 }
-"""The sections of config.yaml, beside `owner` and `channels`."""
+"""The sections of config.yaml, except those in `BY_NAME`."""
 
 BY_CHANNEL = ("owner", "channels")
 """The sections whose keys are names of channels."""
+BY_NAME = ("models", *BY_CHANNEL)
+"""The sections whose keys are names that the owner chose, and of channels."""
 
 
 def keys_of(

@@ -213,10 +213,10 @@ def _variables(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
             )
         if name in _RESERVED:
             raise InvalidValue(f"cannot hold {name}, which changes every program", "Leave it out.")
-    return {name: _plain_or_secret(name, value) for name, value in values.items()}
+    return {name: plain_or_secret(name, value) for name, value in values.items()}
 
 
-def _plain_or_secret(name: str, value: SecretStr) -> SecretStr:
+def plain_or_secret(name: str, value: SecretStr) -> SecretStr:
     """A value is a secret unless it plainly is none: what is held to be one is blotted out wherever
     it turns up, so a folder or a word such as `production` must not be."""
     bare = value.get_secret_value()

@@ -186,14 +186,19 @@ class Prices(Struct, frozen=True):
     input: float = 0.0
     cached_input: float = 0.0
     output: float = 0.0
+    cache_write: float = 0.0
 
-    def cost(self, *, prompt: int, cached: int, completion: int) -> float | None:
-        """What calls cost that took so many tokens (`cached` are some of `prompt`); None where no
-        price is known."""
-        if not (self.input or self.cached_input or self.output):
+    def cost(
+        self, *, prompt: int, cached: int, completion: int, cache_writes: int = 0
+    ) -> float | None:
+        """The cost of calls with so many tokens (`cached` and `cache_writes` are parts of
+        `prompt`); None if no price is known."""
+        if not (self.input or self.cached_input or self.cache_write or self.output):
             return None
-        fresh = max(0, prompt - cached)
-        total = fresh * self.input + cached * self.cached_input + completion * self.output
+        fresh = max(0, prompt - cached - cache_writes)
+        total = fresh * self.input + completion * self.output
+        total += cached * (self.cached_input or self.input)
+        total += cache_writes * (self.cache_write or self.input)
         return total / 1_000_000
 
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from nanobot.errors import ProviderGarbage, ProviderRejected, ProviderUnavailable
 from nanobot.providers.endpoint import Endpoint, model_names
 from nanobot.providers.http import Connection, HttpConnection
-from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
+from nanobot.providers.port import CallOptions, Prompt, Reply, RequestSettings, TextSink
 from nanobot.providers.replies import IncomingReply
 from nanobot.providers.returned import Insistence, ReturnedFields
 
@@ -99,12 +99,15 @@ class OpenAIProvider:
         api_key: str,
         max_tokens: int,
         stall_seconds: float = 120.0,
+        first_token_seconds: float = 600.0,
+        settings: RequestSettings | None = None,
         patience_seconds: float = 600.0,
         stream: bool = True,
         transport: Transport = "http",
     ) -> None:
         self._endpoint = Endpoint(base_url, model, api_key.strip())
         self._max_tokens = max_tokens
+        self._first_token, self._settings = first_token_seconds, settings or RequestSettings()
         self._patience = patience_seconds
         self._dialect = _Dialect(stream=stream, new_limit=_is_official(base_url))
         self._served = model

@@ -81,7 +81,7 @@ def test_the_example_takes_every_kind_of_change_and_loses_nothing() -> None:
     assert value_at(new, ("model", "name")) == "yes"
     lost = Counter(text.splitlines()) - Counter(new.splitlines())
     assert list(lost.elements()) == [
-        "  provider:", '  name: ""', "  context_window: 128000", '  timezone: ""',
+        '  name: ""', "  context_window: 128000", "  provider:", '  timezone: ""',
     ]  # fmt: skip
 
 

@@ -48,8 +48,8 @@ MODEL = "model: {name: m, api_key: k}\n"
         pytest.param(
             "home: /x\n",
             "HOME/config.yaml:1: home: there is no such key\n"
-            "  Known here: model, agent, memory, dream, tools, mcp, cron, heartbeat, skills, "
-            "limits, log, http, health, backup, retention, team, owner, channels.",
+            "  Known here: model, use, agent, memory, dream, tools, mcp, cron, heartbeat, skills, "
+            "limits, log, http, health, backup, retention, team, models, owner, channels.",
             id="not a key of the file",
         ),
         pytest.param(

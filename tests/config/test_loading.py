@@ -117,7 +117,7 @@ def test_a_fallback_takes_what_it_lacks_from_the_main_model(home: Home) -> None:
     )
     found = [
         (model.name, model.base_url, model.api_key.get_secret_value())
-        for model in home.load().model.fallbacks
+        for model in home.load().model.chain[1:]
     ]
     assert found == [
         ("small", "https://one.example/v1", "key-one"),
@@ -130,7 +130,7 @@ def test_a_key_is_never_lent_to_another_server(home: Home) -> None:
     home.write(
         "model: {name: m, api_key: k, fallbacks: [{name: f, base_url: 'http://127.0.0.1:1/v1'}]}\n"
     )
-    assert home.load().model.fallbacks[0].api_key.get_secret_value() == ""
+    assert home.load().model.chain[1].api_key.get_secret_value() == ""
 
 
 def test_prompt_tokens_are_what_the_answer_and_the_reserve_leave(home: Home) -> None:

@@ -14,9 +14,9 @@ import yaml
 
 from nanobot.config.channels import COMMON
 from nanobot.config.load import load_settings
-from nanobot.config.model import FallbackModel
+from nanobot.config.model import FallbackModel, NamedModel
 from nanobot.config.schema import config_schema, descriptions
-from nanobot.config.settings import BY_CHANNEL, SECTIONS, ChannelSettings, keys_of
+from nanobot.config.settings import BY_NAME, SECTIONS, ChannelSettings, keys_of
 from nanobot.config.tools import McpServerSettings
 from nanobot.config.values import plain_values
 from nanobot.validation import Checked, SecretStr, build, fields_of
@@ -31,7 +31,9 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "config.example.yaml"
 TOKEN = "123456789:AAF"
 OF_SERVERS = tuple(f"  {name}:" for name in McpServerSettings.__struct_fields__)
-OPTIONAL = tuple(f"# {key}" for key in ("PIP_INDEX_URL:", "files:", "tickets:", *OF_SERVERS))
+OF_MODELS = tuple(f"  {name}:" for name in NamedModel.__struct_fields__)
+NAMES = ("PIP_INDEX_URL:", "files:", "tickets:", "small:", "local:")
+OPTIONAL = tuple(f"# {key}" for key in (*NAMES, *OF_SERVERS, *OF_MODELS))
 """How the lines of the example begin that are commented out, beside lists and fallbacks."""
 KEYS = [path for name, model in SECTIONS.items() for path, _ in keys_of(model, (name,))]
 
@@ -45,7 +47,7 @@ def test_the_example_loads_and_is_the_defaults(home: Home) -> None:
 
 def test_the_example_has_every_key() -> None:
     content = yaml.safe_load(EXAMPLE.read_text())
-    assert set(content) == {*SECTIONS, *BY_CHANNEL}
+    assert set(content) == {*SECTIONS, *BY_NAME}
     assert [path for section in SECTIONS for path in _paths(content[section], section)] == KEYS
 
 
@@ -84,13 +86,17 @@ def test_the_commented_parts_of_the_example_are_right_too(home: Home) -> None:
         bare = line.lstrip()
         optional = bare.startswith(("# - ", "#   base_url", "#   api_key", *OPTIONAL))
         lines.append(line.replace("# ", "", 1) if optional else line)
-    home.write("\n".join(lines).replace('name: ""', "name: m").replace('key: ""', "key: k"))
+    text = "\n".join(lines).replace('name: ""', "name: m", 1)
+    home.write(text.replace('key: ""', "key: k"))
     settings = home.load({"LOCAL_KEY": "l", "TICKETS_TOKEN": "secret-1"})
     written = yaml.safe_load(home.config.read_text())
     shown = {key for server in written["mcp"]["servers"].values() for key in server}
     assert shown == set(McpServerSettings.__struct_fields__)
-    assert [*written["model"]["fallbacks"][1]] == [*FallbackModel.__struct_fields__]
     assert [model.name for model in settings.model.fallbacks] == ["another-model", "llama3.2"]
+    assert [*written["models"]["local"]] == [*NamedModel.__struct_fields__]
+    local = settings.models["local"]
+    assert (local.extra_body, local.prices.cache_write) == ({"top_k": 20}, 0.3)
+    assert plain_values(local.headers) == {"X-Team": "home"}
     assert settings.memory.identities == (("telegram:12345", "whatsapp:4915112345678"),)
     assert plain_values(settings.tools.exec.environment) == {
         "PIP_INDEX_URL": "https://pypi.example.org/simple"
@@ -141,7 +147,9 @@ def test_every_key_has_a_row_with_a_meaning() -> None:
     named = {row[0].strip("| `") for row in rows}
     assert named >= {".".join(path) for path in KEYS}
     assert named >= {f"mcp.servers.<name>.{key}" for key in McpServerSettings.__struct_fields__}
-    assert named >= {f"model.fallbacks.<n>.{key}" for key in FallbackModel.__struct_fields__}
+    of_one = [".".join(path) for path, _ in keys_of(NamedModel)]
+    assert named >= {f"model.fallbacks.<n>.{key}" for key in of_one}
+    assert named >= {f"models.<name>.{key}" for key in of_one}
     assert "owner.<channel>" in named
     assert all(len(row) == 4 and len(row[3]) > 10 for row in rows)
 
@@ -179,7 +187,7 @@ def _is_section(value: object) -> bool:
 def test_the_schema_knows_every_key_and_refuses_others() -> None:
     schema = config_schema()
     assert json.loads(json.dumps(schema)) == schema
-    assert set(schema["properties"]) == {*SECTIONS, *BY_CHANNEL}
+    assert set(schema["properties"]) == {*SECTIONS, *BY_NAME}
     assert schema["additionalProperties"] is False
     for section, model in SECTIONS.items():
         definition = schema["properties"][section]
@@ -207,4 +215,4 @@ def assert_defaults(declared: dict[str, Any], loaded: Checked) -> None:
         elif isinstance(value, SecretStr):
             assert schema["default"] == value.get_secret_value()
         else:
-            assert schema["default"] == (list(value) if isinstance(value, tuple) else value)
+            assert schema.get("default") == (list(value) if isinstance(value, tuple) else value)

@@ -132,13 +132,12 @@ class ConsolidationLimits(Struct, frozen=True):
 
     `budget` is how many tokens a prompt may have, `window` how many messages may wait before the
     oldest `chunk` go (0: any number), `idle_minutes` after how long a resting session is
-    consolidated (0: never). `model` overrides the configured model."""
+    consolidated (0: never)."""
 
     budget: int
     window: int = 100
     chunk: int = 50
     idle_minutes: int = 0
-    model: str = ""
 
 
 class PromptGauge:

@@ -178,7 +178,7 @@ class Summariser:
         choice = SAVE_MEMORY.name if self._forces else ""
         return await self._provider.complete(
             Prompt((self._system, user_message(text)), self._tools),
-            CallOptions(model=self._gauge.limits.model, tool_choice=choice),
+            CallOptions(use="memory", tool_choice=choice),
         )
 
     def _failed(self, seconds: float) -> None:

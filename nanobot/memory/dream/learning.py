@@ -199,7 +199,7 @@ class Planner:
             raise RunBudgetSpent(f"the {limits.max_tokens:,} tokens of a run are used up")
         self._calls += 1
         prompt = Prompt(tuple(messages), Toolset.of(()))
-        reply = await self._provider.complete(prompt, CallOptions(model=limits.model))
+        reply = await self._provider.complete(prompt, CallOptions(use="memory"))
         self.is_answered = True
         used = reply.usage.prompt + reply.usage.completion
         self._tokens += used or asked + estimate_tokens(reply.text)

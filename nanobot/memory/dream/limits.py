@@ -17,9 +17,8 @@ class RunBudgetSpent(NanobotError):
 
 class DreamLimits(Struct, frozen=True):
     """What one run may use. `batch` is entries a question; `max_tokens` counts questions and
-    answers; `model` overrides the configured one."""
+    answers."""
 
     batch: int = 20
     max_calls: int = 20
     max_tokens: int = 200_000
-    model: str = ""
