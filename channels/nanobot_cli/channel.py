@@ -27,6 +27,7 @@ from nanobot.bus.events import (
     Notice,
     OutboundPart,
     Progress,
+    PromptReading,
     Receipt,
     TextDelta,
     ToolOutput,
@@ -47,6 +48,7 @@ from nanobot_cli.wire import (
     Delta,
     Note,
     Output,
+    Reading,
     Reply,
     SentFile,
     Tool,
@@ -153,6 +155,9 @@ class CliChannel:
                 self._end(event)
             case Notice():
                 _show(Note("", event.text), self._in_chat(event.chat_id))
+            case PromptReading():
+                shown = "" if event.is_done else str(event)
+                _show(Reading("", shown), self._in_turn(event.turn_id))
             case TextDelta():
                 _show(Delta("", event.text, event.restart), self._in_turn(event.turn_id))
             case ToolStarted():
@@ -221,6 +226,9 @@ class CliChannel:
         return [one for one in waiting if one is not None and one.request.stream]
 
 
+_Shown = Reading | Delta | Tool | Output | Note | Closed
+
+
 class _Listener:
     """One request of a client: it waits for its reply, or watches a chat."""
 
@@ -243,7 +251,7 @@ class _Listener:
             self._accepted = True
             self.connection.send(to_json(Accepted(self.request.id)))
 
-    def send(self, event: Delta | Tool | Output | Note | AgentMessage | Closed | Reply) -> None:
+    def send(self, event: _Shown | AgentMessage | Reply) -> None:
         """Send an event as one about this request."""
         self.accept()
         self.connection.send(to_json(event._replace(id=self.request.id)))
@@ -268,7 +276,7 @@ def _one_each(listeners: Sequence[_Listener]) -> Iterable[_Listener]:
     return {id(one.connection): one for one in reversed(listeners)}.values()
 
 
-def _show(event: Delta | Tool | Output | Note | Closed, listeners: Sequence[_Listener]) -> None:
+def _show(event: _Shown, listeners: Sequence[_Listener]) -> None:
     for listener in _one_each(listeners):
         listener.send(event)
 

@@ -20,7 +20,7 @@ from prompt_toolkit.utils import is_dumb_terminal
 
 from nanobot_cli.markdown import render, styled, wrap_lines
 from nanobot_cli.text import OutputTail, clean, file_line, one_line, question_of, ways, wrapped
-from nanobot_cli.wire import AgentMessage, Delta, Output, Reply, Tool
+from nanobot_cli.wire import AgentMessage, Delta, Output, Reading, Reply, Tool
 
 PROMPT = "> "
 
@@ -112,6 +112,7 @@ class Transcript:
         self._commands: set[str] = set()
         self._last_turn = ""
         self._output: OutputTail | None = None
+        self._reading = ""
 
     def line(self, text: str, style: str = "dim") -> None:
         """Something to see that is not part of the reply."""
@@ -130,7 +131,22 @@ class Transcript:
         if text.startswith("/"):
             self._commands.add(message_id)
 
-    def delta(self, more: Delta) -> None:
+    def progress(self, event: Reading | Delta | Tool | Output) -> None:
+        """Something happens in a turn. The reading progress is shown until something else
+        comes."""
+        self._reading = ""
+        match event:
+            case Reading():
+                self._reading = event.text
+                self._surface.redraw()
+            case Delta():
+                self._delta(event)
+            case Tool():
+                self._tool(event)
+            case Output():
+                self._show_output(event)
+
+    def _delta(self, more: Delta) -> None:
         """More of the reply that is being written."""
         self._keep_output()
         if more.restart:
@@ -139,13 +155,13 @@ class Transcript:
         self._written.append(more.text)
         self._surface.redraw()
 
-    def tool(self, tool: Tool) -> None:
+    def _tool(self, tool: Tool) -> None:
         """A tool runs: a dim line that stays, below what the model said before."""
         self.keep()
         self._turn_of = tool.id
         self.line(f"· {one_line(tool.hint, 200)}")
 
-    def output(self, more: Output) -> None:
+    def _show_output(self, more: Output) -> None:
         """More of what the tool prints."""
         self._output = self._output or OutputTail()
         self._turn_of = more.id
@@ -205,6 +221,8 @@ class Transcript:
     def moving(self, rows: int, width: int) -> list[tuple[str, str]]:
         """What moves now, as styles and lines: at most `rows` of them, of `width` columns."""
         output = [("dim", line) for line in self._output_lines(width)]
+        if self._reading:
+            output.append(("dim", one_line(self._reading, width - 1)))
         rows -= len(output)
         tail = clean("".join(self._written)[-_TAIL:][-max(1, rows) * width :])
         if not tail.strip() or rows < 1:
@@ -212,8 +230,9 @@ class Transcript:
         return [*(("", line) for line in wrap_lines(tail, width)[-rows:]), *output]
 
     def keep(self) -> None:
-        """What moves stays as it is now."""
+        """What moves stays as it is now, except the reading progress."""
         self._keep_output()
+        self._reading = ""
         text = clean("".join(self._written)).rstrip()
         self._written.clear()
         if text:

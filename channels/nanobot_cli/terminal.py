@@ -43,6 +43,7 @@ from nanobot_cli.wire import (
     Delta,
     Note,
     Output,
+    Reading,
     Refused,
     Reply,
     Tool,
@@ -269,12 +270,8 @@ class Terminal:
         if self._looking_back and not looked_back:
             transcript.line("While you were away:", "bold")
         match event:
-            case Delta():
-                transcript.delta(event)
-            case Tool():
-                transcript.tool(event)
-            case Output():
-                transcript.output(event)
+            case Reading() | Delta() | Tool() | Output():
+                transcript.progress(event)
             case Note():
                 transcript.line(event.text, "yellow")
             case AgentMessage():

@@ -3,7 +3,7 @@
     client                                   gateway
     chat id=1 ──────────────────────────────>
              <────────────────────────────── accepted id=1   it is on disk, and will be answered
-             <────────────────────────────── delta, tool, output, notice, message id=1, any number
+             <────────────────────────────── reading, delta, tool, output, notice, message id=1
              <────────────────────────────── reply id=1      the last word on this request
 
 A request that is refused gets `{"ok": false, …}` in place of all of these. Requests may overlap.
@@ -65,6 +65,13 @@ class Delta(NamedTuple):
     id: str = ""
     text: str = ""
     restart: bool = False
+
+
+class Reading(NamedTuple):
+    """A line that shows the progress of reading the prompt; empty when it is done."""
+
+    id: str = ""
+    text: str = ""
 
 
 class Tool(NamedTuple):
@@ -145,11 +152,13 @@ class Refused(NamedTuple):
     hint: str = ""
 
 
-ChatEvent = Accepted | Delta | Tool | Output | Note | AgentMessage | Closed | Reply | Refused
+ChatEvent = (
+    Accepted | Reading | Delta | Tool | Output | Note | AgentMessage | Closed | Reply | Refused
+)
 
 _EVENTS: dict[str, type[ChatEvent]] = {
-    "accepted": Accepted, "delta": Delta, "tool": Tool, "output": Output, "notice": Note,
-    "message": AgentMessage, "closed": Closed, "reply": Reply,
+    "accepted": Accepted, "reading": Reading, "delta": Delta, "tool": Tool, "output": Output,
+    "notice": Note, "message": AgentMessage, "closed": Closed, "reply": Reply,
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _EVENTS.items()}
 _LISTS: dict[str, type[NamedTuple]] = {"files": SentFile, "choices": Choice}

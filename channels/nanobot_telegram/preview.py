@@ -1,5 +1,5 @@
-"""Shows in Telegram what happens while a turn runs: typing, the reply being written, what tools
-print, notices.
+"""Shows in Telegram what happens while a turn runs: typing, the reading progress of a slow
+model, the reply being written, what tools print, notices.
 
 Best effort, and never in the way: `show_progress` only takes note, each chat has a task of its own
 that makes the calls, and a send waits for none of them but a moment for one that would come after
@@ -38,6 +38,7 @@ from telegram.error import Forbidden
 from nanobot.bus.events import (
     Notice,
     Progress,
+    PromptReading,
     TextDelta,
     ToolOutput,
     ToolStarted,
@@ -53,6 +54,8 @@ from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, Rendered, render
 
 _TYPING_PACE = 4.0
 _DRAFT_PACE = 0.5
+_READING_PAUSE = 1.0
+"""A prompt that is read sooner needs no call to say so."""
 _TEXTS_A_SECOND = 15
 """Of about 30 calls that Telegram takes from a bot, in all chats."""
 _DRAFT_LIVES = 20.0
@@ -116,6 +119,8 @@ class _Turn(Struct):
     pieces: list[str] = field(default_factory=list)
     hint: str = ""
     output: str = ""
+    reading: str = ""
+    reading_due: float = 0.0
     has_text: bool = False
     has_content: bool = False
     is_aside: bool = False
@@ -124,9 +129,14 @@ class _Turn(Struct):
     version: int = 0
     shown: int = 0
 
-    def note(self, event: TextDelta | ToolStarted | ToolOutput, now: float) -> None:
+    def note(self, event: PromptReading | TextDelta | ToolStarted | ToolOutput, now: float) -> None:
         """More of what the turn does."""
+        was_reading, self.reading = bool(self.reading), ""
         match event:
+            case PromptReading():
+                self.reading = "" if event.is_done else str(event)
+                if not was_reading:
+                    self.reading_due = now + _READING_PAUSE
             case TextDelta():
                 if event.restart or self.is_aside:
                     self.pieces, self.hint, self.output = [], "", ""
@@ -138,7 +148,8 @@ class _Turn(Struct):
             case ToolOutput():
                 self.output = (self.output + event.text)[-_OUTPUT_KEPT:]
                 self.is_aside = True
-        self.has_content = self.has_text or bool(self.hint) or bool(self.output.strip())
+        below = self.reading or self.hint or self.output.strip()
+        self.has_content = self.has_text or bool(below)
         self.heard_at = now
         if self.version == self.shown:
             self.changed_at = now
@@ -148,6 +159,8 @@ class _Turn(Struct):
         """What shows the present content."""
         text = "".join(self.pieces)
         self.pieces = [text]
+        if self.reading:
+            return Text(self.id, self.thread_id, text, self.reading, self.version)
         output = _last_lines(self.output)
         return Text(self.id, self.thread_id, text, self.hint, self.version, output)
 
@@ -247,7 +260,7 @@ class PreviewBoard:
         if self._notices:
             yield -math.inf, self._notices[0]
         for turn in self.turns.values():
-            is_seen = turn.shows_text and turn.shown > 0
+            is_seen = turn.shows_text and turn.has_content and turn.shown > 0
             is_lost = turn.typing_due > turn.heard_at + _SILENT
             if turn.shows_typing and not is_seen and not is_lost:
                 yield turn.typing_due, Typing(turn.id, turn.thread_id)
@@ -260,7 +273,8 @@ class PreviewBoard:
         if turn.version == turn.shown:
             is_lost = turn.shown_at > turn.heard_at + _SILENT
             return math.inf if is_lost else turn.shown_at + _DRAFT_LIVES
-        return max(self._text_due, turn.changed_at)
+        due = max(self._text_due, turn.changed_at)
+        return max(due, turn.reading_due) if turn.reading else due
 
 
 def _last_lines(output: str) -> str:

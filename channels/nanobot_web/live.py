@@ -21,6 +21,7 @@ from nanobot.bus.events import (
     InboundMessage,
     Notice,
     OutboundPart,
+    PromptReading,
     TextDelta,
     ToolFinished,
     ToolOutput,
@@ -65,10 +66,12 @@ class Follower(Struct, eq=False):
 
 class _UnderWay(Struct):
     """What is not in the session yet: `said` are messages that wait or are answered now, `turn` is
-    the turn under way, with its text so far, its steps, and what its tool prints."""
+    the turn under way, with the reading progress, its text so far, its steps, and what its tool
+    prints."""
 
     said: dict[str, Event] = field(default_factory=dict)
     turn: str = ""
+    reading: str = ""
     text: str = ""
     steps: list[Event] = field(default_factory=list)
     output: str = ""
@@ -79,6 +82,8 @@ class _UnderWay(Struct):
         if self.turn:
             yield {"kind": "turn", "turn": self.turn}
             yield from self.steps
+            if self.reading:
+                yield {"kind": "reading", "text": self.reading}
             if self.output:
                 yield {"kind": "output", "text": self.output}
             if self.text:
@@ -173,15 +178,21 @@ class Live:
         match event:
             case TurnStarted():
                 at = self._of(key)
-                at.turn, at.text, at.output, at.steps = event.turn_id, "", "", []
+                at.turn, at.reading, at.text = event.turn_id, "", ""
+                at.output, at.steps = "", []
                 shown = {"kind": "turn", "turn": event.turn_id}
+            case PromptReading():
+                at = self._of(key)
+                at.reading = "" if event.is_done else str(event)
+                shown = {"kind": "reading", "text": at.reading}
             case TextDelta():
                 at = self._of(key)
+                at.reading = ""
                 at.text = event.text if event.restart else at.text + event.text
                 shown = {"kind": "delta", "text": event.text, "restart": event.restart}
             case ToolStarted():
                 at, shown = self._of(key), {"kind": "tool", "hint": event.hint}
-                at.text, at.output = "", ""
+                at.reading, at.text, at.output = "", "", ""
                 at.steps.append(shown)
             case ToolOutput():
                 at = self._of(key)
@@ -200,7 +211,7 @@ class Live:
         at = self._of(key)
         for event_id in event.event_ids:
             at.said.pop(event_id, None)
-        at.turn, at.text, at.output, at.steps = "", "", "", []
+        at.turn, at.reading, at.text, at.output, at.steps = "", "", "", "", []
         if not at.said:
             del self._under_way[key]
         return {

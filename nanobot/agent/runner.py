@@ -14,6 +14,7 @@ that fails is logged and never breaks the turn.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from nanobot.agent.session_queue import Screen
 from nanobot.bus.events import (
     InboundMessage,
     Progress,
+    PromptReading,
     TextDelta,
     ToolFinished,
     ToolOutput,
@@ -117,6 +119,9 @@ class TurnMetrics:
             where = f"{event.channel}:{event.chat_id}"
             logger.info("{}: {} ({})", where, event.outcome, ", ".join(dict.fromkeys(used)))
 
+
+_READING_PACE = 1.0
+"""Seconds between two reports of the reading progress."""
 
 AT_ONCE = 8
 """Calls that run side by side."""
@@ -295,6 +300,7 @@ class AgentRunner(Struct, frozen=True):
         """One model call. A reply with neither text nor calls is asked for once more."""
         if self.room is not None:
             run.prompt = await self.room.fit(run.prompt)
+        options = replace(options, on_reading=run.show_reading)
         for _ in range(2):
             reply = await self.provider.complete(run.prompt, options, run.show_text)
             run.usage += reply.usage
@@ -317,6 +323,7 @@ class _Run(Struct):
     render: Render
     usage: Usage = Usage()
     steps: int = 0
+    reading_due: float = -math.inf
 
     def add(self, messages: Sequence[Message]) -> None:
         """More messages, which the log has already, in the prompt."""
@@ -332,6 +339,19 @@ class _Run(Struct):
         caller = self.caller
         place = (caller.channel, caller.chat_id, caller.turn_id)
         self.hook(TextDelta(*place, delta, restart, thread_id=caller.thread_id), caller)
+
+    def show_reading(self, read: int, total: int) -> None:
+        """Report the reading progress: once a second, and its end if anything was shown."""
+        caller, now = self.caller, self.runner.clock.monotonic()
+        event = PromptReading(
+            caller.channel, caller.chat_id, caller.turn_id, read, total, thread_id=caller.thread_id
+        )
+        if event.is_done:
+            is_due, self.reading_due = self.reading_due > -math.inf, -math.inf
+        elif is_due := now >= self.reading_due:
+            self.reading_due = now + _READING_PACE
+        if is_due:
+            self.hook(event, caller)
 
     def end(self, reply: Reply) -> Turn:
         """The final answer."""

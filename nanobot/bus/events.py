@@ -330,6 +330,22 @@ class TurnStarted(_OfTurn, frozen=True):
     event_ids: tuple[str, ...] = ()
 
 
+class PromptReading(_OfTurn, frozen=True):
+    """A slow model server has read `read` of the `total` tokens of a prompt. It is shown until
+    `is_done`, or until text or a tool follows. `str` is the line for people."""
+
+    read: int
+    total: int
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the whole prompt has been read."""
+        return self.read >= self.total
+
+    def __str__(self) -> str:
+        return f"reading {self.read:,} of {self.total:,} tokens"
+
+
 class TextDelta(_OfTurn, frozen=True):
     """More text of the reply that is being written. `restart` discards what came before it."""
 
@@ -427,7 +443,7 @@ class ToolFinished(Struct, frozen=True):
     seconds: float
 
 
-Progress = TurnStarted | TextDelta | ToolStarted | ToolOutput | TurnEnded | Notice
+Progress = TurnStarted | PromptReading | TextDelta | ToolStarted | ToolOutput | TurnEnded | Notice
 """What a channel may show while a turn runs. Best effort: never stored, never retried."""
 
 

@@ -20,10 +20,19 @@ from nanobot.agent.runner import (
     TurnEvent,
     TurnLog,
 )
-from nanobot.bus.events import TextDelta
+from nanobot.bus.events import PromptReading, TextDelta
+from nanobot.clock import Clock
 from nanobot.errors import ProviderGarbage, ToolError
 from nanobot.messages import Message, ToolCall
-from nanobot.providers.port import CallOptions, Prompt, Toolset, system_message, user_message
+from nanobot.providers.port import (
+    CallOptions,
+    Prompt,
+    Reply,
+    TextSink,
+    Toolset,
+    system_message,
+    user_message,
+)
 from nanobot.testing import FakeClock, ScriptedModel, calls, says, together
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
@@ -52,10 +61,12 @@ async def run(
     resumed: Resumed | None = None,
     hook: AgentHook | None = None,
     log: TurnLog | None = None,
+    clock: Clock | None = None,
 ) -> Ran:
     registry = ToolRegistry()
     registry.register_all(tools)
-    runner = AgentRunner(model, registry, FakeClock(), max_iterations=most, media=Names(Path()))
+    clock = clock or FakeClock()
+    runner = AgentRunner(model, registry, clock, max_iterations=most, media=Names(Path()))
     log = log or TurnLog()
     turn = await runner.run(prompt(registry), CALLER, resumed=resumed, hook=hook, log=log)
     earlier = resumed.messages if resumed else ()
@@ -187,7 +198,7 @@ async def test_at_the_limit_the_model_answers_once_more_without_tools() -> None:
     model = ScriptedModel(calls("probe"), calls("probe"), says("that is what I have"))
     turn = await run(model, Probe(), most=2)
     assert turn.text == "that is what I have"
-    assert model.options[-1] == CallOptions(tool_choice="none")
+    assert model.options[-1].tool_choice == "none"
     assert model.prompts[-1].tools == model.prompts[0].tools
     assert "limit of 2 steps" in model.prompts[-1].messages[-1].text
 
@@ -246,6 +257,44 @@ async def test_hooks_that_raise_never_break_a_turn_nor_each_other() -> None:
     turn = await run(model, Probe(), hook=Hooks(others=(broken, listen)))
     assert turn.text == "fine all the same"
     assert "".join(heard) == "fine all the same"
+
+
+class Reader(ScriptedModel):
+    """Reports how far it has read a prompt of 1,000 tokens, so many times a second."""
+
+    def __init__(self, clock: FakeClock, reports: range, seconds: float) -> None:
+        super().__init__(says("read"))
+        self._clock, self._reports, self._seconds = clock, reports, seconds
+
+    async def complete(
+        self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
+    ) -> Reply:
+        assert options.on_reading is not None
+        for read in self._reports:
+            options.on_reading(read, 1_000)
+            await self._clock.advance(self._seconds)
+        return await super().complete(prompt, options, on_text)
+
+
+async def readings(reports: range, seconds: float) -> list[tuple[int, float]]:
+    """The reports that reach a hook, with their times."""
+    clock, heard = FakeClock(), list[tuple[int, float]]()
+
+    def listen(event: TurnEvent, caller: TurnContext | None = None) -> None:
+        if isinstance(event, PromptReading):
+            heard.append((event.read, clock.monotonic()))
+
+    await run(Reader(clock, reports, seconds), hook=listen, clock=clock)
+    return heard
+
+
+async def test_reading_a_prompt_is_reported_at_once_then_each_second_and_at_its_end() -> None:
+    heard = await readings(range(0, 1_001, 50), 0.25)
+    assert heard == [(0, 0), (200, 1), (400, 2), (600, 3), (800, 4), (1_000, 5)]
+
+
+async def test_a_prompt_that_was_read_at_once_is_not_reported() -> None:
+    assert await readings(range(1_000, 1_001), 0.25) == []
 
 
 CALLS = Message(

@@ -18,6 +18,7 @@ from nanobot.bus.events import (
     Media,
     Notice,
     OutboundPart,
+    PromptReading,
     Receipt,
     TextDelta,
     ToolOutput,
@@ -214,11 +215,15 @@ async def test_progress_goes_to_the_clients_of_its_turn_only() -> None:
         await channel.chat(request("1"), mine)
         await channel.chat(request("2"), other)
         await channel.show_progress(TurnStarted("cli", "direct", "t1", ("cli:1",)))
+        await channel.show_progress(PromptReading("cli", "direct", "t1", 1_900, 2_750))
+        await channel.show_progress(PromptReading("cli", "direct", "t1", 2_750, 2_750))
         await channel.show_progress(TextDelta("cli", "direct", "t1", "he", restart=True))
         await channel.show_progress(ToolStarted("cli", "direct", "t1", "read_file a.txt"))
         await channel.show_progress(ToolOutput("cli", "direct", "t1", "more\n"))
         await channel.show_progress(TextDelta("cli", "direct", "unknown", "?"))
     assert mine.events[1:] == [
+        {"event": "reading", "id": "1", "text": "reading 1,900 of 2,750 tokens"},
+        {"event": "reading", "id": "1", "text": ""},
         {"event": "delta", "id": "1", "text": "he", "restart": True},
         {"event": "tool", "id": "1", "hint": "read_file a.txt"},
         {"event": "output", "id": "1", "text": "more\n"},

@@ -54,8 +54,9 @@ class FakeGateway:
 
     `tool …` uses one, `send …` sends the rest with a file, `fail …` and `wait …` end so,
     `refuse …` is refused, `say …` says the rest, `hang …` runs until `/stop`, `print …` shows what
-    a tool prints and hangs, `ask …` asks for each of its words and says what was answered, `die …`
-    takes the gateway down once the message is accepted. Who watches hears what `announce` says.
+    a tool prints and hangs, `read …` reads a prompt until `/stop`, `ask …` asks for each of its
+    words and says what was answered, `die …` takes the gateway down once the message is accepted.
+    Who watches hears what `announce` says.
     """
 
     def __init__(self, home: Path) -> None:
@@ -177,7 +178,7 @@ class FakeGateway:
         tell("accepted")
         if word == "die":
             await connection.close(0)
-        elif word in {"hang", "print", "/stop"}:
+        elif word in {"hang", "print", "read", "/stop"}:
             self._run(word, tell, reply)
         elif word in {"ask", "/approve", "/deny"}:
             self._ask(word, rest.split(), tell, reply)
@@ -198,6 +199,9 @@ class FakeGateway:
             tell("output", text="".join(f"line {number}\n" for number in range(1, 10)))
             tell("output", text="10%\r20%\x1b[2J")
             self._hanging.append(lambda: reply("built"))
+        elif word == "read":
+            tell("reading", text="reading 1,900 of 2,750 tokens")
+            self._hanging.append(lambda: reply("all read"))
         elif not self.deaf_to_stop:
             while self._hanging:
                 self._hanging.pop()()

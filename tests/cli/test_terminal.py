@@ -369,6 +369,18 @@ def test_the_end_of_what_a_tool_prints_is_shown_while_it_runs_and_stays(chat: Ch
         assert "line 6" in screen.wait_for("built")
 
 
+def test_how_far_the_prompt_is_read_is_shown_until_something_else_comes(chat: Chat) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("read it\r")
+        screen.wait_for("reading 1,900 of 2,750 tokens")
+        screen.type("/stop\r")
+        screen.wait_for("all read")
+        screen.type("\x04")
+        screen.end()
+        assert "reading" not in screen.seen
+
+
 @pytest.mark.parametrize(
     ("terminal", "typed", "said"), [("xterm", "y", "/approve A1"), ("dumb", "No", "/deny A1")]
 )

@@ -11,6 +11,7 @@ import pytest
 from nanobot.bus.events import (
     Notice,
     Progress,
+    PromptReading,
     TextDelta,
     ToolOutput,
     ToolStarted,
@@ -41,6 +42,10 @@ def text(piece: str, turn: str = "t1", chat: int = PERSON, *, restart: bool = Fa
 
 def tool(hint: str, turn: str = "t1", chat: int = PERSON) -> Progress:
     return ToolStarted("telegram", str(chat), turn, hint)
+
+
+def reading(read: int) -> Progress:
+    return PromptReading("telegram", str(PERSON), "t1", read, 2_750)
 
 
 def end(turn: str = "t1", chat: int = PERSON) -> Progress:
@@ -151,6 +156,35 @@ async def test_a_tool_is_an_italic_line_under_the_text_until_the_reply_goes_on(r
     await at_rest(rig)
     await rig.clock.advance(0.5)
     await drafted(rig, "It says")
+
+
+async def test_how_far_a_long_prompt_is_read_is_shown_until_the_reply_begins(rig: Rig) -> None:
+    await show(rig, start(), reading(0))
+    await at_rest(rig)
+    assert drafts(rig) == []  # a short one is read by now
+    await rig.clock.advance(1)
+    await drafted(rig, "reading 0 of 2,750 tokens")
+    await at_rest(rig)
+    await show(rig, reading(1_900))
+    await rig.clock.advance(1)
+    await drafted(rig, "reading 1,900 of 2,750 tokens")
+    await at_rest(rig)
+    await show(rig, text("Hello"))
+    await rig.clock.advance(1)
+    await drafted(rig, "Hello")
+
+
+async def test_when_the_prompt_is_read_the_bot_types_again(rig: Rig) -> None:
+    await show(rig, start(), reading(1_900))
+    await rig.clock.advance(1)
+    await drafted(rig, "reading 1,900 of 2,750 tokens")
+    await at_rest(rig)
+    await rig.clock.advance(10)
+    await at_rest(rig)
+    assert rig.telegram.actions() == ["typing"]
+    await show(rig, reading(2_750))
+    await typed(rig, 2)
+    assert drafts(rig) == ["reading 1,900 of 2,750 tokens"]
 
 
 async def test_a_restart_voids_what_came_before(rig: Rig) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from playwright.async_api import Browser, Download, expect
 
+from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 from nanobot.testing.model import ScriptedModel, calls, says
 from nanobot.tooling import Arguments, Risk, TurnContext
 from tests.channels.telegram.whole import OWNER
@@ -108,6 +109,39 @@ async def test_a_turn_is_seen_live_in_two_tabs_step_by_step(
             await expect(page.locator(".item.assistant").last).to_contain_text("Done.")
             await expect(page.locator("#now > *")).to_have_count(0)
             await expect(page.locator(".item.mine")).to_have_count(1)
+
+
+class SlowReader(ScriptedModel):
+    """Reports its reading progress, and answers once `gate` is open."""
+
+    def __init__(self, gate: Gate) -> None:
+        super().__init__(says("Read."))
+        self._gate = gate
+
+    async def complete(
+        self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
+    ) -> Reply:
+        assert options.on_reading is not None
+        options.on_reading(1_900, 2_750)
+        await self._gate()
+        return await super().complete(prompt, options, on_text)
+
+
+async def test_how_far_the_model_has_read_is_shown_until_the_reply_comes(
+    tmp_path: Path, browser: Browser
+) -> None:
+    gate = Gate()
+    async with serving(tmp_path, SlowReader(gate)) as web, looking(browser, web) as page:
+        await begin_chat(page)
+        await write(page, "go")
+        shown = page.locator("#now .reading")
+        await expect(shown).to_have_text("reading 1,900 of 2,750 tokens")
+        await page.reload()
+        await expect(shown).to_have_text("reading 1,900 of 2,750 tokens")  # in the middle of it
+        assert await violations(page) == []
+        gate.opened.set()
+        await expect(page.locator(".item.assistant").last).to_contain_text("Read.")
+        await expect(shown).to_have_count(0)
 
 
 async def test_a_reply_is_played_where_one_asked_for_it(disk_path: Path, browser: Browser) -> None:
