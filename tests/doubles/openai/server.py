@@ -15,8 +15,9 @@ import argparse
 import asyncio
 import signal
 from collections import deque
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType, TracebackType
+from typing import Self
 
 from aiohttp import web
 
@@ -59,7 +60,8 @@ class FakeOpenAI:
     for embeddings get vectors (see `openai_embeddings`), after the steps of `embedding_faults`;
     those with sound what is said in it (see `openai_transcriptions`), after those of
     `transcription_faults`. `recordings` is the sound it got. Whoever wants a text spoken gets the
-    sound `speech`, after the steps of `speech_faults`. `models` are the names that it lists.
+    sound `speech`, after the steps of `speech_faults`. `models` are the names that it lists, and
+    `pages` what else it tells, by path.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class FakeOpenAI:
         speech: bytes = b"",
         speech_faults: Sequence[Step] = (),
         models: Sequence[str] = (MODEL,),
+        pages: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         self._author = script if callable(script) else None
         self._script = deque(() if callable(script) else script)
@@ -94,6 +97,7 @@ class FakeOpenAI:
         self._transcription_faults = deque(transcription_faults)
         self._speech, self._speech_faults = speech, deque(speech_faults)
         self._models = tuple(models)
+        self._pages = pages
         self._closing = asyncio.Event()
         self._recent: deque[bytes] = deque(maxlen=_REMEMBERED)
         self._served: Served | None = None
@@ -109,7 +113,7 @@ class FakeOpenAI:
         """Add to the end of the script."""
         self._script += steps
 
-    async def __aenter__(self) -> FakeOpenAI:
+    async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=_LARGEST_REQUEST)
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._served = await Served.start(app, self._port, shutdown_timeout=1.0)
@@ -141,6 +145,8 @@ class FakeOpenAI:
             return web.json_response(
                 {"object": "list", "data": [{"id": name} for name in self._models]}
             )
+        if request.path in self._pages:
+            return web.json_response(self._pages[request.path])
         step = self._refusal(request, http.method) or self._embedding(request)
         step = step or self._transcription(request) or self._spoken(request)
         step = step or self._next(request)

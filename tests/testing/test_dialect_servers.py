@@ -1,0 +1,246 @@
+"""Each kind of model server refuses what the real one refuses, in its words, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.doubles.dialects.hosted import signature
+from tests.doubles.dialects.replies import Call, Says
+from tests.doubles.dialects.server import KINDS, DialectServer, Line
+
+SYSTEM = {"role": "system", "content": "Be kind."}
+USER = {"role": "user", "content": "Hello"}
+ANSWER = {"role": "assistant", "content": "Hi"}
+EMPTY = {"role": "assistant", "content": ""}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+SEEN = {"role": "user", "content": [{"type": "text", "text": "look"}, PICTURE]}
+FORCED = {"type": "function", "function": {"name": "f"}}
+NINE = "abcdefghi"
+
+
+def called(*ids: str, arguments: str = "{}", **fields: object) -> dict[str, Any]:
+    function = {"name": "f", "arguments": arguments}
+    calls = [{"id": one, "type": "function", "function": function} for one in ids or (NINE,)]
+    return {"role": "assistant", "content": None, "tool_calls": calls, **fields}
+
+
+def signed(given: object) -> dict[str, Any]:
+    message = called()
+    message["tool_calls"][0]["extra_content"] = {"google": {"thought_signature": given}}
+    return message
+
+
+def detailed(data: str, call_id: str = NINE) -> dict[str, Any]:
+    detail = {"type": "reasoning.encrypted", "data": data, "id": call_id}
+    return called(reasoning_details=[detail])
+
+
+def result(call_id: str = NINE) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": "done"}
+
+
+def body(*messages: object, **fields: object) -> dict[str, object]:
+    tools = {} if "tools" in fields else {"tools": [TOOL]}
+    return {"model": "m", "messages": list(messages), **tools, **fields}
+
+
+def offering(**schema: object) -> dict[str, object]:
+    parameters = {"type": "object", "properties": {"a": schema}}
+    return {"tools": [{"type": "function", "function": {"name": "f", "parameters": parameters}}]}
+
+
+CUT = '{"path": "a'
+THOUGHT = {"reasoning_content": "hm"}
+TURN = (USER, called(), result())
+
+TAKEN: dict[str, list[dict[str, object]]] = {
+    "openai": [body(SYSTEM, *TURN, USER), body(USER, USER), body(USER, tool_choice=FORCED)],
+    "mistral": [body(SYSTEM, *TURN, ANSWER, USER), body(USER, USER), body(*TURN)],
+    "deepseek": [
+        body(USER, called(**THOUGHT), result(), USER),
+        body(USER, called(reasoning_content=""), result()),
+        body(USER, ANSWER, USER),
+        body(*TURN, thinking={"type": "disabled"}, tool_choice=FORCED),
+        body(USER, tool_choice="none"),
+    ],
+    "kimi": [
+        body(USER, called(**THOUGHT), result(), USER),
+        body(USER, called(reasoning_content=" "), result()),
+        body(*TURN, thinking={"type": "disabled"}),
+    ],
+    "openrouter-gemini": [
+        body(USER, detailed(signature("1")), result()),
+        body(*TURN, ANSWER, USER),
+    ],
+    "gemini": [
+        body(USER, signed(signature("1")), result()),
+        body(USER, signed("skip_thought_signature_validator"), result(), USER),
+        body(*TURN, USER),
+        body(USER, **offering(type="string", enum=["a"])),
+    ],
+    "groq": [body(SYSTEM, *TURN, USER), body(SEEN)],
+    "minimax": [body(SYSTEM, *TURN, USER)],
+    "xai": [body(SYSTEM, *TURN, USER)],
+    "litellm": [body(*TURN, USER)],
+    "vllm": [body(*TURN, USER), body(USER, called(arguments=""), result())],
+    "vllm-alternating": [body(SYSTEM, *TURN, ANSWER, USER)],
+    "vllm-without-parser": [{"messages": [USER]}],
+    "llama.cpp": [body(SYSTEM, *TURN, USER, USER)],
+    "llama.cpp-alternating": [body(SYSTEM, *TURN, ANSWER, USER), body(*TURN)],
+    "llama.cpp-alternating-new": [body(SYSTEM, *TURN, ANSWER, USER)],
+    "llama.cpp-gemma": [body(SYSTEM, *TURN, ANSWER, USER)],
+    "llama.cpp-blind": [body(USER)],
+    "llama.cpp-without-tools": [{"messages": [USER, USER]}],
+    "ollama": [body(*TURN, USER), body(SEEN)],
+    "lm-studio": [body(*TURN, ANSWER, USER), body(USER, tool_choice="required")],
+    "lenient": [body(*TURN, USER)],
+}
+
+REFUSED: list[tuple[str, dict[str, object], int, str]] = [
+    ("openai", body(USER, called("x" * 41), result("x" * 41)), 400, "maximum length 40"),
+    ("openai", body(USER, called()), 400, "did not have response messages"),
+    ("openai", body(USER, max_tokens=9), 400, "'max_tokens' is not supported with this model"),
+    ("mistral", body(*TURN, USER), 400, "Unexpected role 'user' after role 'tool'"),
+    ("mistral", body(USER, ANSWER), 400, "Expected last role User or Tool"),
+    ("mistral", body(USER, result()), 400, "Unexpected role 'tool' after role 'user'"),
+    ("mistral", body(USER, called(), USER), 400, "Not the same number of function calls"),
+    ("mistral", body(USER, called(), result(), result()), 400, "Unexpected tool call id"),
+    ("mistral", body(USER, called("call_1"), result("call_1")), 400, "with a length of 9"),
+    ("mistral", body(USER, called(NINE, NINE), result()), 400, "Duplicate tool call id"),
+    ("mistral", body(USER, EMPTY, USER), 400, "either content or tool_calls, but not none"),
+    ("mistral", body(USER, {**ANSWER, **THOUGHT}, USER), 422, "Extra inputs are not permitted"),
+    ("mistral", body(USER, max_completion_tokens=9), 422, "Extra inputs are not permitted"),
+    ("deepseek", body(*TURN), 400, "in the thinking mode must be passed back"),
+    ("deepseek", body(*TURN, ANSWER, USER), 400, "in the thinking mode must be passed back"),
+    ("deepseek", body(USER, tool_choice=FORCED), 400, "does not support this tool_choice"),
+    ("kimi", body(*TURN), 400, "reasoning_content is missing in assistant tool call message at"),
+    ("kimi", body(USER, called(reasoning_content=""), result()), 400, "reasoning_content is missi"),
+    ("kimi", body(USER, EMPTY, USER), 400, "at position 1 with role 'assistant' must not be empty"),
+    ("kimi", body(USER, tool_choice=FORCED), 400, "tool_choice 'specified' is incompatible"),
+    ("kimi", body(USER, tool_choice="required"), 400, "tool_choice 'required' is incompatible"),
+    ("kimi", body(USER, thinking={}, reasoning_effort="low"), 400, "cannot specify both"),
+    ("openrouter-gemini", body(*TURN), 400, "reasoning details to be preserved"),
+    ("openrouter-gemini", body(USER, detailed("forged"), result()), 400, "to be preserved"),
+    (
+        "openrouter-gemini",
+        body(USER, detailed(signature("1"), "other"), result()),
+        400,
+        "missing a thought_signature",
+    ),
+    ("gemini", body(*TURN), 400, "missing a thought_signature in functionCall parts"),
+    ("gemini", body(USER, signed("forged"), result()), 400, "Corrupted thought signature"),
+    ("gemini", body(USER, EMPTY, USER), 400, "contents.parts must not be empty"),
+    ("gemini", body(USER, ANSWER, called(), result(), USER), 400, "immediately after a user turn"),
+    ("gemini", body(USER, **offering(const=1)), 400, 'Unknown name \\"const\\"'),
+    ("gemini", body(USER, **offering(type=["string", "null"])), 400, "cannot start list"),
+    ("groq", body(USER, {**ANSWER, **THOUGHT}, USER), 400, "'reasoning_content' is unsupported"),
+    ("groq", body(USER, signed("x"), result()), 400, "property 'extra_content' is unsupported"),
+    ("minimax", body(SYSTEM, USER, SYSTEM), 400, "invalid chat setting (2013)"),
+    ("minimax", body(USER, called(arguments=CUT), result()), 400, "function arguments json string"),
+    ("minimax", body(USER, called(arguments="[]"), result()), 400, "function arguments json strin"),
+    ("xai", body(USER, EMPTY, USER), 400, "at least one content element"),
+    ("litellm", {**body(*TURN, USER), "tools": None}, 400, "Anthropic doesn't support tool calli"),
+    ("vllm", body(USER, called(arguments=CUT), result()), 400, "Unterminated string"),
+    ("vllm", body(USER, called(arguments="[1]"), result()), 500, "has no attribute 'items'"),
+    ("vllm-alternating", body(USER, USER), 400, "roles must alternate"),
+    ("vllm-without-parser", body(USER), 400, "--tool-call-parser to be set"),
+    ("llama.cpp", body(USER, called(arguments=CUT), result()), 500, "Failed to parse tool call"),
+    ("llama.cpp", body(USER, SYSTEM, USER), 400, "System message must be at the beginning"),
+    ("llama.cpp", body(USER, {"role": "assistant"}, USER), 500, "Expected 'content'"),
+    ("llama.cpp", body(USER, ANSWER, ANSWER), 400, "2 or more assistant messages at the end"),
+    ("llama.cpp-alternating", body(USER, USER), 500, "roles must alternate"),
+    ("llama.cpp-alternating", body(*TURN, USER), 500, "roles must alternate"),
+    ("llama.cpp-alternating-new", body(USER, USER), 400, "Unable to generate parser"),
+    ("llama.cpp-gemma", body(USER, USER), 500, "alternate user/assistant/user/assistant/"),
+    ("llama.cpp-gemma", body(*TURN, USER), 500, "alternate user/assistant/user/assistant/"),
+    ("llama.cpp-blind", body(SEEN), 500, "image input is not supported"),
+    ("llama.cpp-without-tools", body(USER), 500, "tools param requires --jinja flag"),
+    ("ollama", body(USER, called(arguments=CUT), result()), 400, "invalid tool call arguments"),
+    ("ollama", body(USER, called(arguments="3"), result()), 400, "invalid tool call arguments"),
+    ("ollama", body(USER, {**ANSWER, "content": None}, USER), 400, "invalid message content type"),
+    ("lm-studio", body(USER, USER), 400, "Error rendering prompt with jinja template"),
+    ("lm-studio", body(USER, tool_choice=FORCED), 400, "Invalid tool_choice type: 'object'"),
+    ("lenient", body(USER, result()), 400, "must be a response to a preceding message"),
+]
+
+
+def test_every_kind_has_requests_that_it_takes() -> None:
+    assert set(TAKEN) == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_real_server_takes_is_taken(kind: str) -> None:
+    for request in TAKEN[kind]:
+        assert KINDS[kind].judge(request) is None
+
+
+@pytest.mark.parametrize(("kind", "request_body", "status", "words"), REFUSED)
+def test_what_the_real_server_refuses_is_refused_in_its_words(
+    kind: str, request_body: Mapping[str, object], status: int, words: str
+) -> None:
+    refusal = KINDS[kind].judge(request_body)
+    assert refusal is not None
+    assert refusal.status == status
+    assert words in refusal.body.decode()
+
+
+async def post(server: DialectServer, content: object) -> tuple[int, str]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{server.base_url}/chat/completions", json=content) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+async def test_a_server_refuses_answers_in_its_manner_and_counts() -> None:
+    script: list[Line] = [Says("I look.", (Call("f", '{"a":1}'), Call("f")), "hm"), "done"]
+    async with DialectServer(KINDS["kimi"], script) as server:
+        assert (await post(server, body(*TURN)))[0] == 400
+        status, text = await post(server, body(USER))
+        message = json.loads(text)["choices"][0]["message"]
+        assert [one["id"] for one in message["tool_calls"]] == ["functions.f:0", "functions.f:1"]
+        assert (status, message["reasoning_content"]) == (200, "hm")
+        results = [result(one["id"]) for one in message["tool_calls"]]
+        status, text = await post(server, body(USER, message, *results, stream=True))
+        assert (status, text.count("data: [DONE]")) == (200, 1)
+        assert "fine" in (await post(server, body(USER)))[1]
+        assert len(server.refused) == 1
+
+
+@pytest.mark.parametrize("kind", ["openrouter-gemini", "gemini", "deepseek", "kimi"])
+async def test_what_a_server_gives_along_with_a_call_is_what_it_wants_back(kind: str) -> None:
+    async with DialectServer(KINDS[kind], [Says("", (Call("f"),), "hm")]) as server:
+        message = json.loads((await post(server, body(USER)))[1])["choices"][0]["message"]
+        again = body(USER, message, result(message["tool_calls"][0]["id"]))
+        assert (await post(server, again))[0] == 200
+
+
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.too_long])
+async def test_a_prompt_that_is_too_long_is_refused_in_the_servers_words(kind: str) -> None:
+    async with DialectServer(KINDS[kind], window=50) as server:
+        status, text = await post(
+            server, {"model": "m", "messages": [{**USER, "content": "x" * 400}]}
+        )
+        assert status in (400, 413)
+        assert "50" in text
+        assert server.too_long == 1
+
+
+async def test_llama_tells_what_it_is_and_how_far_it_has_read() -> None:
+    async with DialectServer(KINDS["llama.cpp-without-tools"]) as server:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(server.base_url.removesuffix("/v1") + "/props") as answer,
+        ):
+            assert (await answer.json())["chat_template_caps"]["supports_tools"] is False
+        asked = {"messages": [USER], "stream": True, "return_progress": True}
+        text = (await post(server, asked))[1]
+        assert text.count('"prompt_progress"') == 2
+        assert text.count('"timings"') == 1
+        assert "prompt_progress" not in (await post(server, {**asked, "return_progress": 0}))[1]
