@@ -8,8 +8,11 @@ NanobotError                 anything a person should read; carries `hint`, the 
 ├── ExtraMissing             a feature whose packages are installed on request only
 ├── ProviderError            the model could not answer
 │   ├── ProviderBusy         wait `retry_after` seconds, then ask again
-│   ├── ProviderUnavailable  network, 5xx, a stalled stream: ask again later
+│   ├── ProviderUnavailable  network, 5xx: ask again later
+│   │   └── ProviderStalled  silence: after the second one a longer timeout is needed
 │   ├── ProviderGarbage      an answer that is no answer: ask again, then give up
+│   │   ├── RequestBlamed    a 5xx that is the request's fault
+│   │   └── ToolUseFailed    a tool call that the server could not parse; carries its text
 │   ├── ProviderRejected     asking again will not help (401, 400, 404)
 │   ├── ContextTooLong       the prompt must shrink first
 │   └── BudgetSpent          the owner's limit for today is reached; nothing was asked
@@ -138,8 +141,30 @@ class ProviderUnavailable(ProviderError):
     """Not reached, cut off, or a server error: worth asking again later."""
 
 
+class ProviderStalled(ProviderUnavailable):
+    """Connected, and then silent for longer than the timeout."""
+
+
 class ProviderGarbage(ProviderError):
     """The answer is not what the API promises (HTML with status 200, empty choices, …)."""
+
+
+class RequestBlamed(ProviderGarbage):
+    """The server calls it a failure of its own (`status` is 5xx), but its words blame the request:
+    a chat template, text that should be JSON, a schema."""
+
+    def __init__(self, message: str, *, status: int, detail: str = "", hint: str = "") -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.status = status
+
+
+class ToolUseFailed(ProviderGarbage):
+    """The model called a tool in a form that its server could not parse. `generation` is the text
+    of the model."""
+
+    def __init__(self, message: str, *, generation: str, detail: str = "") -> None:
+        super().__init__(message, detail=detail)
+        self.generation = generation
 
 
 class ProviderRejected(ProviderError):
@@ -157,7 +182,26 @@ class ProviderRejected(ProviderError):
 
 
 class ContextTooLong(ProviderRejected):
-    """The prompt does not fit the model's context window."""
+    """The prompt does not fit the model's context window. `tokens` is the server's count of the
+    prompt, `window` the most that it takes; 0 if it does not say.
+
+    Who sent the prompt sets `estimated`, our own count of it, and `of_fallback` if the model that
+    refused is not the chosen one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int,
+        detail: str = "",
+        hint: str = "",
+        tokens: int = 0,
+        window: int = 0,
+    ) -> None:
+        super().__init__(message, status=status, detail=detail, hint=hint)
+        self.tokens, self.window = tokens, window
+        self.estimated, self.of_fallback = 0, False
 
     @property
     def blames_content(self) -> bool:

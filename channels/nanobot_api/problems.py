@@ -56,7 +56,8 @@ def invalid(message: str, param: str | None = None, code: str | None = None) -> 
     return Problem(400, message, code, param=param)
 
 
-_PASSING = frozenset({"ProviderBusy", "ProviderUnavailable"})
+_PASSING = frozenset({"ProviderBusy", "ProviderUnavailable", "ProviderStalled"})
+_MODEL_FAILED = ("Provider", "RequestBlamed", "ToolUseFailed")
 
 
 def problem_of(error: str, text: str) -> Problem:
@@ -72,7 +73,7 @@ def problem_of(error: str, text: str) -> Problem:
         return Problem(429, text, "insufficient_quota", again=False)
     if error in _PASSING:
         return Problem(503, text, "model_unavailable", retry_after=15)
-    if error.startswith("Provider"):
+    if error.startswith(_MODEL_FAILED):
         return Problem(502, text, "model_failed", again=False)
     return Problem(500, text or "The answer failed.", "turn_failed", again=False)
 

@@ -19,7 +19,8 @@ from msgspec.structs import replace
 
 from nanobot.errors import ProviderError, ProviderGarbage, ProviderRejected
 from nanobot.providers.catalogue import PROVIDERS, KnownProvider, provider_at
-from nanobot.providers.endpoint import Endpoint, count, items, mapping, string
+from nanobot.providers.endpoint import Endpoint
+from nanobot.providers.fields import count, items, mapping, string
 from nanobot.providers.http import HttpConnection
 
 _NO_LIST = frozenset({404, 405})

@@ -13,7 +13,8 @@ from random import Random
 
 from nanobot.clock import Clock
 from nanobot.errors import ContextTooLong
-from nanobot.providers.endpoint import Endpoint, items, mapping
+from nanobot.providers.endpoint import Endpoint
+from nanobot.providers.fields import items, mapping
 from nanobot.providers.retry import RetryPolicy, retried
 from nanobot.providers.sdk import SdkConnection
 

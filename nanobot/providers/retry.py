@@ -5,6 +5,7 @@ do not come back at the same moment). A wait that the server names is kept to, n
 tries of one call share a deadline; a wait that would pass it is not begun: the error is raised at
 once, with the server's wish in it, and the caller that can wait longer does (the queue, which holds
 the message). A deadline never cuts a try that is under way: a long answer is not a failure.
+A server that was silent twice needs a longer timeout, not a third try.
 
 Of several models, in order of preference, each try asks one after the other, so a failing model
 costs no waiting while another can answer. After three failures in a row a model is skipped for a
@@ -29,7 +30,9 @@ from nanobot.errors import (
     ProviderError,
     ProviderGarbage,
     ProviderRejected,
+    ProviderStalled,
     ProviderUnavailable,
+    RequestBlamed,
 )
 from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink
 
@@ -41,6 +44,7 @@ class RetryPolicy(Struct, frozen=True):
     first_wait: float = 1.0
     longest_wait: float = 20.0
     garbage_retries: int = 2
+    stall_retries: int = 1
 
 
 T = TypeVar("T")
@@ -52,7 +56,7 @@ async def retried(
     """What `ask` gives, asked again while that may help; raises the last error when the
     time is used up. `what` is asked for, for the log."""
     deadline = clock.monotonic() + policy.deadline
-    failures = garbage = 0
+    failures = garbage = stalls = 0
     while True:
         try:
             return await ask()
@@ -60,7 +64,9 @@ async def retried(
             failures += 1
             garbage += isinstance(error, ProviderGarbage)
             wait = wait_before_retry(error, failures, policy, random.random())
-            if clock.monotonic() + wait >= deadline or garbage > policy.garbage_retries:
+            stalls += isinstance(error, ProviderStalled)
+            used_up = garbage > policy.garbage_retries or stalls > policy.stall_retries
+            if clock.monotonic() + wait >= deadline or used_up:
                 raise
             logger.info("asking for {} again in {:.1f} s: {}", what, wait, error)
         await clock.sleep(wait)
@@ -94,7 +100,8 @@ class Model:
     def record_outcome(self, error: ProviderError | None, now: float) -> None:
         """It answered a call, or failed it."""
         blamed = error is not None and (
-            not isinstance(error, ProviderRejected) or error.status in _ABOUT_THE_MODEL
+            not isinstance(error, ProviderRejected | RequestBlamed)
+            or error.status in _ABOUT_THE_MODEL
         )
         self.failures = self.failures + 1 if blamed else 0
         self.last_error = error
@@ -162,7 +169,8 @@ class RetryingProvider:
             own = options if position == 0 else replace(options, model="")
             try:
                 reply = await model.provider.complete(prompt, own, text)
-            except ContextTooLong:
+            except ContextTooLong as error:
+                error.of_fallback = position > 0
                 raise
             except ProviderError as error:
                 model.record_outcome(error, self._clock.monotonic())

@@ -183,7 +183,7 @@ FINAL: dict[str, tuple[Sequence[Step], str]] = {
         [context_length_exceeded()],
         "This conversation does not fit the model's context window, even shortened. /new starts a"
         " fresh one; lower model.context_window if the model's is smaller. (the prompt is too long"
-        " for fake)",
+        " for fake: the server takes 8,192 tokens)",
     ),
 }
 

@@ -19,7 +19,7 @@ from nanobot.providers.endpoint import Endpoint
 from tests.doubles.server import Served
 
 BY_ID = {one.id: one for one in PROVIDERS}
-KEY = "sk-1"
+KEY = "sk-1234567"
 
 
 def entry(name: str, **more: object) -> dict[str, object]:
@@ -191,7 +191,7 @@ def test_each_is_known_by_its_address_and_by_that_alone() -> None:
             "gemini", 400, b'[{"error": {"message": "API key not valid."}}]',
             "https://aistudio.google.com/apikey",
         ),
-        ("xai", 400, b'{"error": "Incorrect API key provided: sk-1"}', "https://console.x.ai"),
+        ("xai", 400, b'{"error": "Incorrect API key provided: sk-1234567"}', "https://console.x.ai"),
         ("xai", 400, b'{"error": "messages must not be empty"}', ""),
         ("openrouter", 402, b'{"error": {"message": "no credits"}}', "no credit left"),
     ],

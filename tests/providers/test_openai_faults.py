@@ -15,6 +15,7 @@ from nanobot.errors import (
     ProviderError,
     ProviderGarbage,
     ProviderRejected,
+    ProviderStalled,
     ProviderUnavailable,
 )
 from nanobot.messages import ToolCall
@@ -72,8 +73,8 @@ ERRORS = {
     "429 with a date": (ProviderBusy, "is busy (429): Rate limit reached."),
     "500": (ProviderUnavailable, "failed (500): The server had an error."),
     "503": (ProviderUnavailable, "failed (503): The server had an error."),
-    "stall before headers": (ProviderUnavailable, "sent nothing for 0.2 seconds"),
-    "stall in mid-stream": (ProviderUnavailable, "sent nothing for 0.2 seconds"),
+    "stall before headers": (ProviderStalled, "sent nothing for 0.2 seconds"),
+    "stall in mid-stream": (ProviderStalled, "sent nothing for 0.2 seconds"),
     "cut in mid-stream": (ProviderUnavailable, "broke off in the middle of its answer"),
     "HTML with status 200": (ProviderGarbage, "answered with a web page"),
     "50 MB body": (ProviderGarbage, "answered with more than 8388608 bytes"),
@@ -159,7 +160,7 @@ async def test_signs_of_life_alone_do_not_keep_a_call_waiting_for_ever() -> None
     server = FakeOpenAI([comments], wire_bytes=14, pace=0.01)
     async with asking(server, patience=0.2) as provider:
         error = await failure_of(provider)
-    assert type(error) is ProviderUnavailable
+    assert type(error) is ProviderStalled
     assert "sent nothing for 0.2 seconds" in str(error)
 
 

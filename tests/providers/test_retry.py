@@ -14,7 +14,9 @@ from nanobot.errors import (
     ProviderError,
     ProviderGarbage,
     ProviderRejected,
+    ProviderStalled,
     ProviderUnavailable,
+    RequestBlamed,
 )
 from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
 from nanobot.providers.retry import Model, RetryingProvider, RetryPolicy, wait_before_retry
@@ -72,6 +74,20 @@ async def test_garbage_is_retried_twice_and_then_raised() -> None:
     with pytest.raises(ProviderGarbage):
         await retrying(model, FakeClock(auto=True)).complete(HELLO, CallOptions())
     assert len(model.prompts) == 3
+
+
+async def test_a_failure_that_blames_the_request_is_tried_three_times_in_all() -> None:
+    model = ScriptedModel(author=lambda _: fails(RequestBlamed("a template", status=500)))
+    with pytest.raises(RequestBlamed):
+        await retrying(model, FakeClock(auto=True)).complete(HELLO, CallOptions())
+    assert len(model.prompts) == 3
+
+
+async def test_two_stalls_are_not_followed_by_a_third() -> None:
+    model = ScriptedModel(author=lambda _: fails(ProviderStalled("silence")))
+    with pytest.raises(ProviderStalled):
+        await retrying(model, FakeClock(auto=True)).complete(HELLO, CallOptions())
+    assert len(model.prompts) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,44 @@
+"""Readers of foreign JSON: each gives the type asked for, or its empty value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+
+def parse_json(data: bytes | str) -> object:
+    """The value of `data`. Raises `ValueError` if it isn't JSON or is nested too deeply."""
+    text = data if isinstance(data, str) else data.decode("utf-8", "replace")
+    try:
+        value: object = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return value
+
+
+def mapping(value: object) -> Mapping[str, object]:
+    """`value` if it is an object."""
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: object) -> Sequence[object]:
+    """`value` if it is an array."""
+    return value if isinstance(value, list) else ()
+
+
+def string(value: object) -> str:
+    """`value` if it is a string."""
+    return value if isinstance(value, str) else ""
+
+
+def count(value: object) -> int:
+    """`value` if it is a whole number that is not negative."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return 0
+    return max(value, 0)
+
+
+def model_names(listing: Mapping[str, object]) -> tuple[str, ...]:
+    """The names in a server's list of models, empty if it isn't a list."""
+    names = (string(mapping(item).get("id")) for item in items(listing.get("data")))
+    return tuple(filter(None, names))

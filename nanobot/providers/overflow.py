@@ -1,0 +1,190 @@
+"""Whether a server says that a prompt is too long, and by how much.
+
+Every server has its own sentence, so sentences are not listed here. One counts if it has a subject
+(the prompt, its tokens, the context), an excess (exceeds, longer than, at most, reduce), and
+nothing that makes it about something else: the length of the answer (`max_tokens`), a picture, a
+name, a call id, a deadline. A limit per minute is about other requests too, unless this one alone
+is larger than the whole limit.
+
+The numbers are the server's: what it counted, and what it takes. Where only one is given, the other
+is 0, and numbers that are no tokens (characters, bytes) are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_MOST = 100_000_000
+_LONGEST = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """A prompt that does not fit. `tokens` is how many the server counted, `window` how many it
+    takes; 0 if it does not say."""
+
+    tokens: int = 0
+    window: int = 0
+
+
+_CODES = re.compile(
+    r"context_(length|window)_exceeded|exceed_context_size|max_prompt_tokens_exceeded"
+    r"|tokens_limit_reached|(prompt|input|request)_too_(long|large)|\b1261\b",
+    re.I,
+)
+_SENTENCE = re.compile(r"(?<=[.;!?。；！])\s+|\n+|(?<=[。；！])")
+_SUBJECT = re.compile(
+    r"\b(prompts?|inputs?|request|messages?|context|conversation|history|tokens?|text|sequence"
+    r"|n_keep|n_ctx|query|payload|max_seq_len)\b|输入|上下文|提示|消息|对话",
+    re.I,
+)
+_EXCESS = re.compile(
+    r"\bexceed(s|ed|ing)?\b|\b(longer|greater|larger|more|higher) than\b|>=?|<="
+    r"|\btoo (long|large|big)\b|\btoo many (input |prompt |total )*tokens\b"
+    r"|\bout of (context|room)\b"
+    r"|\bmust (have|be|contain) (less|fewer|at most|smaller)|\bless than or equal\b"
+    r"|\b(cannot|can't|does not|doesn't) fit\b|\boverflow(s|ed)?\b|\bover the (limit|maximum)\b"
+    r"|\b(reduce|shorten|trim|decrease)\b|\b(limit|maximum|max)\b.{0,60}\b(is|was|of)\b.{0,40}[0-9]"
+    r"|\bshould be \[\s*[0-9]+\s*,\s*[0-9]+|\bbut the configured\b|\b(limit|maximum) (was )?reached"
+    r"|超|过长|上限",
+    re.I,
+)
+_STRONG = re.compile(
+    r"(maximum|max|available|model'?s?|configured) context (length|size|window)"
+    r"|context (length|size|window|limit).{0,40}(exceed|overflow|reached|is only|of only)"
+    r"|(exceed|greater than|longer than|larger than|larger|increase).{0,60}context"
+    r" ?(length|size|window|limit)|physical batch size|max(imum)? length exceeded",
+    re.I,
+)
+_ELSEWHERE = re.compile(
+    r"\b(header|uri|url|timeout|timed out|took|takes?|taking|deadline|wait|temperature|top_[pk]"
+    r"|stop|penalty|budget_tokens|cached?|caching|cache_control|schema|enum|nesting|depth|states"
+    r"|names?|ids?|description|arguments?|tools?|functions?|metadata|tool_calls?|credits?|afford"
+    r"|balance|quota|users?|file|files|audio|video|pdf|documents?|attachments?|pages?)\b"
+    r"|\btoo small\b|\btoo short\b|\bat least\b|\.id\b|_id\b",
+    re.I,
+)
+_PICTURE = re.compile(
+    r"\b(images?|pictures?|pixels?|dimensions?|bytes|[KMG]i?B|megabytes?)\b", re.I
+)
+_ANSWER = re.compile(
+    r"`?'?\b(max_(completion_|new_|output_)?tokens|maximum tokens|max tokens you requested"
+    r"|completion tokens|(maximum )?output tokens|generated tokens|(in|for) the completion)\b",
+    re.I,
+)
+_WITH_PROMPT = re.compile(r"\b(prompt|inputs?|messages?|context (length|limit|window))\b", re.I)
+_PREFIX = re.compile(r"input validation error:?|max_\w*tokens\W.{0,40}too large: *[0-9]+\.?", re.I)
+"""Words in front of a reason that would pass for a part of it."""
+_PYDANTIC = re.compile(r"input should (be|have)", re.I)
+_FIELD_TOO_LONG = re.compile(r"'([^']+)'\s*:\s*(string|array) too long", re.I)
+_SPOKEN_FIELD = re.compile(r"^(input|prompt|messages\[\d+\]\.content(\[\d+\](\.text)?)?)$")
+_RATE = re.compile(
+    r"rate.?limit|\bper (second|min|minute|hour|day)\b|\b[RT]P[MD]\b|too many requests|throttl"
+    r"|try again in|please wait",
+    re.I,
+)
+_WAITS = re.compile(r"(try again|retry) (in|after) [0-9]|please wait|\bused\b:? [0-9]", re.I)
+_ONE_REQUEST = re.compile(r"request (is )?too large|must be reduced|reduce your message", re.I)
+
+
+def overflow_in(codes: str, message: str) -> Overflow | None:
+    """Read an error's words; None if they are about something else."""
+    message = message[:_LONGEST]
+    reason = _PREFIX.sub("", message)
+    numbers = _numbers_in(reason)
+    if _RATE.search(message):
+        alone = _ONE_REQUEST.search(message) or numbers.tokens > numbers.window > 0
+        return numbers if alone and not _WAITS.search(message) else None
+    field = _FIELD_TOO_LONG.search(message)
+    if field:  # the numbers are characters
+        return Overflow() if _SPOKEN_FIELD.match(field[1]) else None
+    if blames_answer(message):
+        return None
+    if _CODES.search(codes) or any(map(_says_too_long, _SENTENCE.split(reason))):
+        return numbers
+    return None
+
+
+def _says_too_long(sentence: str) -> bool:
+    if _PYDANTIC.search(sentence) or (_ANSWER.search(sentence) and not _with_prompt(sentence)):
+        return False
+    if _PICTURE.search(sentence) and "token" not in sentence.lower():
+        return False
+    if _STRONG.search(sentence):
+        return not re.search(r"deadline|cache", sentence, re.I)
+    if _ELSEWHERE.search(sentence):
+        return False
+    return bool(_SUBJECT.search(sentence) and _EXCESS.search(sentence))
+
+
+def _with_prompt(sentence: str) -> bool:
+    """Whether a sentence about the length of the answer is about the prompt too."""
+    rest = _ANSWER.sub("", sentence)
+    return bool(_WITH_PROMPT.search(rest)) and "context_window" not in sentence
+
+
+def blames_answer(message: str) -> bool:
+    """Whether the answer that was asked for is too long for the model, however short the prompt
+    is: `max_tokens` has to be lowered."""
+    asked = _ANSWER.search(message)
+    if not asked or _RATE.search(message):
+        return False
+    numbers = _numbers_in(_PREFIX.sub("", message))
+    if numbers.tokens and numbers.window:
+        return 2 * numbers.tokens <= numbers.window
+    return bool(_EXCESS.search(message)) and not _with_prompt(_PREFIX.sub("", message))
+
+
+_NUMBER = r"([0-9][0-9,_]*)"
+_SUM = re.compile(
+    rf"{_NUMBER} *\+ *{_NUMBER} *(?:>=?|is greater than|exceeds)[^0-9]{{0,40}}{_NUMBER}"
+)
+_COMPARED = re.compile(rf"{_NUMBER}(?: tokens)? *>=? *(?:[a-z_]+: *)?{_NUMBER}(?![0-9]| -)")
+_WINDOW = re.compile(
+    r"(?:context|limit|maximum|max|window|max_seq_len|n_ctx|allowed|cannot exceed|less than"
+    rf"|at most|<=|should be \[ *[0-9]+ *,|longer than|exceeds?)[^0-9.;+]{{0,45}}(?<!by ){_NUMBER}"
+    rf"(?! *(?:input )?tokens? (?:in|of))|{_NUMBER} (?:tokens is the )?maximum",
+    re.I,
+)
+_TOKENS = (
+    re.compile(
+        rf"{_NUMBER} (?:tokens )?(?:in (?:the|your) (?:messages|prompt|input)|of text input"
+        r"|from the input)"
+    ),
+    re.compile(rf"{_NUMBER} *`?(?:input|inputs|prompt)`? tokens"),
+    re.compile(rf"{_NUMBER} `?inputs`? "),
+    re.compile(
+        r"(?:resulted in|contains?|has|have|given|received|got|requested|current length is"
+        r"|too long:|count of|first|n_keep|request|input|prompt|length|tokens)"
+        rf"[ :(]*(?:at least |about |tokens? |length |count |of |is )*\(?{_NUMBER}",
+        re.I,
+    ),
+)
+_MINIMAX_CODE = "(2013)"
+
+
+def _numbers_in(message: str) -> Overflow:
+    """The server's count and its maximum, as far as they can be told apart."""
+    if re.search(r"\bcharacters?\b|\bbytes\b", message, re.I):
+        return Overflow()
+    message = message.replace(_MINIMAX_CODE, "")
+    if summed := _SUM.search(message):
+        return Overflow(_number(summed[1]), _number(summed[3]))
+    if compared := _COMPARED.search(message):
+        return Overflow(_number(compared[1]), _number(compared[2]))
+    limits = (number for pair in _WINDOW.findall(message) for number in map(_number, pair))
+    window = next(filter(None, limits), 0)
+    if in_prompt := _TOKENS[0].search(message):
+        return Overflow(_number(in_prompt[1]), window)
+    found = (number for shape in _TOKENS for number in map(_number, shape.findall(message)))
+    tokens = next((number for number in found if number not in (0, window)), 0)
+    if tokens and not window:  # a lone number is the maximum
+        tokens, window = 0, 0
+    return Overflow(tokens, window)
+
+
+def _number(text: str) -> int:
+    """A plausible number of tokens, else 0."""
+    value = int(re.sub(r"[,_]", "", text) or 0) if len(text) < 16 else 0
+    return value if 16 <= value <= _MOST else 0

@@ -1,0 +1,310 @@
+"""Error bodies of model servers: one reader for all shapes, and the decision that words imply.
+
+Servers that call themselves OpenAI-compatible agree on little when they refuse. The reason is in
+`error.message`, in `error` itself, `message`, `msg`, `detail` (text, or FastAPI's list), behind
+`error.metadata.raw` (OpenRouter, as JSON in text), in `base_resp` (MiniMax), with an array around
+it, or as JSON inside another message. Any of these also arrives with status 200.
+
+Statuses are no more reliable. llama.cpp reports a broken template as a failure of its own, LM
+Studio a missing path with 200. So the meaning of the words counts: see `ErrorBody.status`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from nanobot.providers.fields import count, items, mapping, string
+from nanobot.providers.overflow import Overflow, overflow_in
+
+_DEEPEST = 12
+_GENERIC = re.compile(r"^(upstream|provider) returned (an )?error\.?$", re.I)
+_NO_REASON = "the model's provider returned an error without a reason"
+_MINIMAX = {
+    **dict.fromkeys((1000, 1001, 1013, 1024, 1033), 503),
+    **dict.fromkeys((1002, 1039, 1041, 2056), 429),
+    **dict.fromkeys((1004, 2049), 401),
+    **dict.fromkeys((1026, 1027, 1042, 1043, 1044, 2013), 400),
+    1008: 402,
+}
+"""What MiniMax's own codes amount to. Source: https://platform.minimax.io/docs/api-reference/errorcode"""
+_FINE = frozenset({"", "0", "200", "ok", "success", "none", "true"})
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBody:
+    """The content of an error answer. `named` is the status that it names itself, 0 if none;
+    `generation` is the model's text that the server could not parse (Groq's `failed_generation`);
+    `prompt_tokens` and `window` are numbers in fields of their own (llama.cpp)."""
+
+    message: str = ""
+    code: str = ""
+    kind: str = ""
+    named: int = 0
+    generation: str = ""
+    prompt_tokens: int = 0
+    window: int = 0
+
+    @classmethod
+    def of(cls, error: object) -> ErrorBody:
+        """Read the value of an `error` field: an object, an array or a bare sentence."""
+        return _read(error, _DEEPEST)
+
+    @classmethod
+    def in_body(cls, body: bytes) -> ErrorBody:
+        """Read the body of an answer with an error status."""
+        text = body.decode("utf-8", "replace")
+        said = _read(text, _DEEPEST)
+        return said if said.message else _with(said, text)
+
+    @property
+    def words(self) -> str:
+        """Everything that it says, for decisions."""
+        return f"{self.code}\n{self.kind}\n{self.message}"
+
+    @property
+    def overflow(self) -> Overflow | None:
+        """How far the prompt is too long, or None if this says something else."""
+        found = overflow_in(f"{self.code} {self.kind}", self.message)
+        if found is None or not (self.prompt_tokens or self.window):
+            return found
+        return Overflow(self.prompt_tokens or found.tokens, self.window or found.window)
+
+    @property
+    def too_long(self) -> bool:
+        """Whether this says that the prompt does not fit."""
+        return self.overflow is not None
+
+    @property
+    def out_of_money(self) -> bool:
+        """Whether the account has to be topped up, so that waiting does not help."""
+        return bool(_NO_MONEY.search(self.words))
+
+    @property
+    def no_key(self) -> bool:
+        """Whether the key is missing or wrong, although the status may say otherwise."""
+        return bool(_NO_KEY.search(self.message))
+
+    @property
+    def is_rate_limit(self) -> bool:
+        """Whether it asks for fewer requests."""
+        return bool(_RATE.search(self.words))
+
+    @property
+    def blames_request(self) -> bool:
+        """Whether the same request fails however often it is made: a template that rejects the
+        order of roles, text that should be JSON, a schema or parameter that isn't supported."""
+        return bool(_BLAMES_REQUEST.search(self.words)) and not _PASSING.search(self.message)
+
+    @property
+    def status(self) -> int:
+        """The HTTP status that this amounts to if it came with status 200."""
+        if self.named:
+            return self.named
+        meanings = (
+            (self.too_long, 400),
+            (self.no_key, 401),
+            (self.out_of_money, 402),
+            (self.is_rate_limit, 429),
+            (bool(_PASSING.search(self.message)), 503),
+            (bool(_MISSING.search(self.message)), 404),
+            (self.kind == "invalid_request_error", 400),
+            (self.blames_request, 400),
+        )
+        return next((status for applies, status in meanings if applies), 502)
+
+
+def error_in(fields: Mapping[str, object]) -> ErrorBody | None:
+    """The error in an event or a whole body that came with status 200; None for a completion, a
+    usage report, or anything else that isn't an error."""
+    base = mapping(fields.get("base_resp"))
+    choice = mapping(next(iter(items(fields.get("choices"))), None))
+    for place in (fields, choice):
+        error = place.get("error") or place.get("errors")
+        if error and ErrorBody.of(error) != ErrorBody():
+            said = ErrorBody.of(place)
+            return said if said.message else _with(said, json.dumps(error))
+    if count(base.get("status_code")):
+        return ErrorBody.of(base)
+    if choice or base or fields.get("data") or fields.get("text") or fields.get("usage"):
+        return None
+    outcome = [str(fields[key]).lower() for key in ("code", "status", "success") if key in fields]
+    said = ErrorBody.of(dict(fields))
+    if not said.message or (outcome and all(code in _FINE for code in outcome)):
+        return None
+    known = isinstance(fields.get("message"), str) or fields.get("msg") or fields.get("detail")
+    return said if known else None
+
+
+def _with(said: ErrorBody, message: str) -> ErrorBody:
+    return replace(said, message=message)
+
+
+def _read(value: object, depth: int) -> ErrorBody:
+    """The error in `value`, whatever its shape; without a message if there is none."""
+    if depth <= 0:
+        return ErrorBody()
+    if isinstance(value, str):
+        return _read_text(value.strip(), depth - 1)
+    if isinstance(value, list):
+        return _read_list(value, depth - 1)
+    return _read_object(mapping(value), depth - 1)
+
+
+_TRACE = re.compile(r"^.*\b(?=Jinja Exception:)", re.DOTALL)
+"""The source of a chat template, which llama.cpp quotes in front of the reason."""
+
+
+def _read_text(text: str, depth: int) -> ErrorBody:
+    """Text, which may be JSON, or end in JSON (`Error from provider: {"error": …}`)."""
+    plain = ErrorBody(_TRACE.sub("", text))
+    start = min((at for at in map(text.find, '{["') if at >= 0), default=-1)
+    if start < 0 or depth <= 0:
+        return plain
+    try:
+        inner, end = json.JSONDecoder().raw_decode(text[start:])
+    except (ValueError, RecursionError):
+        return plain
+    before = text[:start].removeprefix("data:").strip()
+    after = text[start + end :].strip(" \n).")
+    if not isinstance(inner, dict | list | str) or after or (before and type(inner) is not dict):
+        return plain
+    said = _read(inner, depth)
+    if not said.message:
+        return plain if before else said
+    return _with(said, f"{before} {said.message}".strip())
+
+
+def _read_list(values: list[object], depth: int) -> ErrorBody:
+    """FastAPI lists each fault with its place; others put one error into an array."""
+    faults = [fault for fault in map(mapping, values) if "loc" in fault and "msg" in fault]
+    if faults:
+        texts = (f"{_place(fault)}{fault['msg']}" for fault in faults[:8])
+        return ErrorBody("; ".join(texts), kind=string(faults[0].get("type")), named=422)
+    found = (_read(value, depth) for value in values)
+    return next((said for said in found if said.message), ErrorBody())
+
+
+def _place(fault: Mapping[str, object]) -> str:
+    place = ".".join(str(step) for step in items(fault.get("loc")) if step != "body")
+    return f"{place}: " if place else ""
+
+
+_TEXT_FIELDS = ("message", "msg", "status_msg", "error_msg", "error_description", "detail")
+_NESTED_FIELDS = ("error", "base_resp", "errors")
+
+
+def _read_object(fields: Mapping[str, object], depth: int) -> ErrorBody:
+    nested = [_read(fields.get(key), depth) for key in _NESTED_FIELDS if fields.get(key)]
+    inner = next((said for said in nested if said.message), None)
+    texts = [_read(fields[key], depth) for key in _TEXT_FIELDS if fields.get(key)]
+    said = [one for one in (inner, _upstream(fields, depth), *texts) if one is not None]
+    message = _joined(one.message for one in said)
+    param = string(fields.get("param"))
+    if " " in param and param not in message:  # a sentence (Xiaomi), not a name
+        message = _joined((message, param))
+    own_code = next((fields[key] for key in _CODES if _is_code(fields.get(key))), "")
+    own_kind = string(fields.get("type")) or string(fields.get("status"))
+    return ErrorBody(
+        message,
+        next((one.code for one in said if one.code), str(own_code)),
+        next((one.kind for one in said if one.kind), own_kind),
+        _status_in(fields) or next((one.named for one in said if one.named), 0),
+        next((one.generation for one in said if one.generation), _generation(fields)),
+        max(count(fields.get("n_prompt_tokens")), *(one.prompt_tokens for one in said), 0),
+        max(count(fields.get("n_ctx")), *(one.window for one in said), 0),
+    )
+
+
+_CODES = ("code", "status_code", "error_code", "err_code", "status")
+
+
+def _is_code(value: object) -> bool:
+    return isinstance(value, str | int) and not isinstance(value, bool) and bool(value)
+
+
+def _status_in(fields: Mapping[str, object]) -> int:
+    """The HTTP status that an error names."""
+    if own := _MINIMAX.get(count(fields.get("status_code")), 0):
+        return own
+    for key in _CODES:
+        text = str(fields.get(key) or "")
+        if text.isdecimal() and len(text) == 3 and 400 <= int(text) < 600:
+            return int(text)
+    return 0
+
+
+def _generation(fields: Mapping[str, object]) -> str:
+    return string(fields.get("failed_generation"))
+
+
+def _upstream(fields: Mapping[str, object], depth: int) -> ErrorBody | None:
+    """The reason of the provider behind OpenRouter, with that provider's name.
+
+    Source: https://openrouter.ai/docs/api/reference/errors-and-debugging
+    """
+    metadata = mapping(fields.get("metadata"))
+    name, raw = string(metadata.get("provider_name")), metadata.get("raw")
+    said = _read(raw, depth) if raw else ErrorBody()
+    if said.message:
+        return _with(said, f"{name}: {said.message}" if name else said.message)
+    if reasons := "; ".join(map(str, items(metadata.get("reasons")))):  # moderation
+        return ErrorBody(f"{name}: {reasons}" if name else reasons)
+    if name and not _GENERIC.match(string(fields.get("message"))):
+        return None
+    return ErrorBody(f"{name} returned an error without a reason") if name else None
+
+
+def _joined(texts: Iterator[str] | tuple[str, ...]) -> str:
+    """The texts, without those that only say that something failed, and without repetition."""
+    known: list[str] = []
+    generic = False
+    for text in filter(None, (text.strip() for text in texts)):
+        if _GENERIC.match(text):
+            generic = True
+        elif not any(text in other for other in known):
+            known = [other for other in known if other not in text]
+            known.append(text)
+    return ": ".join(known) or (_NO_REASON if generic else "")
+
+
+_NO_MONEY = re.compile(
+    r"insufficient[_ ](quota|balance|credits?|funds)|billing_(not_active|hard_limit_reached)"
+    r"|exceeded_current_quota|exceeded your current quota|requires more credits"
+    r"|credit balance is too low|余额不足|欠费",
+    re.I,
+)
+_NO_KEY = re.compile(
+    r"(invalid|incorrect|not valid|missing|wrong|expired).{0,20}api.?(key|token)"
+    r"|api.?key.{0,20}(not valid|invalid|expired)",
+    re.I,
+)
+_RATE = re.compile(
+    r"rate.?limit|too many (requests|concurrent)|requests per (second|minute|hour|day)"
+    r"|tokens per (second|min|minute|hour|day)|\b[RT]P[MD]\b|throttl|限流|频率",
+    re.I,
+)
+_PASSING = re.compile(
+    r"overload|temporarily|try again|retry (later|shortly|in)|capacity|timed? ?out|unavailable"
+    r"|loading model|starting up|out of memory",
+    re.I,
+)
+_MISSING = re.compile(
+    r"unexpected endpoint|unknown (path|route)|(model|route|path).{0,80}not found", re.I
+)
+_BLAMES_REQUEST = re.compile(
+    r"jinja|chat.?template|\btemplate\b.{0,60}(error|exception|fail|pars)|raise_exception"
+    r"|roles? must alternate|must (be|come) (at the beginning|first)|only user and assistant roles"
+    r"|unexpected role|unknown (role|method)|json\.exception|failed to parse|parse.?error"
+    r"|error while parsing|invalid tool call arguments|cannot pass both content and"
+    r"|unable to generate parser|(grammar|schema).{0,40}(error|invalid|fail|unsupported|not )"
+    r"|(failed|error|invalid|unsupported|unable).{0,40}(grammar|schema)"
+    r"|unsupported (param|content|type|value|field)|unrecognized (request )?(argument|param|field)"
+    r"|param(eter)?.{0,60}(not supported|unsupported)|does not support (tools|images|system)"
+    r"|\b(Type|Value|Key|Attribute|Undefined|Index|JSONDecode|Validation)Error\b"
+    r"|type must be|object is not (iterable|subscriptable)|can only concatenate str"
+    r"|expected (a )?(string|array|object|str|list|dict)|invalid_request_error",
+    re.I,
+)
