@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, get_args
 
 from msgspec.structs import replace
 
@@ -16,6 +16,7 @@ from nanobot.bus.events import NANOBOT, TERMINAL, Button, Media
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
 from nanobot.messages import ATTACHED, TURN_FAILED, TURN_STOPPED, Message
+from nanobot.providers.port import Effort
 from nanobot.providers.served import ServedModels
 from nanobot.text import close_matches, counted, one_line, shortened
 from nanobot.tools.undo import Outcome, UndoLog
@@ -24,6 +25,7 @@ _MOST_MODEL_BUTTONS, _MOST_MODELS_LISTED = 8, 40
 _HISTORY_DEFAULT = 10
 _HISTORY_MOST = 100
 _HISTORY_CHARACTERS = 400
+_EFFORTS = "none | low | medium | high | default"
 _TITLE = 80
 """Characters of a title."""
 
@@ -41,11 +43,11 @@ class Restartable(Protocol):
 
 
 class ConversationCommands:
-    """`/help /new /stop /status /restart /history /title /undo /retry /model`.
+    """`/help /new /stop /status /restart /history /title /undo /retry /model /think`.
 
     `stops` are what `/stop` ends besides, each with the noun for one (`helper`). `status` gives the
-    text for `/status`; `served` has the models that can be chosen, and is None where there is only
-    the default one.
+    text for `/status`. The models that can be chosen are the `named` ones of the settings and those
+    that the server has (`served`), which is None for the offline model.
     """
 
     def __init__(
@@ -58,11 +60,13 @@ class ConversationCommands:
         status: Callable[[CommandCall], Awaitable[str]],
         process: Restartable,
         default_model: str,
+        named: Sequence[str] = (),
         served: ServedModels | None,
     ) -> None:
         self._loop, self._stops, self._undo_log = loop, stops, undo
         self._status_text, self._process = status, process
         self._default_model, self._served, self._parts = default_model, served, parts
+        self._named = tuple(named)
 
     def register(self, registry: CommandRegistry) -> None:
         """Add them all to `registry`."""
@@ -87,6 +91,7 @@ class ConversationCommands:
             Command(
                 "model", "Show or switch this conversation's model", self._model, "[name]", "owner"
             ),
+            Command("think", "Set how hard the model thinks here", self._think, _EFFORTS, "owner"),
             Command("restart", "Restart nanobot", self._restart, "", "owner", immediate=True),
         ):
             registry.register(command)
@@ -168,28 +173,37 @@ class ConversationCommands:
         if not call.arguments:
             served = await self._served.names() if self._served else ()
             said = f"This conversation uses {current}. /model NAME switches it."
-            return _choices(said, served, current)
+            return _choices(said, [*self._named, *served], current)
+        name = call.arguments.split()[0]
+        if name in {"default", self._default_model}:
+            call.session.set_metadata(model=None)
+            return Answer(f"This conversation now uses {self._default_model}.")
+        if name in self._named:
+            call.session.set_metadata(model=name)
+            return Answer(f"This conversation now uses {name}.")
         if self._served is None:
             return Answer(
                 "There is only the built-in offline model here. To connect a real one, set"
                 " model.name (and model.base_url, model.api_key) in config.yaml and /restart."
             )
-        name = call.arguments.split()[0]
-        if name in {"default", self._default_model}:
-            call.session.set_metadata(model=None)
-            return Answer(f"This conversation now uses {self._default_model}.")
         served = await self._served.names()
         if served and not {name, f"{name}:latest"} & {*served}:  # Ollama leaves that tag out
-            if found := matching_models(served, name):
-                return _choices(f"No model is called {name}.", found, current, part=name)
-            near = " or ".join(close_matches(name, served, n=3, cutoff=0.0))
-            raise NanobotError(
-                f"The model server does not have {name}. Did you mean {near}? This conversation"
-                f" still uses {current}."
-            )
+            return _choices_near(name, (*self._named, *served), current)
         call.session.set_metadata(model=name)
         doubt = "" if served else " The model server gave no list, so the name was not checked."
         return Answer(f"This conversation now uses {name}.{doubt}")
+
+    async def _think(self, call: CommandCall) -> Answer:
+        wanted = call.arguments.strip().lower()
+        if not wanted:
+            effort = call.session.metadata.get("effort") or "default"
+            choices = (one for one in (*get_args(Effort), "default") if one != effort)
+            buttons = tuple(Button(one, f"/think {one}") for one in choices)
+            return Answer(f"Thinking here: {effort}.", buttons)
+        if wanted not in {"default", *get_args(Effort)}:
+            return Answer(f"Write it as: /think {_EFFORTS}")
+        call.session.set_metadata(effort=None if wanted == "default" else wanted)
+        return Answer(f"Thinking here: {wanted}.")
 
     async def _restart(self, _: CommandCall) -> Answer:
         text = "Restarting. Unfinished work continues afterwards."
@@ -201,6 +215,17 @@ def matching_models(names: Sequence[str], part: str) -> tuple[str, ...]:
     part = part.lower()
     found = [name for name in names if part in name.lower()]
     return tuple(sorted(found, key=lambda name: (not name.lower().startswith(part), name)))
+
+
+def _choices_near(name: str, names: Sequence[str], current: str) -> Answer:
+    """What a name may have meant that no model has. Raises `NanobotError` if that is unclear."""
+    if found := matching_models(names, name):
+        return _choices(f"No model is called {name}.", found, current, part=name)
+    near = " or ".join(close_matches(name, names, n=3, cutoff=0.0))
+    raise NanobotError(
+        f"The model server does not have {name}. Did you mean {near}? This conversation"
+        f" still uses {current}."
+    )
 
 
 def _choices(said: str, names: Sequence[str], current: str, *, part: str = "") -> Answer:

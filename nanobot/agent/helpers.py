@@ -33,7 +33,7 @@ from nanobot.channel import Operation
 from nanobot.errors import NanobotError, StorageError, ToolError
 from nanobot.memory.taint import origins_of, relayed_origin
 from nanobot.messages import Message
-from nanobot.providers.port import Prompt, Toolset, system_message, user_message
+from nanobot.providers.port import CallOptions, Prompt, Toolset, system_message, user_message
 from nanobot.tasks import Background
 from nanobot.text import one_line
 from nanobot.tooling import OWNER, Arguments, Tool, ToolResult, TurnContext
@@ -252,7 +252,9 @@ class Helpers:
             origins=helper.origins,
             initiator="helper",
         )
-        return (await self._runner.run(Prompt(messages, tools), caller, log=log)).text
+        options = CallOptions(use="helpers")
+        prompt = Prompt(messages, tools)
+        return (await self._runner.run(prompt, caller, options=options, log=log)).text
 
 
 def _failure(error: BaseException) -> str:

@@ -28,9 +28,10 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from functools import partial
+from types import MappingProxyType
 from typing import Literal
 
 from loguru import logger
@@ -294,23 +295,25 @@ _TARGET = 0.75
 
 
 class PromptRoom:
-    """Keeps prompts within `budget` tokens."""
+    """Keeps prompts within `budget` tokens, or within the smaller one that a model has in
+    `budgets`."""
 
-    def __init__(self, budget: int, counter: TokenCounter) -> None:
-        self._budget, self._counter = budget, counter
+    def __init__(
+        self, budget: int, counter: TokenCounter, budgets: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
+        self._budget, self._counter, self._budgets = budget, counter, budgets
 
-    async def fit(self, prompt: Prompt) -> Prompt:
-        """The prompt itself where it fits, else one that does."""
-        if self._counter.fits(prompt.tokens, self._budget):
+    async def fit(self, prompt: Prompt, model: str = "") -> Prompt:
+        """The prompt itself if it fits into what `model` takes, else a shorter one."""
+        budget = min(self._budget, self._budgets.get(model, self._budget))
+        if self._counter.fits(prompt.tokens, budget):
             return prompt
         kind = prompt.messages[1].text[:200] if len(prompt.messages) > 1 else ""
         text = partial(prompt_text, prompt)
-        tokens = await self._counter.count(text, prompt.tokens, self._budget, kind)
-        if tokens <= self._budget:
+        tokens = await self._counter.count(text, prompt.tokens, budget, kind)
+        if tokens <= budget:
             return prompt
-        return truncated_prompt(
-            prompt, round(self._budget * _TARGET * prompt.tokens / max(1, tokens))
-        )
+        return truncated_prompt(prompt, round(budget * _TARGET * prompt.tokens / max(1, tokens)))
 
 
 def prompt_text(prompt: Prompt) -> str:
@@ -499,8 +502,9 @@ class ContextBuilder:
     def show_images(self, session: Session) -> None:
         """Send images again."""
         cache = self.cache_of(session)
-        cache.blind = False
-        cache.forget_rendered()
+        if cache.blind:
+            cache.blind = False
+            cache.forget_rendered()
 
     def _catch_up(self, cache: PromptCache) -> list[PromptMessage]:
         """Render what was added since the last time."""

@@ -299,7 +299,7 @@ class AgentRunner(Struct, frozen=True):
     async def _ask(self, run: _Run, options: CallOptions) -> Reply:
         """One model call. A reply with neither text nor calls is asked for once more."""
         if self.room is not None:
-            run.prompt = await self.room.fit(run.prompt)
+            run.prompt = await self.room.fit(run.prompt, options.model)
         options = replace(options, on_reading=run.show_reading)
         for _ in range(2):
             reply = await self.provider.complete(run.prompt, options, run.show_text)
@@ -355,7 +355,9 @@ class _Run(Struct):
 
     def end(self, reply: Reply) -> Turn:
         """The final answer."""
-        return Turn(reply.text, self.usage, reply.finish, self.steps, reply.model)
+        stood_in = f" (instead of {reply.instead_of})" if reply.instead_of else ""
+        model = f"{reply.model}{stood_in}"
+        return Turn(reply.text, self.usage, reply.finish, self.steps, model)
 
     async def resume(self, resumed: Resumed) -> None:
         """Take up what an earlier process did, and give its open calls an outcome."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Literal
 
@@ -51,7 +51,7 @@ from nanobot.errors import (
 )
 from nanobot.memory.taint import combined_mark, origins_of
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
-from nanobot.providers.port import CallOptions, Usage
+from nanobot.providers.port import CallOptions, ModelUse, Usage
 from nanobot.session.records import JsonValue
 from nanobot.session.session import Session
 from nanobot.tasks import is_cancelled
@@ -59,6 +59,9 @@ from nanobot.tooling import TurnContext
 
 _MAY_BE_AN_IMAGE = frozenset({400, 404, 415, 422})
 """How servers answer to an image that is broken, or that their model cannot see."""
+
+_USES: Mapping[str, ModelUse] = {"job": "jobs", "heartbeat": "heartbeat"}
+"""The use of a turn by who began it; `chat` for all others."""
 
 
 class Turns:
@@ -198,7 +201,7 @@ class Turns:
     async def _run(self, session: Session, turn: RunningTurn) -> Turn:
         """Run the ReAct loop, again where the prompt was too long and could be made shorter, and
         without images where one of them may be what the model refused."""
-        blinded = False
+        blinded, options = False, self._options(session, turn)
         while True:
             turn.refuse_if_ended()
             cache = self._context.cache_of(session)
@@ -208,7 +211,7 @@ class Turns:
                 return await self._parts.runner.run(
                     prompt,
                     turn.caller,
-                    options=CallOptions(model=str(session.metadata.get("model", ""))),
+                    options=options,
                     resumed=turn.resumed,
                     log=turn,
                     hook=self._hook,
@@ -230,6 +233,16 @@ class Turns:
                 if not blinded:
                     raise
             turn.resumed = Resumed(tuple(turn.messages[1:]))  # every call has its result by now
+
+    def _options(self, session: Session, turn: RunningTurn) -> CallOptions:
+        """Which model the turn asks, and how: the job's own wish, else the conversation's."""
+        inbound, known = turn.inbound, session.metadata
+        use: ModelUse = _USES.get(inbound.initiator, "chat")
+        if use == "chat" and self._parts.sees_apart and self._context.has_images(turn.messages):
+            use = "pictures"
+            self._context.show_images(session)  # another model may have refused them
+        model = inbound.model or str(known.get("model", ""))
+        return CallOptions(model=model, effort=str(known.get("effort", "")), use=use)
 
     async def _model_failed(
         self, session: Session, turn: RunningTurn, error: ProviderError

@@ -47,7 +47,8 @@ class AgentParts(Struct, frozen=True):
     """What the parts of the agent share. `awaited_background` owns background work that is finished
     before a command that hosts the gateway ends. `on_busy` is what a message does that arrives
     during a turn; a message waits for a model that is out for up to `wait_for_model_hours`.
-    `speaking` says replies aloud, where there is a voice."""
+    `speaking` says replies aloud, where there is a voice; `sees_apart`: another model than that of
+    the chats answers messages with pictures."""
 
     journal: Journal
     bus: MessageBus
@@ -69,6 +70,7 @@ class AgentParts(Struct, frozen=True):
     on_busy: OnBusy = "steer"
     wait_for_model_hours: float = 24.0
     speaking: Speaking | None = None
+    sees_apart: bool = False
 
 
 class RunningTurn(TurnLog):

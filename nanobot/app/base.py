@@ -45,6 +45,7 @@ from nanobot.providers.counter import (
     TokenRatios,
 )
 from nanobot.providers.port import Provider, RequestSettings
+from nanobot.providers.retry import Model, RetryingProvider, RetryPolicy
 from nanobot.providers.served import ServedModels
 from nanobot.security.access import Access, AccessRules
 from nanobot.security.paths import Root
@@ -139,20 +140,34 @@ def make_home(home: Path) -> None:
         home.chmod(0o700)  # it may have been made by hand
 
 
-def build_provider(model: ModelSettings, clock: Clock, rng: Random) -> Provider:
-    """The configured model and its fallbacks, asked in order, with retries."""
-    if model.provider == "offline":
-        from nanobot.providers.offline.model import OfflineModel
+def build_provider(settings: Settings, clock: Clock, rng: Random) -> Provider:
+    """The configured models, with retries: the main one with its fallbacks, and the named ones,
+    which the main one stands in for."""
+    model = settings.model
+    main = [_counted(one) for one in model.chain]
+    policy = RetryPolicy(deadline=model.retry_seconds)
+    provider: Provider = RetryingProvider(main, policy, clock, rng)
+    if not settings.models:
+        return provider
+    from nanobot.providers.routing import RoutingProvider
 
-        return OfflineModel()
-    from nanobot.providers.retry import Model, RetryingProvider, RetryPolicy
+    named = {
+        name: RetryingProvider([_counted(one.completed(model)), *main], policy, clock, rng)
+        for name, one in settings.models.items()
+    }
+    return RoutingProvider(provider, named, settings.uses)
 
-    chain = [Model(one.name, _adapter(one)) for one in model.chain]
-    return RetryingProvider(chain, RetryPolicy(deadline=model.retry_seconds), clock, rng)
+
+def _counted(model: ModelSettings) -> Model:
+    return Model(model_name(model), _adapter(model))
 
 
 def _adapter(model: ModelSettings) -> Provider:
     """One model on its server, by the API that the server has."""
+    if model.provider == "offline":
+        from nanobot.providers.offline.model import OfflineModel
+
+        return OfflineModel()
     build: Callable[..., Provider]
     if model.api == "messages":
         from nanobot.providers.anthropic import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
@@ -212,7 +227,7 @@ def about(settings: Settings) -> Mapping[str, str]:
         "home": str(settings.home),
         **({"shared": str(settings.shared)} if settings.team.shared else {}),
         "provider": model.provider,
-        "model": model_name(model),
+        "model": settings.chat_model,
     }
 
 
@@ -336,7 +351,7 @@ class Models:
             self.served = ServedModels("", "")  # what stands in has no list
         elif chosen.provider != "offline":
             self.served = ServedModels(chosen.base_url, chosen.api_key.get_secret_value())
-        provider = provider or build_provider(settings.model, clock, base.rng)
+        provider = provider or build_provider(settings, clock, base.rng)
         budget = DayBudget(
             DayLimit(settings.limits.tokens_per_day, settings.limits.warn_at),
             journal,

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from nanobot.agent.commands import ConversationCommands, Restartable
 from nanobot.agent.messaging import SendCommand
 from nanobot.agent.runner import TurnEvent
-from nanobot.app.base import Base, model_name
+from nanobot.app.base import Base
 from nanobot.app.looking import Looking
 from nanobot.app.services import Parts, heartbeat_operation
 from nanobot.bus.events import Address, Button, InboundMessage
@@ -69,7 +69,8 @@ def register_commands(parts: Parts, process: Restartable) -> ConversationCommand
         undo=stores.undo,
         status=parts.monitoring.status.text,
         process=process,
-        default_model=model_name(base.settings.model),
+        default_model=base.settings.chat_model,
+        named=tuple(base.settings.models),
         served=parts.models.served,
     )
     conversation.register(commands)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 
-from nanobot.app.base import model_name, prices
+from nanobot.app.base import prices
 from nanobot.app.services import Parts
 from nanobot.channel import Operation
 from nanobot.errors import NanobotError
@@ -50,7 +50,8 @@ class Looking:
     def __init__(self, parts: Parts) -> None:
         self._parts, self._base = parts, parts.base
         settings = parts.base.settings
-        self._model, self._prices = model_name(settings.model), prices(settings)
+        self._model, self._named = settings.chat_model, tuple(settings.models)
+        self._prices = prices(settings)
         self._examining = asyncio.Lock()
 
     def table(self) -> dict[str, Operation]:
@@ -152,4 +153,4 @@ class Looking:
     async def _served(self, _: Mapping[str, object]) -> dict[str, object]:
         served = self._parts.models.served
         names = await served.names() if served else ()
-        return {"models": list(names), "default": self._model}
+        return {"models": [*self._named, *names], "default": self._model}

@@ -41,7 +41,7 @@ class MemoryParts:
             template,
             base.processes.quiesce,
             notifier.notify_held if notifier else None,
-            budget=settings.model.prompt_tokens,
+            budget=settings.prompt_tokens("chat", "memory"),
             uses=FactUses(stores.journal.state),
         )
 

@@ -63,14 +63,16 @@ class Agent:
     ) -> None:
         settings, stores, clock = base.settings, base.stores, base.clock
         media, tools, counter = stores.media, toolbox.registry, models.counter
-        budget, wanted = settings.model.prompt_tokens, settings.memory
+        chats = settings.models_for("chat", "pictures", "jobs", "heartbeat")
+        budget, wanted = min(model.prompt_tokens for model in chats), settings.memory
+        budgets = settings.prompt_tokens_by_name
         sources = ScopedSources(
             memory.memories,
             base.scopes,
             toolbox.skills.loader,
             tools,
             budget=budget,
-            few_tools=settings.model.is_small,
+            few_tools=any(model.is_small for model in chats),
         )
         context = ContextBuilder(
             sources,
@@ -87,7 +89,14 @@ class Agent:
             if wanted.notices:
                 await base.notifier.show_notice(session_key, text)
 
-        limits = ConsolidationLimits(budget, wanted.window, wanted.chunk, wanted.idle_minutes)
+        limits = ConsolidationLimits(
+            budget,
+            wanted.window,
+            wanted.chunk,
+            wanted.idle_minutes,
+            request_budget=settings.prompt_tokens("memory"),
+            budgets=budgets,
+        )
         self.consolidator = MemoryConsolidator(
             provider=models.learner,
             memories=memory.memories,
@@ -105,7 +114,7 @@ class Agent:
             max_iterations=settings.agent.max_iterations,
             max_tokens=settings.limits.tokens_per_turn,
             media=media,
-            room=PromptRoom(budget, counter),
+            room=PromptRoom(budget, counter, budgets),
         )
         listener = models.voice.listener
         transcribe = listener.transcribe if listener else None
@@ -130,6 +139,7 @@ class Agent:
             on_busy=settings.agent.on_busy,
             wait_for_model_hours=settings.agent.wait_for_model_hours,
             speaking=toolbox.speaking,
+            sees_apart=bool(settings.use.pictures),
         )
         self.turns = Turns(self.parts)
         self.loop = AgentLoop(self.parts, self.turns)

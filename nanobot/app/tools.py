@@ -29,7 +29,7 @@ from nanobot.config.tools import McpServerSettings
 from nanobot.config.values import plain_values
 from nanobot.cron.job import JobStore
 from nanobot.cron.service import CronService
-from nanobot.cron.tool import CronTool
+from nanobot.cron.tool import CronTool, ModelCronTool
 from nanobot.errors import NanobotError, ToolError
 from nanobot.memory.documents import LONG_TERM, RULES
 from nanobot.memory.keeping import Keeping
@@ -179,6 +179,7 @@ class Toolbox:
             remind=partial(remind, base.bus, base.splitter),
             busy=stores.journal.is_busy,
             may_reach=base.known_chats.may_reach,
+            models=tuple(settings.models),
         )
         egress = build_egress(settings, wanted.web.allow_hosts, wanted.web.domains)
         searching = build_egress(settings, wanted.web.reachable)
@@ -186,7 +187,8 @@ class Toolbox:
         tools.register_all(self._file_tools())
         tools.register(ReadSkill(loader))
         if settings.cron.enabled:
-            tools.register(CronTool(self.cron, clock, base.notifier.send, base.notifier.place_of))
+            cron_tool = ModelCronTool if settings.models else CronTool
+            tools.register(cron_tool(self.cron, clock, base.notifier.send, base.notifier.place_of))
         if wanted.exec.enabled:
             tools.register_all(self._shell_tools(egress))
         if wanted.web.enabled:
@@ -300,7 +302,7 @@ def _build_helpers(base: Base, models: Models, tools: ToolRegistry, memory: Memo
         base.clock,
         max_iterations=wanted.max_iterations,
         max_tokens=settings.limits.tokens_per_turn,
-        room=PromptRoom(settings.model.prompt_tokens, models.counter),
+        room=PromptRoom(settings.prompt_tokens("helpers"), models.counter),
     )
     instructions = render(
         "helper.md",

@@ -165,7 +165,8 @@ class InboundMessage(Struct, frozen=True, rename={"initiator": "begun_by"}):
     Only nanobot itself sets what follows. `initiator` is who began this where no person did. What
     a job or the heartbeat began is `apart`: it has a conversation of its own (`session_override`)
     that is empty each time, and what is answered goes to `chat_id` and is noted in the conversation
-    there. `scope` is then whose memory it is answered with, `job` the name of the job.
+    there. `scope` is then whose memory it is answered with, `job` the name of the job, and `model`
+    the model that the job asks for.
     """
 
     channel: str
@@ -192,6 +193,7 @@ class InboundMessage(Struct, frozen=True, rename={"initiator": "begun_by"}):
     initiator: Initiator = "person"
     scope: str = ""
     job: str = ""
+    model: str = ""
     by_program: bool = False
     off_record: bool = False
     context: tuple[Said, ...] = ()

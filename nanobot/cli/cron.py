@@ -29,6 +29,7 @@ def add_cron(commands: Commands) -> None:
     new.option("--name", "NAME", "what the job is called")
     new.option("--chat", "CHANNEL:ID", _CHAT)
     new.option("--zone", "ZONE", "the schedule's time zone (default: agent.timezone)")
+    new.option("--model", "NAME", "which of `models` answers it (default: that of `use.jobs`)")
     for name, summary in _CHANGES:
         change = what.operation(name, summary, f"cron.{name}")
         change.argument("id", "ID", "as `cron list` shows it", type=words)

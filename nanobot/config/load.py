@@ -247,7 +247,8 @@ def _override(document: ConfigDocument, variables: Mapping[str, Variable]) -> No
 
 def _named_path(name: str) -> Sequence[str]:
     path = name.removeprefix(PREFIX).lower().split("__")
-    fits = len(path) == 2 if path[0] == "owner" else path[0] in BY_NAME and len(path) > 2
+    steps = {"owner": (2, 2), "models": (2, 4), "channels": (3, 20)}.get(path[0], (0, 0))
+    fits = steps[0] <= len(path) <= steps[1]
     return path if fits and all(path) else ()
 
 

@@ -6,7 +6,7 @@ are made from them. Models and tools have modules of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import time, timedelta
 from pathlib import Path
@@ -509,6 +509,34 @@ class Settings(Checked, frozen=True):
     def shared(self) -> Path:
         """Where people's text lies: the folder that a team shares, or the home."""
         return Path(self.team.shared) if self.team.shared else self.home
+
+    @property
+    def uses(self) -> Mapping[str, str]:
+        """The names of the models that were chosen for a use."""
+        return {use: name for use, name in asdict(self.use).items() if name}
+
+    @property
+    def chat_model(self) -> str:
+        """The model that answers conversations, for people: its own name, or the owner's for it."""
+        return self.use.chat or self.model.name or self.model.provider
+
+    def models_for(self, *uses: str) -> Sequence[ModelSettings]:
+        """The models that may answer calls for `uses`: those chosen for them, and the main one with
+        its fallbacks, which stand in for all."""
+        names = dict.fromkeys(self.uses.get(use, "") for use in uses)
+        chosen = (self.models[name].completed(self.model) for name in names if name)
+        return (*self.model.chain, *chosen)
+
+    def prompt_tokens(self, *uses: str) -> int:
+        """Tokens that a prompt for any of `uses` may have, whichever of the models answers."""
+        return min(model.prompt_tokens for model in self.models_for(*uses))
+
+    @property
+    def prompt_tokens_by_name(self) -> Mapping[str, int]:
+        """Tokens that a prompt for a named model may have; the main one may stand in for it."""
+        main = self.prompt_tokens()
+        models = self.models.items()
+        return {name: min(main, one.completed(self.model).prompt_tokens) for name, one in models}
 
     @property
     def folders(self) -> tuple[Path, ...]:

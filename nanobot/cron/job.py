@@ -58,8 +58,10 @@ class Job(Struct, frozen=True):
     Due times up to `after` are done with, and so are those in `runs` (the latest ones, the newest
     last). `begun` is a run whose end is not written down yet. Moments are in UTC.
 
-    A stored job has every field but the last two: one whose `origins` got lost must not become the
-    owner's own.
+    `model` is the model that it asks for, empty for the usual one.
+
+    A stored job has every field but the last three: one whose `origins` got lost must not become
+    the owner's own.
     """
 
     id: _Name
@@ -78,6 +80,7 @@ class Job(Struct, frozen=True):
     enabled: bool
     runs: tuple[_Moment, ...]
     reminder: bool = False
+    model: str = ""
     begun: Run | None = None
 
     @property
@@ -128,6 +131,7 @@ def draft_job(
     name: str = "",
     zone: str = "",
     reminder: bool = False,
+    model: str = "",
 ) -> Job:
     """The job that is wanted, checked, without an id. `zone` is empty for the agent's, which is
     that of `now`.
@@ -172,6 +176,7 @@ def draft_job(
         enabled=True,
         runs=(),
         reminder=reminder,
+        model=model,
     )
 
 

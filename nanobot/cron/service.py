@@ -71,6 +71,7 @@ class CronService:
     whether the conversation with a session key still has a message to answer: a job whose last run
     has not ended does not run again meanwhile. `may_reach` says whether the people in a chat may
     talk to the agent (it may block): a job of others than the owner is paused where they may not.
+    `models` are the names that a job may have in `Job.model`.
 
     What takes a `scope` finds the jobs of that one only, or of all of them for `ALL_SCOPES`. What
     changes something raises `NanobotError` where it cannot be done and `StorageError` where it
@@ -86,9 +87,10 @@ class CronService:
         remind: Publish,
         busy: Callable[[str], Awaitable[bool]],
         may_reach: Callable[[str], bool],
+        models: Sequence[str] = (),
     ) -> None:
         self._store, self._publish, self._remind, self._clock = store, publish, remind, clock
-        self._busy, self._may_reach = busy, may_reach
+        self._busy, self._may_reach, self.models = busy, may_reach, tuple(models)
         self._wake = asyncio.Event()
         self._stopping = False
 
@@ -115,6 +117,11 @@ class CronService:
         most = MOST_JOBS if draft.scope == OWNER else MOST_OF_OTHERS
         if draft.scope != OWNER:
             _refuse_too_often(draft.schedule)
+        if draft.model and draft.model not in self.models:
+            there = f"There are: {', '.join(self.models)}." if self.models else "There are none."
+            raise NanobotError(f"no model is called {draft.model[:40]!r} in `models`", hint=there)
+        if draft.model and draft.scope != OWNER:
+            raise NanobotError("only the owner chooses the model of a job")
         job = draft
 
         def add_to(jobs: Jobs) -> Jobs:
@@ -296,6 +303,7 @@ def message_of(job: Job, event: str, due: datetime, late: str, now: datetime) ->
         initiator="job",
         scope=job.scope,
         job=job.id,
+        model=job.model,
     )
 
 

@@ -64,6 +64,10 @@ class CronArguments(Arguments, frozen=True):
     id: str = ""
 
 
+class ModelCronArguments(CronArguments, frozen=True):
+    model: Annotated[str, Meta(description="For add, only if the person names one.")] = ""
+
+
 Say = Callable[[Address, str, Sequence[Button]], Awaitable[None]]
 """Says something in a chat, outside of any turn. Raises `StorageError`."""
 
@@ -103,7 +107,8 @@ class CronTool(Tool, Struct, frozen=True):
             return None
         wanted = await self._draft(arguments, caller)
         when = next_text(wanted, self.clock.now())
-        details = f"{schedule_text(wanted)}, {when}, in {wanted.address.key}"
+        model = f", with {wanted.model}" if wanted.model else ""
+        details = f"{schedule_text(wanted)}, {when}, in {wanted.address.key}{model}"
         return Risk("schedule", "schedule this", f"{details}\n{wanted.message}")
 
     async def __call__(self, arguments: CronArguments, caller: TurnContext) -> ToolResult:
@@ -142,7 +147,14 @@ class CronTool(Tool, Struct, frozen=True):
             self.clock.now(),
             zone=arguments.zone.strip(),
             reminder=arguments.action == "remind",
+            model=arguments.model if isinstance(arguments, ModelCronArguments) else "",
         )
+
+
+class ModelCronTool(CronTool, frozen=True):
+    """The same for homes that have several models. Elsewhere a prompt is spared the argument."""
+
+    arguments = ModelCronArguments
 
 
 def reminder_text(job: Job, now: datetime) -> str:
@@ -154,7 +166,7 @@ def fields_of(job: Job, now: datetime) -> dict[str, object]:
     """A job for machines."""
     zone = zone_of(job, now)
     due = next_due(job, now) if job.enabled else None
-    same = ("id", "name", "zone", "message", "reminder", "scope", "enabled", "created_by")
+    same = ("id", "name", "zone", "message", "reminder", "model", "scope", "enabled", "created_by")
     return {
         **{name: getattr(job, name) for name in same},
         "schedule": job.schedule.text,
@@ -300,7 +312,7 @@ class CronOperations:
     async def add(self, arguments: Request) -> Answered:
         """`schedule`, `message`, and where wanted `name`, `zone`, `chat` (by default the chat that
         the owner used last, or the terminal), `reminder` (the text itself is sent, no model
-        runs)."""
+        runs), `model` (one of the configured names)."""
         chat = optional_text(arguments, "chat")
         now = self._clock.now()
         job = await self._service.add(
@@ -312,6 +324,7 @@ class CronOperations:
                 name=optional_text(arguments, "name"),
                 zone=optional_text(arguments, "zone"),
                 reminder=arguments.get("reminder") is True,
+                model=optional_text(arguments, "model"),
             )
         )
         when = f"{schedule_text(job)}, {next_text(job, now)}, in {job.address.key}"

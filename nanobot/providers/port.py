@@ -220,6 +220,8 @@ class Prompt(Struct, frozen=True):
         return b"[" + b",".join([message.wire for message in self.messages]) + b"]"
 
 
+Effort = Literal["none", "low", "medium", "high"]
+"""How hard a model thinks before it answers."""
 ModelUse = Literal["chat", "jobs", "heartbeat", "helpers", "memory", "pictures", "titles"]
 
 
@@ -271,7 +273,8 @@ class Usage(Struct, frozen=True):
 
 class Reply(Struct, frozen=True):
     """The model's answer. `finish` is the API's finish reason (`stop`, `length`, …), `thought`
-    whether there was thinking in it, and `provider_data` what the server wants back with it."""
+    whether there was thinking in it, and `provider_data` what the server wants back with it.
+    `instead_of` is the model that was to answer, if this one stood in for it."""
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
@@ -280,6 +283,7 @@ class Reply(Struct, frozen=True):
     model: str = ""
     thought: bool = False
     provider_data: ProviderData | None = None
+    instead_of: str = ""
 
 
 class Provider(Protocol):

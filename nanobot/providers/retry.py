@@ -179,7 +179,7 @@ class RetryingProvider:
                 errors.append(error)
             else:
                 model.record_outcome(None, self._clock.monotonic())
-                return reply
+                return replace(reply, instead_of=self._models[0].name) if position else reply
         raise combined(errors).with_traceback(None)
 
 

@@ -24,10 +24,10 @@ async def test_help_lists_every_command(tmp_path: Path) -> None:
         text = await channel.ask("/help")
     listed = {line.split()[0] for line in text.splitlines() if line.startswith("/")}
     assert listed == {
-        "/help", "/new", "/stop", "/status", "/history", "/undo", "/retry", "/model", "/restart",
+        "/help", "/new", "/stop", "/status", "/history", "/undo", "/retry", "/model", "/think",
         "/memory", "/note", "/forget", "/compact", "/discard", "/continue", "/usage",
         "/dream", "/dream_log", "/dream_restore", "/pair", "/skills", "/cron", "/remind", "/send",
-        "/approve", "/deny", "/approvals", "/secret", "/title",
+        "/approve", "/deny", "/approvals", "/secret", "/title", "/restart",
     }  # fmt: skip
     assert "/history [n] — Show the latest messages" in text
 
@@ -38,6 +38,7 @@ async def test_help_offers_nobody_what_only_the_owner_may_do(tmp_path: Path) -> 
         mine, theirs = await channel.ask("/help", "1"), await channel.ask("/help", "2")
     assert set(mine.splitlines()) - set(theirs.splitlines()) == {
         "/model [name] — Show or switch this conversation's model",
+        "/think none | low | medium | high | default — Set how hard the model thinks here",
         "/restart — Restart nanobot",
         "/pair [list | CODE | revoke ID] — Let people in, or out",
         "/skills [NAME] — What I have instructions for",

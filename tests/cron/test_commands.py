@@ -123,6 +123,7 @@ async def test_the_operations_reach_the_jobs_of_all(office: Office) -> None:
                 "zone": "",
                 "message": "News",
                 "reminder": False,
+                "model": "",
                 "chat": "telegram:7",
                 "scope": "people/telegram_8",
                 "enabled": True,

@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from nanobot.bus.events import Button, Initiator
-from nanobot.cron.tool import CronArguments, CronTool
+from nanobot.cron.tool import CronArguments, CronTool, ModelCronArguments, ModelCronTool
+from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
 from nanobot.providers.port import estimate_tokens
 from nanobot.tooling import OwnersPolicy, ToolResult, TurnContext
@@ -174,3 +175,26 @@ async def test_a_wish_may_name_another_zone(office: Office) -> None:
     (job,) = await office.jobs()
     assert job.zone == "Asia/Tokyo"
     assert (await call(office, **at, zone="Mars/Base")).is_error
+
+
+async def test_a_job_may_name_one_of_the_configured_models(office: Office) -> None:
+    tool = ModelCronTool(office.service, office.clock, office.say)
+    wish = {"action": "add", "schedule": "every 2h", "message": "News", "model": "fast"}
+    with pytest.raises(NanobotError, match="no model is called 'fast' in `models`"):
+        await tool(build(ModelCronArguments, wish), OWNER)
+    office.service.models = ("fast", "smart")
+    await tool(build(ModelCronArguments, wish), OWNER)
+    risk = await tool.risk(build(ModelCronArguments, wish), OWNER)
+    assert risk is not None
+    assert ", with fast\n" in risk.details
+    with pytest.raises(NanobotError, match="only the owner"):
+        await tool(build(ModelCronArguments, wish), replace(OWNER, scope="people/telegram_8"))
+    (job,) = await office.jobs()
+    assert job.model == "fast"
+    await office.service.run_now(job.id, "")
+    assert office.inbox.messages[0].model == "fast"
+
+
+def test_a_home_with_one_model_pays_nothing_for_the_choice_of_models() -> None:
+    assert "model" not in parameters_of(CronTool.arguments)["properties"]
+    assert "model" in parameters_of(ModelCronTool.arguments)["properties"]

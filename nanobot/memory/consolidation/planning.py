@@ -21,11 +21,11 @@ Both are pure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from nanobot.messages import Message
 from nanobot.providers.counter import TokenCounter
@@ -132,12 +132,21 @@ class ConsolidationLimits(Struct, frozen=True):
 
     `budget` is how many tokens a prompt may have, `window` how many messages may wait before the
     oldest `chunk` go (0: any number), `idle_minutes` after how long a resting session is
-    consolidated (0: never)."""
+    consolidated (0: never). A conversation whose model is in `budgets` has that
+    budget if it is smaller; `request_budget` is for requests to the model that consolidates (0: as
+    `budget`)."""
 
     budget: int
     window: int = 100
     chunk: int = 50
     idle_minutes: int = 0
+    request_budget: int = 0
+    budgets: Mapping[str, int] = field(default_factory=dict)
+
+    def budget_of(self, session: Session) -> int:
+        """How many tokens a prompt of a conversation may have."""
+        own = self.budgets.get(str(session.metadata.get("model", "")), self.budget)
+        return min(self.budget, own)
 
 
 class PromptGauge:
@@ -152,7 +161,7 @@ class PromptGauge:
     def boundary(self, session: Session, excess: int) -> int:
         """How many messages go so that the prompt comes down to half of the room for history, above
         what is fixed; they take a tenth of the budget at least."""
-        budget, fixed = self.limits.budget, self.prompt.fixed_tokens(session)
+        budget, fixed = self.limits.budget_of(session), self.prompt.fixed_tokens(session)
         half = max(0, budget - round(fixed * self.counter.ratio)) // 2
         return self._pick(session, excess + half, budget // 10)
 
@@ -167,7 +176,8 @@ class PromptGauge:
 
     def request_tokens(self) -> int:
         """How many estimated tokens a request to the consolidating model may have."""
-        return int(self.limits.budget * _REQUEST_SHARE / self.counter.ratio)
+        budget = self.limits.request_budget or self.limits.budget
+        return int(budget * _REQUEST_SHARE / self.counter.ratio)
 
     def _pick(self, session: Session, wanted: int, least: int) -> int:
         messages, ratio = session.messages, self.counter.ratio
