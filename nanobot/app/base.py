@@ -170,9 +170,7 @@ def _adapter(model: ModelSettings) -> Provider:
         return OfflineModel()
     build: Callable[..., Provider]
     if model.api == "messages":
-        from nanobot.providers.anthropic import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
-            AnthropicProvider,
-        )
+        from nanobot.providers.anthropic import AnthropicProvider
 
         build = AnthropicProvider
     else:

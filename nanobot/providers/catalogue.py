@@ -8,6 +8,7 @@ documents them for OpenAI's clients; prices and sizes of models are not here, be
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct, field
@@ -27,6 +28,7 @@ class KnownProvider(Struct, frozen=True):
     `listing` is the path of a list of models that says more than `/models` does, from the root of
     the server; the key goes into the header `key_header` there, beside `headers`. `embeddings` and
     `transcription` are models for those, where it has `/embeddings` and `/audio/transcriptions`.
+    `api` is how its models are asked: Chat Completions, or Anthropic's Messages.
     """
 
     id: str
@@ -42,6 +44,7 @@ class KnownProvider(Struct, frozen=True):
     headers: Mapping[str, str] = field(default_factory=dict)
     embeddings: str = ""
     transcription: str = ""
+    api: Literal["chat", "messages"] = "chat"
 
     @property
     def is_local(self) -> bool:
@@ -98,12 +101,13 @@ PROVIDERS: tuple[KnownProvider, ...] = (
         name="Anthropic",
         base_url="https://api.anthropic.com/v1",
         example="claude-sonnet-4-6",
-        source="https://platform.claude.com/docs/en/api/openai-sdk",
+        source="https://platform.claude.com/docs/en/api/messages/create",
         key_variable="ANTHROPIC_API_KEY",
         keys_at="https://platform.claude.com/settings/keys",
         listing="/v1/models?limit=1000",
         key_header="x-api-key",
         headers={"anthropic-version": "2023-06-01"},
+        api="messages",
     ),
     KnownProvider(
         id="gemini",

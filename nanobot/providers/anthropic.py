@@ -1,0 +1,252 @@
+"""Anthropic's Messages API: Claude with its prompt cache and its thinking.
+
+Anthropic's layer for OpenAI's clients has neither, so Claude is asked in its own way. The request
+is joined by `anthropic_request`, the answer read by `anthropic_stream`; connection and errors are
+those of every other model server.
+
+Models differ in how they take thinking. The newest form is tried first. If a model refuses a field,
+the refusal is remembered while the process runs, and the field is not sent again.
+
+Sources: https://platform.claude.com/docs/en/api/messages/create,
+https://platform.claude.com/docs/en/build-with-claude/thinking,
+https://platform.claude.com/docs/en/build-with-claude/effort
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nanobot.errors import ProviderRejected, ProviderUnavailable
+from nanobot.providers.anthropic_request import Conversation, encoded, tools_of
+from nanobot.providers.anthropic_stream import IncomingMessage
+from nanobot.providers.endpoint import Endpoint
+from nanobot.providers.http import HttpConnection
+from nanobot.providers.port import CallOptions, Prompt, Reply, RequestSettings, TextSink
+
+API_VERSION = "2026-10-21"
+_SAMPLING_VERSION = "2023-06-01"
+"""The last version that takes a temperature, on models that do."""
+
+_DEFAULT_LIMIT = 16_384
+"""Tokens of an answer, thinking included, if the owner set no limit: the API requires one."""
+_BUDGETS = {"low": 2_048, "medium": 8_192, "high": 16_384}
+_SMALLEST_BUDGET = 1_024
+_PATIENCE_SECONDS = 600.0
+"""How long a server may send nothing but pings."""
+_TAIL_SECONDS = 2.0
+"""How long to wait for the end of a whole answer, so that the connection can be used again."""
+
+
+class _Taste(Struct, frozen=True):
+    """The fields that one model takes: `adaptive` thinking (else a budget of tokens), an `effort`,
+    thinking switched `off`, a `forced` tool, a `temperature`."""
+
+    adaptive: bool = True
+    effort: bool = True
+    off: bool = True
+    forced: bool = True
+    temperature: bool = True
+
+
+class _Plan(Struct, frozen=True):
+    """How one request is made: the most tokens of the answer, and the fields that depend on the
+    model."""
+
+    limit: int
+    thinking: Mapping[str, object] | None = None
+    effort: str = ""
+    tool_choice: Mapping[str, str] | None = None
+    temperature: float | None = None
+
+
+_ADAPTIVE = {"type": "adaptive"}
+_OFF = {"type": "disabled"}
+_NO_SETTINGS = RequestSettings()
+
+
+class AnthropicProvider:
+    """One model on a server that speaks the Messages API; implements `Provider`.
+
+    `base_url` may end in `/v1` or not. `max_tokens` bounds each reply (0: 16,384). `stall_seconds`
+    without a byte is an outage; before the first byte it is `first_token_seconds`, if that is more.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        base_url: str,
+        api_key: str,
+        max_tokens: int,
+        stall_seconds: float = 120.0,
+        first_token_seconds: float = 0.0,
+        settings: RequestSettings = _NO_SETTINGS,
+    ) -> None:
+        key = api_key.strip()
+        version = API_VERSION if settings.temperature is None else _SAMPLING_VERSION
+        headers = {"anthropic-version": version, **({"x-api-key": key} if key else {})}
+        place = base_url.rstrip("/").removesuffix("/v1").rstrip("/") + "/v1"
+        self._endpoint = Endpoint(place, model, key, headers={**headers, **settings.headers})
+        self._max_tokens, self._settings = max_tokens, settings
+        self._stall = stall_seconds
+        self._first = max(stall_seconds, first_token_seconds)
+        self._connection = HttpConnection(self._endpoint, stall=self._first)
+        self._tastes: dict[str, _Taste] = {}
+
+    def __repr__(self) -> str:
+        return f"AnthropicProvider({self._endpoint.model!r} at {self._endpoint.place!r})"
+
+    async def complete(
+        self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
+    ) -> Reply:
+        """Answer `prompt`. Raises `ProviderError`s. Nothing is tried twice, except that a model
+        which refuses a field that is not essential is asked again without it."""
+        model = options.model or self._endpoint.model
+        returns = True
+        while True:
+            taste = self._tastes.get(model, _Taste())
+            plan = self._plan(prompt, options, taste, returns=returns)
+            try:
+                return await self._ask(prompt, model, plan, on_text)
+            except ProviderRejected as error:
+                if error.status not in (400, 422):
+                    raise
+                refusal = error.detail.lower()
+                learned = _suiting(taste, plan, refusal)
+                self._tastes[model] = learned
+                if learned == taste:
+                    blames_thinking = "thinking" in refusal or "signature" in refusal
+                    if not (returns and blames_thinking):
+                        raise
+                    returns = False
+
+    async def close(self) -> None:
+        """Release connections; a later call opens new ones."""
+        await self._connection.close()
+
+    def body(self, prompt: Prompt, options: CallOptions) -> bytes:
+        """The request as it is sent: JSON."""
+        model = options.model or self._endpoint.model
+        plan = self._plan(prompt, options, self._tastes.get(model, _Taste()), returns=True)
+        return self._joined(prompt, model, plan)
+
+    def _source(self, model: str) -> str:
+        return f"{self._endpoint.place} {model}"
+
+    def _plan(self, prompt: Prompt, options: CallOptions, taste: _Taste, *, returns: bool) -> _Plan:
+        """Decide how to ask. With `returns` False neither earlier thinking nor the wish for more is
+        in the request, because the server refused it."""
+        limit = options.max_tokens or self._max_tokens or _DEFAULT_LIMIT
+        effort = options.effort or self._settings.effort
+        choice = _tool_choice(prompt, options, taste)
+        plan = _Plan(limit, tool_choice=choice)
+        forced = choice is not None and choice["type"] == "tool"
+        too_short = bool(effort) and limit < 2 * _SMALLEST_BUDGET
+        if effort == "none" or forced or too_short or not returns:
+            plan = _without_thinking(plan, taste)
+        elif effort and taste.adaptive:
+            plan = replace(plan, thinking=_ADAPTIVE, effort=effort if taste.effort else "")
+        elif effort:
+            plan = self._with_budget(plan, prompt, options, taste, effort)
+        temperature = self._settings.temperature
+        if taste.temperature and (plan.thinking is None or plan.thinking == _OFF):
+            plan = replace(plan, temperature=temperature)
+        return plan
+
+    def _with_budget(
+        self, plan: _Plan, prompt: Prompt, options: CallOptions, taste: _Taste, effort: str
+    ) -> _Plan:
+        """With a budget of tokens for thinking. Such a model takes a turn that runs only as it
+        began, and a call that came from elsewhere began without thinking."""
+        source = self._source(options.model or self._endpoint.model)
+        if not Conversation.of(prompt.messages, source, thinking=True).begins_with_thinking:
+            return _without_thinking(plan, taste)
+        budget = min(_BUDGETS.get(effort, _BUDGETS["high"]), plan.limit // 2)
+        return replace(plan, thinking={"type": "enabled", "budget_tokens": budget})
+
+    def _joined(self, prompt: Prompt, model: str, plan: _Plan) -> bytes:
+        """The body: first the parts that the cache matches. The owner's fields win."""
+        conversation = Conversation.of(
+            prompt.messages, self._source(model), thinking=plan.thinking != _OFF
+        )
+        fields = {"model": encoded(model), "tools": tools_of(prompt)}
+        fields["system"] = conversation.wire_system()
+        fields["messages"] = conversation.wire_messages()
+        fields["max_tokens"] = encoded(plan.limit)
+        for name, value in (
+            ("thinking", plan.thinking),
+            ("output_config", {"effort": plan.effort} if plan.effort else None),
+            ("tool_choice", plan.tool_choice),
+            ("temperature", plan.temperature),
+            ("stream", True),
+            *self._settings.extra_body.items(),
+        ):
+            fields[name] = b"" if value is None else encoded(value)
+        parts = [encoded(name) + b":" + value for name, value in fields.items() if value]
+        return b"{" + b",".join(parts) + b"}"
+
+    async def _ask(
+        self, prompt: Prompt, model: str, plan: _Plan, on_text: TextSink | None
+    ) -> Reply:
+        incoming = IncomingMessage(self._endpoint, self._source(model), prompt, on_text)
+        now = asyncio.get_running_loop().time
+        body = self._joined(prompt, model, plan)
+        seconds = self._first
+        patience = now() + max(_PATIENCE_SECONDS, self._first)
+        try:
+            async with (
+                asyncio.timeout(seconds) as limit,
+                self._connection.post("/messages", body) as chunks,
+            ):
+                async for chunk in chunks:
+                    if incoming.feed(chunk):
+                        patience = now() + _PATIENCE_SECONDS
+                    seconds = _TAIL_SECONDS if incoming.complete else self._stall
+                    limit.reschedule(min(now() + seconds, patience))
+        except TimeoutError as error:
+            if not incoming.complete:
+                raise self._endpoint.stalled(seconds) from error
+        except ProviderUnavailable:
+            if not incoming.complete:
+                raise
+        reply = incoming.finish()
+        return reply if reply.model else replace(reply, model=model)
+
+
+def _tool_choice(prompt: Prompt, options: CallOptions, taste: _Taste) -> Mapping[str, str] | None:
+    """The `tool_choice` field. Without a toolset nothing can be called."""
+    if not prompt.tools.specs:
+        return {"type": "none"} if any(one.tool_calls for one in prompt.messages) else None
+    if options.tool_choice == "none":
+        return {"type": "none"}
+    if options.tool_choice and taste.forced:
+        return {"type": "tool", "name": options.tool_choice}
+    return None
+
+
+def _without_thinking(plan: _Plan, taste: _Taste) -> _Plan:
+    """Thinking off. A model that always thinks is asked for little of it."""
+    if taste.off:
+        return replace(plan, thinking=_OFF)
+    return replace(plan, effort="low" if taste.effort else "")
+
+
+def _suiting(taste: _Taste, plan: _Plan, refusal: str) -> _Taste:
+    """Return the taste as a refusal corrects it; unchanged if none of these fields is to blame."""
+    kind = "" if plan.thinking is None else plan.thinking["type"]
+    forced = plan.tool_choice is not None and plan.tool_choice["type"] == "tool"
+    if plan.temperature is not None and "temperature" in refusal:
+        return replace(taste, temperature=False)
+    if forced and ("tool_choice" in refusal or "tool use" in refusal):
+        return replace(taste, forced=False)
+    if kind == "disabled" and "thinking" in refusal:
+        return replace(taste, off=False)
+    if kind == "adaptive" and ("adaptive" in refusal or "thinking.type" in refusal):
+        return replace(taste, adaptive=False)
+    if plan.effort and ("effort" in refusal or "output_config" in refusal):
+        return replace(taste, effort=False)
+    return taste

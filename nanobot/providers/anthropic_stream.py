@@ -1,0 +1,274 @@
+"""From the bytes of a Messages answer to a `Reply`.
+
+`IncomingMessage` takes the body of an answer with status 200 as it arrives, a stream of events or
+one JSON object, gives the text to the sink on the way and the reply at the end. Events and blocks
+of unknown kinds are skipped: the API may add some within a version. It holds at most `MOST_BYTES`.
+
+Source: https://platform.claude.com/docs/en/build-with-claude/streaming
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+from msgspec import Struct, field
+
+from nanobot.errors import ContextTooLong, ProviderGarbage
+from nanobot.messages import ProviderData, ToolCall
+from nanobot.providers.anthropic_request import THINKING_TYPES
+from nanobot.providers.endpoint import Endpoint, count, items, mapping, parse_json, string
+from nanobot.providers.port import Prompt, Reply, TextSink, Usage
+from nanobot.providers.replies import EventParser
+from nanobot.text import valid_unicode
+
+MOST_BYTES = 8 * 1024 * 1024
+_STREAM_OVERHEAD = 16
+"""An event takes a few hundred bytes to bring a few characters."""
+_EXCERPT = 4_096
+_BLANK = b" \t\r\n\xef\xbb\xbf"
+_ID_LENGTH = 9
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME = 64
+
+_FINISH = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "pause_turn": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "refusal": "content_filter",
+    "model_context_window_exceeded": "length",
+}
+_WINDOW_EXCEEDED = "model_context_window_exceeded"
+
+
+class _Block(Struct):
+    """A content block: its fields at the start, and the text of each kind of delta."""
+
+    kind: str
+    fields: dict[str, object]
+    pieces: dict[str, list[str]] = field(default_factory=dict)
+
+    def joined(self, name: str) -> str:
+        """A field of the block with what its deltas added."""
+        return string(self.fields.get(name)) + "".join(self.pieces.get(name, ()))
+
+    @property
+    def input(self) -> str:
+        """The input of a tool as the model wrote it."""
+        text = "".join(self.pieces.get("partial_json", ()))
+        given = self.fields.get("input")
+        return text.strip() or (json.dumps(given) if given else "{}")
+
+    def whole(self) -> dict[str, object]:
+        """The block as it has to come back, unchanged."""
+        added = {name: self.joined(name) for name in self.pieces}
+        return self.fields | added
+
+
+class IncomingMessage:
+    """The answer to `prompt` on its way in, from `source`."""
+
+    def __init__(
+        self, endpoint: Endpoint, source: str, prompt: Prompt, on_text: TextSink | None
+    ) -> None:
+        self._endpoint, self._source, self._prompt = endpoint, source, prompt
+        self._on_text = on_text
+        self._total = self._held = 0
+        self._kind = ""
+        self._body = bytearray()
+        self._events = EventParser()
+        self._blocks: dict[int, _Block] = {}
+        self._stop = self._model = ""
+        self._usage: dict[str, int] = {}
+        self._started = self._ended = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether the answer is whole, though the connection may still be open."""
+        return self._ended or bool(self._stop)
+
+    def feed(self, chunk: bytes) -> bool:
+        """Take what arrived; True if it was more than a sign of life."""
+        self._total += len(chunk)
+        chunk = chunk if self._kind else chunk.lstrip(_BLANK)
+        if chunk and not self._kind:
+            self._kind = {b"{": "json", b"<": "html"}.get(chunk[:1], "stream")
+        if self._kind == "html":
+            raise self._endpoint.garbage("a web page", chunk)
+        progress = False
+        if self._kind == "json":
+            self._body += chunk
+            progress = True
+        elif self._kind:
+            self._body += chunk[: _EXCERPT - len(self._body)]
+            for data in self._events.feed(chunk):
+                progress = self._take_event(data) or progress
+        overhead = _STREAM_OVERHEAD if self._started else 1
+        if max(self._events.pending + self._held, self._total // overhead) > MOST_BYTES:
+            raise self._endpoint.garbage(f"more than {MOST_BYTES} bytes")
+        return progress
+
+    def finish(self) -> Reply:
+        """The reply, once the body has ended; raises what it amounts to if there is none."""
+        if not self._total:
+            raise self._endpoint.cut("an empty body")
+        if self._kind == "json":
+            self._take_whole(self._endpoint.object_in(bytes(self._body)))
+        else:
+            with suppress(ProviderGarbage):  # the connection ended inside an event
+                for data in self._events.close():
+                    self._take_event(data)
+        if not self._started:
+            raise self._endpoint.garbage("something that is no message", bytes(self._body))
+        if not self.complete:
+            raise self._endpoint.cut("the stream ended without a stop reason")
+        return self._reply()
+
+    def _take_event(self, data: bytes) -> bool:
+        try:
+            event = mapping(parse_json(data))
+        except ValueError:
+            raise self._endpoint.garbage("something that is not JSON", data) from None
+        kind = string(event.get("type"))
+        if kind == "error" or event.get("error"):
+            raise self._endpoint.refused_inside(event.get("error"))
+        take = self._TAKES.get(kind)
+        if take is not None:
+            take(self, event)
+        return kind != "ping"
+
+    def _start(self, event: Mapping[str, object]) -> None:
+        message = mapping(event.get("message"))
+        self._started = True
+        self._model = string(message.get("model"))
+        self._count(message.get("usage"))
+
+    def _start_block(self, event: Mapping[str, object]) -> None:
+        self._begin(count(event.get("index")), mapping(event.get("content_block")))
+
+    def _add_delta(self, event: Mapping[str, object]) -> None:
+        block = self._blocks.get(count(event.get("index")))
+        if block is None:
+            return
+        for name, value in mapping(event.get("delta")).items():
+            if name != "type" and isinstance(value, str):
+                if name == "signature":  # comes whole, as the official SDK has it too
+                    block.pieces.pop(name, None)
+                block.pieces.setdefault(name, []).append(valid_unicode(value))
+                self._held += len(value)
+                if name == "text" and block.kind == "text":
+                    self._say(valid_unicode(value))
+
+    def _change(self, event: Mapping[str, object]) -> None:
+        self._stop = string(mapping(event.get("delta")).get("stop_reason")) or self._stop
+        self._count(event.get("usage"))
+
+    def _end(self, _: Mapping[str, object]) -> None:
+        self._ended = True
+
+    _TAKES: Mapping[str, Callable[[IncomingMessage, Mapping[str, object]], None]] = {
+        "message_start": _start,
+        "content_block_start": _start_block,
+        "content_block_delta": _add_delta,
+        "message_delta": _change,
+        "message_stop": _end,
+    }
+
+    def _take_whole(self, message: Mapping[str, object]) -> None:
+        """Take a message that came as one object."""
+        if message.get("type") != "message":
+            raise self._endpoint.garbage("something that is no message", bytes(self._body))
+        self._start({"message": message})
+        for position, content in enumerate(items(message.get("content"))):
+            self._begin(position, mapping(content))
+        self._stop = string(message.get("stop_reason"))
+        self._ended = True
+
+    def _begin(self, index: int, fields: Mapping[str, object]) -> None:
+        block = _Block(string(fields.get("type")), dict(fields))
+        self._blocks[index] = block
+        self._held += sum(len(value) for value in fields.values() if isinstance(value, str))
+        if block.kind == "text" and (text := block.joined("text")):
+            block.fields["text"] = valid_unicode(text)
+            self._say(block.joined("text"))
+
+    def _say(self, text: str) -> None:
+        if text and self._on_text is not None:
+            self._on_text(text, False)
+
+    def _count(self, usage: object) -> None:
+        """Counts are cumulative, and later events may leave some out."""
+        for name, value in mapping(usage).items():
+            self._usage[name] = max(self._usage.get(name, 0), count(value))
+
+    def _reply(self) -> Reply:
+        blocks = [self._blocks[index] for index in sorted(self._blocks)]
+        text = "".join(block.joined("text") for block in blocks if block.kind == "text")
+        calls = self._calls([block for block in blocks if block.kind == "tool_use"])
+        if self._stop == _WINDOW_EXCEEDED and not text and not calls:
+            said = "the answer has no room in the model's context window"
+            raise ContextTooLong(
+                f"the prompt is too long for {self._endpoint.model}", status=400, detail=said
+            )
+        finish = _FINISH.get(self._stop, self._stop) or ("tool_calls" if calls else "stop")
+        thought = any(block.kind in THINKING_TYPES for block in blocks)
+        return Reply(
+            text, calls, self._counted(), finish, self._model, thought, self._returned(blocks)
+        )
+
+    def _calls(self, blocks: Sequence[_Block]) -> tuple[ToolCall, ...]:
+        ids = new_call_ids(
+            self._prompt, [f"{block.joined('id')}\0{block.input}" for block in blocks]
+        )
+        calls = []
+        for id, block in zip(ids, blocks, strict=True):
+            name = _NOT_IN_NAMES.sub("_", block.joined("name"))[:_LONGEST_NAME] or "unnamed"
+            text = block.input
+            is_object = _is_object(text)
+            calls.append(ToolCall(id, name, text if is_object else "{}", "" if is_object else text))
+        return tuple(calls)
+
+    def _returned(self, blocks: Sequence[_Block]) -> ProviderData | None:
+        """Thinking and text in their order, if there is thinking, which the server wants back."""
+        if not any(block.kind in THINKING_TYPES for block in blocks):
+            return None
+        kinds = ("text", *THINKING_TYPES)
+        content = [block.whole() for block in blocks if block.kind in kinds]
+        return ProviderData(self._source, fields={"content": content})
+
+    def _counted(self) -> Usage:
+        """`input_tokens` are those that no cache had a part in."""
+        of = self._usage.get
+        cached, writes = of("cache_read_input_tokens", 0), of("cache_creation_input_tokens", 0)
+        prompt = of("input_tokens", 0) + cached + writes
+        return Usage(prompt, of("output_tokens", 0), cached, writes)
+
+
+def new_call_ids(prompt: Prompt, seeds: Sequence[str]) -> Iterator[str]:
+    """Short ids for the calls of a reply, which differ from those in `prompt` and from prompt to
+    prompt. A seed is what the server gave with a call."""
+    used = {call.id for message in prompt.messages for call in message.tool_calls}
+    for position, seed in enumerate(seeds):
+        attempt = 0
+        while True:
+            text = "\0".join(map(str, (len(prompt.messages), seed, position, attempt)))
+            id = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_LENGTH]
+            if id not in used:
+                break
+            attempt += 1
+        used.add(id)
+        yield id
+
+
+def _is_object(text: str) -> bool:
+    try:
+        msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return False
+    return True
