@@ -27,7 +27,7 @@ from nanobot.errors import StorageError, WriteConflict
 
 T = TypeVar("T")
 
-DOCUMENTS = ("access", "approvals", "dream", "facts", "jobs", "mcp", "skills", "usage")
+DOCUMENTS = ("access", "approvals", "dialects", "dream", "facts", "jobs", "mcp", "skills", "usage")
 """The documents of a home, by name."""
 
 _TRIES = 20

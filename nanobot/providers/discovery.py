@@ -184,6 +184,13 @@ async def detect_window(
     return next((window for window in said if window.server), ContextWindow())
 
 
+async def server_properties(base_url: str, api_key: str, *, seconds: float) -> Mapping[str, object]:
+    """Return what llama.cpp's server tells of itself and its chat template, or nothing if another
+    server is there. Source: llama.cpp, tools/server/README.md, GET /props."""
+    props = await _Place(base_url.rstrip("/"), "", api_key.strip(), seconds).root().ask("/props")
+    return props if "default_generation_settings" in props else {}
+
+
 async def create_larger_variant(
     base_url: str, model: str, api_key: str, tokens: int, *, seconds: float
 ) -> str:

@@ -4,6 +4,9 @@ The request body is joined from bytes that were made before: the tools and the m
 and are the same bytes in every request that repeats them, as provider caches need; what varies
 follows. The answer is read as it arrives and may be a stream or one object. Requests are streamed
 whether or not anybody watches, because only a stream shows that the model is still at work.
+
+What a server wants differently is its `Dialect`. A refusal that names something we can change is
+answered by the changed request, and what worked is learned.
 """
 
 from __future__ import annotations
@@ -11,58 +14,48 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import Literal
-from urllib.parse import urlsplit
+from typing import Any, Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.errors import ProviderGarbage, ProviderRejected, ProviderUnavailable
-from nanobot.providers.endpoint import Endpoint, model_names
+from nanobot.errors import (
+    ContextTooLong,
+    ProviderGarbage,
+    ProviderRejected,
+    ProviderUnavailable,
+)
+from nanobot.providers.arguments import read_arguments
+from nanobot.providers.catalogue import provider_at
+from nanobot.providers.dialect import (
+    RUNGS,
+    Dialect,
+    Dialects,
+    Rung,
+    is_near,
+    known_dialect,
+    refuses_forcing,
+)
+from nanobot.providers.dialogue import wire_messages
+from nanobot.providers.endpoint import Endpoint, mapping, model_names
 from nanobot.providers.http import Connection, HttpConnection
-from nanobot.providers.port import CallOptions, Prompt, Reply, RequestSettings, TextSink
-from nanobot.providers.replies import IncomingReply
-from nanobot.providers.returned import Insistence, ReturnedFields
-
-_TAIL_SECONDS = 2.0
-"""How long to wait for the end of an answer that is already complete, so that the connection can be
-used again."""
-
+from nanobot.providers.port import (
+    CallOptions,
+    Prompt,
+    Reply,
+    RequestSettings,
+    TextSink,
+    Toolset,
+    ToolSpec,
+    user_message,
+)
+from nanobot.providers.replies import IncomingReply, ReplyContext, made_calls
 
 Transport = Literal["http", "sdk"]
 """How requests travel: by nanobot's own HTTP client, or by the official SDK, which is heavier."""
 
-
-class _Dialect(Struct, frozen=True):
-    """Which of the fields that servers disagree about one takes. `usage`: `stream_options`;
-    `new_limit`: `max_completion_tokens`, which OpenAI wants for its newer models, not `max_tokens`.
-    `wants`: what it insists on in messages.
-    """
-
-    stream: bool
-    new_limit: bool
-    usage: bool = True
-    wants: Insistence = Insistence()
-
-    def suiting(self, refused: ProviderRejected) -> _Dialect:
-        """The same with what a refusal names put right; unchanged where it names none of it."""
-        if refused.status not in (400, 422):
-            return self
-        said = refused.detail
-        if self.usage and self.stream and "stream_options" in said:
-            return replace(self, usage=False)
-        if not self.new_limit and "max_completion_tokens" in said:
-            return replace(self, new_limit=True)
-        if self.stream and "stream" in said.lower() and "support" in said.lower():
-            return replace(self, stream=False)
-        wants = self.wants
-        if "thought_signature" in said:
-            wants = replace(wants, signed=True)
-        elif "reasoning_content" in said:
-            wants = replace(wants, thinking=True)
-        elif "ool call id" in said and "length of 9" in said:
-            wants = replace(wants, short_ids=True)
-        return replace(self, wants=wants)
+_MOST_CHANGES = 8
+"""How often a request is changed to what its refusals ask for."""
+_PROBE_SECONDS = 2.0
 
 
 def _connect(endpoint: Endpoint, transport: Transport, stall: float) -> Connection:
@@ -73,22 +66,15 @@ def _connect(endpoint: Endpoint, transport: Transport, stall: float) -> Connecti
     return SdkConnection(endpoint, stall=stall)
 
 
-def _is_official(base_url: str) -> bool:
-    try:
-        host = urlsplit(base_url).hostname or ""
-    except ValueError:  # the first call says so
-        return False
-    return host == "api.openai.com" or host.endswith(".api.openai.com")
-
-
 class OpenAIProvider:
     """One model on one server. With an empty `model` the server is asked which it serves, and the
     first one is taken: local servers often have just one.
 
     `max_tokens` bounds each reply (0: the server's default). Times are in seconds: `stall_seconds`
-    without a byte, or `patience_seconds` without anything but signs of life, is an outage. Without
-    streaming (`stream=False`, for servers that cannot) nothing shows life, so there
-    `patience_seconds` counts for both.
+    without a byte, or `patience_seconds` without anything but signs of life, is an outage. A server
+    in the owner's network may take `first_token_seconds` to read a prompt. Without streaming
+    (`stream=False`, for servers that cannot) nothing shows life, so there `patience_seconds` counts
+    for all. `dialects` keeps what is learned of servers.
     """
 
     def __init__(
@@ -99,21 +85,25 @@ class OpenAIProvider:
         api_key: str,
         max_tokens: int,
         stall_seconds: float = 120.0,
-        first_token_seconds: float = 600.0,
-        settings: RequestSettings | None = None,
+        first_token_seconds: float = 0.0,
         patience_seconds: float = 600.0,
         stream: bool = True,
         transport: Transport = "http",
+        settings: RequestSettings | None = None,
+        dialects: Dialects | None = None,
     ) -> None:
         self._endpoint = Endpoint(base_url, model, api_key.strip())
         self._max_tokens = max_tokens
-        self._first_token, self._settings = first_token_seconds, settings or RequestSettings()
-        self._patience = patience_seconds
-        self._dialect = _Dialect(stream=stream, new_limit=_is_official(base_url))
-        self._served = model
-        self._returned = ReturnedFields()
-        stall = stall_seconds if stream else patience_seconds
-        self._connection = _connect(self._endpoint, transport, stall)
+        self._settings = settings or RequestSettings()
+        self._dialects = dialects or Dialects()
+        self._stream, self._served = stream, model
+        self._stall = stall_seconds if stream else patience_seconds
+        reading = first_token_seconds if is_near(base_url) else 0.0
+        self._first = max(self._stall, reading)
+        self._patience = max(patience_seconds, reading)
+        self._unidentified = reading > 0
+        self._plain: tuple[Toolset, Toolset] | None = None
+        self._connection = _connect(self._endpoint, transport, self._first)
 
     def __repr__(self) -> str:
         return f"OpenAIProvider({self._endpoint.model!r} at {self._endpoint.place!r})"
@@ -121,45 +111,141 @@ class OpenAIProvider:
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """Answer `prompt`. Raises `ProviderError`s; nothing is tried twice but one thing: a server
-        that refuses one of the fields below is asked again without it, one that misses something
-        again with it, and from then on always so.
-        """
-        while True:
-            dialect = self._dialect
-            try:
-                return await self._ask(prompt, options, on_text)
-            except ProviderRejected as error:
-                self._dialect = dialect.suiting(error)
-                if self._dialect == dialect:
-                    raise
+        """Answer `prompt`. Raises `ProviderError`s. A request is made again only in a changed form:
+        if a refusal says what to change, or the way to a structured answer does not work."""
+        options = replace(options, model=options.model or await self._model())
+        spec = next((one for one in prompt.tools.specs if one.name == options.tool_choice), None)
+        if spec is not None:
+            return await self._structured(prompt, options, spec)
+        return await self._adapted(prompt, options, on_text)
 
     async def close(self) -> None:
         """Release connections; a later call opens new ones."""
         await self._connection.close()
 
-    async def _ask(self, prompt: Prompt, options: CallOptions, on_text: TextSink | None) -> Reply:
-        options = replace(options, model=options.model or await self._model())
-        incoming = IncomingReply(self._endpoint, prompt, on_text)
-        now = asyncio.get_running_loop().time
+    def dialect(self, model: str = "") -> Dialect:
+        """Return how the server wants requests for a model, as far as that is known."""
+        model = model or self._endpoint.model
+        known = known_dialect(self._endpoint.base_url, model, stream=self._stream)
+        return self._dialects.of(self._source(model), known)
+
+    async def _structured(self, prompt: Prompt, options: CallOptions, spec: ToolSpec) -> Reply:
+        """Get a call of one tool in the best way that works here: servers ignore or refuse some.
+        The way is learned. If none works, returns the first reply."""
+        known = self.dialect(options.model).rung
+        rungs = RUNGS[RUNGS.index(known) :]
+        first: Reply | None = None
+        for rung in rungs:
+            asked = _asking_for(rung, prompt, spec)
+            choice = {"name": spec.name, "required": "required"}.get(rung, "")
+            form = _format_of(spec) if rung == "schema" else {}
+            try:
+                reply = await self._adapted(asked, replace(options, tool_choice=choice), form=form)
+            except (ProviderRejected, ProviderGarbage) as error:
+                if not _may_be_the_form(error) or (first is None and rung == rungs[-1]):
+                    raise
+                continue
+            reply = _with_call(reply, spec, asked)
+            called = any(call.name == spec.name for call in reply.tool_calls)
+            if called and rung != known:
+                learned = replace(self.dialect(options.model), rung=rung)
+                await self._dialects.learn(self._source(options.model), learned)
+            if called or reply.finish == "length":
+                return reply
+            first = first or reply
+        assert first is not None  # else the last refusal was raised
+        return first
+
+    async def _adapted(
+        self,
+        prompt: Prompt,
+        options: CallOptions,
+        on_text: TextSink | None = None,
+        *,
+        form: Mapping[str, Any] | None = None,
+    ) -> Reply:
+        """Ask, again in a changed form as long as a refusal says what to change; what worked is
+        learned. `form` are more fields for the request."""
+        known = dialect = self.dialect(options.model)
+        for _ in range(_MOST_CHANGES):
+            try:
+                reply, dialect = await self._ask(prompt, options, dialect, on_text, form)
+                break
+            except (ProviderRejected, ProviderGarbage) as error:
+                if options.tool_choice not in ("", "none") and refuses_forcing(error):
+                    raise
+                changed = dialect.after(error)
+                if changed == dialect:
+                    raise
+                dialect = changed
+        else:
+            raise self._endpoint.unusable("the server refuses each form of the request", "")
+        if dialect != known:
+            await self._dialects.learn(self._source(options.model), dialect)
+        return reply
+
+    async def _ask(
+        self,
+        prompt: Prompt,
+        options: CallOptions,
+        dialect: Dialect,
+        on_text: TextSink | None,
+        form: Mapping[str, Any] | None,
+    ) -> tuple[Reply, Dialect]:
+        """Make one request; the reply, and the dialect with what it shows of the server."""
+        if self._unidentified:
+            dialect = await self._identified(dialect)
+        context = ReplyContext(
+            self._endpoint,
+            prompt,
+            self._source(options.model),
+            bool(prompt.tools.specs) and not dialect.native_calls,
+            on_text,
+            options.on_reading,
+        )
+        incoming = IncomingReply(context)
+        await self._receive(incoming, self.body(prompt, options, dialect, form))
+        reply = incoming.finish()
+        if incoming.has_native_calls:
+            dialect = replace(dialect, native_calls=True)
+        if incoming.is_from_llama:
+            dialect = replace(dialect, reports_reading=True)
+        return reply if reply.model else replace(reply, model=options.model), dialect
+
+    async def _receive(self, incoming: IncomingReply, body: bytes) -> None:
+        """Send a request and take in its answer, up to the end or to a silence that ends it."""
+        now, silence = asyncio.get_running_loop().time, min(self._first, self._patience)
         try:
             async with (
-                asyncio.timeout(self._patience) as limit,
-                self._connection.post("/chat/completions", self.body(prompt, options)) as chunks,
+                asyncio.timeout(silence) as limit,
+                self._connection.post("/chat/completions", body) as chunks,
             ):
+                heard = now()
                 async for chunk in chunks:
                     if incoming.feed(chunk):
-                        more = _TAIL_SECONDS if incoming.complete else self._patience
-                        limit.reschedule(now() + more)
+                        heard = now()
+                    silence, until = incoming.ending or self._stall, heard + self._patience
+                    if now() + silence < until:
+                        until = now() + silence
+                    else:
+                        silence = self._patience
+                    limit.reschedule(until)
         except TimeoutError as error:
-            if not incoming.complete:
-                raise self._endpoint.stalled(self._patience) from error
+            if incoming.ending is None and not incoming.complete:
+                raise self._endpoint.stalled(silence) from error
         except ProviderUnavailable:
             if not incoming.complete:
                 raise
-        reply = incoming.finish()
-        self._returned.keep(reply.tool_calls, incoming.given, incoming.thinking)
-        return reply if reply.model else replace(reply, model=options.model)
+
+    async def _identified(self, dialect: Dialect) -> Dialect:
+        """llama.cpp tells how much of a prompt it has read, if it is asked to; only it has these
+        properties."""
+        self._unidentified = False
+        from nanobot.providers.discovery import server_properties
+
+        key, url = self._endpoint.api_key, self._endpoint.base_url
+        properties = await server_properties(url, key, seconds=_PROBE_SECONDS)
+        return replace(dialect, reports_reading=True) if properties else dialect
 
     async def _model(self) -> str:
         if not self._served:
@@ -174,27 +260,129 @@ class OpenAIProvider:
             self._served = next(iter(model_names(listing)), "default")
         return self._served
 
-    def body(self, prompt: Prompt, options: CallOptions) -> bytes:
-        """The request as it is sent: JSON."""
-        parts = [b'{"model":', _json(options.model or self._endpoint.model)]
-        if prompt.tools.wire:
-            parts += [b',"tools":', prompt.tools.wire]
-        parts += [b',"messages":', self._returned.wire_messages(prompt, self._dialect.wants)]
-        if options.tool_choice and prompt.tools.wire:
-            parts += [b',"tool_choice":', _json(_tool_choice(options.tool_choice))]
-        if limit := options.max_tokens or self._max_tokens:
-            new = self._dialect.new_limit
-            parts += [b',"max_completion_tokens":' if new else b',"max_tokens":', _json(limit)]
-        if self._dialect.stream:
-            parts += [b',"stream":true']
-            if self._dialect.usage:
-                parts += [b',"stream_options":{"include_usage":true}']
+    def _source(self, model: str) -> str:
+        try:
+            return f"{self._endpoint.place} {model}"
+        except ValueError:  # the address is none, and asking there says so
+            return model
+
+    def body(
+        self,
+        prompt: Prompt,
+        options: CallOptions,
+        dialect: Dialect | None = None,
+        form: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        """Return the request as it is sent: JSON. `form` are more fields for it."""
+        model = options.model or self._endpoint.model
+        dialect = dialect or self.dialect(model)
+        fields = {**self._fields(prompt, options, dialect), **(form or {})}
+        tools = self._tools(prompt.tools, dialect)
+        parts = [b'{"model":', _json(fields.pop("model", model))]
+        if tools.wire:
+            parts += [b',"tools":', tools.wire]
+        messages = wire_messages(prompt.messages, dialect, self._source(model))
+        parts += [b',"messages":[', b",".join(messages), b"]"]
+        for name, value in fields.items():
+            parts += [b",", _json(name), b":", _json(value)]
         return b"".join([*parts, b"}"])
 
+    def _tools(self, tools: Toolset, dialect: Dialect) -> Toolset:
+        if not (dialect.plain_schemas and tools.wire):
+            return tools
+        if self._plain is None or self._plain[0] is not tools:
+            from nanobot.providers.schemas import plain_tools
 
-def _tool_choice(name: str) -> object:
-    return name if name == "none" else {"type": "function", "function": {"name": name}}
+            self._plain = tools, plain_tools(tools)
+        return self._plain[1]
+
+    def _fields(self, prompt: Prompt, options: CallOptions, dialect: Dialect) -> dict[str, Any]:
+        """Return what follows the messages, the owner's own fields last."""
+        fields: dict[str, Any] = {}
+        if options.tool_choice and prompt.tools.wire:
+            fields["tool_choice"] = options.tool_choice
+            if options.tool_choice not in ("none", "required"):
+                function = {"name": options.tool_choice}
+                fields["tool_choice"] = {"type": "function", "function": function}
+        if limit := options.max_tokens or self._max_tokens:
+            fields["max_completion_tokens" if dialect.new_limit else "max_tokens"] = limit
+        if dialect.stream:
+            fields |= {"stream": True, "stream_options": {"include_usage": True}}
+            if dialect.reports_reading:
+                fields["return_progress"] = True
+        if self._settings.temperature is not None:
+            fields["temperature"] = self._settings.temperature
+        if effort := options.effort or self._settings.effort:
+            fields |= _effort_fields(effort, self._endpoint.base_url)
+        kept = {name: value for name, value in fields.items() if name not in dialect.dropped}
+        return {**kept, **self._settings.extra_body}
 
 
 def _json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _effort_fields(effort: str, base_url: str) -> dict[str, Any]:
+    """Return the fields that ask for a reasoning effort (`none` to `high`).
+
+    Sources: OpenRouter and DeepSeek as in `dialect`; chat templates read their own arguments:
+    https://docs.vllm.ai/en/latest/features/reasoning_outputs.html, llama.cpp's server README.
+    """
+    off = effort == "none"
+    known = provider_at(base_url)
+    match known.id if known else "":
+        case "openrouter":
+            return {"reasoning": {"effort": effort}}
+        case "deepseek" | "kimi":
+            thinking = {"thinking": {"type": "disabled" if off else "enabled"}}
+            return (
+                thinking
+                if off or known is None or known.id == "kimi"
+                else {"reasoning_effort": effort, **thinking}
+            )
+    if not is_near(base_url):
+        return {"reasoning_effort": effort}
+    template: dict[str, Any] = {"enable_thinking": not off}
+    if not off:
+        template["reasoning_effort"] = effort
+    return {"reasoning_effort": effort, "chat_template_kwargs": template}
+
+
+_FORM_STATUSES = (400, 404, 405, 415, 422, 501)
+
+
+def _may_be_the_form(refusal: ProviderRejected | ProviderGarbage) -> bool:
+    """Whether a server may have refused how a structured answer was asked for."""
+    if isinstance(refusal, ContextTooLong):
+        return False
+    return isinstance(refusal, ProviderGarbage) or refusal.status in _FORM_STATUSES
+
+
+def _asking_for(rung: Rung, prompt: Prompt, spec: ToolSpec) -> Prompt:
+    """Return the prompt that asks for an answer of the form that `spec` takes."""
+    if rung in ("name", "required"):
+        same = prompt.tools.specs == (spec,)
+        return prompt if same else Prompt(prompt.messages, Toolset.of([spec]))
+    schema = json.dumps(spec.parameters, separators=(",", ":"), ensure_ascii=False)
+    wanted = user_message(
+        f"Do not call {spec.name}. Answer with its arguments: only one JSON object that fits this"
+        f" JSON Schema.\n\n{schema}"
+    )
+    return Prompt((*prompt.messages, wanted), Toolset.of([]))
+
+
+def _format_of(spec: ToolSpec) -> Mapping[str, Any]:
+    schema = {"name": spec.name, "schema": dict(spec.parameters)}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
+
+
+def _with_call(reply: Reply, spec: ToolSpec, prompt: Prompt) -> Reply:
+    """Return a reply whose text is the arguments of a call as that call."""
+    if reply.tool_calls or reply.finish == "length":
+        return reply
+    arguments = read_arguments(reply.text.strip()) if reply.text.strip() else None
+    if arguments is None or not set(spec.parameters.get("required", ())) <= set(
+        mapping(json.loads(arguments))
+    ):
+        return reply
+    return replace(reply, text="", tool_calls=made_calls([(spec.name, arguments)], prompt))

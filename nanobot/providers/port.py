@@ -21,9 +21,11 @@ from functools import cache
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct, field
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from nanobot.messages import ProviderData, ToolCall
+from nanobot.providers.arguments import read_arguments
+from nanobot.text import valid_unicode
 
 MESSAGE_OVERHEAD = 4
 """Tokens that a chat message costs beyond its text (role and separators)."""
@@ -97,29 +99,36 @@ class PromptMessage(Struct, frozen=True):
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
     provider_data: ProviderData | None = None
+    forms: dict[object, bytes] = field(default_factory=dict)
+    """The forms of `wire` that servers of other dialects took, kept for their next requests."""
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
-"""ASCII only: lone surrogates in what people paste cannot be encoded as UTF-8."""
+
+
+def _encoded(fields: object) -> bytes:
+    return _ENCODER.encode(fields).encode()
 
 
 def system_message(text: str) -> PromptMessage:
     """The system prompt."""
-    wire = _ENCODER.encode({"role": "system", "content": text}).encode()
+    text = valid_unicode(text)  # half a character is refused by strict servers, for ever
+    wire = _encoded({"role": "system", "content": text})
     return PromptMessage("system", text, wire, MESSAGE_OVERHEAD + estimate_tokens(text))
 
 
 def user_message(text: str, images: tuple[Image, ...] = ()) -> PromptMessage:
     """What the person said, text first, then images."""
+    text = valid_unicode(text)
     if not images:
-        wire = _ENCODER.encode({"role": "user", "content": text}).encode()
+        wire = _encoded({"role": "user", "content": text})
         return PromptMessage("user", text, wire, MESSAGE_OVERHEAD + estimate_tokens(text))
     parts: list[dict[str, Any]] = [{"type": "text", "text": text}]
     parts += [
         {"type": "image_url", "image_url": {"url": f"data:{image.mime};base64,{image.data}"}}
         for image in images
     ]
-    wire = _ENCODER.encode({"role": "user", "content": parts}).encode()
+    wire = _encoded({"role": "user", "content": parts})
     tokens = MESSAGE_OVERHEAD + estimate_tokens(text) + IMAGE_TOKENS * len(images)
     return PromptMessage("user", text, wire, tokens, images)
 
@@ -131,14 +140,15 @@ def assistant_message(
 ) -> PromptMessage:
     """The model's message. `content` is null if it only called tools; `provider_data` is not in
     `wire`, because only the server that gave it gets it back."""
+    text = valid_unicode(text)
     body: dict[str, Any] = {"role": "assistant", "content": text or (None if tool_calls else "")}
     if tool_calls:
-        body["tool_calls"] = [call.as_api() for call in tool_calls]
+        body["tool_calls"] = [_sound(call).as_api() for call in tool_calls]
     calls = sum(estimate_tokens(call.arguments) + CALL_OVERHEAD for call in tool_calls)
     return PromptMessage(
         "assistant",
         text,
-        _ENCODER.encode(body).encode(),
+        _encoded(body),
         MESSAGE_OVERHEAD + estimate_tokens(text) + calls,
         (),
         tool_calls,
@@ -147,11 +157,18 @@ def assistant_message(
     )
 
 
+def _sound(call: ToolCall) -> ToolCall:
+    """The call with arguments that every server takes. Other programs stored other ones."""
+    arguments = read_arguments(call.arguments)
+    return call if arguments == call.arguments else replace(call, arguments=arguments or "{}")
+
+
 def tool_message(call_id: str, text: str) -> PromptMessage:
     """The result of a tool call."""
+    text = valid_unicode(text)
     body = {"role": "tool", "tool_call_id": call_id, "content": text}
     tokens = MESSAGE_OVERHEAD + estimate_tokens(text)
-    return PromptMessage("tool", text, _ENCODER.encode(body).encode(), tokens, (), (), call_id)
+    return PromptMessage("tool", text, _encoded(body), tokens, (), (), call_id)
 
 
 class ToolSpec(Struct, frozen=True):
@@ -190,7 +207,7 @@ class Toolset(Struct, frozen=True):
             }
             for spec in specs
         ]
-        wire = _ENCODER.encode(functions).encode() if functions else b""
+        wire = _encoded(functions) if functions else b""
         return cls(specs, wire, round(_SCHEMA * estimate_tokens(wire.decode())))
 
 

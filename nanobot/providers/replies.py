@@ -11,8 +11,9 @@ and the reply at the end. It holds at most `MOST_BYTES`: no server can fill the 
   `VisibleText` gives back what may be shown. Its pieces always join to the same text, and that can
   be encoded: surrogate halves in two pieces are joined, stray ones replaced.
 - Tool calls come whole or in pieces, with or without index or id. What comes out can always be sent
-  back: ids exist and are unique in the prompt, names use the API's characters. Arguments stay the
-  text the model wrote; only "nothing" becomes an empty object.
+  back: ids are ours and unique in the prompt, names use the API's characters, and arguments are the
+  text of a JSON object, as the model wrote it wherever that is possible.
+- A finish reason is the end only if nothing follows it: some servers put one into each piece.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct, field
 
 from nanobot.errors import ProviderGarbage
-from nanobot.messages import ToolCall
+from nanobot.messages import ProviderData, ToolCall
+from nanobot.providers.arguments import read_arguments
 from nanobot.providers.endpoint import Endpoint, count, items, mapping, parse_json, string
-from nanobot.providers.port import Prompt, Reply, TextSink, Usage
+from nanobot.providers.port import Prompt, ReadingSink, Reply, TextSink, Usage
 from nanobot.text import valid_unicode
 
 
@@ -126,13 +128,23 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
 _ID_LENGTH = 9
 """Every server takes ids of nine letters and digits; some take nothing else."""
+_MALFORMED = 1_000
+_CUT = " [cut off at the token limit for one answer: write less at once]"
+_CALL_FIELDS = ("extra_content", "provider_specific_fields", "thought_signature")
+"""What servers want back with a call: Gemini's signatures, also by way of LiteLLM."""
+_MESSAGE_FIELDS = (
+    *("reasoning_content", "reasoning", "reasoning_details", "reasoning_opaque"),
+    *("thinking_blocks", "extra_content"),
+)
+"""What servers want back with a message that has calls."""
+_THINKING = ("reasoning_content", "reasoning")
 
 
 class _Draft(Struct):
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
-    extra: Mapping[str, object] = field(default_factory=dict)
+    extra: dict[str, object] = field(default_factory=dict)
 
 
 class CallAssembler:
@@ -142,6 +154,9 @@ class CallAssembler:
         self._drafts: list[_Draft] = []
         self._by_index: dict[int, _Draft] = {}
         self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._drafts)
 
     def add(self, pieces: object, *, whole: bool) -> None:
         """Take a `tool_calls` array: of a whole message, where each item is a call, or a delta."""
@@ -155,35 +170,25 @@ class CallAssembler:
                 draft.name += name
             arguments = _as_text(function.get("arguments"))
             draft.arguments.append(arguments)
-            self.size += len(name) + len(arguments)
-            if extra := mapping(fields.get("extra_content")):
-                draft.extra = extra
-                self.size += len(str(extra))
+            extra = {key: fields[key] for key in _CALL_FIELDS if fields.get(key)}
+            draft.extra |= extra
+            self.size += len(name) + len(arguments) + (len(str(extra)) if extra else 0)
 
     @property
-    def given(self) -> list[tuple[str, Mapping[str, object]]]:
-        """The server's own id of each call, and what it gave along to have it back."""
-        return [(draft.id, draft.extra) for draft in self._drafts]
+    def ids(self) -> tuple[str, ...]:
+        """The server's own ids."""
+        return tuple(draft.id for draft in self._drafts)
 
-    def finish(self, prompt: Prompt) -> tuple[ToolCall, ...]:
-        """The calls. New ids differ from those in `prompt`, and from prompt to prompt."""
-        if not self._drafts:
-            return ()
-        used = {call.id for message in prompt.messages for call in message.tool_calls}
-        calls = []
-        for position, draft in enumerate(self._drafts):
-            arguments = valid_unicode("".join(draft.arguments)).strip() or "{}"
-            call_id = draft.id
-            attempt = 0
-            while not call_id or call_id in used:
-                seed = (len(prompt.messages), draft.id, draft.name, arguments, position, attempt)
-                text = "\0".join(map(str, seed)).encode("utf-8", "surrogatepass")
-                call_id = hashlib.sha256(text).hexdigest()[:_ID_LENGTH]
-                attempt += 1
-            used.add(call_id)
-            name = _NOT_IN_NAMES.sub("_", draft.name)[:_LONGEST_NAME] or "unnamed"
-            calls.append(ToolCall(call_id, name, arguments))
-        return tuple(calls)
+    @property
+    def extras(self) -> tuple[Mapping[str, object], ...]:
+        """What the server gave with each call to have it back."""
+        return tuple(draft.extra for draft in self._drafts)
+
+    def finish(self, prompt: Prompt, *, cut: bool) -> tuple[ToolCall, ...]:
+        """Return the calls with ids of ours. `cut`: the reply ended at the token limit, so nothing
+        may be repaired."""
+        given = [(draft.name, "".join(draft.arguments)) for draft in self._drafts]
+        return made_calls(given, prompt, cut=cut)
 
     def _begin(self, call_id: str) -> _Draft:
         self._drafts.append(_Draft(call_id))
@@ -206,6 +211,34 @@ class CallAssembler:
         return current
 
 
+def made_calls(
+    given: Sequence[tuple[str, str]], prompt: Prompt, *, cut: bool = False
+) -> tuple[ToolCall, ...]:
+    """Return tool calls for the names and argument texts that a model gave. Ids are short and
+    differ from those in `prompt` and, as good as certainly, from those of other prompts. Of a reply
+    that is `cut`, arguments are taken only as they are."""
+    used = {call.id for message in prompt.messages for call in message.tool_calls}
+    calls = []
+    for position, (name, text) in enumerate(given):
+        written = valid_unicode(text).strip()
+        arguments = read_arguments(written, repair=not cut)
+        malformed = "" if arguments is not None else _excerpt(written) + (_CUT if cut else "")
+        attempt, call_id = 0, ""
+        while not call_id or call_id in used:
+            seed = "\0".join(map(str, (len(prompt.messages), name, written, position, attempt)))
+            call_id = hashlib.sha256(seed.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_LENGTH]
+            attempt += 1
+        used.add(call_id)
+        fitting = _NOT_IN_NAMES.sub("_", name)[:_LONGEST_NAME] or "unnamed"
+        calls.append(ToolCall(call_id, fitting, arguments or "{}", malformed))
+    return tuple(calls)
+
+
+def _excerpt(text: str) -> str:
+    half = _MALFORMED // 2
+    return text if len(text) <= _MALFORMED else f"{text[:half]} […] {text[-half:]}"
+
+
 def _as_text(arguments: object) -> str:
     if isinstance(arguments, str):
         return arguments
@@ -219,43 +252,69 @@ _STREAM_OVERHEAD = 16
 larger than what is held of them."""
 _BLANK = b" \t\r\n\xef\xbb\xbf"
 """Blank bytes keep a connection alive; a byte order mark says nothing either."""
+_TAIL_SECONDS, _DOUBTFUL_TAIL_SECONDS = 2.0, 10.0
+"""How long to wait for more of an answer that seems to be complete. A finish reason that comes with
+text is doubtful, because some servers put one into each piece."""
+_FINISH = {"null": "", "none": "", **dict.fromkeys(("max_tokens", "model_length"), "length")}
+"""Other words for finish reasons: of vLLM's forks, Gemini, Mistral."""
 _BROKEN_OFF = ("error", "insufficient_system_resource")
 """Finish reasons with which servers say that they gave up."""
 
 
-class IncomingReply:
-    """The answer to `prompt` on its way in: how it is framed."""
+class ReplyContext(Struct, frozen=True):
+    """What a reply is read with: `source` is the server and model that give it, `reads_calls`
+    whether markup in its text is read as tool calls."""
 
-    def __init__(self, endpoint: Endpoint, prompt: Prompt, on_text: TextSink | None) -> None:
-        self._endpoint = endpoint
+    endpoint: Endpoint
+    prompt: Prompt
+    source: str = ""
+    reads_calls: bool = False
+    on_text: TextSink | None = None
+    on_reading: ReadingSink | None = None
+
+
+class IncomingReply:
+    """The answer to a prompt on its way in: how it is framed, and when it has ended."""
+
+    def __init__(self, context: ReplyContext) -> None:
+        self._endpoint = context.endpoint
         self._total = 0
         self._kind = ""
         self._body = bytearray()
         self._events = EventParser()
-        self._draft = _ReplyDraft(endpoint, prompt, on_text)
+        self._draft = _ReplyDraft(context)
         self._terminated = False
 
     @property
+    def ending(self) -> float | None:
+        """After how many seconds of silence the answer has ended, if its end seems to be here."""
+        if self._terminated:
+            return _TAIL_SECONDS
+        if not (self._draft.finish and self._draft.is_answer) or self._draft.went_on:
+            return None
+        return _DOUBTFUL_TAIL_SECONDS if self._draft.finished_in_text else _TAIL_SECONDS
+
+    @property
     def complete(self) -> bool:
-        """Whether the answer's end has been seen, though the connection may still be open."""
-        return self._terminated or bool(self._draft.finish)
+        """Whether the answer is whole as far as can be told, though the connection may be open."""
+        return self._terminated or (bool(self._draft.finish) and not self._draft.went_on)
 
     @property
-    def given(self) -> list[tuple[str, Mapping[str, object]]]:
-        """The server's own id of each call of the reply, and what came along with it."""
-        return self._draft.given
+    def has_native_calls(self) -> bool:
+        """Whether the server gave tool calls as such."""
+        return len(self._draft.calls) > 0
 
     @property
-    def thinking(self) -> str:
-        """What the server gave as thinking, apart from the text."""
-        return "".join(self._draft.thinking)
+    def is_from_llama(self) -> bool:
+        """Whether llama.cpp answers: only it sends its timings."""
+        return self._draft.is_from_llama
 
     def feed(self, chunk: bytes) -> bool:
         """Take what arrived; True if it was more than a sign of life."""
         self._total += len(chunk)
         chunk = chunk if self._kind else chunk.lstrip(_BLANK)
         if chunk and not self._kind:
-            self._kind = {b"{": "json", b"<": "html"}.get(chunk[:1], "stream")
+            self._kind = {b"{": "json", b"<": "html", b"[": "json"}.get(chunk[:1], "stream")
         if self._kind == "html":
             raise self._endpoint.garbage("a web page", chunk)
         events = []
@@ -273,18 +332,23 @@ class IncomingReply:
         return bool(events) or self._kind == "json"
 
     def finish(self) -> Reply:
-        """The reply, once the body has ended; raises what it amounts to where it is none."""
+        """Return the reply once the body has ended. Raises `ProviderError` if it is none."""
         if not self._total:
             raise self._endpoint.cut("an empty body")
         if self._kind == "json":
             self._take(bytes(self._body))
-        else:
-            with suppress(ProviderGarbage):  # where the connection ended inside an event
-                for data in self._events.close():
-                    self._take(data)
-            if not self.complete and not self._draft.events:
+            return self._draft.reply()
+        whole = True
+        try:
+            for data in self._events.close():
+                self._take(data)
+        except ProviderGarbage:  # the connection ended inside an event
+            whole = False
+        if not self.complete:
+            if not self._draft.events:
                 raise self._endpoint.garbage("something that is no completion", bytes(self._body))
-            if not self.complete:
+            # Some servers end a stream without a word; then the end of the body is the end.
+            if not (whole and self._draft.is_answer):
                 raise self._endpoint.cut("the stream ended without a finish reason")
         return self._draft.reply()
 
@@ -297,43 +361,48 @@ class IncomingReply:
             event = parse_json(data)
         except ValueError:
             raise self._endpoint.garbage("something that is not JSON", data) from None
-        self._draft.add_event(mapping(event))
+        self._draft.add_event(event)
 
 
 class _ReplyDraft:
     """What the events so far add up to."""
 
-    def __init__(self, endpoint: Endpoint, prompt: Prompt, on_text: TextSink | None) -> None:
-        self._endpoint, self._prompt, self._on_text = endpoint, prompt, on_text
-        self._visible, self._calls = VisibleText(), CallAssembler()
+    def __init__(self, context: ReplyContext) -> None:
+        self._context, self._endpoint = context, context.endpoint
+        self._visible, self.calls = VisibleText(), CallAssembler()
         self._text: list[str] = []
-        self.thinking: list[str] = []
+        self._returned = _ReturnedFields()
         self._refusal = self._model = self.finish = ""
         self._usage = Usage()
-        self._characters = self._thought = self._choices = self.events = 0
+        self._characters = self._choices = self.events = 0
+        self.went_on = self.finished_in_text = self.is_from_llama = False
 
     @property
     def size(self) -> int:
         """Characters held."""
-        return self._characters + self._thought + self._calls.size
+        return self._characters + self._returned.size + self.calls.size
 
     @property
-    def given(self) -> list[tuple[str, Mapping[str, object]]]:
-        """The server's own id of each call, and what came along with it."""
-        return self._calls.given
+    def is_answer(self) -> bool:
+        """Whether there is something of an answer in it, thinking not counted."""
+        return bool(self._characters or len(self.calls) or self._refusal)
 
-    def add_event(self, event: Mapping[str, object]) -> None:
+    def add_event(self, event: object) -> None:
         """Take one chunk of a stream, or a whole completion."""
         self.events += 1
-        if event.get("error"):
-            raise self._endpoint.refused_inside(event["error"])
-        self._model = string(event.get("model")) or self._model
-        if usage := mapping(event.get("usage")):
+        fields = mapping(event)
+        if fields.get("error"):
+            raise self._endpoint.refused_inside(fields["error"])
+        self._model = string(fields.get("model")) or self._model
+        self.is_from_llama = self.is_from_llama or "timings" in fields
+        if usage := mapping(fields.get("usage")):
             self._usage = read_usage(usage)
-        for choice in items(event.get("choices")):
-            fields = mapping(choice)
-            if count(fields.get("index")) == 0:
-                self._add_choice(fields)
+        if progress := mapping(fields.get("prompt_progress")):
+            self._show_reading(progress)
+        for choice in items(fields.get("choices")):
+            parts = mapping(choice)
+            if count(parts.get("index")) == 0:
+                self._add_choice(parts)
 
     def reply(self) -> Reply:
         """The whole; raises if there was nothing in it."""
@@ -344,29 +413,112 @@ class _ReplyDraft:
         self._say(self._visible.close())
         if not self._text:
             self._say(valid_unicode(self._refusal))
-        calls = self._calls.finish(self._prompt)
+        calls = self.calls.finish(self._context.prompt, cut=self.finish == "length")
         finish = self.finish or ("tool_calls" if calls else "stop")
-        return Reply("".join(self._text), calls, self._usage, finish, self._model)
+        data = None
+        if calls:
+            returned = self._returned.fields
+            data = ProviderData(self._context.source, self.calls.ids, returned, self.calls.extras)
+        thought = self._returned.thought
+        return Reply("".join(self._text), calls, self._usage, finish, self._model, thought, data)
 
     def _add_choice(self, choice: Mapping[str, object]) -> None:
         self._choices += 1
-        self.finish = string(choice.get("finish_reason")) or self.finish
-        whole = choice.get("delta") is None and not (self._characters or self._calls.size)
+        whole = choice.get("delta") is None and not (self._characters or self.calls.size)
         fields = mapping(choice.get("message" if whole else "delta"))
+        before = self._characters + self.calls.size
         content = _text_of(fields.get("content"))
-        if thought := string(fields.get("reasoning_content")):
-            self.thinking.append(thought)
-            self._thought += len(thought)
+        self._returned.add(fields)
         self._characters += len(content)
         self._say(self._visible.feed(content))
         self._refusal += string(fields.get("refusal"))
-        self._calls.add(fields.get("tool_calls"), whole=whole)
+        self.calls.add(fields.get("tool_calls"), whole=whole)
+        more = self._characters + self.calls.size > before
+        # A finish reason that more text follows was none.
+        self.went_on = self.went_on or bool(more and self.finish)
+        if finish := _finish_of(choice):
+            self.finish, self.finished_in_text = finish, more
+            self.went_on = self.went_on and more
+
+    def _show_reading(self, progress: Mapping[str, object]) -> None:
+        """llama.cpp says how much of the prompt it has read."""
+        if (show := self._context.on_reading) is not None:
+            show(count(progress.get("processed")), count(progress.get("total")))
 
     def _say(self, text: str) -> None:
         if text:
             self._text.append(text)
-            if self._on_text is not None:
-                self._on_text(text, False)
+            if self._context.on_text is not None:
+                self._context.on_text(text, False)
+
+
+class _ReturnedFields:
+    """What a server wants back with its message, put together from the pieces of a stream."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, list[str]] = {}
+        self._others: dict[str, Any] = {}
+        self.size = 0
+
+    @property
+    def thought(self) -> bool:
+        """Whether there was thinking."""
+        return bool(self._texts or self._others.get("reasoning_details"))
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The fields of the message. OpenRouter's details hold the text of `reasoning` as well."""
+        texts = {name: "".join(pieces) for name, pieces in self._texts.items()}
+        if "reasoning_details" in self._others:
+            texts.pop("reasoning", None)
+        return {**texts, **self._others}
+
+    def add(self, fields: Mapping[str, object]) -> None:
+        """Take what a message, or a piece of one, has of them."""
+        for name in _MESSAGE_FIELDS:
+            value = fields.get(name)
+            if not value:
+                continue
+            if isinstance(value, str):
+                self._texts.setdefault(name, []).append(value)
+                self.size += len(value)
+                continue
+            self.size += len(str(value))
+            if isinstance(value, list):
+                _extend(self._others.setdefault(name, []), value)
+            else:
+                self._others[name] = value
+
+
+_PIECES = ("text", "summary", "thinking")
+
+
+def _extend(known: list[Any], more: Sequence[object]) -> None:
+    """Add a stream's pieces of an array: consecutive texts of one entry become one, and other
+    entries stay as they are. OpenRouter tells entries apart by type and index."""
+    for piece in more:
+        last = known[-1] if known else None
+        if not (
+            isinstance(piece, dict)
+            and isinstance(last, dict)
+            and any(isinstance(piece.get(key), str) for key in (*_PIECES, "signature"))
+            and "data" not in piece
+            and (last.get("type"), last.get("index")) == (piece.get("type"), piece.get("index"))
+        ):
+            known.append(dict(piece) if isinstance(piece, dict) else piece)
+            continue
+        for key, value in piece.items():
+            joins = key in _PIECES and isinstance(value, str) and isinstance(last.get(key), str)
+            if joins:
+                last[key] += value
+            elif value is not None:
+                last[key] = value
+
+
+def _finish_of(choice: Mapping[str, object]) -> str:
+    """The finish reason of a choice; some servers write the word null while there is none."""
+    finish = string(choice.get("finish_reason"))
+    return _FINISH.get(finish.lower(), finish)
 
 
 def read_usage(fields: Mapping[str, object]) -> Usage:

@@ -18,7 +18,6 @@ from nanobot.errors import (
     ProviderStalled,
     ProviderUnavailable,
 )
-from nanobot.messages import ToolCall
 from nanobot.providers.openai import OpenAIProvider
 from nanobot.providers.port import CallOptions, Prompt, Reply, Toolset, user_message
 from tests.doubles.openai.answers import Answer, Raw, Step
@@ -82,16 +81,13 @@ ERRORS = {
     "context length exceeded": (ContextTooLong, "the prompt is too long for m-1"),
     "401": (ProviderRejected, "refused the request (401): Incorrect API key provided"),
 }
+MALFORMED = {
+    "arguments that are not JSON": '{"path": oops',
+    "arguments that are not an object": '["a.txt"]',
+    "arguments with NaN": '{"path":"a.txt","start_line":NaN}',
+    "arguments nested deeply": '{"path":' + "[" * 492,
+}
 REPLIES = {
-    "arguments that are not JSON": Reply("", (ToolCall("call_1", "read_file", '{"path": oops'),)),
-    "arguments that are not an object": Reply("", (ToolCall("call_1", "read_file", '["a.txt"]'),)),
-    "arguments with NaN": Reply(
-        "", (ToolCall("call_1", "read_file", '{"path":"a.txt","start_line":NaN}'),)
-    ),
-    "arguments nested deeply": Reply(
-        "", (ToolCall("call_1", "read_file", '{"path":' + "[" * 5000),)
-    ),
-    "unknown tool": Reply("", (ToolCall("call_1", "no_such_tool", "{}"),)),
     "null content": Reply(""),
     "finish by length": Reply("This sentence is cut by the", finish="length"),
 }
@@ -112,8 +108,27 @@ async def test_a_fault_becomes_the_error_that_says_what_to_do(fault: str, stream
 async def test_what_the_model_got_wrong_is_passed_on_as_it_is(fault: str, stream: bool) -> None:
     reply = await outcome(FAULTS[fault](), stream=stream)
     assert isinstance(reply, Reply)
-    assert (reply.text, reply.tool_calls) == (REPLIES[fault].text, REPLIES[fault].tool_calls)
-    assert reply.finish == ("tool_calls" if reply.tool_calls else REPLIES[fault].finish)
+    assert (reply.text, reply.finish) == (REPLIES[fault].text, REPLIES[fault].finish)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "object"])
+@pytest.mark.parametrize("fault", MALFORMED)
+async def test_arguments_that_are_no_json_object_are_kept_apart_from_the_call(
+    fault: str, stream: bool
+) -> None:
+    reply = await outcome(FAULTS[fault](), stream=stream)
+    assert isinstance(reply, Reply)
+    (call,) = reply.tool_calls
+    assert (call.name, call.arguments) == ("read_file", "{}")
+    assert call.malformed.startswith(MALFORMED[fault])
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "object"])
+async def test_a_call_of_an_unknown_tool_is_passed_on(stream: bool) -> None:
+    reply = await outcome(FAULTS["unknown tool"](), stream=stream)
+    assert isinstance(reply, Reply)
+    (call,) = reply.tool_calls
+    assert (call.name, call.arguments, call.malformed) == ("no_such_tool", "{}", "")
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "object"])
@@ -126,7 +141,7 @@ async def test_calls_with_the_same_id_get_different_ones_that_do_not_vary(stream
 
 
 def test_every_known_fault_is_covered_here() -> None:
-    assert set(FAULTS) == {*ERRORS, *REPLIES, "duplicate call ids"}
+    assert set(FAULTS) == {*ERRORS, *REPLIES, *MALFORMED, "unknown tool", "duplicate call ids"}
 
 
 async def test_a_huge_body_is_not_read_to_its_end() -> None:
@@ -135,10 +150,18 @@ async def test_a_huge_body_is_not_read_to_its_end() -> None:
         assert huge.sent < 30_000_000
 
 
-@pytest.mark.parametrize("clean", [True, False])
-async def test_a_stream_that_ends_before_a_finish_reason_is_an_outage(clean: bool) -> None:
-    error = await outcome(Cut(3, clean=clean))
-    assert type(error) is ProviderUnavailable
+async def test_a_stream_that_is_cut_before_a_finish_reason_is_an_outage() -> None:
+    assert type(await outcome(Cut(3))) is ProviderUnavailable
+
+
+async def test_a_body_that_ends_without_a_finish_reason_is_a_whole_answer() -> None:
+    reply = await outcome(Cut(2, answer=Answer("Hi"), clean=True))
+    assert isinstance(reply, Reply)
+    assert (reply.text, reply.finish) == ("Hi", "stop")
+
+
+async def test_a_body_that_ends_before_its_answer_is_an_outage() -> None:
+    assert type(await outcome(Cut(1, answer=Answer("Hi"), clean=True))) is ProviderUnavailable
 
 
 async def test_a_stream_that_ends_after_its_finish_reason_is_whole() -> None:

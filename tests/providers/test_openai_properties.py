@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nanobot.errors import ProviderError
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.port import Prompt, Reply, Toolset, user_message
-from nanobot.providers.replies import EventParser, IncomingReply, VisibleText
+from nanobot.providers.replies import EventParser, IncomingReply, ReplyContext, VisibleText
 
 ALWAYS_THE_SAME = settings(derandomize=True, deadline=None, database=None)
 
@@ -55,7 +55,8 @@ ENDINGS = st.sampled_from([b"\n", b"\r\n", b"\r"])
 
 def received(chunks: Sequence[bytes]) -> tuple[Reply, str]:
     pieces: list[str] = []
-    incoming = IncomingReply(ENDPOINT, HELLO, lambda text, _: pieces.append(text))
+    context = ReplyContext(ENDPOINT, HELLO, on_text=lambda text, _: pieces.append(text))
+    incoming = IncomingReply(context)
     for chunk in chunks:
         incoming.feed(chunk)
     return incoming.finish(), "".join(pieces)
@@ -122,6 +123,10 @@ NAMES = st.sampled_from(
         "type",
         "text",
         "refusal",
+        "reasoning_content",
+        "reasoning_details",
+        "extra_content",
+        "prompt_progress",
     ]
 )
 WILD = st.recursive(

@@ -103,7 +103,7 @@ async def test_usage_is_found_wherever_servers_put_it(usage: object, expected: U
         (b"data: [DONE]\n\n", ProviderGarbage, "no choices"),
         (b"OK", ProviderGarbage, "no completion"),
         (b'{"choices":[{"mess', ProviderGarbage, "not JSON"),
-        (b"[" * 100_000, ProviderGarbage, "no completion"),
+        (b"[" * 100_000, ProviderGarbage, "not JSON"),
         (b'{"a":' * 100_000, ProviderGarbage, "not JSON"),
         (b'{"choices":"none"}', ProviderGarbage, "no choices"),
         (b"", ProviderUnavailable, "broke off"),
@@ -134,7 +134,9 @@ def call(name: str = "", arguments: object = None, **fields: object) -> dict[str
 )
 async def test_calls_are_put_together_however_they_are_numbered(deltas: Sequence[object]) -> None:
     reply = await reply_to(stream(*deltas, finish="tool_calls"))
-    assert [(one.id, one.name) for one in reply.tool_calls] == [("x", "f"), ("y", "g")]
+    assert [one.name for one in reply.tool_calls] == ["f", "g"]
+    assert reply.provider_data is not None
+    assert reply.provider_data.call_ids == ("x", "y")
     assert [json.loads(one.arguments) for one in reply.tool_calls] == [{"a": 1}, {}]
 
 
@@ -147,13 +149,13 @@ async def test_calls_without_ids_get_ones_that_every_server_takes_and_that_do_no
     assert first.tool_calls == again.tool_calls
 
 
-async def test_an_id_that_the_prompt_already_has_is_replaced() -> None:
+async def test_an_id_that_a_server_gives_again_and_again_is_ours_each_time_another() -> None:
     body = stream(call("f", "{}", index=0, id="call_0"))
     first = await reply_to(body)
     asked = assistant_message("", first.tool_calls)
-    again = await reply_to(body, HELLO.plus([asked, tool_message("call_0", "done")]))
-    assert first.tool_calls[0].id == "call_0"
-    assert again.tool_calls[0].id != "call_0"
+    result = tool_message(first.tool_calls[0].id, "done")
+    again = await reply_to(body, HELLO.plus([asked, result]))
+    assert again.tool_calls[0].id != first.tool_calls[0].id
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ class Insisting:
     many it did not."""
 
     def __init__(self, rule: Rule, call: Mapping[str, object], thinking: str = "") -> None:
-        self._rule, self._call, self._thinking = rule, call, thinking
+        self._rule, self._call, self.thinking = rule, call, thinking
         self.bodies: list[list[dict[str, Any]]] = []
         self.refused = 0
 
@@ -76,7 +76,7 @@ class Insisting:
             call = {"type": "function", "function": function, "index": 0, **self._call}
             call["id"] = str(call["id"]).replace("#", str(len(self.bodies)))
             message = {"role": "assistant", "content": None, "tool_calls": [call]}
-        thinking = {"reasoning_content": self._thinking} if self._thinking else {}
+        thinking = {"reasoning_content": self.thinking} if self.thinking else {}
         event = {"choices": [{"index": 0, "delta": message | thinking, "finish_reason": "stop"}]}
         text = f"data: {json.dumps(event)}\n\ndata: [DONE]\n\n"
         return web.Response(text=text, content_type="text/event-stream")
@@ -101,7 +101,8 @@ async def turn(provider: OpenAIProvider, before: Prompt) -> Prompt:
     prompt = before.plus([user_message("look")])
     reply = await provider.complete(prompt, CallOptions())
     (call,) = reply.tool_calls
-    prompt = prompt.plus([assistant_message("", (call,)), tool_message(call.id, "seen")])
+    asked = assistant_message("", (call,), reply.provider_data)
+    prompt = prompt.plus([asked, tool_message(call.id, "seen")])
     reply = await provider.complete(prompt, CallOptions())
     assert reply.text == "done"
     return prompt.plus([assistant_message(reply.text)])
@@ -133,11 +134,11 @@ async def test_a_call_of_another_model_gets_what_stands_for_a_signature() -> Non
     assert second["extra_content"] == SIGNED
 
 
-async def test_thinking_comes_back_once_the_server_asks_for_it() -> None:
+async def test_thinking_goes_back_to_a_server_that_reads_it() -> None:
     server = Insisting(deepseek, {"id": "call_00_abcdefgh#"}, "Let me look.")
     async with talking_to(server) as provider:
         await turn(provider, await turn(provider, NOTHING))
-    assert server.refused == 1
+    assert server.refused == 0
     thoughts = [one["reasoning_content"] for one in server.bodies[-1] if one.get("tool_calls")]
     assert thoughts == ["Let me look.", "Let me look."]
     assert not any("reasoning_content" in one for one in server.bodies[-1] if "content" not in one)
@@ -162,8 +163,17 @@ async def test_ids_that_a_server_does_not_take_are_made_short_alike_everywhere()
 async def test_thoughts_never_get_into_another_conversation(id: str) -> None:
     server = Insisting(deepseek, {"id": id}, "Ada's secret.")
     async with talking_to(server) as provider:
-        await turn(provider, NOTHING)
-    assert "secret" not in json.dumps(server.bodies)
+        ada = NOTHING.plus([user_message("I am Ada")])
+        reply = await provider.complete(ada, CallOptions())
+        server.thinking, server.bodies = "Bob's secret.", []
+        await turn(provider, await turn(provider, NOTHING))
+        assert "Ada" not in json.dumps(server.bodies)
+        (call,) = reply.tool_calls
+        asked = assistant_message("", (call,), reply.provider_data)
+        server.bodies = []
+        await turn(provider, ada.plus([asked, tool_message(call.id, "seen")]))
+    assert "Ada's secret." in json.dumps(server.bodies[0])
+    assert "Bob" not in json.dumps(server.bodies[0])
 
 
 async def test_a_server_that_is_never_content_is_not_asked_for_ever() -> None:
@@ -174,9 +184,11 @@ async def test_a_server_that_is_never_content_is_not_asked_for_ever() -> None:
     assert server.refused == 2
 
 
-async def test_where_nobody_insists_the_messages_are_the_same_bytes() -> None:
-    server = Insisting(lambda _: "", {"id": "call_of_a_server"}, "Hm.")
-    async with talking_to(server) as provider:
-        prompt = await turn(provider, NOTHING)
-        body = provider.body(prompt, CallOptions())
-    assert prompt.wire_messages() in body
+def test_valid_messages_are_the_same_bytes_at_openai() -> None:
+    call = ToolCall("abc123def", "look", "{ }")
+    steered = (user_message("look"), assistant_message("", (call,)), tool_message(call.id, ""))
+    prompt = NOTHING.plus([*steered, user_message("and?"), user_message("")])
+    provider = OpenAIProvider(
+        model="gpt-5-mini", base_url="https://api.openai.com/v1", api_key="k", max_tokens=0
+    )
+    assert prompt.wire_messages() in provider.body(prompt, CallOptions())

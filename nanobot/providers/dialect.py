@@ -1,0 +1,265 @@
+"""Dialects: how one server wants requests for one model, where servers disagree.
+
+A dialect begins with what is documented of the server and the model. A refusal corrects it: if the
+refusal names something that can be changed, the changed request is sent, once for each change. A
+correction holds for the server and model that asked for it, and is stored for a week, because
+servers are updated.
+
+Sources: Mistral's role order and call ids, https://docs.mistral.ai/capabilities/function_calling
+and the validators of mistral-common; https://api-docs.deepseek.com/guides/thinking_mode;
+https://platform.kimi.ai/docs (thinking with tools, call ids `functions.NAME:n`);
+https://ai.google.dev/gemini-api/docs/thought-signatures;
+https://openrouter.ai/docs/use-cases/reasoning-tokens; llama.cpp, tools/server/README.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Literal
+from urllib.parse import urlsplit
+
+from loguru import logger
+from msgspec import Struct, ValidationError, convert, to_builtins
+from msgspec.structs import replace
+
+from nanobot.bus.state import Document, StateStore, versioned_object
+from nanobot.clock import Clock, SystemClock
+from nanobot.errors import ContextTooLong, NanobotError, ProviderError
+
+CallIds = Literal["any", "nine", "kimi"]
+Rung = Literal["name", "required", "schema", "text"]
+RUNGS: tuple[Rung, ...] = ("name", "required", "schema", "text")
+"""Ways to ask for a structured answer, the best first: force the tool by its name, `required` with
+only that tool, a JSON Schema for the answer, a JSON object in plain text."""
+
+
+class Dialect(Struct, frozen=True):
+    """How one server wants requests for one model.
+
+    - `strict_roles`: user and assistant take turns, tool results follow their calls, and an
+      assistant message follows them. `system_role`: the server knows that role. `fills_empty`: no
+      message may be empty.
+    - `call_ids`: the form of tool call ids.
+    - `reasoning_content`: tool calls must come with the model's thinking. `reads_reasoning`: the
+      server makes use of thinking it gets back. `signatures`: calls must carry Gemini's.
+    - `stream`; `new_limit`: `max_completion_tokens`, not `max_tokens`; `plain_schemas`: tools
+      without `$ref`, `const` and lists of types; `dropped`: optional fields that it refuses.
+    - `rung`: the way to structured answers that works. `native_calls`: it has returned a tool call
+      as such, so markup in its text is only text. `reports_reading`: it tells how much of a prompt
+      it has read.
+    """
+
+    strict_roles: bool = False
+    system_role: bool = True
+    fills_empty: bool = True
+    call_ids: CallIds = "any"
+    reasoning_content: bool = False
+    reads_reasoning: bool = False
+    signatures: bool = False
+    stream: bool = True
+    new_limit: bool = False
+    plain_schemas: bool = False
+    dropped: frozenset[str] = frozenset()
+    rung: Rung = "name"
+    native_calls: bool = False
+    reports_reading: bool = False
+
+    def after(self, refusal: ProviderError) -> Dialect:
+        """Return the dialect that does what a refusal asks for, or this one if it asks for nothing
+        that can be done."""
+        if isinstance(refusal, ContextTooLong):
+            return self
+        changed = (change(self) for wording, change in _CHANGES if wording.search(refusal.detail))
+        return next((one for one in changed if one != self), self)
+
+
+_Change = Callable[[Dialect], Dialect]
+
+
+def _sets(**fields: object) -> _Change:
+    return lambda dialect: replace(dialect, **fields)
+
+
+def _drops(name: str) -> tuple[re.Pattern[str], _Change]:
+    return re.compile(rf"\b{name}\b"), lambda one: replace(one, dropped=one.dropped | {name})
+
+
+_OPTIONAL = (
+    *("stream_options", "return_progress", "temperature", "reasoning_effort", "reasoning"),
+    *("chat_template_kwargs", "thinking", "cache_control"),
+)
+"""Fields that a request can do without."""
+
+
+def _wording(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE | re.DOTALL)
+
+
+_CHANGES: Sequence[tuple[re.Pattern[str], _Change]] = (
+    (_wording(r"max_completion_tokens"), _sets(new_limit=True)),
+    (_wording(r"thought_signature"), _sets(signatures=True)),
+    (
+        _wording(r"reasoning.{0,80}(not (permitted|supported|allowed)|extra|unexpected|unknown)"),
+        _sets(reasoning_content=False, reads_reasoning=False),
+    ),
+    (_wording(r"reasoning_content|reasoning must be"), _sets(reasoning_content=True)),
+    (_wording(r"length of 9\b"), _sets(call_ids="nine")),
+    *map(_drops, _OPTIONAL),
+    (
+        _wording(r"system.{0,40}(not|n't|un)\s?(be )?(supported|allowed|accepted)|support system"),
+        _sets(system_role=False),
+    ),
+    (
+        _wording(r"(content|message).{0,80}(empty|blank)|(non-?empty|empty|blank).{0,40}content"),
+        _sets(fills_empty=True),
+    ),
+    (
+        _wording(
+            r"\broles?\b|alternat|template|jinja|raise_exception|NoneType|concatenate"
+            r"|not the same number of function calls"
+        ),
+        _sets(strict_roles=True, fills_empty=True),
+    ),
+    (
+        _wording(
+            r"schema|\$ref|\$defs|\bconst\b|anyOf|oneOf|allOf|additionalProperties|grammar"
+            r"|function_?declaration|parameters|tools?[.\[]\d"
+        ),
+        _sets(plain_schemas=True),
+    ),
+    (_wording(r"stream.*support|support.*stream"), _sets(stream=False)),
+)
+"""What a refusal says, and what to change then. The first change that is one counts."""
+
+_FORCING = _wording(r"tool_choice|tool choice|response_format|json_schema|structured|guided|forc")
+
+
+def refuses_forcing(refusal: ProviderError) -> bool:
+    """Whether a server refused the way in which a structured answer was asked for."""
+    return bool(_FORCING.search(refusal.detail))
+
+
+_FREE_HOSTS = (
+    *("openai.com", "anthropic.com", "googleapis.com", "deepseek.com", "x.ai", "groq.com"),
+    *("moonshot.ai", "moonshot.cn", "kimi.com", "kimi.ai", "openrouter.ai"),
+)
+"""Servers that take a user message after a tool result. Invented assistant messages would only
+hurt there."""
+_MISTRAL = _wording(r"mi[sx]tral|magistral|codestral|devstral|pixtral")
+
+
+def known_dialect(base_url: str, model: str, *, stream: bool = True) -> Dialect:
+    """Return what is documented of a server and a model. Servers that are not known, and those on
+    private addresses, are taken for the strictest."""
+    host = host_of(base_url)
+
+    def on(*domains: str) -> bool:
+        return any(host == domain or host.endswith(f".{domain}") for domain in domains)
+
+    mistral = bool(_MISTRAL.search(model)) or on("mistral.ai")
+    kimi = on("moonshot.ai", "moonshot.cn", "kimi.com", "kimi.ai")
+    return Dialect(
+        strict_roles=mistral or not on(*_FREE_HOSTS),
+        fills_empty=not on("openai.com"),
+        call_ids="nine" if mistral else "kimi" if kimi or "kimi" in model.lower() else "any",
+        reasoning_content=kimi or on("deepseek.com"),
+        reads_reasoning=is_near(base_url),
+        signatures=on("googleapis.com"),
+        stream=stream,
+        new_limit=on("api.openai.com"),
+    )
+
+
+def host_of(base_url: str) -> str:
+    """Return the host in an address, or an empty string if it is none."""
+    try:
+        return urlsplit(base_url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_near(base_url: str) -> bool:
+    """Whether a server probably is the owner's own: on this machine or in its network."""
+    host = host_of(base_url)
+    try:
+        return not ipaddress.ip_address(host).is_global
+    except ValueError:
+        return "." not in host or host.endswith((".local", ".lan", ".internal", ".home.arpa"))
+
+
+class Learned(Struct, frozen=True):
+    """A dialect and the time it was learned."""
+
+    at: datetime
+    dialect: Dialect
+
+
+_LEARNED_FOR = timedelta(days=7)
+
+
+class Dialects:
+    """The dialects that were learned, by `source` (server and model), in the document `dialects`.
+
+    Without a `store` they last as long as the process.
+    """
+
+    def __init__(self, clock: Clock | None = None, store: StateStore | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._learned: dict[str, Learned] = {}
+        self._document: Document[Mapping[str, Learned]] | None = None
+        if store is not None:
+            self._document = Document(store, "dialects", _decoded, _encoded, {})
+
+    def load(self) -> None:
+        """Read what was learned before. Blocks. Raises `StorageError`."""
+        if self._document:
+            self._learned = dict(self._document.load())
+
+    def of(self, source: str, known: Dialect) -> Dialect:
+        """Return the dialect learned for a source within the last week, or `known`."""
+        found = self._learned.get(source)
+        fresh = found is not None and self._clock.now() - found.at < _LEARNED_FOR
+        return found.dialect if found and fresh else known
+
+    async def learn(self, source: str, dialect: Dialect) -> None:
+        """Use `dialect` for a source from now on. A store that refuses it is logged: then it will
+        be learned again."""
+        logger.info("{}: learned {}", source, ", ".join(changes_of(dialect)) or "the default")
+        self._learned[source] = Learned(self._clock.now(), dialect)
+        if self._document is None:
+            return
+        try:
+            await asyncio.to_thread(self._document.save, dict(self._learned))
+        except NanobotError as error:
+            logger.warning("what model servers want could not be saved: {}", error)
+
+    def learned(self) -> Mapping[str, Learned]:
+        """Return everything learned, by source."""
+        return dict(self._learned)
+
+
+def changes_of(dialect: Dialect) -> list[str]:
+    """Name the fields in which a dialect differs from plain Chat Completions, for people."""
+    plain = to_builtins(Dialect())
+    mine = to_builtins(dialect)
+    return [f"{name}={mine[name]}" for name in plain if mine[name] != plain[name]]
+
+
+def _encoded(learned: Mapping[str, Learned]) -> bytes:
+    return json.dumps({"version": 1, "dialects": to_builtins(learned)}).encode()
+
+
+def _decoded(content: bytes) -> Mapping[str, Learned]:
+    found: dict[str, Learned] = {}
+    entries = versioned_object(content, 1).get("dialects")
+    for source, entry in (entries if isinstance(entries, dict) else {}).items():
+        try:
+            found[source] = convert(entry, Learned)
+        except ValidationError:
+            continue  # another version's: it is learned again
+    return found

@@ -1,0 +1,268 @@
+"""Dialogue: makes a conversation fit for the server it is sent to. Pure.
+
+What a model writes, a person interrupts or a crash cuts off is stored as it happened. Servers want
+a conversation that follows rules, and one that breaks them is refused in each later request too.
+So every request passes here. What is valid goes out byte for byte as it came in, and the output for
+a longer conversation begins with the output for its beginning, up to the text of the last message
+there: provider caches match on that.
+
+The rules:
+
+1. The arguments of a tool call are the text of a JSON object.
+2. Ids of tool calls are unique. To the server that made a call its own id is returned, to others
+   ours, in the dialect's form.
+3. Each call has one result, right behind it, in the order of the calls; a result without a call is
+   left out.
+4. In strict form user and assistant take turns, messages in a row become one, and an assistant
+   message stands between a tool's result and the next user message.
+5. The system message is first, and the only one. A user message follows it. No message is empty if
+   the dialect says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from nanobot.messages import ProviderData, ToolCall
+from nanobot.providers.dialect import CallIds, Dialect
+from nanobot.providers.port import (
+    PromptMessage,
+    assistant_message,
+    system_message,
+    tool_message,
+    user_message,
+)
+
+NO_RESULT = "Error: this call has no result; nothing is known of what it did"
+CONTINUED = "[nanobot: the conversation goes on here]"
+"""The user message in front of a conversation that begins with an assistant's."""
+NOTED = "Noted."
+"""The assistant's message between a tool's result and a user message, in strict form. It is never
+stored or shown."""
+_UNSIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
+"""The stand-in that Gemini's documentation gives for calls that were not its own."""
+
+
+def wire_messages(messages: Sequence[PromptMessage], dialect: Dialect, source: str) -> list[bytes]:
+    """Return the messages as Chat Completions takes them, each as JSON. `source` is the server and
+    model they go to."""
+    if not is_well_formed(messages, dialect):
+        messages = well_formed(messages, dialect)
+    return list(_wired(messages, dialect, source))
+
+
+def is_well_formed(messages: Sequence[PromptMessage], dialect: Dialect) -> bool:
+    """Whether a conversation keeps rules 3 to 5 as it is."""
+    strict, fills, before = dialect.strict_roles, dialect.fills_empty, ""
+    open_ids: list[str] = []
+    for message in messages:
+        role = message.role
+        if role == "tool" or open_ids:
+            if role != "tool" or not open_ids or message.tool_call_id != open_ids.pop():
+                return False
+        elif role == "assistant":
+            if before in ("", "system") or (strict and before == role):
+                return False
+            open_ids = [call.id for call in reversed(message.tool_calls)]
+        elif role == "user":
+            if strict and before in ("user", "tool"):
+                return False
+        elif before or not dialect.system_role:
+            return False
+        if fills and not (message.tool_calls or message.images or message.text.strip()):
+            return False
+        before = role
+    return not open_ids
+
+
+def well_formed(messages: Sequence[PromptMessage], dialect: Dialect) -> list[PromptMessage]:
+    """Return a conversation that keeps rules 3 to 5, with as little changed as they allow."""
+    said = list(_with_results([one for one in messages if one.role != "system"]))
+    if dialect.fills_empty:
+        said = list(map(_filled, said))
+    if said and said[0].role != "user":
+        said.insert(0, user_message(CONTINUED))
+    if dialect.strict_roles:
+        said = _in_turn(said)
+    system = "\n\n".join(one.text for one in messages if one.role == "system")
+    if not system:
+        return said
+    if dialect.system_role:
+        return [system_message(system), *said]
+    head = user_message(system)
+    return [_joined(head, said[0]), *said[1:]] if said else [head]
+
+
+def _with_results(messages: Sequence[PromptMessage]) -> Iterator[PromptMessage]:
+    """Rule 3. Results are looked for up to the next assistant message."""
+    at = 0
+    while at < len(messages):
+        first, at = messages[at], at + 1
+        if first.role == "tool":
+            continue
+        yield first
+        if not first.tool_calls:
+            continue
+        end = next(
+            (n for n in range(at, len(messages)) if messages[n].role == "assistant"), len(messages)
+        )
+        group, at = messages[at:end], end
+        results = [one for one in group if one.role == "tool"]
+        for call in first.tool_calls:
+            found = next((one for one in results if one.tool_call_id == call.id), None)
+            if found is not None:
+                results.remove(found)
+            yield found or tool_message(call.id, NO_RESULT)
+        yield from (one for one in group if one.role == "user")
+
+
+def _in_turn(messages: Sequence[PromptMessage]) -> list[PromptMessage]:
+    """Rule 4."""
+    turns: list[PromptMessage] = []
+    for message in messages:
+        before = turns[-1].role if turns else ""
+        if before == "tool" and message.role == "user":
+            turns.append(assistant_message(NOTED))
+        if before == message.role and before != "tool":
+            turns[-1] = _joined(turns[-1], message)
+        else:
+            turns.append(message)
+    return turns
+
+
+def _joined(one: PromptMessage, other: PromptMessage) -> PromptMessage:
+    """Return two messages of one role as one, with a blank line between them."""
+    text = "\n\n".join(filter(None, (one.text, other.text)))
+    if one.role == "user":
+        return user_message(text, (*one.images, *other.images))
+    return assistant_message(text, other.tool_calls, other.provider_data)
+
+
+def _filled(message: PromptMessage) -> PromptMessage:
+    """Rule 5: no message is empty."""
+    if message.tool_calls or message.images or message.text.strip():
+        return message
+    match message.role:
+        case "tool":
+            return tool_message(message.tool_call_id, "(no output)")
+        case "assistant":
+            return assistant_message("(no text)")
+        case _:
+            return user_message("(empty)")
+
+
+def _wired(messages: Sequence[PromptMessage], dialect: Dialect, source: str) -> Iterator[bytes]:
+    """Rule 2, and what the dialect wants in assistant messages."""
+    ids = _WireIds(dialect.call_ids)
+    results: Iterator[str] = iter(())
+    for message in messages:
+        if message.tool_calls:
+            data = message.provider_data
+            own = data if data is not None and data.source == source else None
+            wire_ids = ids.of(message.tool_calls, own)
+            results = iter(wire_ids)
+            yield _calls_wire(message, wire_ids, own, dialect)
+        elif message.role == "tool":
+            yield _with_id(message, next(results))
+        else:
+            yield message.wire
+
+
+class _WireIds:
+    """Gives the calls of one request their ids on the wire, each once."""
+
+    def __init__(self, form: CallIds) -> None:
+        self._form, self._fits = form, _FORMS[form]
+        self._used: set[str] = set()
+        self._count = 0
+
+    def of(self, calls: Sequence[ToolCall], own: ProviderData | None) -> tuple[str, ...]:
+        """Return the ids of a message's calls: those of the server itself if it made them."""
+        given = own.call_ids if own is not None and len(own.call_ids) == len(calls) else ()
+        return tuple(
+            self._next(call, given[position] if given else "")
+            for position, call in enumerate(calls)
+        )
+
+    def _next(self, call: ToolCall, own: str) -> str:
+        number, self._count = self._count, self._count + 1
+        kimi = self._form == "kimi"
+        wire_id = own or (f"functions.{call.name}:{number}" if kimi else call.id)
+        attempt = 0
+        while wire_id in self._used or not (wire_id == own or self._fits.fullmatch(wire_id)):
+            if kimi:
+                wire_id = f"functions.{call.name}:{number + attempt}"
+            else:
+                seed = f"{call.id}\0{attempt}".encode("utf-8", "surrogatepass")
+                wire_id = hashlib.sha256(seed).hexdigest()[:9]
+            attempt += 1
+        self._used.add(wire_id)
+        return wire_id
+
+
+_FORMS: Mapping[CallIds, re.Pattern[str]] = {
+    "any": re.compile(r"[A-Za-z0-9_-]{1,40}"),  # OpenAI takes 40 characters, Anthropic these
+    "nine": re.compile(r"[A-Za-z0-9]{9}"),
+    "kimi": re.compile(r"functions\..+:\d+"),
+}
+_CALLS_ONLY = b'{"role":"assistant","content":null,'
+_NO_TEXT = b'{"role":"assistant","content":"",'
+
+
+def _calls_wire(
+    message: PromptMessage, ids: tuple[str, ...], own: ProviderData | None, dialect: Dialect
+) -> bytes:
+    """Return an assistant message with calls as JSON. Worked out once per message and form."""
+    form = (ids, own is not None, dialect.strict_roles, *_wishes(dialect))
+    if (known := message.forms.get(form)) is not None:
+        return known
+    fields, call_fields = _returned(own, dialect, len(ids))
+    wire = message.wire
+    if fields or any(call_fields) or ids != tuple(call.id for call in message.tool_calls):
+        body: dict[str, Any] = json.loads(wire)
+        for call, wire_id, more in zip(body["tool_calls"], ids, call_fields, strict=True):
+            call |= {"id": wire_id, **more}
+        wire = json.dumps(body | fields, separators=(",", ":")).encode()
+    if dialect.strict_roles and wire.startswith(_CALLS_ONLY):  # templates trip over null
+        wire = _NO_TEXT + wire[len(_CALLS_ONLY) :]
+    message.forms[form] = wire
+    return wire
+
+
+def _wishes(dialect: Dialect) -> tuple[bool, bool, bool]:
+    return dialect.reasoning_content, dialect.reads_reasoning, dialect.signatures
+
+
+_THINKING = ("reasoning_content", "reasoning")
+
+
+def _returned(
+    own: ProviderData | None, dialect: Dialect, calls: int
+) -> tuple[dict[str, Any], Sequence[Mapping[str, Any]]]:
+    """Return the fields that the server gets back in a message, and in each of its calls."""
+    reads = dialect.reasoning_content or dialect.reads_reasoning
+    fields = {
+        name: value
+        for name, value in (own.fields if own else {}).items()
+        if reads or name not in _THINKING
+    }
+    if dialect.reasoning_content:
+        fields.setdefault("reasoning_content", "")
+    given = list(own.call_fields) if own and len(own.call_fields) == calls else [{}] * calls
+    if dialect.signatures and not given[0].get("extra_content"):
+        given[0] = {**given[0], "extra_content": _UNSIGNED}
+    return fields, given
+
+
+def _with_id(message: PromptMessage, wire_id: str) -> bytes:
+    """Return a tool's result for the call `wire_id`. Its text, which may be long, is not encoded
+    again."""
+    if wire_id == message.tool_call_id:
+        return message.wire
+    head = b'{"role":"tool","tool_call_id":'
+    old = len(json.dumps(message.tool_call_id))
+    return head + json.dumps(wire_id).encode() + message.wire[len(head) + old :]
