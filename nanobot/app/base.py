@@ -44,6 +44,7 @@ from nanobot.providers.counter import (
     TokenCounter,
     TokenRatios,
 )
+from nanobot.providers.dialect import Dialects
 from nanobot.providers.port import Provider, RequestSettings
 from nanobot.providers.retry import Model, RetryingProvider, RetryPolicy
 from nanobot.providers.served import ServedModels
@@ -140,11 +141,13 @@ def make_home(home: Path) -> None:
         home.chmod(0o700)  # it may have been made by hand
 
 
-def build_provider(settings: Settings, clock: Clock, rng: Random) -> Provider:
+def build_provider(
+    settings: Settings, clock: Clock, rng: Random, dialects: Dialects | None = None
+) -> Provider:
     """The configured models, with retries: the main one with its fallbacks, and the named ones,
-    which the main one stands in for."""
+    which the main one stands in for. `dialects` keeps what their servers want."""
     model = settings.model
-    main = [_counted(one) for one in model.chain]
+    main = [_counted(one, dialects) for one in model.chain]
     policy = RetryPolicy(deadline=model.retry_seconds)
     provider: Provider = RetryingProvider(main, policy, clock, rng)
     if not settings.models:
@@ -152,17 +155,19 @@ def build_provider(settings: Settings, clock: Clock, rng: Random) -> Provider:
     from nanobot.providers.routing import RoutingProvider
 
     named = {
-        name: RetryingProvider([_counted(one.completed(model)), *main], policy, clock, rng)
+        name: RetryingProvider(
+            [_counted(one.completed(model), dialects), *main], policy, clock, rng
+        )
         for name, one in settings.models.items()
     }
     return RoutingProvider(provider, named, settings.uses)
 
 
-def _counted(model: ModelSettings) -> Model:
-    return Model(model_name(model), _adapter(model))
+def _counted(model: ModelSettings, dialects: Dialects | None) -> Model:
+    return Model(model_name(model), _adapter(model, dialects))
 
 
-def _adapter(model: ModelSettings) -> Provider:
+def _adapter(model: ModelSettings, dialects: Dialects | None) -> Provider:
     """One model on its server, by the API that the server has."""
     if model.provider == "offline":
         from nanobot.providers.offline.model import OfflineModel
@@ -176,7 +181,7 @@ def _adapter(model: ModelSettings) -> Provider:
     else:
         from nanobot.providers.openai import OpenAIProvider
 
-        build = partial(OpenAIProvider, transport=model.transport)
+        build = partial(OpenAIProvider, transport=model.transport, dialects=dialects)
     return build(
         model=model.name,
         base_url=model.base_url,
@@ -349,7 +354,8 @@ class Models:
             self.served = ServedModels("", "")  # what stands in has no list
         elif chosen.provider != "offline":
             self.served = ServedModels(chosen.base_url, chosen.api_key.get_secret_value())
-        provider = provider or build_provider(settings, clock, base.rng)
+        self.dialects = Dialects(clock, journal.state)
+        provider = provider or build_provider(settings, clock, base.rng, self.dialects)
         budget = DayBudget(
             DayLimit(settings.limits.tokens_per_day, settings.limits.warn_at),
             journal,

@@ -199,6 +199,7 @@ class Gateway:
         base.access.load()
         toolbox.mcp.load()
         parts.models.counter.load()
+        parts.models.dialects.load()
         if team is not None:
             await team.start()
         else:

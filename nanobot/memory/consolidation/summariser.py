@@ -23,7 +23,6 @@ from nanobot.errors import (
     NanobotError,
     ProviderError,
     ProviderGarbage,
-    ProviderRejected,
     ToolError,
 )
 from nanobot.memory.consolidation.planning import PromptGauge
@@ -82,7 +81,6 @@ class Summariser:
         self._system = system_message(render("consolidate.md"))
         self._tools = Toolset.of([SAVE_MEMORY])
         self._fixed = estimate_tokens(self._system.text + self._tools.wire.decode()) + 100
-        self._forces = True
         self._failures = 0
         self._out_until = 0.0
         self._calls: dict[str, asyncio.Task[Draft | None]] = {}
@@ -159,9 +157,6 @@ class Summariser:
                 room, again = room // 2, str(error).rstrip(".")
                 continue
             except ProviderError as error:
-                if self._forces and isinstance(error, ProviderRejected) and error.status == 400:
-                    self._forces = False  # some models refuse to be told which tool to call
-                    continue
                 logger.warning("{}: no consolidation: {}", chunk.session, error)
                 self._failed(_OUT_SECONDS)
                 return None
@@ -175,10 +170,9 @@ class Summariser:
         return self.raw(chunk)
 
     async def _ask(self, text: str) -> Reply:
-        choice = SAVE_MEMORY.name if self._forces else ""
         return await self._provider.complete(
             Prompt((self._system, user_message(text)), self._tools),
-            CallOptions(use="memory", tool_choice=choice),
+            CallOptions(use="memory", tool_choice=SAVE_MEMORY.name),
         )
 
     def _failed(self, seconds: float) -> None:

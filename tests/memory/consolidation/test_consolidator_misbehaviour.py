@@ -71,10 +71,6 @@ TAKEN: dict[str, Script] = {
         fails(ContextTooLong("too long", status=400)),
         calls("save_memory", **GOOD),
     ),
-    "no forced calls, then a call": (
-        fails(ProviderRejected("tool_choice is not supported", status=400)),
-        calls("save_memory", **GOOD),
-    ),
 }
 
 
