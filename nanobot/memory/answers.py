@@ -1,44 +1,51 @@
 """JSON in what a model answers. Pure.
 
 Models send an object as asked, encoded twice, in a list, in a code fence, with prose around it, or
-with a comma too many. All of these are read.
+nearly as JSON has it. All of these are read, with the repairs that arguments of calls get too.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 
-_TRAILING_COMMA = re.compile(r",(?=\s*[}\]])")
+from nanobot.providers.arguments import first_object
+
 _DECODER = json.JSONDecoder(strict=False)
 _NESTED = 3
 """How often a text may be encoded in another."""
+_MOST_FAILED, _MOST_REPAIRED = 1_000, 100
+"""Braces that begin no object: so many are tried, and so many are tried with repairs."""
 
 
 def json_object(answer: str, keys: Collection[str] = ()) -> Mapping[str, object] | None:
-    """The first JSON object in `answer` that has one of `keys` (without keys: the first); None
-    where there is none."""
+    """Return the first JSON object in `answer` that has one of `keys` (without keys: the first), or
+    None."""
     text = answer
     for _ in range(_NESTED):
         with suppress(ValueError, RecursionError):
             if isinstance(value := _DECODER.decode(text), str):
                 text = value
-    for candidate in (text, _TRAILING_COMMA.sub("", text)):
-        for found in _objects(candidate):
-            if not keys or not found.keys().isdisjoint(keys):
-                return found
+    for found in _objects(text):
+        if not keys or not found.keys().isdisjoint(keys):
+            return found
     return None
 
 
 def _objects(text: str) -> Iterator[Mapping[str, object]]:
+    failed = 0
     start = text.find("{")
-    while start >= 0:
+    while start >= 0 and failed < _MOST_FAILED:
         try:
             value, end = _DECODER.raw_decode(text, start)
         except (ValueError, RecursionError):
-            end = start + 1
+            repaired = first_object(text, start) if failed < _MOST_REPAIRED else None
+            if repaired is None:
+                failed, end = failed + 1, start + 1
+            else:
+                value, end = json.loads(repaired[0]), repaired[1]
+                yield value
         else:
             yield value
         start = text.find("{", end)

@@ -224,7 +224,7 @@ def read_reply(reply: Reply) -> Saved | str:
     """What a model's reply saves, or why it saves nothing, told to the model."""
     call = next((call for call in reply.tool_calls if call.name == SAVE_MEMORY.name), None)
     if call is not None:
-        fields = json_object(call.arguments)
+        fields = json_object(call.malformed or call.arguments)
     else:
         fields = json_object(reply.text, {"history_entry"})
     if fields is not None:

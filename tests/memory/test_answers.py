@@ -1,0 +1,42 @@
+"""Objects in what a model answers are found, and repaired as arguments of calls are."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from nanobot.memory.answers import json_object
+
+EDITS = {"edits": [{"old": "a", "new": "it's"}]}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"edits": [{"old": "a", "new": "it\'s"}]}',
+        'Here they are:\n```json\n{"edits": [{"old": "a", "new": "it\'s",},]}\n```\nDone {so}.',
+        "{'edits': [{'old': 'a', 'new': 'it\\'s'}]}",
+        '[{"edits": [{"old": "a", "new": "it\'s"}]}]',
+        '"{\\"edits\\": [{\\"old\\": \\"a\\", \\"new\\": \\"it\'s\\"}]}"',
+        '{} {"other": 1,} {"edits": [{"old": "a", "new": "it\'s"}]}',
+    ],
+)
+def test_the_object_with_the_key_is_found_in_whatever_form(answer: str) -> None:
+    assert json_object(answer, {"edits"}) == EDITS
+
+
+def test_an_outer_object_that_needs_repair_comes_before_the_objects_inside_of_it() -> None:
+    assert json_object("{'a': [{\"b\": 1}]}") == {"a": [{"b": 1}]}
+
+
+@pytest.mark.parametrize("answer", ["", "no", '{"edits": [{"old": "cut', "[1]", "3"])
+def test_an_answer_without_the_object_has_none(answer: str) -> None:
+    assert json_object(answer, {"edits"}) is None
+
+
+def test_a_long_answer_of_braces_takes_no_long_time() -> None:
+    started = time.process_time()
+    for text in ("{" * 1_000_000, '{"a": ' * 50_000, "{'a" * 300_000):
+        assert json_object(text, {"edits"}) is None
+    assert time.process_time() - started < 10
