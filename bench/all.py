@@ -49,6 +49,7 @@ BENCHES = (
     Bench("sessions"),
     Bench("prompt"),
     Bench("prompt_size"),
+    Bench("anthropic_cache"),
     Bench("search", quick=("--indexed", "50000")),
     Bench("locomo"),
     Bench("languages"),

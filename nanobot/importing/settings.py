@@ -22,6 +22,7 @@ from nanobot.config.load import CONFIG_FILE, SECRETS_FILE, load_settings
 from nanobot.errors import ConfigError, how_to_install
 from nanobot.importing.files import ImportReport
 from nanobot.importing.foreign import OURS, Fields, People, Secrets
+from nanobot.providers.catalogue import provider_at
 from nanobot.text import escape_invisible
 
 _SERVERS: Mapping[str, str] = {
@@ -182,7 +183,9 @@ class Conversion(Struct):
             if entry.get(extra):
                 self.report.add_change(f"{extra} of the provider {provider} has no counterpart.")
         key = self.secrets.put(f"{provider}_API_KEY", entry.text("api_key"))
-        return {"name": model, "base_url": url} | _without_empty(api_key=key)
+        known = provider_at(url)
+        api = known.api if known and known.api != "chat" else ""
+        return {"name": model, "base_url": url} | _without_empty(api=api, api_key=key)
 
     def _transcription(self) -> Tree:
         asked, old = self.config.inner("transcription"), self.config.inner("channels")

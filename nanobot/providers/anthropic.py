@@ -53,10 +53,11 @@ class _Taste(Struct, frozen=True):
 
 
 class _Plan(Struct, frozen=True):
-    """How one request is made: the most tokens of the answer, and the fields that depend on the
-    model."""
+    """How one request is made: the most tokens of the answer, whether earlier thinking goes back,
+    and the fields that depend on the model."""
 
     limit: int
+    returns: bool = True
     thinking: Mapping[str, object] | None = None
     effort: str = ""
     tool_choice: Mapping[str, str] | None = None
@@ -143,9 +144,9 @@ class AnthropicProvider:
         limit = options.max_tokens or self._max_tokens or _DEFAULT_LIMIT
         effort = options.effort or self._settings.effort
         choice = _tool_choice(prompt, options, taste)
-        plan = _Plan(limit, tool_choice=choice)
+        plan = _Plan(limit, returns, tool_choice=choice)
         forced = choice is not None and choice["type"] == "tool"
-        too_short = bool(effort) and limit < 2 * _SMALLEST_BUDGET
+        too_short = limit < 2 * _SMALLEST_BUDGET  # thinking would take all of it
         if effort == "none" or forced or too_short or not returns:
             plan = _without_thinking(plan, taste)
         elif effort and taste.adaptive:
@@ -171,7 +172,9 @@ class AnthropicProvider:
     def _joined(self, prompt: Prompt, model: str, plan: _Plan) -> bytes:
         """The body: first the parts that the cache matches. The owner's fields win."""
         conversation = Conversation.of(
-            prompt.messages, self._source(model), thinking=plan.thinking != _OFF
+            prompt.messages,
+            self._source(model),
+            thinking=plan.returns and plan.thinking != _OFF,
         )
         fields = {"model": encoded(model), "tools": tools_of(prompt)}
         fields["system"] = conversation.wire_system()

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
+from msgspec import convert
 from msgspec.structs import replace
 
 from nanobot.cli.onboard.files import ConfigPart
@@ -111,6 +112,23 @@ async def test_a_provider_is_chosen_by_name_with_its_key_its_model_and_its_windo
     assert part.secrets == {"MODEL_API_KEY": KEY}
     assert any("openai/gpt-oss-120b, 131,072 tokens" in said for said in person.said)
     assert KEY not in "\n".join(person.said)
+
+
+async def test_claude_is_asked_by_its_own_api_and_the_next_provider_by_the_usual_one() -> None:
+    script = ["--non-interactive", "--no-test", "--model-name", "m"]
+    changed: list[object] = []
+    present = ModelSettings()
+    for provider in ("anthropic", "mistral", "mistral"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(f"{provider.upper()}_API_KEY", KEY)
+            part = await step(
+                ScriptedPerson(), *script, "--provider", provider, present=present
+            ).run()
+        new = written(part)
+        changed.append(new.get("api"))
+        url, api = new.get("base_url", present.base_url), new.get("api", present.api)
+        present = convert({"base_url": url, "api": api}, ModelSettings)
+    assert changed == ["messages", "chat", None]
 
 
 async def test_one_of_120_models_is_found_and_one_that_is_not_listed_is_typed() -> None:

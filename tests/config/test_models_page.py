@@ -31,6 +31,7 @@ def test_each_provider_has_an_example_that_can_be_used(home: Home, known: KnownP
     (example,) = _YAML.findall(section)
     model = loaded(home, example).model
     assert (model.provider, model.base_url) == ("openai", known.base_url)
+    assert model.api == known.api
     assert model.name in (known.example, "")
     assert model.name or known.is_local
     assert model.api_key.get_secret_value() == KEYS.get(known.key_variable, "")

@@ -227,9 +227,11 @@ async def test_thinking_of_another_model_stays_here_and_the_turn_goes_on() -> No
         assert reply.text == "Done."
 
 
-async def test_thinking_that_the_server_no_longer_takes_is_left_out() -> None:
-    async with FakeAnthropic([Says((Thinking("Hm."), Call("read"))), "Done."]) as server:
-        first = await ask(server, HELLO)
+@pytest.mark.parametrize("model", [SONNET, FABLE_5_1])
+async def test_thinking_that_the_server_no_longer_takes_is_left_out(model: ModelRules) -> None:
+    script: list[Scripted] = [Says((Thinking("Hm."), Call("read"))), "Done."]
+    async with FakeAnthropic(script, model=model) as server:
+        first = await ask(server, HELLO, model=model)
         assert first.provider_data is not None
         stale = replace(
             first.provider_data,
@@ -241,8 +243,8 @@ async def test_thinking_that_the_server_no_longer_takes_is_left_out() -> None:
                 tool_message(first.tool_calls[0].id, "text"),
             )
         )
-        reply = await ask(server, going_on)
-        assert [error.status for error in server.refused] == [400]
+        reply = await ask(server, going_on, model=model)
+        assert "signature" in server.refused[0].message
     assert reply.text == "Done."
 
 
@@ -306,9 +308,10 @@ async def test_no_effort_switches_thinking_off_and_a_model_that_cannot_is_asked_
     assert reply.text == "Hello."
 
 
-async def test_a_short_answer_leaves_no_room_for_thinking() -> None:
+@pytest.mark.parametrize("effort", ["", "high"])
+async def test_a_short_answer_leaves_no_room_for_thinking(effort: str) -> None:
     async with FakeAnthropic(["A title"]) as server:
-        await ask(server, HELLO, CallOptions(max_tokens=60, effort="high"))
+        await ask(server, HELLO, CallOptions(max_tokens=60, effort=effort))
         assert body(server)["thinking"] == {"type": "disabled"}
         assert body(server)["max_tokens"] == 60
 

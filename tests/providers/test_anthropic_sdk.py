@@ -148,7 +148,7 @@ async def both_ways(
             },
         ),
         (CallOptions(tool_choice="none"), {"tool_choice": {"type": "none"}}),
-        (CallOptions(max_tokens=7), {"max_tokens": 7}),
+        (CallOptions(max_tokens=7), {"max_tokens": 7, "thinking": {"type": "disabled"}}),
     ],
 )
 async def test_a_request_is_the_one_that_the_sdk_makes(

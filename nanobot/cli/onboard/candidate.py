@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -39,6 +39,12 @@ class ModelCandidate(Struct, frozen=True):
     unchecked: bool = False
 
     @property
+    def api(self) -> Literal["chat", "messages"]:
+        """The API to ask it by."""
+        known = provider_at(self.base_url)
+        return known.api if known else "chat"
+
+    @property
     def shown(self) -> str:
         """What it is, for people."""
         if self.offline:
@@ -63,10 +69,12 @@ async def answer(
     wanted: ModelCandidate, clock: Clock, question: str, *tools: ToolSpec, max_tokens: int = 0
 ) -> tuple[Reply, float]:
     """What a model answers, and how many seconds that took. Raises `ProviderError`."""
+    from nanobot.providers.anthropic import AnthropicProvider
     from nanobot.providers.openai import OpenAIProvider
-    from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
+    from nanobot.providers.port import CallOptions, Prompt, Provider, Toolset, user_message
 
-    provider = OpenAIProvider(
+    adapter = AnthropicProvider if wanted.api == "messages" else OpenAIProvider
+    provider: Provider = adapter(
         model=wanted.name,
         base_url=wanted.base_url,
         api_key=wanted.key,
@@ -103,6 +111,8 @@ def model_changes(
     moves = wanted.base_url != present.base_url
     if moves or not is_official(wanted.base_url):
         changes.append(_change("base_url", wanted.base_url))
+    if moves and wanted.api != present.api:
+        changes.append(_change("api", wanted.api))
     if wanted.window and wanted.window != present.context_window:
         changes.append(_change("context_window", wanted.window))
         if present.max_completion_tokens * _SHARE > wanted.window:
