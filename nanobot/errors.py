@@ -14,6 +14,7 @@ NanobotError                 anything a person should read; carries `hint`, the 
 │   │   ├── RequestBlamed    a 5xx that is the request's fault
 │   │   └── ToolUseFailed    a tool call that the server could not parse; carries its text
 │   ├── ProviderRejected     asking again will not help (401, 400, 404)
+│   ├── ProviderFiltered     the provider withheld the answer
 │   ├── ContextTooLong       the prompt must shrink first
 │   └── BudgetSpent          the owner's limit for today is reached; nothing was asked
 ├── ToolError                told to the model, which can act on it
@@ -179,6 +180,15 @@ class ProviderRejected(ProviderError):
         """Whether it may lie in what was sent (a content filter, an odd character), so that another
         request is accepted."""
         return self.status in (400, 422)
+
+
+class ProviderFiltered(ProviderRejected):
+    """The provider withheld the answer because of its content."""
+
+    @property
+    def blames_content(self) -> bool:
+        """Always: another request is answered."""
+        return True
 
 
 class ContextTooLong(ProviderRejected):

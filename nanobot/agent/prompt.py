@@ -39,9 +39,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nanobot.agent.media import MediaStore
-from nanobot.agent.truncation import truncated, truncated_prompt
+from nanobot.agent.truncation import tokens_to_try, truncated, truncated_prompt
 from nanobot.clock import Clock
-from nanobot.errors import NanobotError
+from nanobot.errors import ContextTooLong, NanobotError
 from nanobot.memory.documents import BOOTSTRAP, LONG_TERM, PERSONAL
 from nanobot.memory.recall import PERSON
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes
@@ -51,6 +51,7 @@ from nanobot.messages import Message
 from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import (
     IMAGE_TOKENS,
+    CallOptions,
     Image,
     Prompt,
     PromptMessage,
@@ -290,6 +291,7 @@ class PromptCache(Struct):
         self.stamp = None
 
 
+_WORTH_A_TRY = 0.98
 _TARGET = 0.75
 """Down to this share of the budget, so that not every step has to shorten again."""
 
@@ -303,9 +305,19 @@ class PromptRoom:
     ) -> None:
         self._budget, self._counter, self._budgets = budget, counter, budgets
 
-    async def fit(self, prompt: Prompt, model: str = "") -> Prompt:
-        """The prompt itself if it fits into what `model` takes, else a shorter one."""
+    async def fit(
+        self, prompt: Prompt, model: str = "", refused: ContextTooLong | None = None
+    ) -> Prompt:
+        """The prompt itself if it fits into what `model` takes, else a shorter one. Raises
+        `refused`, with which a server answered a longer one, if this one can't be made shorter."""
+        if refused is not None:
+            target = tokens_to_try(refused.estimated, refused.tokens, refused.window)
+            shorter = prompt if prompt.tokens <= target else truncated_prompt(prompt, target)
+            if shorter.tokens > refused.estimated * _WORTH_A_TRY:
+                raise refused
+            return shorter
         budget = min(self._budget, self._budgets.get(model, self._budget))
+        budget = self._counter.within(budget, model)
         if self._counter.fits(prompt.tokens, budget):
             return prompt
         kind = prompt.messages[1].text[:200] if len(prompt.messages) > 1 else ""
@@ -314,6 +326,16 @@ class PromptRoom:
         if tokens <= budget:
             return prompt
         return truncated_prompt(prompt, round(budget * _TARGET * prompt.tokens / max(1, tokens)))
+
+    def learn(self, prompt: Prompt, error: ContextTooLong, options: CallOptions) -> None:
+        """Correct our counts by those of a server that refused `prompt`."""
+        error.estimated = prompt.tokens
+        if error.of_fallback or options.use != "chat":
+            return  # these are the counts and the window of another model
+        self._counter.limit(error.window, options.model)
+        has_images = any(message.images for message in prompt.messages)
+        if error.tokens and not has_images and not options.model:
+            self._counter.calibrate(prompt.tokens, error.tokens)
 
 
 def prompt_text(prompt: Prompt) -> str:

@@ -39,7 +39,7 @@ from nanobot.bus.events import (
     TurnStarted,
 )
 from nanobot.clock import Clock
-from nanobot.errors import ProviderGarbage
+from nanobot.errors import ContextTooLong, ProviderGarbage
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import (
     CallOptions,
@@ -52,6 +52,7 @@ from nanobot.providers.port import (
     tool_message,
     user_message,
 )
+from nanobot.providers.refusals import empty_reply_error
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
 
@@ -269,10 +270,11 @@ class AgentRunner(Struct, frozen=True):
         log: TurnLog | None = None,
         hook: AgentHook | None = None,
         render: Render = render_plain,
+        refused: ContextTooLong | None = None,
     ) -> Turn:
         """Answer `prompt`. Raises a `ProviderError` when the model could not; what had been done
-        until then is in `log`."""
-        run = _Run(self, prompt, caller, log or TurnLog(), hook or Hooks(), render)
+        until then is in `log`. Prompts are made shorter than the one that was `refused` before."""
+        run = _Run(self, prompt, caller, log or TurnLog(), hook or Hooks(), render, refused)
         options, resumed = options or CallOptions(), resumed or Resumed()
         if resumed.messages:
             await run.resume(resumed)
@@ -297,19 +299,28 @@ class AgentRunner(Struct, frozen=True):
         return run.end(await self._ask(run, replace(options, tool_choice="none")))
 
     async def _ask(self, run: _Run, options: CallOptions) -> Reply:
-        """One model call. A reply with neither text nor calls is asked for once more."""
+        """One model call. A reply with neither text nor calls is asked for once more, unless its
+        cause stays the same."""
         if self.room is not None:
-            run.prompt = await self.room.fit(run.prompt, options.model)
+            run.prompt = await self.room.fit(run.prompt, options.model, run.refused)
         options = replace(options, on_reading=run.show_reading)
-        for _ in range(2):
-            reply = await self.provider.complete(run.prompt, options, run.show_text)
+        for is_last in (False, True):
+            try:
+                reply = await self.provider.complete(run.prompt, options, run.show_text)
+            except ContextTooLong as error:
+                if self.room is not None:
+                    self.room.learn(run.prompt, error, options)
+                raise
             run.usage += reply.usage
             run.steps += 1
             if options.tool_choice == "none":
                 reply = replace(reply, tool_calls=())
             if reply.text.strip() or reply.tool_calls:
                 return reply
-        raise ProviderGarbage("the model gave an empty answer, twice")
+            empty = empty_reply_error(reply)
+            if is_last or not isinstance(empty, ProviderGarbage):
+                raise empty
+        raise AssertionError  # the second try has returned or raised
 
 
 class _Run(Struct):
@@ -321,6 +332,7 @@ class _Run(Struct):
     log: TurnLog
     hook: AgentHook
     render: Render
+    refused: ContextTooLong | None = None
     usage: Usage = Usage()
     steps: int = 0
     reading_due: float = -math.inf

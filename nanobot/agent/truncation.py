@@ -2,8 +2,8 @@
 
 Between turns consolidation makes the prompt fit. A turn that calls many tools can outgrow the
 window by itself; then tool results are shortened in the prompt, oldest first and in steps, then
-what was said, and at last the oldest messages are left out. The model is told where something is
-missing. The system prompt and the person's newest message always stay.
+the conversation, then the oldest messages are left out. If that is not enough, the person's newest
+message loses its middle. The model is told where something is missing. The system prompt stays.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from nanobot.providers.port import (
     user_message,
 )
 
+_SHARE_OF_WINDOW = 0.8
+"""The rest is for the answer."""
+_LARGEST_STEP = 0.9
 _LEVELS = (4_000, 1_000, 200, 0)
 """Characters that remain of a message, one level after the other."""
 LEFT_OUT = "[nanobot: {} earlier messages are left out here to fit; they are stored]"
@@ -41,6 +44,7 @@ def truncated_prompt(prompt: Prompt, target: int) -> Prompt:
                 break
     if excess > 0:
         messages = _without_oldest(messages, question, excess)
+        messages = _with_short_question(messages, prompt.tools.tokens, target)
     return replace(prompt, messages=tuple(messages), tokens=0)
 
 
@@ -63,6 +67,33 @@ def truncated(text: str, limit: int) -> str:
     head = limit * 3 // 4
     note = f"\n[… {left_out} characters left out here to fit; the whole text is stored …]\n"
     return text[:head] + note + text[head + left_out :]
+
+
+_LEAST_OF_QUESTION = 200
+
+
+def _with_short_question(
+    messages: list[PromptMessage], fixed: int, target: int
+) -> list[PromptMessage]:
+    """The messages, with the newest of the person's cut if they still exceed the target."""
+    excess = fixed + sum(message.tokens for message in messages) - target
+    question = max((at for at, m in enumerate(messages) if m.role == "user"), default=-1)
+    if excess <= 0 or question < 0:
+        return messages
+    asked = messages[question]
+    share = max(0.0, 1 - excess / asked.tokens)
+    limit = max(_LEAST_OF_QUESTION, int(len(asked.text) * share) - _LEAST_OF_QUESTION // 2)
+    cut = user_message(truncated(asked.text, limit), asked.images)
+    kept = cut if cut.tokens < asked.tokens else asked
+    return [*messages[:question], kept, *messages[question + 1 :]]
+
+
+def tokens_to_try(estimated: int, counted: int, window: int) -> int:
+    """How many estimated tokens the next try may have, after a server refused a prompt of
+    `estimated` tokens. It counted `counted` and takes `window`; 0 if it did not say."""
+    if counted and window:
+        return int(estimated * min(_SHARE_OF_WINDOW * window / counted, _LARGEST_STEP))
+    return estimated // 2
 
 
 def _without_oldest(

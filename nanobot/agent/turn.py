@@ -45,6 +45,7 @@ from nanobot.errors import (
     ProviderBusy,
     ProviderError,
     ProviderRejected,
+    ProviderStalled,
     ProviderUnavailable,
     StorageError,
     TurnStopped,
@@ -62,6 +63,9 @@ _MAY_BE_AN_IMAGE = frozenset({400, 404, 415, 422})
 
 _USES: Mapping[str, ModelUse] = {"job": "jobs", "heartbeat": "heartbeat"}
 """The use of a turn by who began it; `chat` for all others."""
+
+_MOST_STALLS = 2
+"""A server that is silent twice for the same message needs a longer timeout, not a day of tries."""
 
 
 class Turns:
@@ -202,6 +206,7 @@ class Turns:
         """Run the ReAct loop, again where the prompt was too long and could be made shorter, and
         without images where one of them may be what the model refused."""
         blinded, options = False, self._options(session, turn)
+        refused: ContextTooLong | None = None
         while True:
             turn.refuse_if_ended()
             cache = self._context.cache_of(session)
@@ -216,12 +221,13 @@ class Turns:
                     log=turn,
                     hook=self._hook,
                     render=self._context.renderer(cache, turn.messages[:1]),
+                    refused=refused,
                 )
-            except ContextTooLong:
-                if turn.inbound.off_record:
+            except ContextTooLong as error:
+                if turn.inbound.off_record or error is refused:
                     raise
                 if not await self._parts.consolidator.consolidate_half(session):
-                    raise
+                    refused = error
             except ProviderRejected as error:
                 if blinded:
                     self._context.show_images(session)  # they were not what it refused
@@ -252,7 +258,8 @@ class Turns:
         since = turn.entries[0].received_at or now.timestamp()
         waited = now.timestamp() - since  # not since it was sent: we may have been off then
         gone_by = turn.inbound.initiator == "heartbeat"  # another one comes by itself
-        is_passing = isinstance(error, ProviderBusy | ProviderUnavailable)
+        stalls = turn.entries[0].stalls + 1 if isinstance(error, ProviderStalled) else 0
+        is_passing = isinstance(error, ProviderBusy | ProviderUnavailable) and stalls < _MOST_STALLS
         if not is_passing or waited > hours * 3600 or gone_by:
             text, kind = failure_text(error), type(error).__name__
             await self._end(session, turn, "failed", text, reason=str(error), error=kind)
@@ -266,7 +273,7 @@ class Turns:
         async with turn.ending:
             if turn.open:
                 entry = replace(turn.as_entry(), reason=str(error), outages=outages + 1)
-                entry = replace(entry, not_before=not_before, received_at=since)
+                entry = replace(entry, stalls=stalls, not_before=not_before, received_at=since)
                 self._parts.queue.delay(entry, pause)
 
     async def stop(self, session: Session, turn: RunningTurn) -> bool:

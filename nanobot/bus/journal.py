@@ -85,7 +85,8 @@ class InboxEntry(Struct, frozen=True):
     middle of its turn; `joined` are the messages that had been steered into that turn. `recovered`:
     it was there when this process started. `not_before` is in seconds since the epoch.
     `previous_turn` is the failed turn that was made of it before, when a person wants it run again;
-    `outages` counts how often in a row this process found no model for it. `received_at` is since
+    `outages` counts how often in a row this process found no model for it, `stalls` how often in a
+    row the model's server was silent. `received_at` is since
     when the wait for its model counts, in seconds since the epoch; 0: from when it is first needed.
     `scope`: whose lease it belongs to, in a team; `outcome`: what another worker did of it already.
     """
@@ -102,6 +103,7 @@ class InboxEntry(Struct, frozen=True):
     joined: tuple[InboxEntry, ...] = ()
     previous_turn: str = ""
     outages: int = 0
+    stalls: int = 0
     received_at: float = 0.0
     scope: str = ""
     outcome: str = ""

@@ -50,6 +50,10 @@ _WEIGHT = 0.2
 """How much the newest report counts in the running ratio."""
 _LEAST_ESTIMATE = 500
 """Prompts below this say little: providers add fixed parts of their own."""
+_LEAST_WINDOW = 512
+"""A number below is none of a window."""
+_SHARE_OF_WINDOW = 0.75
+"""The rest of a window that was learned is for the answer."""
 _NEAR = 0.1
 _MARGIN = 1.05
 _CHANGED = 0.02
@@ -97,6 +101,7 @@ class TokenCounter:
         self._ratio = self._kept = 1.0
         self._ratios, self._exact = ratios, exact
         self._counted: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        self._windows: dict[str, int] = {}
 
     @property
     def ratio(self) -> float:
@@ -117,6 +122,17 @@ class TokenCounter:
         if self._ratios is not None and abs(self._ratio - self._kept) > _CHANGED * self._kept:
             self._kept = self._ratio
             self._ratios.save(self._ratio)
+
+    def limit(self, window: int, model: str = "") -> None:
+        """Remember how many tokens `model` takes, as its server said when it refused a prompt. An
+        empty name is the chosen model's. Kept until nanobot ends."""
+        if window >= _LEAST_WINDOW:
+            self._windows[model] = min(window, self._windows.get(model, window))
+
+    def within(self, budget: int, model: str = "") -> int:
+        """A budget for prompts, lowered if the model takes less than was configured."""
+        window = self._windows.get(model, 0)
+        return round(window * _SHARE_OF_WINDOW) if 0 < window <= budget else budget
 
     def fits(self, estimated: int, budget: int) -> bool:
         """Whether an estimate is so far below a budget that nothing has to be counted."""

@@ -16,8 +16,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from nanobot.errors import ProviderError, ProviderFiltered, ProviderGarbage, ProviderRejected
 from nanobot.providers.fields import count, items, mapping, string
 from nanobot.providers.overflow import Overflow, overflow_in
+from nanobot.providers.port import Reply
 
 _DEEPEST = 12
 _GENERIC = re.compile(r"^(upstream|provider) returned (an )?error\.?$", re.I)
@@ -308,3 +310,43 @@ _BLAMES_REQUEST = re.compile(
     r"|expected (a )?(string|array|object|str|list|dict)|invalid_request_error",
     re.I,
 )
+
+
+_FILTERED = re.compile(
+    r"filter|safety|prohibit|block|spii|recitation|refus|sensitive|moderat|guardrail|violat|risk"
+    r"|inspection|censor",
+    re.I,
+)
+"""Finish reasons of filters: `content_filter`, Gemini's `SAFETY`, `PROHIBITED_CONTENT`,
+`RECITATION`, Anthropic's `refusal`, GLM's `sensitive`, Bedrock's `guardrail_intervened`."""
+_LENGTH = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
+_ENDS = frozenset({"", "stop", "end_turn", "eos", "eos_token", "stop_sequence", "null", "none"})
+_CALLS = frozenset({"tool_calls", "tool_use", "function_call"})
+_MORE_TOKENS = "Raise model.max_completion_tokens, or lower model.reasoning_effort."
+
+
+def empty_reply_error(reply: Reply) -> ProviderError:
+    """The cause of a reply without text and calls. Only a `ProviderGarbage` is worth asking again,
+    once."""
+    finish = reply.finish.strip().lower()
+    if _FILTERED.search(finish):
+        return ProviderFiltered(
+            f"the provider's filter withheld the answer ({reply.finish})",
+            status=0,
+            hint="Put the message in other words, or use another model.",
+        )
+    if finish in _LENGTH and (reply.thought or reply.usage.completion):
+        return ProviderRejected(
+            "the model used all tokens of its answer for thinking", status=0, hint=_MORE_TOKENS
+        )
+    if finish in _LENGTH:
+        return ProviderRejected(
+            "the model reached the limit of its answer before the first word",
+            status=0,
+            hint=_MORE_TOKENS,
+        )
+    if finish in _ENDS | _CALLS:
+        return ProviderGarbage("the model gave an empty answer, twice")
+    return ProviderGarbage(
+        f"the provider ended the answer before the first word ({reply.finish}), twice"
+    )

@@ -110,7 +110,8 @@ class MemoryConsolidator:
         too_many = not coming and 0 < limits.window <= len(session.messages)
         if too_many or session not in self._caught_up:
             return False
-        return self._gauge.counter.fits(prompt.tokens(session, coming), limits.budget_of(session))
+        budget = self._gauge.budget_of(session)
+        return self._gauge.counter.fits(prompt.tokens(session, coming), budget)
 
     async def consolidate_half(self, session: Session) -> bool:
         """Consolidate the older half whatever the estimate says; False when there is none."""
@@ -194,7 +195,7 @@ class MemoryConsolidator:
     async def _excess(self, session: Session, coming: Sequence[Message]) -> int:
         """By how many tokens the prompt, with the `coming` messages, exceeds the budget; 0 or less
         where it does not."""
-        prompt, budget = self._gauge.prompt, self._gauge.limits.budget_of(session)
+        prompt, budget = self._gauge.prompt, self._gauge.budget_of(session)
         text, estimated = partial(prompt.text, session, coming), prompt.tokens(session, coming)
         return await self._gauge.counter.count(text, estimated, budget, session.key) - budget
 

@@ -158,10 +158,15 @@ class PromptGauge:
     ) -> None:
         self.prompt, self.counter, self.limits = prompt, counter, limits
 
+    def budget_of(self, session: Session) -> int:
+        """How many tokens a prompt of a conversation may have, by what its server said too."""
+        model = str(session.metadata.get("model", ""))
+        return self.counter.within(self.limits.budget_of(session), model)
+
     def boundary(self, session: Session, excess: int) -> int:
         """How many messages go so that the prompt comes down to half of the room for history, above
         what is fixed; they take a tenth of the budget at least."""
-        budget, fixed = self.limits.budget_of(session), self.prompt.fixed_tokens(session)
+        budget, fixed = self.budget_of(session), self.prompt.fixed_tokens(session)
         half = max(0, budget - round(fixed * self.counter.ratio)) // 2
         return self._pick(session, excess + half, budget // 10)
 
@@ -176,7 +181,7 @@ class PromptGauge:
 
     def request_tokens(self) -> int:
         """How many estimated tokens a request to the consolidating model may have."""
-        budget = self.limits.request_budget or self.limits.budget
+        budget = self.limits.request_budget or self.counter.within(self.limits.budget)
         return int(budget * _REQUEST_SHARE / self.counter.ratio)
 
     def _pick(self, session: Session, wanted: int, least: int) -> int:
