@@ -23,10 +23,12 @@ from tests.doubles.openai.faults import (
     Stall,
     busy,
     context_length_exceeded,
+    refusal,
     server_error,
     unauthorized,
     wants,
 )
+from tests.doubles.openai.rules import ApiError
 from tests.doubles.openai.server import FakeOpenAI
 from tests.support import running, stored, window
 
@@ -173,6 +175,27 @@ FINAL: dict[str, tuple[Sequence[Step], str]] = {
         [Answer(None)] * 2,
         "The model gave no answer: the model gave an empty answer, twice."
         " /retry runs the message again.",
+    ),
+    "a filter": (
+        [Answer(None, finish="content_filter")],
+        "The model gave no answer: the provider's filter withheld the answer (content_filter). Put"
+        " the message in other words, or use another model. /retry runs the message again.",
+    ),
+    "all tokens used for thinking": (
+        [Answer("", finish="length", reasoning="Let me think about it")],
+        "The model gave no answer: the model used all tokens of its answer for thinking. Raise"
+        " model.max_completion_tokens, or lower model.reasoning_effort. /retry runs the message"
+        " again.",
+    ),
+    "an early end": (
+        [Answer("", finish="abort")] * 2,
+        "The model gave no answer: the provider ended the answer before the first word (abort),"
+        " twice. /retry runs the message again.",
+    ),
+    "a template that can't be filled": (
+        [refusal(ApiError(500, "Jinja Exception: roles must alternate", None, "server_error"))] * 3,
+        "The model gave no answer: the model server at {url} cannot handle the request (500): Jinja"
+        " Exception: roles must alternate. /retry runs the message again.",
     ),
     "a body of 50 MB": (
         [Huge(), Huge(), Huge()],
