@@ -16,7 +16,7 @@ from nanobot.agent.truncation import tokens_to_try
 from nanobot.errors import ContextTooLong, ProviderStalled
 from nanobot.providers.counter import TokenCounter
 from nanobot.providers.endpoint import Endpoint
-from nanobot.providers.port import Prompt, Reply, Toolset, system_message, user_message
+from nanobot.providers.port import CallOptions, Prompt, Reply, Toolset, system_message, user_message
 from nanobot.testing import FakeClock, ScriptedModel, fails, says
 from nanobot.testing.channel import FakeChannel
 from nanobot.testing.model import Failure
@@ -94,14 +94,16 @@ async def test_the_window_that_a_server_names_counts_from_then_on() -> None:
     room = PromptRoom(20_000, TokenCounter())
     prompt = long_prompt(10_000)
     assert await room.fit(prompt) is prompt
-    room.learn(prompt, ContextTooLong("too long", status=400, tokens=11_000, window=8_192))
+    room.learn(
+        prompt, ContextTooLong("too long", status=400, tokens=11_000, window=8_192), CallOptions()
+    )
     assert (await room.fit(prompt)).tokens <= 0.75 * 8_192
 
 
 async def test_a_window_that_is_large_enough_changes_nothing() -> None:
     room = PromptRoom(20_000, TokenCounter())
     prompt = long_prompt(10_000)
-    room.learn(prompt, ContextTooLong("too long", status=400, window=32_768))
+    room.learn(prompt, ContextTooLong("too long", status=400, window=32_768), CallOptions())
     assert await room.fit(prompt) is prompt
 
 
@@ -111,16 +113,31 @@ async def test_a_fallback_with_a_smaller_window_leaves_the_chosen_models_alone()
     prompt = long_prompt(10_000)
     error = ContextTooLong("too long", status=400, tokens=20_000, window=4_096)
     error.of_fallback = True
-    room.learn(prompt, error)
+    room.learn(prompt, error, CallOptions())
     assert await room.fit(prompt) is prompt
     assert counter.ratio == 1.0
+
+
+@pytest.mark.parametrize("options", [CallOptions(use="jobs"), CallOptions(model="other")])
+async def test_what_another_named_model_takes_counts_for_that_one_only(
+    options: CallOptions,
+) -> None:
+    counter = TokenCounter()
+    room = PromptRoom(20_000, counter)
+    prompt = long_prompt(10_000)
+    error = ContextTooLong("too long", status=400, tokens=20_000, window=4_096)
+    room.learn(prompt, error, options)
+    assert await room.fit(prompt) is prompt
+    assert counter.ratio == 1.0
+    if options.model:
+        assert (await room.fit(prompt, options.model)).tokens <= 0.75 * 4_096
 
 
 def test_the_servers_count_corrects_the_estimate() -> None:
     counter = TokenCounter()
     prompt = long_prompt(10_000)
     error = ContextTooLong("too long", status=400, tokens=2 * prompt.tokens, window=60_000)
-    PromptRoom(20_000, counter).learn(prompt, error)
+    PromptRoom(20_000, counter).learn(prompt, error, CallOptions())
     assert counter.ratio > 1.1
 
 
