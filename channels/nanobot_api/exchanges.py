@@ -60,6 +60,10 @@ class Refused(Struct, frozen=True):
     waits: bool = False
 
 
+class Left(Struct, frozen=True):
+    """The client has closed its connection."""
+
+
 Event = Wrote | Noted | Answered | Refused
 
 
@@ -67,7 +71,7 @@ class Exchange:
     """One request that waits."""
 
     def __init__(self) -> None:
-        self.events: asyncio.Queue[Event] = asyncio.Queue()
+        self.events: asyncio.Queue[Event | Left] = asyncio.Queue()
 
 
 class _Turn(Struct):

@@ -91,6 +91,12 @@ def storage_full(reason: str) -> Problem:
     return Problem(503, f"Nothing was stored: {reason}.", "storage_unavailable", retry_after=10)
 
 
+def stopped_late() -> Problem:
+    """The answer takes longer than a request waits for it, and only that request could get it."""
+    text = "The answer took too long, and was stopped. `channels.api.wait_seconds` sets the limit."
+    return Problem(504, text, "timeout", again=False)
+
+
 def too_late(repeatable: bool) -> Problem:
     """The answer takes longer than a request waits for it."""
     hint = " Ask again with the same Idempotency-Key." if repeatable else ""

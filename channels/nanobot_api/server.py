@@ -12,7 +12,7 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from urllib.parse import urlsplit
 
@@ -27,9 +27,9 @@ from nanobot.channel.keys import ApiKey, ApiKeys
 from nanobot.clock import first_error, with_timeout
 from nanobot.errors import ExtraMissing, NanobotError, StorageError
 from nanobot_api import shapes
-from nanobot_api.exchanges import Answered, Event, Exchange, Exchanges, Refused
+from nanobot_api.exchanges import Answered, Event, Exchange, Exchanges, Left, Refused
 from nanobot_api.memory import McpEndpoint
-from nanobot_api.problems import Problem, invalid, problem_of, storage_full, too_late
+from nanobot_api.problems import Problem, invalid, problem_of, stopped_late, storage_full, too_late
 from nanobot_api.records import (
     FOLLOWED,
     ONCE,
@@ -52,6 +52,8 @@ a status of its own."""
 
 _LOOK_SECONDS = 1.0
 """How often a repetition looks into its record where another worker of a team may answer it."""
+_LEFT_SECONDS = 0.25
+"""How often a request that ends with its client looks whether the client is still there."""
 _BODY_SECONDS = 120.0
 _GUESSES = 20
 """Wrong keys a minute that are told so; more of them are refused as too many."""
@@ -72,6 +74,17 @@ class _Order(Struct, frozen=True):
     def id(self) -> str:
         """What the request is called."""
         return record_id(self.message.chat_id, self.message.event_id)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the client gave it a key, by which it can ask again."""
+        return self.message.event_id.startswith(REPEATABLE)
+
+    @property
+    def ends_with_client(self) -> bool:
+        """Whether only this connection can get the answer: the request is in no conversation, is
+        not stored, and cannot be repeated."""
+        return self.record.alone and self.message.event_id.startswith(ONCE)
 
 
 class Server:
@@ -323,16 +336,29 @@ class Server:
                 raise
             if not new and (answer := await self._known_answer(order)) is not None:
                 return await self._replay(http, order, answer)
-            if new or not self._host.is_folder_shared:
-                return await self._converse(http, order, exchange)
-            try:
-                async with asyncio.TaskGroup() as group:
-                    looking = group.create_task(self._look(order, exchange))
-                    answered = await self._converse(http, order, exchange)
-                    looking.cancel()
-            except BaseExceptionGroup as failures:
-                raise first_error(failures) from None
-            return answered
+            return await self._converse_watched(http, order, exchange, is_new=bool(new))
+
+    async def _converse_watched(
+        self, http: web.Request, order: _Order, exchange: Exchange, *, is_new: bool
+    ) -> web.StreamResponse:
+        """Give the answer. Poll for changes that have no event: an answer of another worker, a
+        client that disconnects from a request that ends with it."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                watchers = []
+                if self._host.is_folder_shared and not is_new:
+                    watchers.append(group.create_task(self._look(order, exchange)))
+                if order.ends_with_client:
+                    watchers.append(group.create_task(self._watch_client(http, exchange)))
+                answered = await self._converse(http, order, exchange)
+                for watcher in watchers:
+                    watcher.cancel()
+        except BaseExceptionGroup as failures:
+            error = first_error(failures)
+            if isinstance(error, ConnectionError) and order.ends_with_client:
+                await self._take_back(order)
+            raise error from None
+        return answered
 
     async def _known_answer(self, order: _Order) -> Answer | None:
         """The answer to a message that the core did not take, because it has it; None while that
@@ -368,11 +394,12 @@ class Server:
             wait = min(left, KEEP_ALIVE_SECONDS)
             event = await self._next(exchange, wait) if left > 0 else None
             if event is None and left <= 0:
-                event = Refused(too_late(order.message.event_id.startswith(REPEATABLE)))
+                event = self._too_late(order)
             if isinstance(event, Answered) and event.answer.error:
                 event = Refused(problem_of(event.answer.error, event.answer.text))
             if isinstance(event, Refused):
-                await self._take_back(event, order)
+                if event.waits and not order.is_repeatable:
+                    await self._take_back(order)
                 if stream is None or not stream.has_begun:
                     raise event.problem
             if stream is None:
@@ -381,13 +408,23 @@ class Server:
             elif await stream.show(event):
                 return stream.response
 
+    def _too_late(self, order: _Order) -> Refused:
+        """The client is waited for no longer."""
+        if order.ends_with_client:
+            return Refused(stopped_late(), waits=True)
+        return Refused(too_late(order.is_repeatable))
+
     async def _next(self, exchange: Exchange, seconds: float) -> Event | None:
+        """The next event, None if none comes. Raises `ConnectionError` if the client has left."""
+        event: Event | Left | None = None
         if not exchange.events.empty():
-            return exchange.events.get_nowait()
-        try:
-            return await with_timeout(self._clock, seconds, exchange.events.get())
-        except TimeoutError:
-            return None
+            event = exchange.events.get_nowait()
+        else:
+            with suppress(TimeoutError):
+                event = await with_timeout(self._clock, seconds, exchange.events.get())
+        if isinstance(event, Left):
+            raise ConnectionResetError("the client has closed its connection")
+        return event
 
     async def _look(self, order: _Order, exchange: Exchange) -> None:
         """Wait for the answer to a message that another worker took, and may answer."""
@@ -401,12 +438,17 @@ class Server:
         record = await asyncio.to_thread(self.records.read, order.id)
         return record.answer if record else None
 
-    async def _take_back(self, refused: Refused, order: _Order) -> None:
-        """The client is told to try again: unless it can name this request, that is another one, so
-        this one must not be answered as well."""
+    async def _watch_client(self, http: web.Request, exchange: Exchange) -> None:
+        """Report that the client has closed its connection. aiohttp only tells who reads or writes,
+        and while the model works there is nothing to read or write."""
+        while http.transport is not None and not http.transport.is_closing():
+            await self._clock.sleep(_LEFT_SECONDS)
+        exchange.events.put_nowait(Left())
+
+    async def _take_back(self, order: _Order) -> None:
+        """Stop a request that can't deliver its answer: its client is gone, or is told to try
+        again without a key that names this request, so it must not be answered twice."""
         message = order.message
-        if not refused.waits or message.event_id.startswith(REPEATABLE):
-            return
         taken = replace(
             message,
             content="",
@@ -418,7 +460,9 @@ class Server:
         try:
             await self._host.publish([taken])
         except NanobotError as error:
-            logger.warning("api: a message that waits could not be taken back: {}", error)
+            logger.warning("api: a request could not be taken back: {}", error)
+        else:
+            await asyncio.to_thread(self.records.drop_files, order.id)
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp())

@@ -25,6 +25,7 @@ from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
 from nanobot.commands import Answer, Command, CommandCall
 from nanobot.errors import NanobotError, StorageError, TurnStopped
 from nanobot.session.records import is_internal
+from nanobot.session.session import Session
 from nanobot.tasks import SCOPES, TURN
 
 LONGEST_PAUSE = 3600.0
@@ -140,8 +141,12 @@ class AgentLoop:
         return ran, count
 
     async def _stop_turn(self, turn: RunningTurn) -> bool:
-        session = await self._sessions.get_or_create(turn.inbound.session_key)
-        return await self._turns.stop(session, turn)
+        return await self._turns.stop(await self._session_of(turn.inbound), turn)
+
+    async def _session_of(self, message: InboundMessage) -> Session:
+        if message.off_record:
+            return off_record_session(message, self._clock)
+        return await self._sessions.get_or_create(message.session_key)
 
     async def _set_aside(self, key: str, entries: list[InboxEntry]) -> None:
         session = await self._sessions.get_or_create(key)
@@ -184,10 +189,7 @@ class AgentLoop:
         self._turns.running[key] = turn  # `/stop` finds it from now
         TURN.set(turn.id)
         try:
-            if entry.message.off_record:
-                session = off_record_session(entry.message, self._clock)
-            else:
-                session = await self._sessions.get_or_create(key)
+            session = await self._session_of(entry.message)
             await self._turns.respond(session, turn)
             if is_internal(session.key):
                 bounding = self._parts.consolidator.bound(session)
@@ -253,13 +255,17 @@ class AgentLoop:
             self._background.start(self._accept_later(again), name=f"again {entry.id}")
 
     async def _take_back(self, entry: InboxEntry) -> None:
-        """A person deleted a message of theirs: while it waits it is dropped, without a trace."""
+        """A person deleted a message of theirs: while it waits it is dropped, without a trace. A
+        turn that answers only this message is stopped."""
         key, message = entry.message.session_key, entry.message
 
         def is_meant(other: InboxEntry) -> bool:
             theirs = other.message.sender_id == message.sender_id and not other.joined
             return theirs and message.deletes in (other.message.event_id, other.message.edits)
 
+        turn = self._turns.running.get(key)
+        if turn is not None and len(turn.entries) == 1 and is_meant(turn.entries[0]):
+            await self._stop_turn(turn)
         dropped = self._queue.remove_waiting(key, is_meant)
         found = bool(dropped)
         try:

@@ -153,7 +153,8 @@ class InboundMessage(Struct, frozen=True, rename={"initiator": "begun_by"}):
     stored message (see `Message`). `is_group`: others read this
     chat, so it has a memory of its own. `edits` is the event whose text this one replaces: it is a
     correction where that is not answered yet, and is only noted otherwise. `deletes` is the event
-    that its sender took back: where that still waits it is dropped, and nothing else happens.
+    that its sender took back: a waiting message is dropped, and a turn that answers nothing else is
+    stopped.
     `unanswered`: it is kept in the conversation and begins no turn. `notes` are what came beside
     the words and is no file: a contact, a place, a poll (`location: 52.52, 13.4`), a line each,
     without brackets; nobody's own words, and never a command. A message may have nothing else.

@@ -239,7 +239,7 @@ async def test_a_photo_of_an_album_that_is_deleted_is_not_looked_at(tmp_path: Pa
 
 
 @pytest.mark.parametrize("on_busy", ["steer", "queue", "interrupt"])
-async def test_what_is_deleted_while_it_is_answered_disturbs_nothing(
+async def test_what_is_deleted_while_it_is_answered_stops_the_turn(
     tmp_path: Path, on_busy: str
 ) -> None:
     channel, gate = FakeChannel(), Gate()
@@ -248,9 +248,31 @@ async def test_what_is_deleted_while_it_is_answered_disturbs_nothing(
         question = await channel.say("with my PIN")
         await gate.reached.wait()
         await channel.say("", deletes=question)
+        await channel.ask("/status")
         gate.opened.set()
-        assert await channel.answer_to(question) == "one"
         assert await channel.ask("and?") == "two"
+    assert not any(question in part.event_ids for part in channel.sent)
+
+
+async def test_of_two_messages_in_one_turn_deleting_one_stops_nothing(tmp_path: Path) -> None:
+    channel, gate, second = FakeChannel(), Gate(), Gate()
+    holds = iter((None, second))
+
+    async def hold() -> None:
+        if (gate := next(holds)) is not None:
+            await gate()
+
+    model = ScriptedModel(calls("probe"), says("both"), hold=hold)
+    async with running(tmp_path, model, channel, tools=(Probe(gate=gate),)):
+        question = await channel.say("go")
+        await gate.reached.wait()
+        more = await channel.say("and this")
+        gate.opened.set()
+        await second.reached.wait()
+        await channel.say("", deletes=question)
+        await channel.ask("/status")
+        second.opened.set()
+        assert await channel.answer_to(more) == "both"
 
 
 async def test_what_was_said_into_a_running_turn_and_deleted_at_once_does_not_join_it(

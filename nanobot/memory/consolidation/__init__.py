@@ -29,7 +29,7 @@ from weakref import WeakSet, WeakValueDictionary
 from loguru import logger
 
 from nanobot.clock import Clock
-from nanobot.errors import NanobotError
+from nanobot.errors import NanobotError, TurnStopped
 from nanobot.memory.consolidation.archivist import Archivist, Urgency
 from nanobot.memory.consolidation.planning import PromptGauge, newest_turn
 from nanobot.memory.consolidation.summariser import Summariser
@@ -102,7 +102,8 @@ class MemoryConsolidator:
         too_many = not coming and self._gauge.window_boundary(session) > 0
         if too_many or await self._excess(session, coming) > 0:
             with self._summariser.limited(session.key) if coming else nullcontext():
-                await self._one_by_one(session, lambda: self._make_room(session, coming))
+                work = partial(self._make_room, session, coming)
+                await self._one_by_one(session, work, for_turn=bool(coming))
 
     def has_room(self, session: Session, coming: Sequence[Message] = ()) -> bool:
         """Whether it can be said at once that nothing has to be consolidated; mostly so."""
@@ -128,7 +129,7 @@ class MemoryConsolidator:
             return bool(count)
 
         with self._summariser.limited(session.key):
-            return await self._one_by_one(session, shrink)
+            return await self._one_by_one(session, shrink, for_turn=True)
 
     async def compact(self, session: Session) -> str:
         """Consolidate everything before the newest turn, or that if it is the only one; says in one
@@ -165,9 +166,16 @@ class MemoryConsolidator:
         if self._gauge.limits.idle_minutes > 0:
             await self._consolidate_resting()
 
-    async def _one_by_one(self, session: Session, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Do `work` after whatever is being done for a session, and wait for it. Cancelling the
-        wait does not stop it. Raises what it raises."""
+    async def _one_by_one(
+        self,
+        session: Session,
+        work: Callable[[], Coroutine[Any, Any, T]],
+        *,
+        for_turn: bool = False,
+    ) -> T:
+        """Do `work` after whatever is being done for a session, and wait for it. Raises what it
+        raises. Cancelling the wait does not stop the work, but work for a turn then asks the model
+        nothing more: the range stays in the prompt."""
         lock = self._locks.setdefault(session.key, asyncio.Lock())
 
         async def locked() -> T | NanobotError:
@@ -178,12 +186,18 @@ class MemoryConsolidator:
                     await self._archivist.catch_up(session, memory)
                     return await work()
                 except NanobotError as error:
-                    logger.warning("{}: not consolidated: {}", session.key, error)
+                    level = "DEBUG" if isinstance(error, TurnStopped) else "WARNING"
+                    logger.log(level, "{}: not consolidated: {}", session.key, error)
                     self._caught_up.discard(session)  # the entry may stand all the same
                     return error  # for who waits, if anybody still does
 
         task = self._background.start(locked(), name=f"consolidate {session.key}")
-        result = await asyncio.shield(task)
+        try:
+            result = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if for_turn:
+                self._summariser.abandon(task)
+            raise
         if isinstance(result, NanobotError):
             raise result
         return result

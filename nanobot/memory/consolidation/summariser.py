@@ -12,6 +12,8 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from typing import Any
+from weakref import WeakSet
 
 from loguru import logger
 from msgspec import Struct
@@ -24,6 +26,7 @@ from nanobot.errors import (
     ProviderError,
     ProviderGarbage,
     ToolError,
+    TurnStopped,
 )
 from nanobot.memory.consolidation.planning import PromptGauge
 from nanobot.memory.consolidation.request import (
@@ -69,6 +72,13 @@ class Draft(Struct, frozen=True):
     held: tuple[Operation, ...] = ()
 
 
+class _Call(Struct, frozen=True):
+    """A call of the model that runs, and the work that needs it."""
+
+    task: asyncio.Task[Draft | None]
+    work: asyncio.Task[Any] | None
+
+
 class Summariser:
     """Asks `provider`; `gauge` says how large a request may be. There is one call and one waiting
     turn at a time for a conversation."""
@@ -83,8 +93,9 @@ class Summariser:
         self._fixed = estimate_tokens(self._system.text + self._tools.wire.decode()) + 100
         self._failures = 0
         self._out_until = 0.0
-        self._calls: dict[str, asyncio.Task[Draft | None]] = {}
+        self._calls: dict[str, _Call] = {}
         self._out_of_time: set[str] = set()
+        self._abandoned: WeakSet[asyncio.Task[Any]] = WeakSet()
 
     @property
     def is_out(self) -> bool:
@@ -105,7 +116,7 @@ class Summariser:
             await self._clock.sleep(_TURN_SECONDS)
             self._out_of_time.add(key)
             if (call := self._calls.get(key)) is not None:
-                call.cancel()
+                call.task.cancel()
 
         timer = self._background.start(end_later(), name=f"limit for {key}")
         try:
@@ -114,17 +125,30 @@ class Summariser:
             timer.cancel()
             self._out_of_time.discard(key)
 
+    def abandon(self, work: asyncio.Task[Any]) -> None:
+        """The turn that waited for `work` was stopped: cancel its call of the model, and make no
+        further one. Everything else in `work` ends by itself."""
+        self._abandoned.add(work)
+        for call in self._calls.values():
+            if call.work is work:
+                call.task.cancel()
+
     async def summarise(self, chunk: Chunk, memory: Memory) -> Draft | None:
-        """The draft for a stretch; None where the model is out, or out of time."""
-        key = chunk.session
+        """The draft for a stretch; None where the model is out, or out of time. Raises
+        `TurnStopped` in work that was abandoned."""
+        key, work = chunk.session, asyncio.current_task()
+        if work in self._abandoned:
+            raise TurnStopped("the turn that needed it was stopped")
         if self.is_resting or key in self._out_of_time:
             return None
         call = self._background.start(self._summarise(chunk, memory), name=f"summarise {key}")
-        self._calls[key] = call
+        self._calls[key] = _Call(call, work)
         try:
             await asyncio.wait([call])
         finally:
             del self._calls[key]
+        if call.cancelled() and work in self._abandoned:
+            raise TurnStopped("the turn that needed it was stopped")
         if call.cancelled():
             # This is no failure: a slow model still answers who has time.
             logger.warning("{}: no consolidation: the model takes too long", key)

@@ -49,17 +49,39 @@ async def test_so_it_does_for_what_is_under_way_in_the_background(tmp_path: Path
     await home.close()
 
 
-async def test_a_slow_model_that_nobody_waits_for_has_its_time(tmp_path: Path) -> None:
+async def test_what_a_stopped_turn_began_waits_for_the_next_one(tmp_path: Path) -> None:
     gate = Gate()
-    home = Home(tmp_path, ScriptedModel(saves(), hold=gate))
+    model = ScriptedModel(saves(), saves(), hold=gate)
+    home = Home(tmp_path, model)
     session = await home.talk(*THREE, words=700)
     turn = asyncio.ensure_future(home.consolidator.maybe_consolidate_by_tokens(session, NEXT))
     await gate.reached.wait()
     turn.cancel()
-    await home.clock.advance(600)
+    await home.background.wait(1)
+    assert home.entries == []
+    assert len(model.prompts) == 1
     gate.opened.set()
+    await home.consolidator.maybe_consolidate_by_tokens(session, NEXT)
     await home.close()
     assert [entry.type for entry in home.entries] == ["consolidation"]
+    assert home.nowhere(session) == []
+
+
+async def test_a_stopped_turn_leaves_what_the_background_does(tmp_path: Path) -> None:
+    gate = Gate()
+    model = ScriptedModel(saves(), hold=gate)
+    home = Home(tmp_path, model)
+    session = await home.talk(*THREE, words=700)
+    work = asyncio.ensure_future(home.consolidator.maybe_consolidate_by_tokens(session))
+    await gate.reached.wait()
+    turn = asyncio.ensure_future(home.consolidator.maybe_consolidate_by_tokens(session, NEXT))
+    await home.clock.until_sleeping()
+    turn.cancel()
+    gate.opened.set()
+    await work
+    await home.close()
+    assert [entry.type for entry in home.entries] == ["consolidation"]
+    assert len(model.prompts) == 1
 
 
 async def test_a_prompt_that_was_refused_is_shrunk_in_time(tmp_path: Path) -> None:

@@ -1,0 +1,167 @@
+"""A client that closes its connection ends its request, unless something can come back for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from nanobot.agent.runner import TurnEvent
+from nanobot.bus.events import InboundMessage, TurnEnded
+from nanobot.testing import FakeClock, ScriptedModel, calls
+from nanobot.tooling import TurnContext
+from tests.channels.api.support import Api, chat, heard, repeat
+from tests.doubles.slow import SlowServer
+from tests.support import Gate, Probe
+
+IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="}
+
+
+class Ended:
+    """A hook: how turns ended, and how many messages were stored."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[str] = []
+        self.event = asyncio.Event()
+        self._stored, self._changed = 0, asyncio.Event()
+
+    def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
+        if isinstance(event, TurnEnded):
+            self.outcomes.append(event.outcome)
+            self.event.set()
+        elif isinstance(event, InboundMessage):
+            self._stored += 1
+            self._changed.set()
+
+    async def stored(self, count: int) -> None:
+        """Return when so many messages were stored."""
+        while self._stored < count:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+def responses(text: str, **more: Any) -> dict[str, Any]:
+    """A request of the Responses API."""
+    return {"model": "nanobot", "input": text, **more}
+
+
+@asynccontextmanager
+async def connected(api: Api, path: str, body: object, **headers: str) -> AsyncIterator[None]:
+    """A request is sent while inside, and then its connection is closed without a word."""
+    sent = {
+        "Host": f"127.0.0.1:{api.port}",
+        "Authorization": f"Bearer {api.key}",
+        "Content-Type": "application/json",
+        **headers,
+    }
+    data = json.dumps(body).encode()
+    lines = [f"POST /v1/{path} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items())]
+    _, writer = await asyncio.open_connection("127.0.0.1", api.port)
+    writer.write("\r\n".join([*lines, f"Content-Length: {len(data)}", "", ""]).encode() + data)
+    try:
+        yield
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+@pytest.mark.parametrize("begins", [False, True], ids=["reading", "writing"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("chat/completions", chat("one")), ("responses", responses("one", store=False))],
+)
+async def test_a_request_for_itself_ends_with_its_connection(
+    api: Api, path: str, body: dict[str, Any], stream: bool, begins: bool
+) -> None:
+    server = SlowServer(begins=begins)
+    async with server.serving() as model, api.running(model):
+        async with connected(api, path, {**body, "stream": stream}):
+            await server.asked()
+        await server.abandoned()
+        assert await api.chat("two") == "Done."
+    assert len(server.requests) == 2
+    assert not list((api.home / "sessions").glob("*once*"))
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize(
+    ("path", "body", "headers"),
+    [
+        ("chat/completions", chat("one"), {"Idempotency-Key": "order-1"}),
+        ("chat/completions", chat("one", user="me"), {}),
+        ("chat/completions", chat("one"), {"X-OpenWebUI-Chat-Id": "c-1"}),
+        ("responses", responses("one", store=False), {"Idempotency-Key": "order-1"}),
+        ("responses", responses("one", store=False, conversation="me"), {}),
+        ("responses", responses("one"), {}),
+    ],
+)
+async def test_one_that_can_be_come_back_to_goes_on(
+    api: Api, path: str, body: dict[str, Any], headers: dict[str, str], stream: bool
+) -> None:
+    gate, ended = Gate(), Ended()
+    model = ScriptedModel(author=repeat, hold=gate)
+    async with api.running(model, clock=(clock := FakeClock()), hooks=(ended,)):
+        async with connected(api, path, {**body, "stream": stream}, **headers):
+            await gate.reached.wait()
+        await clock.advance(5)
+        gate.opened.set()
+        await ended.event.wait()
+    assert ended.outcomes == ["done"]
+
+
+async def test_of_a_request_that_ended_with_its_connection_no_file_stays(api: Api) -> None:
+    server = SlowServer(begins=False)
+    content = [{"type": "input_text", "text": "look"}, IMAGE]
+    body = responses("", store=False) | {"input": [{"role": "user", "content": content}]}
+    async with server.serving() as model, api.running(model):
+        async with connected(api, "responses", body):
+            await server.asked()
+        await server.abandoned()
+    assert list((api.home / "state" / "channels" / "api" / "files").iterdir()) == []
+
+
+async def test_a_tool_of_such_a_request_ends_with_it(api: Api) -> None:
+    gate, ended = Gate(), Ended()
+    tool = Probe(gate=gate, effects=True)
+    model = ScriptedModel(calls("probe", text="slow"))
+    async with api.running(model, tools=(tool,), hooks=(ended,)):
+        async with connected(api, "chat/completions", chat("one")):
+            await gate.reached.wait()
+        await ended.event.wait()
+    assert ended.outcomes == ["stopped"]
+    assert tool.killed == ["slow"]
+
+
+async def test_one_that_waits_for_its_turn_never_begins(api: Api) -> None:
+    gate, ended = Gate(), Ended()
+    model = ScriptedModel(author=repeat, hold=gate)
+    async with (
+        api.running(model, hooks=(ended,), NANOBOT_AGENT__MAX_CONCURRENT_TURNS="1"),
+        connected(api, "chat/completions", chat("one", user="me")),
+    ):
+        await gate.reached.wait()
+        async with connected(api, "chat/completions", chat("two")):
+            await ended.stored(2)
+        await ended.stored(3)  # what takes it back
+        gate.opened.set()
+        assert await api.chat("three") == "re: three"
+    assert [heard(prompt) for prompt in model.prompts] == ["one", "three"]
+
+
+async def test_one_that_takes_too_long_is_stopped(api: Api) -> None:
+    api.settings = {"wait_seconds": 40}
+    clock, server = FakeClock(), SlowServer(begins=False)
+    async with server.serving() as model, api.running(model, clock=clock):
+        asking = asyncio.create_task(api.post("chat/completions", chat("one")))
+        await server.asked()
+        while not asking.done():
+            await clock.advance(1.0)
+            await asyncio.wait([asking], timeout=0.01)
+        answer = await asking
+        assert (answer.status, answer.code) == (504, "timeout")
+        await server.abandoned()
