@@ -1,0 +1,201 @@
+"""Thinking that a server leaves in the text of a reply. Pure.
+
+Templates and models mark it in several ways:
+
+- `<think>…</think>` at the beginning (DeepSeek R1, Qwen 3), also `<thinking>`, `<thought>`,
+  `<seed:think>` (Seed-OSS) and `[THINK]…[/THINK]` (Magistral). Without a
+  closing tag everything is thinking.
+- A closing tag alone: the template opened the tag in the prompt (DeepSeek R1, QwQ), so everything
+  before it is thinking. It counts once and outside of code, and what was shown is taken back.
+- gpt-oss's channels: `<|channel|>analysis<|message|>…<|end|>`, then
+  `<|start|>assistant<|channel|>final<|message|>…<|return|>` (OpenAI's harmony format). A message to
+  a tool stays as it is, for `textcalls`.
+
+What is shown depends on the text and not on how it was cut, and it can be encoded: surrogate halves
+in two pieces are joined, stray ones replaced.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from nanobot.text import valid_unicode
+
+_NAMES = "thinking|think|thought|seed:think"
+_OPENING = re.compile(rf"<(?P<name>{_NAMES})>|\[THINK\]", re.IGNORECASE | re.ASCII)
+_CLOSING = {
+    name: re.compile(re.escape(tag), re.IGNORECASE | re.ASCII)
+    for name, tag in [(name, f"</{name}>") for name in _NAMES.split("|")] + [("", "[/THINK]")]
+}
+_SIGNS = re.compile(
+    rf"(?P<code>`+|~{{3,}})|(?P<line>\n)|(?P<close></(?:{_NAMES})>|\[/THINK\])"
+    rf"|(?P<open><(?:{_NAMES})>|\[THINK\])",
+    re.IGNORECASE | re.ASCII,
+)
+_TAGS = ("[think]", "[/think]", *(f"<{end}{name}>" for name in _NAMES.split("|") for end in "/ "))
+_TAGS = tuple(tag.replace(" ", "") for tag in _TAGS)
+_OPENING_TAGS = tuple(tag for tag in _TAGS if tag[1] != "/")
+_LONGEST_TAG = max(map(len, _TAGS))
+
+_HEADS = ("<|channel|>", "<|start|>")
+_MESSAGE = "<|message|>"
+_LONGEST_HEAD = 200
+_END_OF_ANALYSIS = re.compile(r"<\|end\|>|<\|return\|>|(?=<\|start\|>|<\|channel\|>)")
+_END_OF_ANSWER = re.compile(r"<\|end\|>|<\|return\|>|(?=<\|start\|>)")
+_END_TOKENS = ("<|end|>", "<|return|>", "<|start|>", "<|channel|>")
+_WHITESPACE = " \t\r\n"
+_FENCE = 3
+
+
+class Shown(NamedTuple):
+    """Text that may be shown now; if `restart`, it replaces everything shown before."""
+
+    text: str
+    restart: bool = False
+
+
+class ThinkingFilter:
+    """The visible text of one reply. `thought` is whether thinking has been found."""
+
+    def __init__(self) -> None:
+        self._half = self._held = ""
+        self._state = self._begin
+        self._closing = _END_OF_ANALYSIS
+        self._keep = _LONGEST_TAG
+        self._code = ""
+        self._trim = self._any = self._void = self._ended = False
+        self.thought = False
+
+    def feed(self, piece: str) -> Shown:
+        """Take the next piece of the reply."""
+        piece, self._half = self._half + piece, ""
+        if piece and "\ud800" <= piece[-1] <= "\udbff":
+            piece, self._half = piece[:-1], piece[-1]
+        return self._run(valid_unicode(piece), last=False)
+
+    def close(self) -> Shown:
+        """Return what was held back and turned out to be text."""
+        return self._run(valid_unicode(self._half), last=True)
+
+    def _run(self, piece: str, *, last: bool) -> Shown:
+        self._held += piece
+        self._void = False
+        shown: list[str] = []
+        state = None
+        while state != self._state:
+            state = self._state
+            text = state(last)
+            if self._void and text is None:
+                shown.clear()
+            if text:
+                shown.append(text)
+        whole = "".join(shown)
+        self._any = self._any or bool(whole)
+        return Shown(whole, self._void)
+
+    def _begin(self, last: bool) -> str | None:
+        """At the beginning, or behind thinking: more thinking, a head of a channel, or text."""
+        text = self._held.lstrip(_WHITESPACE)
+        if found := _OPENING.match(text):
+            self._think(_CLOSING[(found["name"] or "").lower()], text[found.end() :])
+        elif text.startswith(_HEADS):
+            self._read_head(text, last)
+        elif last or (text and not self._may_be_tag(text)):
+            self._held = text if self._trim else self._held
+            self._state = self._pass if self.thought else self._watch
+        return ""
+
+    def _may_be_tag(self, text: str) -> bool:
+        low = text[:_LONGEST_TAG].lower()
+        return any(tag.startswith(low) for tag in (*_TAGS, *_HEADS))
+
+    def _read_head(self, text: str, last: bool) -> None:
+        """The head of a message in a channel, up to its `<|message|>`."""
+        end = text.find(_MESSAGE, 0, _LONGEST_HEAD)
+        if end < 0:
+            if last and "analysis" in text:
+                self._think(_END_OF_ANALYSIS, "")
+            elif last or len(text) >= _LONGEST_HEAD:
+                self._state = self._pass
+            return
+        head, body = text[:end], text[end + len(_MESSAGE) :]
+        if " to=" in head:
+            self._state = self._pass
+        elif "analysis" in head:
+            self._think(_END_OF_ANALYSIS, body)
+        else:
+            self._held, self._state = body, self._answer
+
+    def _think(self, closing: re.Pattern[str], rest: str) -> None:
+        self.thought = self._trim = True
+        self._held, self._closing, self._state = rest, closing, self._skip
+
+    def _skip(self, last: bool) -> str | None:
+        found = self._closing.search(self._held)
+        if found:
+            self._held, self._state = self._held[found.end() :], self._begin
+        else:
+            self._held = "" if last else self._held[-_LONGEST_TAG:]
+        return ""
+
+    def _answer(self, last: bool) -> str | None:
+        """The text of a channel, up to its end."""
+        if found := _END_OF_ANSWER.search(self._held):
+            text, self._held = self._held[: found.start()], self._held[found.end() :]
+            self._trim, self._state = True, self._begin
+        else:
+            text = self._released(_END_TOKENS, last)
+        between = "\n\n" if text and self._ended else ""
+        self._ended = (bool(found) and (self._any or bool(text))) or (self._ended and not text)
+        self._any = self._any or bool(text)
+        return between + text
+
+    def _pass(self, last: bool) -> str | None:
+        text, self._held = self._held, ""
+        return text
+
+    def _watch(self, last: bool) -> str | None:
+        """Text without thinking so far: a closing tag would make all of it thinking."""
+        whole, self._held = self._held, self._held
+        kept = self._released(_TAGS, last, also="`~")
+        for found in _SIGNS.finditer(kept):
+            if found["close"] and not self._code:
+                self.thought = self._trim = True
+                self._void = self._any
+                self._any = False
+                self._held, self._state = whole[found.end() :], self._begin
+                return None if self._void else ""
+            if found["open"] and not self._code:
+                self._state = self._pass
+                return kept
+            self._count_code(found)
+        return kept
+
+    def _count_code(self, sign: re.Match[str]) -> None:
+        if sign["line"]:
+            self._code = self._code if len(self._code) >= _FENCE else ""
+        elif run := sign["code"]:
+            if not self._code:
+                self._code = run
+            elif run == self._code or (
+                run[0] == self._code[0] and len(run) >= len(self._code) >= _FENCE
+            ):
+                self._code = ""
+
+    def _released(self, tags: tuple[str, ...], last: bool, also: str = "") -> str:
+        """Take the held text, but for an end that may be the beginning of a tag."""
+        held = self._held
+        end = len(held)
+        if not last:
+            tail = max(0, end - _LONGEST_TAG)
+            low = held[tail:].lower()
+            start = next(
+                (at for at in range(len(low)) if any(tag.startswith(low[at:]) for tag in tags)),
+                len(low),
+            )
+            end = tail + start
+            while also and end and held[end - 1] in also:
+                end -= 1
+        self._held = held[end:]
+        return held[:end]
