@@ -16,14 +16,27 @@ import ssl
 from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    suppress,
+)
 from contextvars import ContextVar
 from functools import cache, partial
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from nanobot.errors import ProviderError, ProviderUnavailable
+from loguru import logger
+
+from nanobot.errors import (
+    ProviderError,
+    ProviderGarbage,
+    ProviderRejected,
+    ProviderUnavailable,
+)
 from nanobot.providers.endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -36,6 +49,8 @@ _ANSWER_BYTES = 64 * 1024 * 1024
 _PIECE_BYTES = 256 * 1024
 _LONGEST_HEADER = 64 * 1024
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+_API_PATHS = frozenset({"/chat/completions", "/models", "/embeddings", "/audio/speech"})
+_EXCERPT = 256
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 Chunks = AsyncGenerator[bytes, None]
@@ -51,6 +66,7 @@ class Connection(ABC):
     ) -> None:
         self._endpoint, self._stall, self._connect = endpoint, stall, connect
         self._opening = asyncio.Lock()
+        self._prefix, self._is_settled = "", _has_path(endpoint.base_url)
 
     @abstractmethod
     def _request(self, method: str, path: str, body: bytes) -> AbstractAsyncContextManager[Chunks]:
@@ -64,7 +80,7 @@ class Connection(ABC):
     @asynccontextmanager
     async def post(self, path: str, body: bytes) -> AsyncIterator[AsyncIterator[bytes]]:
         """Send `body`, which is JSON; the context is the body of the answer as it arrives."""
-        async with self._request("POST", path, body) as chunks, aclosing(chunks):
+        async with self._located("POST", path, body) as chunks, aclosing(chunks):
             yield chunks
 
     async def ask(self, path: str, body: object = None) -> Mapping[str, object]:
@@ -72,10 +88,63 @@ class Connection(ABC):
         method, content = ("GET", b"") if body is None else ("POST", json.dumps(body).encode())
         seconds = 2 * self._stall  # for all of it, however often a byte arrives
         try:
-            async with asyncio.timeout(seconds), self._request(method, path, content) as chunks:
+            async with asyncio.timeout(seconds), self._located(method, path, content) as chunks:
                 return await self._object(chunks)
         except TimeoutError as error:
             raise self._endpoint.stalled(seconds) from error
+
+    @asynccontextmanager
+    async def _located(self, method: str, path: str, body: bytes) -> AsyncIterator[Chunks]:
+        """The same as `_request`. If the server's address has no path and it does not know `path`,
+        it is asked under /v1, where most servers have their API, and from then on there."""
+        is_unsure = not self._is_settled and path in _API_PATHS
+        async with AsyncExitStack() as stack:
+            try:
+                request = self._request(method, self._prefix + path, body)
+                chunks = await stack.enter_async_context(request)
+                if is_unsure:
+                    chunks = await self._checked(chunks)
+            except (ProviderRejected, ProviderGarbage) as error:
+                if not (is_unsure and _is_missing(error)):
+                    raise
+                await stack.aclose()
+                chunks = await self._under_v1(stack, method, path, body, error)
+            self._is_settled = self._is_settled or path in _API_PATHS
+            yield chunks
+
+    async def _under_v1(
+        self, stack: AsyncExitStack, method: str, path: str, body: bytes, error: ProviderError
+    ) -> Chunks:
+        """Ask under /v1. Raises `error`, the first answer, if the path is missing there too."""
+        try:
+            chunks = await stack.enter_async_context(self._request(method, "/v1" + path, body))
+            chunks = await self._checked(chunks)
+        except (ProviderRejected, ProviderGarbage) as second:
+            if _is_missing(second) and "model" not in second.detail.lower():
+                raise error from None
+            self._note_v1()
+            raise
+        self._note_v1()
+        return chunks
+
+    def _note_v1(self) -> None:
+        endpoint = self._endpoint
+        self._prefix, self._is_settled = "/v1", True
+        logger.warning(
+            "the model server answers at {}/v1: set {}.base_url to that",
+            endpoint.place.rstrip("/"),
+            endpoint.settings,
+        )
+
+    async def _checked(self, chunks: Chunks) -> Chunks:
+        """The body, unless it is what some servers answer to a path that they don't know."""
+        first = await anext(chunks, b"")
+        start = first.lstrip()[:_EXCERPT]
+        if start.startswith(b"<"):
+            raise self._endpoint.garbage("a web page", first)
+        if b"Unexpected endpoint" in start:  # LM Studio, with status 200
+            raise self._endpoint.refused(404, {}, first)
+        return _chained(first, chunks)
 
     def _address(self) -> SplitResult:
         """The server's address. Raises `ProviderRejected` where that or the key cannot be right."""
@@ -162,12 +231,15 @@ class HttpConnection(Connection):
     ) -> None:
         super().__init__(endpoint, stall=stall, connect=connect)
         self._session: aiohttp.ClientSession | None = None
+        self._unkept: aiohttp.ClientSession | None = None
+        self._trusted: ssl.SSLContext | bool = True
         self._proxy: str | None = None
         self._reading: dict[ResponseHandler, aiohttp.StreamReader] = {}
 
     async def close(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
+        sessions = self._session, self._unkept
+        self._session = self._unkept = None
+        for session in filter(None, sessions):
             await session.close()
 
     @asynccontextmanager
@@ -192,7 +264,8 @@ class HttpConnection(Connection):
         self, session: aiohttp.ClientSession, method: str, path: str, body: bytes
     ) -> aiohttp.ClientResponse:
         """The answer, of which the head has arrived. A server may close a connection that was kept
-        just when it is used again: then another one is used."""
+        just when it is used again: then a new one is used, because the others that were kept may
+        have gone the same way."""
         import aiohttp
 
         closed = aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionResetError
@@ -211,6 +284,9 @@ class HttpConnection(Connection):
             except closed as error:
                 if opened or isinstance(error, aiohttp.ClientConnectorError):
                     raise
+                if self._unkept is None:
+                    self._unkept = self._new_session(is_kept=False)
+                session = self._unkept
 
     def _watch(self, response: aiohttp.ClientResponse) -> None:
         """Let the reader of the body know when the connection is lost. aiohttp does not where
@@ -235,8 +311,8 @@ class HttpConnection(Connection):
     async def _opened(self) -> aiohttp.ClientSession:
         async with self._opening:
             if self._session is None:
-                certificates = await asyncio.to_thread(self._prepare)
-                self._session = self._new_session(certificates)
+                self._trusted = await asyncio.to_thread(self._prepare)
+                self._session = self._new_session()
             return self._session
 
     def _url(self, path: str) -> str:
@@ -275,11 +351,15 @@ class HttpConnection(Connection):
         is_named = any(os.environ.get(name) for name in _CERTIFICATES)
         return self._certificates() if is_named else True
 
-    def _new_session(self, certificates: ssl.SSLContext | bool) -> aiohttp.ClientSession:
+    def _new_session(self, *, is_kept: bool = True) -> aiohttp.ClientSession:
+        """`is_kept`: whether connections are kept open for the next request."""
         import aiohttp
 
+        connector = aiohttp.TCPConnector(
+            ssl=self._trusted, limit=0, socket_factory=_new_socket, force_close=not is_kept
+        )
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=certificates, limit=0, socket_factory=_new_socket),
+            connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, connect=self._connect, sock_read=self._stall),
             max_line_size=_LONGEST_HEADER,
@@ -307,6 +387,27 @@ class HttpConnection(Connection):
         if isinstance(error, TimeoutError):
             return self._endpoint.stalled(self._stall)
         return self._endpoint.cut(root_cause(error))
+
+
+async def _chained(first: bytes, rest: Chunks) -> Chunks:
+    """A body of which the beginning was read already."""
+    async with aclosing(rest):
+        if first:
+            yield first
+        async for chunk in rest:
+            yield chunk
+
+
+def _is_missing(error: ProviderRejected | ProviderGarbage) -> bool:
+    """Whether an answer may mean that the server does not know the path."""
+    return isinstance(error, ProviderGarbage) or error.status in (404, 405)
+
+
+def _has_path(base_url: str) -> bool:
+    try:
+        return bool(urlsplit(base_url).path.strip("/"))
+    except ValueError:  # the first request says so
+        return True
 
 
 async def _pieces(body: bytes) -> AsyncIterator[memoryview]:
