@@ -220,12 +220,14 @@ class ContextTooLong(ProviderRejected):
 
 
 class BudgetSpent(ProviderError):
-    """The model was not asked, because the owner's limit of `tokens` for today is reached."""
+    """The model was not asked, because the owner's limit of `tokens` for today is reached, either
+    for all calls or for one `use`."""
 
-    def __init__(self, tokens: int) -> None:
+    def __init__(self, tokens: int, use: str = "") -> None:
+        what, key = (f"{use} today", f"uses.{use}") if use else ("today", "tokens_per_day")
         super().__init__(
-            f"the {tokens:,} tokens for today are used up",
-            hint="There are new ones tomorrow; limits.tokens_per_day in config.yaml sets how many.",
+            f"the {tokens:,} tokens for {what} are used up",
+            hint=f"There are new ones tomorrow; limits.{key} in config.yaml sets how many.",
         )
         self.tokens = tokens
 

@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Protocol
 
 from loguru import logger
+from msgspec.structs import asdict
 
 import nanobot
 from nanobot.agent.media import MediaStore
@@ -356,17 +357,22 @@ class Models:
             self.served = ServedModels(chosen.base_url, chosen.api_key.get_secret_value())
         self.dialects = Dialects(clock, journal.state)
         provider = provider or build_provider(settings, clock, base.rng, self.dialects)
-        budget = DayBudget(
-            DayLimit(settings.limits.tokens_per_day, settings.limits.warn_at),
-            journal,
-            clock,
-            base.background,
-            warn=base.notifier.warn,
-            known_seconds=_SHARED_SECONDS if base.worker else math.inf,
-        )
+        limits = settings.limits
 
-        self.provider = BudgetedProvider(provider, budget)
-        self.learner = BudgetedProvider(learner or provider, budget, learns=True)
+        def budget_of(tokens: int, use: str = "") -> DayBudget:
+            return DayBudget(
+                DayLimit(tokens, limits.warn_at, use),
+                journal,
+                clock,
+                base.background,
+                warn=base.notifier.warn,
+                known_seconds=_SHARED_SECONDS if base.worker else math.inf,
+            )
+
+        budget = budget_of(limits.tokens_per_day)
+        by_use = {use: budget_of(tokens, use) for use, tokens in asdict(limits.uses).items()}
+        self.provider = BudgetedProvider(provider, budget, by_use)
+        self.learner = BudgetedProvider(learner or provider, budget, by_use, learns=True)
         ratios = TokenRatios(journal.state, model_name(chosen), base.background)
         exact = None if chosen.provider == "offline" else Tiktoken(chosen.name)
         self.counter = TokenCounter(ratios, exact)

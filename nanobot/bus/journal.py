@@ -429,11 +429,15 @@ class Journal(Protocol):
     def add_learning_usage(self, day: date, used: UsageTotals) -> None:
         """Count calls of memory's own on a day. Posted."""
 
-    async def day_tokens(self, day: date) -> Spent:
-        """What all model calls of a day have used. Raises `StorageError`."""
+    async def day_tokens(self, day: date, use: str = "") -> Spent:
+        """What the model calls of a day have used, those for one `use` or all. Raises
+        `StorageError`."""
 
-    def add_day_tokens(self, day: date, tokens: int, *, warned: bool = False) -> None:
-        """Count a call's tokens on a day, and remember a warning. Posted."""
+    def add_day_tokens(
+        self, day: date, tokens: int, use: str = "", *, warned: bool = False
+    ) -> None:
+        """Count a call's tokens on a day, for one `use` or among all, and remember a warning.
+        Posted."""
 
     async def erase(self, redact: Redact) -> int:
         """Pass every stored text through `redact` so that no byte of the old ones stays; how many

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from secrets import token_hex
 from typing import Any
 
@@ -99,6 +99,11 @@ def unknown_turn(turn_id: str) -> NanobotError:
 def shown_rows(rows: Iterable[Sequence[Any]]) -> list[QueueRow]:
     """Rows for people, of the payload and what a `QueueRow` begins with."""
     return [QueueRow(*(*row, excerpt(payload, EXCERPT))) for payload, *row in rows]
+
+
+def spending_key(day: date, use: str) -> str:
+    """The key of what a day's calls for a use have spent, of all calls for an empty one."""
+    return f"{day.isoformat()} {use}".rstrip()
 
 
 def decode_report(report: str | None) -> dict[str, object]:

@@ -93,6 +93,7 @@ from nanobot.bus.rows import (
     not_retryable,
     parse_row,
     shown_rows,
+    spending_key,
     stored_entry,
     stored_part,
     unknown_turn,
@@ -541,16 +542,18 @@ class SqliteJournal:
             can_wait=True,
         )
 
-    async def day_tokens(self, day: date) -> Spent:
+    async def day_tokens(self, day: date, use: str = "") -> Spent:
         query = "SELECT total(tokens), total(warned) FROM spending WHERE day = ?"
-        tokens, warned = await self._numbers(query, day.isoformat())
+        tokens, warned = await self._numbers(query, spending_key(day, use))
         return Spent(tokens, bool(warned))
 
-    def add_day_tokens(self, day: date, tokens: int, *, warned: bool = False) -> None:
+    def add_day_tokens(
+        self, day: date, tokens: int, use: str = "", *, warned: bool = False
+    ) -> None:
         self._post(
             "INSERT INTO spending VALUES (?, ?, ?) ON CONFLICT (day) DO UPDATE SET"
             " tokens = tokens + excluded.tokens, warned = max(warned, excluded.warned)",
-            *(day.isoformat(), tokens, int(warned)),
+            *(spending_key(day, use), tokens, int(warned)),
             can_wait=True,
         )
 

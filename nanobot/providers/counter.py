@@ -10,7 +10,8 @@ network), the estimate decides with a margin.
 Counting moves thresholds, never the bytes of a prompt.
 
 No model call begins whose prompt would exceed the day's limit, from any caller: turns, jobs,
-helpers and memory pass the same `DayBudget`. The limit of one turn is the runner's.
+helpers and memory pass the same `DayBudget`, and one for their use. The limit of one turn is the
+runner's.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import date
+from types import MappingProxyType
 from typing import Any
 
 from loguru import logger
@@ -222,13 +224,19 @@ _WARNING = (
     "{used:,} of the {limit:,} tokens for today (limits.tokens_per_day) are used. When they all"
     " are, I answer nothing more until tomorrow."
 )
+_WARNING_OF_USE = (
+    "{used:,} of the {limit:,} tokens for {use} today (limits.uses.{use}) are used. When they all"
+    " are, this stops until tomorrow, and nothing else does."
+)
 
 
 class DayLimit(Struct, frozen=True):
-    """`tokens` that a day may use, 0 for any number; the owner is warned at a part of them."""
+    """`tokens` that a day may use for one `use`, or for all if that is empty; 0 for no limit. The
+    owner is warned at a part of them."""
 
     tokens: int = 0
     warn_at: float = 0.8
+    use: str = ""
 
 
 class DayBudget:
@@ -259,11 +267,11 @@ class DayBudget:
         async with self._loading:
             now = self._clock.monotonic()
             if self._day != today or now - self._read_at > self._known_seconds:
-                known = await self._journal.day_tokens(today)
+                known = await self._journal.day_tokens(today, self._limit.use)
                 self._day, self._used, self._warned = today, known.tokens, known.warned
                 self._read_at = now
         if self._used + self._reserved + prompt > self._limit.tokens:
-            raise BudgetSpent(self._limit.tokens)
+            raise BudgetSpent(self._limit.tokens, self._limit.use)
         self._reserved += prompt
 
     def settle(self, prompt: int, used: int) -> None:
@@ -273,9 +281,11 @@ class DayBudget:
             self._used += used
             near = self._used >= self._limit.warn_at * self._limit.tokens and not self._warned
             self._warned = self._warned or near
-            self._journal.add_day_tokens(self._day or self._clock.now().date(), used, warned=near)
+            day, use = self._day or self._clock.now().date(), self._limit.use
+            self._journal.add_day_tokens(day, used, use, warned=near)
             if near:
-                text = _WARNING.format(used=self._used, limit=self._limit.tokens)
+                text = _WARNING_OF_USE if use else _WARNING
+                text = text.format(used=self._used, limit=self._limit.tokens, use=use)
                 self._background.start(self._warn(text), name="warn of the budget")
 
     def add_learning(self, usage: Usage) -> None:
@@ -285,27 +295,39 @@ class DayBudget:
 
 
 class BudgetedProvider:
-    """Passes calls on to `provider` as long as the day's budget lasts. Those for memory, which
-    `learns`, are reported apart."""
+    """Passes calls on to `provider` as long as the day's budget lasts, and the one for their use.
+    Those for memory, which `learns`, are reported apart."""
 
-    def __init__(self, provider: Provider, budget: DayBudget, *, learns: bool = False) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        budget: DayBudget,
+        by_use: Mapping[str, DayBudget] = MappingProxyType({}),
+        *,
+        learns: bool = False,
+    ) -> None:
         self._provider, self._budget, self._learns = provider, budget, learns
+        self._by_use = by_use
 
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
         """See `Provider`. Raises `BudgetSpent` as well."""
-        if self._budget.is_limited:
-            await self._budget.reserve(prompt.tokens)
+        own = self._by_use.get(options.use)
+        budgets = [one for one in (self._budget, own) if one is not None and one.is_limited]
+        reserved: list[DayBudget] = []
         used = 0
         try:
+            for budget in budgets:
+                await budget.reserve(prompt.tokens)
+                reserved.append(budget)
             reply = await self._provider.complete(prompt, options, on_text)
             counted = reply.usage.prompt + reply.usage.completion  # where the provider does that
             calls = sum(estimate_tokens(call.arguments) for call in reply.tool_calls)
             used = counted or prompt.tokens + estimate_tokens(reply.text) + calls
         finally:
-            if self._budget.is_limited:
-                self._budget.settle(prompt.tokens, used)
+            for budget in reserved:
+                budget.settle(prompt.tokens, used)
         if self._learns:
             self._budget.add_learning(reply.usage)
         return reply

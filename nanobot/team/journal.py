@@ -51,6 +51,7 @@ from nanobot.bus.rows import (
     new_parts,
     not_retryable,
     parse_row,
+    spending_key,
     stored_entry,
     stored_part,
     unreadable_notice,
@@ -529,12 +530,14 @@ class PostgresJournal(Looking):
             can_wait=True,
         )
 
-    def add_day_tokens(self, day: date, tokens: int, *, warned: bool = False) -> None:
+    def add_day_tokens(
+        self, day: date, tokens: int, use: str = "", *, warned: bool = False
+    ) -> None:
         self._post(
             "INSERT INTO spending AS old VALUES (%s, %s, %s, %s) ON CONFLICT (day, worker) DO"
             " UPDATE SET tokens = old.tokens + excluded.tokens,"
             " warned = old.warned OR excluded.warned",
-            *(day.isoformat(), self.database.worker or 0, tokens, warned),
+            *(spending_key(day, use), self.database.worker or 0, tokens, warned),
             can_wait=True,
         )
 

@@ -21,6 +21,7 @@ from nanobot.bus.rows import (
     OPEN_PARTS,
     decode_report,
     shown_rows,
+    spending_key,
     unknown_turn,
 )
 from nanobot.team.postgres import Database
@@ -132,9 +133,9 @@ class Looking:
         query = f"SELECT {sums} FROM learning WHERE day >= %s"
         return UsageTotals(*(await self.database.read(query, since.isoformat()))[0])
 
-    async def day_tokens(self, day: date) -> Spent:
+    async def day_tokens(self, day: date, use: str = "") -> Spent:
         query = f"SELECT {_sums('tokens')}, coalesce(bool_or(warned), false) FROM spending"
-        rows = await self.database.read(f"{query} WHERE day = %s", day.isoformat())
+        rows = await self.database.read(f"{query} WHERE day = %s", spending_key(day, use))
         return Spent(*rows[0])
 
 

@@ -142,6 +142,33 @@ async def test_a_server_that_counts_nothing_is_counted_for(bench: Bench) -> None
     assert (await bench.journal.day_tokens(EVENING.date())).tokens > 600
 
 
+async def test_a_spent_use_refuses_that_use_and_no_other(bench: Bench) -> None:
+    model = ScriptedModel(author=lambda _: says("ok", usage=Usage(400, 0)))
+
+    def provider() -> BudgetedProvider:
+        jobs = DayLimit(1_000, 0.8, "jobs")
+        budget = DayBudget(jobs, bench.journal, bench.clock, bench.background, bench.tell)
+        return BudgetedProvider(model, bench.budget(2_000, 1.0), {"jobs": budget})
+
+    before = provider()
+    for _ in range(2):
+        await before.complete(asking(400), CallOptions(use="jobs"))
+    await bench.background.drain(5)
+    assert bench.told == [
+        "800 of the 1,000 tokens for jobs today (limits.uses.jobs) are used. When they all are,"
+        " this stops until tomorrow, and nothing else does."
+    ]
+    after = provider()  # as after a restart
+    with pytest.raises(BudgetSpent) as spent:
+        await after.complete(asking(400), CallOptions(use="jobs"))
+    assert str(spent.value) == "the 1,000 tokens for jobs today are used up"
+    assert "limits.uses.jobs" in spent.value.hint
+    for _ in range(3):  # what was refused was not set aside either
+        await after.complete(asking(400), CallOptions())
+    with pytest.raises(BudgetSpent, match="the 2,000 tokens for today"):
+        await after.complete(asking(400), CallOptions())
+
+
 async def test_without_a_limit_nothing_is_counted(bench: Bench) -> None:
     _, ask = bench.model(bench.budget(0), (10**9, 0))
     await ask(10**9)

@@ -106,7 +106,7 @@ class MemoryTables(Struct):
     prompts: dict[str, tuple[str, datetime]] = field(default_factory=dict)
     helpers: dict[str, InboundMessage] = field(default_factory=dict)
     learning: dict[date, UsageTotals] = field(default_factory=dict)
-    spending: dict[date, Spent] = field(default_factory=dict)
+    spending: dict[tuple[date, str], Spent] = field(default_factory=dict)
     used: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     last: int = 0
 
@@ -512,12 +512,14 @@ class MemoryJournal:
     def add_learning_usage(self, day: date, used: UsageTotals) -> None:
         self._tables.learning[day] = _sum(self._tables.learning.get(day, UsageTotals()), used)
 
-    async def day_tokens(self, day: date) -> Spent:
-        return self._tables.spending.get(day, Spent())
+    async def day_tokens(self, day: date, use: str = "") -> Spent:
+        return self._tables.spending.get((day, use), Spent())
 
-    def add_day_tokens(self, day: date, tokens: int, *, warned: bool = False) -> None:
-        known = self._tables.spending.get(day, Spent())
-        self._tables.spending[day] = Spent(known.tokens + tokens, known.warned or warned)
+    def add_day_tokens(
+        self, day: date, tokens: int, use: str = "", *, warned: bool = False
+    ) -> None:
+        known = self._tables.spending.get((day, use), Spent())
+        self._tables.spending[day, use] = Spent(known.tokens + tokens, known.warned or warned)
 
     async def erase(self, redact: Redact) -> int:
         changed = 0
