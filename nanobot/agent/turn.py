@@ -430,6 +430,7 @@ class Turns:
                             "prompt_tokens": usage.prompt,
                             "completion_tokens": usage.completion,
                             "cached_tokens": usage.cached,
+                            **({} if usage.cost is None else {"cost": usage.cost}),
                             "milliseconds": ended.milliseconds,
                         }
                     ),

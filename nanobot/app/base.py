@@ -40,14 +40,13 @@ from nanobot.providers.counter import (
     BudgetedProvider,
     DayBudget,
     DayLimit,
-    Prices,
     Tiktoken,
     TokenCounter,
     TokenRatios,
 )
 from nanobot.providers.dialect import Dialects
 from nanobot.providers.port import Provider, RequestSettings
-from nanobot.providers.retry import Model, RetryingProvider, RetryPolicy
+from nanobot.providers.retry import Model, Prices, RetryingProvider, RetryPolicy
 from nanobot.providers.served import ServedModels
 from nanobot.security.access import Access, AccessRules
 from nanobot.security.paths import Root
@@ -165,7 +164,9 @@ def build_provider(
 
 
 def _counted(model: ModelSettings, dialects: Dialects | None) -> Model:
-    return Model(model_name(model), _adapter(model, dialects))
+    prices = model.prices
+    costs = Prices(prices.input, prices.cached_input, prices.output, prices.cache_write)
+    return Model(model_name(model), _adapter(model, dialects), costs)
 
 
 def _adapter(model: ModelSettings, dialects: Dialects | None) -> Provider:
@@ -233,12 +234,6 @@ def about(settings: Settings) -> Mapping[str, str]:
         "provider": model.provider,
         "model": settings.chat_model,
     }
-
-
-def prices(settings: Settings) -> Prices:
-    """What the model costs."""
-    set_ = settings.model.prices
-    return Prices(set_.input, set_.cached_input, set_.output, set_.cache_write)
 
 
 def enabled_channels(settings: Settings) -> Iterator[Channel]:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 
-from nanobot.app.base import prices
 from nanobot.app.services import Parts
 from nanobot.channel import Operation
 from nanobot.errors import NanobotError
@@ -51,7 +50,6 @@ class Looking:
         self._parts, self._base = parts, parts.base
         settings = parts.base.settings
         self._model, self._named = settings.chat_model, tuple(settings.models)
-        self._prices = prices(settings)
         self._examining = asyncio.Lock()
 
     def table(self) -> dict[str, Operation]:
@@ -89,12 +87,12 @@ class Looking:
         from nanobot.gateway.operations import Operations
 
         stores, bus = self._base.stores, self._base.bus
-        return Operations(self._model, self._prices, stores.journal, stores.sessions, bus).table()
+        return Operations(self._model, stores.journal, stores.sessions, bus).table()
 
     def _figures(self) -> Table:
         from nanobot.gateway.figures import Figures
 
-        return Figures(self._base.stores.journal, self._prices, self._base.clock).table()
+        return Figures(self._base.stores.journal, self._base.clock).table()
 
     def _records(self) -> Table:
         from nanobot.gateway.records import Records

@@ -19,7 +19,7 @@ from nanobot.agent.runner import AgentHook, AgentRunner, TurnMetrics
 from nanobot.agent.session_queue import SessionQueue
 from nanobot.agent.turn import Turns
 from nanobot.agent.turn_state import AgentParts
-from nanobot.app.base import Base, Models, about, prices
+from nanobot.app.base import Base, Models, about
 from nanobot.app.memory import MemoryParts
 from nanobot.app.tools import Toolbox
 from nanobot.channel import Operation
@@ -332,9 +332,7 @@ class Monitoring:
         live = RuntimeStatus(
             clock.monotonic(), lambda: len(turns.running), monitor, turn_metrics, self.counted
         )
-        self.status = Status(
-            about(settings), journal, stores.sessions, prices(settings), clock, live
-        )
+        self.status = Status(about(settings), journal, stores.sessions, clock, live)
         self.systemd = SystemdNotifier(os.environ)
         self.routines: list[Routine] = [Watchdog(monitor, self.systemd, clock)]
         if (health := settings.health).enabled:

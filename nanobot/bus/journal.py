@@ -200,7 +200,8 @@ class TurnRecord(Struct, frozen=True):
 
 
 class TurnRow(Struct, frozen=True):
-    """A turn in a list. `milliseconds` and the tokens are 0 while it runs."""
+    """A turn in a list. `milliseconds` and the tokens are 0 while it runs. `cost` here and below is
+    in millionths of the owner's currency, None if no price was known."""
 
     id: str
     session_key: str
@@ -211,6 +212,12 @@ class TurnRow(Struct, frozen=True):
     prompt: int = 0
     cached: int = 0
     completion: int = 0
+    cost: int | None = None
+
+
+def in_currency(cost: int | None) -> float | None:
+    """A cost that is kept in millionths of the owner's currency, in that currency."""
+    return None if cost is None else cost / 1_000_000
 
 
 class DayUsage(Struct, frozen=True):
@@ -222,6 +229,7 @@ class DayUsage(Struct, frozen=True):
     prompt: int
     cached: int
     completion: int
+    cost: int | None = None
 
 
 class DayTimes(Struct, frozen=True):
@@ -242,6 +250,7 @@ class UsageTotals(Struct, frozen=True):
     prompt: int = 0
     cached: int = 0
     completion: int = 0
+    cost: int | None = None
 
 
 class Spent(Struct, frozen=True):

@@ -106,7 +106,8 @@ _TABLES = """
         calls INTEGER NOT NULL,
         prompt INTEGER NOT NULL,
         cached INTEGER NOT NULL,
-        completion INTEGER NOT NULL
+        completion INTEGER NOT NULL,
+        cost INTEGER
     ) WITHOUT ROWID;
 
     CREATE TABLE button (

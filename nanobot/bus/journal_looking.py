@@ -22,13 +22,15 @@ USED = """
         prompt INTEGER NOT NULL,
         cached INTEGER NOT NULL,
         completion INTEGER NOT NULL,
+        cost INTEGER,
         PRIMARY KEY (day, session_key)
     ) WITHOUT ROWID;
     INSERT INTO used
         SELECT substr(started_at, 1, 10), session_key, count(*),
             total(json_extract(report, '$.prompt_tokens')),
             total(json_extract(report, '$.cached_tokens')),
-            total(json_extract(report, '$.completion_tokens'))
+            total(json_extract(report, '$.completion_tokens')),
+            sum(json_extract(report, '$.cost'))
         FROM turn WHERE state != 'running' AND json_valid(report) GROUP BY 1, 2
 """
 """The step of the format that brings them; what is kept of turns by then is counted."""
@@ -38,11 +40,13 @@ COUNT_TURN = """
         SELECT substr(started_at, 1, 10), session_key, 1,
             total(json_extract(report, '$.prompt_tokens')),
             total(json_extract(report, '$.cached_tokens')),
-            total(json_extract(report, '$.completion_tokens'))
+            total(json_extract(report, '$.completion_tokens')),
+            sum(json_extract(report, '$.cost'))
         FROM turn WHERE id = ? AND json_valid(report) GROUP BY id
         ON CONFLICT (day, session_key) DO UPDATE SET turns = turns + 1,
             prompt = prompt + excluded.prompt, cached = cached + excluded.cached,
-            completion = completion + excluded.completion
+            completion = completion + excluded.completion,
+            cost = coalesce(cost + excluded.cost, cost, excluded.cost)
 """
 """Adds what a turn used, which has just ended, to its day."""
 
@@ -52,7 +56,8 @@ _ROW = """
         CAST(coalesce(json_extract(body, '$.milliseconds'), 0) AS INTEGER),
         CAST(coalesce(json_extract(body, '$.prompt_tokens'), 0) AS INTEGER),
         CAST(coalesce(json_extract(body, '$.cached_tokens'), 0) AS INTEGER),
-        CAST(coalesce(json_extract(body, '$.completion_tokens'), 0) AS INTEGER)
+        CAST(coalesce(json_extract(body, '$.completion_tokens'), 0) AS INTEGER),
+        json_extract(body, '$.cost')
     FROM (
         SELECT rowid AS number, *, iif(json_valid(report), report, '{}') AS body FROM turn
         WHERE {wanted} ORDER BY rowid DESC LIMIT ?

@@ -522,23 +522,25 @@ class SqliteJournal:
             " SELECT count(json_extract(body, '$.prompt_tokens')),"
             " total(json_extract(body, '$.prompt_tokens')),"
             " total(json_extract(body, '$.cached_tokens')),"
-            " total(json_extract(body, '$.completion_tokens')) FROM report"
+            " total(json_extract(body, '$.completion_tokens')),"
+            " sum(json_extract(body, '$.cost')) FROM report"
         )
         return UsageTotals(*await self._numbers(query, session, since.isoformat() if since else ""))
 
     async def learning_usage(self, since: date) -> UsageTotals:
         query = (
-            "SELECT total(calls), total(prompt), total(cached), total(completion) FROM learning"
-            " WHERE day >= ?"
+            "SELECT total(calls), total(prompt), total(cached), total(completion), sum(cost)"
+            " FROM learning WHERE day >= ?"
         )
         return UsageTotals(*await self._numbers(query, since.isoformat()))
 
     def add_learning_usage(self, day: date, used: UsageTotals) -> None:
         self._post(
-            "INSERT INTO learning VALUES (?, ?, ?, ?, ?) ON CONFLICT (day) DO UPDATE SET"
+            "INSERT INTO learning VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (day) DO UPDATE SET"
             " calls = calls + excluded.calls, prompt = prompt + excluded.prompt,"
-            " cached = cached + excluded.cached, completion = completion + excluded.completion",
-            *(day.isoformat(), used.turns, used.prompt, used.cached, used.completion),
+            " cached = cached + excluded.cached, completion = completion + excluded.completion,"
+            " cost = coalesce(cost + excluded.cost, cost, excluded.cost)",
+            *(day.isoformat(), used.turns, used.prompt, used.cached, used.completion, used.cost),
             can_wait=True,
         )
 
@@ -562,10 +564,10 @@ class SqliteJournal:
         await asyncio.to_thread(self.state.copy)
         return changed
 
-    async def _numbers(self, query: str, *values: object) -> list[int]:
-        """The one row that a query has, all numbers."""
+    async def _numbers(self, query: str, *values: object) -> list[Any]:
+        """The one row that a query has, all whole numbers or None."""
         row = await self.database.run(lambda db: execute(db, query, *values).fetchone())
-        return list(map(int, row))
+        return [None if value is None else int(value) for value in row]
 
     def _run(self, statement: str, *values: object) -> asyncio.Future[list[Any]]:
         """The rows of one statement, once it is durable."""

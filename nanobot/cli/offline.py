@@ -14,8 +14,6 @@ from nanobot.app.base import (
     Models,
     about,
     make_home,
-    model_name,
-    prices,
     secret_values,
 )
 from nanobot.app.memory import MemoryParts
@@ -77,10 +75,9 @@ async def _operate(settings: Settings, op: str, arguments: dict[str, object]) ->
     models = Models(base, None, None)
     memory = MemoryParts(base, models.learner)
     toolbox = Toolbox(base, models, memory, ())
-    model, cost = model_name(settings.model), prices(settings)
     table: dict[str, Operation] = {
-        **Status(about(settings), journal, stores.sessions, cost, clock, None).table(),
-        **Operations(model, cost, journal, stores.sessions, None).table(),
+        **Status(about(settings), journal, stores.sessions, clock, None).table(),
+        **Operations(settings.chat_model, journal, stores.sessions, None).table(),
         **memory.service.table(),
         **Pairing(base.access).table(),
         **toolbox.skills.table(),

@@ -11,11 +11,10 @@ from datetime import date, timedelta
 
 from msgspec.structs import asdict
 
-from nanobot.bus.journal import KEEP_DAYS, DayUsage, Journal
+from nanobot.bus.journal import KEEP_DAYS, DayUsage, Journal, UsageTotals, in_currency
 from nanobot.channel import Operation
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
-from nanobot.providers.counter import Prices
 
 SPANS = (30, 90, 365)
 """Days that may be asked for."""
@@ -25,10 +24,10 @@ _KINDS = ("turns", "prompt", "cached", "completion")
 
 
 class Figures:
-    """Those of one home; `prices` are the owner's."""
+    """Those of one home."""
 
-    def __init__(self, journal: Journal, prices: Prices, clock: Clock) -> None:
-        self._journal, self._prices, self._clock = journal, prices, clock
+    def __init__(self, journal: Journal, clock: Clock) -> None:
+        self._journal, self._clock = journal, clock
 
     def table(self) -> Mapping[str, Operation]:
         """By name, as it is called over the socket."""
@@ -46,7 +45,7 @@ class Figures:
         since = today - timedelta(days=days - 1)
         used = await self._journal.used_by_day(since)
         chats = sorted(_sums(used, lambda one: one.session_key).items(), key=_most)
-        learned = asdict(await self._journal.learning_usage(since))
+        learned = _counts(await self._journal.learning_usage(since))
         times = await self._journal.times_by_day(max(since, today - timedelta(days=KEEP_DAYS - 1)))
         return {
             "days": days,
@@ -56,7 +55,7 @@ class Figures:
             "others": self._priced(_total(chats[_MOST_CHATS:])),
             "more_chats": max(0, len(chats) - _MOST_CHATS),
             "total": self._priced(_total(chats)),
-            "memory": self._priced(Counter({**learned, "turns": 0})),
+            "memory": self._priced(learned) | {"turns": 0},
             "times": [asdict(one) for one in times],
             "queue": asdict(await self._journal.counts()),
         }
@@ -77,14 +76,21 @@ class Figures:
 
     def _priced(self, sums: Counter[str]) -> dict[str, object]:
         tokens = {kind: sums[kind] for kind in _KINDS[1:]}
-        return {"turns": sums["turns"], **tokens, "cost": self._prices.cost(**tokens)}
+        cost = in_currency(sums["cost"]) if sums["priced"] else None
+        return {"turns": sums["turns"], **tokens, "cost": cost}
 
 
 def _sums(used: Iterable[DayUsage], key: Callable[[DayUsage], str]) -> dict[str, Counter[str]]:
     found = defaultdict[str, Counter[str]](Counter)
     for one in used:
-        found[key(one)].update({kind: getattr(one, kind) for kind in _KINDS})
+        found[key(one)].update(_counts(one))
     return found
+
+
+def _counts(one: DayUsage | UsageTotals) -> Counter[str]:
+    """All numbers of it; `priced` is 0 if no price was known."""
+    known = {"cost": one.cost or 0, "priced": int(one.cost is not None)}
+    return Counter({**{kind: getattr(one, kind) for kind in _KINDS}, **known})
 
 
 def _total(chats: Iterable[tuple[str, Counter[str]]]) -> Counter[str]:

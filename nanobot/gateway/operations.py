@@ -11,15 +11,21 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
-from nanobot.bus.journal import Committed, InboxEntry, Journal, QueueRow, TurnRow
+from nanobot.bus.journal import (
+    Committed,
+    InboxEntry,
+    Journal,
+    QueueRow,
+    TurnRow,
+    in_currency,
+)
 from nanobot.bus.queue import MessageBus
 from nanobot.channel import Operation
 from nanobot.commands import number_argument, optional_text, text_argument
 from nanobot.errors import UnknownSession
 from nanobot.messages import Message
-from nanobot.providers.counter import Prices
 from nanobot.session.manager import SessionManager
 
 _MOST_SHOWN = 2_000
@@ -44,12 +50,11 @@ class Operations:
     def __init__(
         self,
         model: str,
-        prices: Prices,
         journal: Journal,
         sessions: SessionManager,
         bus: MessageBus | None,
     ) -> None:
-        self._model, self._prices, self._journal = model, prices, journal
+        self._model, self._journal = model, journal
         self._sessions, self._bus = sessions, bus
 
     def table(self) -> Mapping[str, Operation]:
@@ -113,6 +118,8 @@ class Operations:
         used = ("milliseconds", "prompt_tokens", "cached_tokens", "completion_tokens")
         took, model = [_number(report, key) for key in used], str(report.get("model") or "")
         row = TurnRow(turn.id, turn.session_key, turn.state, turn.started_at, model, *took)
+        if "cost" in report:
+            row = replace(row, cost=_number(report, "cost"))
         about = self._listed(row)
         tools = report.get("tool_milliseconds")
         times = tools if isinstance(tools, dict) else {}
@@ -150,7 +157,7 @@ class Operations:
             "model": turn.model or self._model,
             "milliseconds": turn.milliseconds,
             **{f"{name}_tokens": number for name, number in used.items()},
-            "cost": self._prices.cost(**used),
+            "cost": in_currency(turn.cost),
         }
 
 

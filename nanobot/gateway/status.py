@@ -15,7 +15,7 @@ import hmac
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from msgspec.structs import asdict
 
 from nanobot.agent.runner import TurnMetrics
 from nanobot.bus.events import TERMINAL
-from nanobot.bus.journal import Journal
+from nanobot.bus.journal import Journal, in_currency
 from nanobot.channel import Operation, WebhookReply, WebhookRequest
 from nanobot.clock import Clock
 from nanobot.commands import CommandCall
@@ -34,7 +34,7 @@ from nanobot.errors import ExtraMissing, NanobotError
 from nanobot.gateway.health import Health, HealthMonitor
 from nanobot.gateway.webserver import WebServer
 from nanobot.logs import LogCounter
-from nanobot.providers.counter import Prices
+from nanobot.providers.port import added_cost
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import paced
 from nanobot.text import duration
@@ -132,12 +132,11 @@ class Status:
         about: Mapping[str, str],
         journal: Journal,
         sessions: SessionManager,
-        prices: Prices,
         clock: Clock,
         live: RuntimeStatus | None,
     ) -> None:
         self._about, self._journal, self._sessions = about, journal, sessions
-        self._prices, self._clock, self._live = prices, clock, live
+        self._clock, self._live = clock, live
         self._sizes: Mapping[str, int] = {}
         self._sizes_until = -1.0
 
@@ -175,12 +174,23 @@ class Status:
         lines = [
             f"nanobot {self._about['version']}, up {duration(uptime)}, model {model}",
             f"This conversation: {len(session.messages)} messages in view ({session.key})",
+            *(await self._last_answer(session.key)),
             # Less this command itself:
             f"Turns running: {self._live.turns_running()}; waiting: {queue.received - 1};"
             f" failed: {queue.failed}; replies to deliver: {queue.outbox_pending}",
             *(f"Not well: {concern.text}" for concern in health.concerns),
         ]
         return "\n".join(lines)
+
+    async def _last_answer(self, session_key: str) -> Sequence[str]:
+        """Which model answered last, a fallback perhaps, and its price; nothing before that."""
+        turns = await self._journal.turns(session=session_key, state="done", limit=1)
+        if not turns or not turns[0].model:
+            return ()
+        (last,) = turns
+        cost = in_currency(last.cost)
+        used = f"{last.prompt + last.completion:,} tokens"
+        return (f"Last answer: {last.model}, {used}{'' if cost is None else f', cost {cost:.4f}'}",)
 
     async def _today(self) -> dict[str, object]:
         """Since midnight: the turns, and the tokens of all calls. `memory_tokens` are those of
@@ -195,11 +205,7 @@ class Status:
             "cached_tokens": turns.cached,
             "completion_tokens": turns.completion,
             "memory_tokens": memory.prompt + memory.completion,
-            "cost": self._prices.cost(
-                prompt=turns.prompt + memory.prompt,
-                cached=turns.cached + memory.cached,
-                completion=turns.completion + memory.completion,
-            ),
+            "cost": in_currency(added_cost(turns.cost, memory.cost)),
         }
 
 
@@ -234,7 +240,7 @@ def _metrics(
     """Name, meaning, label, and the values by it; of one value only, without a label."""
     today = status.get("today", {})
     yield "sessions", "Conversations.", "", {"": status["sessions"]}
-    meaning = "Cost of the tokens since midnight, by model.prices."
+    meaning = "Cost of the tokens since midnight, by the models' prices."
     yield "today_cost", meaning, "", {"": today.get("cost")}
     yield "queue", "Rows that are not at their end.", "state", status["queue"]
     yield "size_bytes", "What lies in the home.", "what", status["sizes"]

@@ -198,28 +198,6 @@ class Tiktoken:
         return int(answer)  # empty where the encoding is not to be had
 
 
-class Prices(Struct, frozen=True):
-    """The price of a million tokens of each kind, in the owner's currency; 0 where not known."""
-
-    input: float = 0.0
-    cached_input: float = 0.0
-    output: float = 0.0
-    cache_write: float = 0.0
-
-    def cost(
-        self, *, prompt: int, cached: int, completion: int, cache_writes: int = 0
-    ) -> float | None:
-        """The cost of calls with so many tokens (`cached` and `cache_writes` are parts of
-        `prompt`); None if no price is known."""
-        if not (self.input or self.cached_input or self.cache_write or self.output):
-            return None
-        fresh = max(0, prompt - cached - cache_writes)
-        total = fresh * self.input + completion * self.output
-        total += cached * (self.cached_input or self.input)
-        total += cache_writes * (self.cache_write or self.input)
-        return total / 1_000_000
-
-
 _WARNING = (
     "{used:,} of the {limit:,} tokens for today (limits.tokens_per_day) are used. When they all"
     " are, I answer nothing more until tomorrow."
@@ -290,7 +268,7 @@ class DayBudget:
 
     def add_learning(self, usage: Usage) -> None:
         """Add a call of memory's to what is reported of the day."""
-        used = UsageTotals(1, usage.prompt, usage.cached, usage.completion)
+        used = UsageTotals(1, usage.prompt, usage.cached, usage.completion, usage.cost)
         self._journal.add_learning_usage(self._clock.now().date(), used)
 
 

@@ -270,14 +270,22 @@ class RequestSettings(Struct, frozen=True):
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+def added_cost(one: int | None, other: int | None) -> int | None:
+    """The sum of the known costs; None if neither is known."""
+    known = [cost for cost in (one, other) if cost is not None]
+    return sum(known) if known else None
+
+
 class Usage(Struct, frozen=True):
     """Tokens as the provider counted them. `cached` of `prompt` came from its cache, and
-    `cache_writes` of `prompt` were put there at a price of their own (Anthropic)."""
+    `cache_writes` of `prompt` were put there at a price of their own (Anthropic). `cost` is in
+    millionths of the owner's currency, None if no price is known."""
 
     prompt: int = 0
     completion: int = 0
     cached: int = 0
     cache_writes: int = 0
+    cost: int | None = None
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -285,6 +293,7 @@ class Usage(Struct, frozen=True):
             self.completion + other.completion,
             self.cached + other.cached,
             self.cache_writes + other.cache_writes,
+            added_cost(self.cost, other.cost),
         )
 
 

@@ -34,7 +34,7 @@ from nanobot.errors import (
     ProviderUnavailable,
     RequestBlamed,
 )
-from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink
+from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink, Usage
 
 
 class RetryPolicy(Struct, frozen=True):
@@ -88,11 +88,29 @@ _MOST_FAILURES = 3
 _SKIP_SECONDS = 60.0
 
 
-class Model:
-    """A model, what to call it in logs, and how it did lately."""
+class Prices(Struct, frozen=True):
+    """The price of a million tokens of each kind, in the owner's currency; 0 where not known."""
 
-    def __init__(self, name: str, provider: Provider) -> None:
-        self.name, self.provider = name, provider
+    input: float = 0.0
+    cached_input: float = 0.0
+    output: float = 0.0
+    cache_write: float = 0.0
+
+    def cost(self, usage: Usage) -> int | None:
+        """The cost of a call in millionths of the currency; None if no price is known."""
+        if not (self.input or self.cached_input or self.cache_write or self.output):
+            return None
+        fresh = max(0, usage.prompt - usage.cached - usage.cache_writes)
+        total = fresh * self.input + usage.completion * self.output
+        total += usage.cached * (self.cached_input or self.input)
+        return round(total + usage.cache_writes * (self.cache_write or self.input))
+
+
+class Model:
+    """A model, what to call it in logs, what it costs, and how it did lately."""
+
+    def __init__(self, name: str, provider: Provider, prices: Prices | None = None) -> None:
+        self.name, self.provider, self.prices = name, provider, prices or Prices()
         self.failures = 0
         self.skip_until = 0.0
         self.last_error: ProviderError | None = None
@@ -179,6 +197,9 @@ class RetryingProvider:
                 errors.append(error)
             else:
                 model.record_outcome(None, self._clock.monotonic())
+                if own.model in ("", model.name):  # another one has other prices
+                    priced = replace(reply.usage, cost=model.prices.cost(reply.usage))
+                    reply = replace(reply, usage=priced)
                 return replace(reply, instead_of=self._models[0].name) if position else reply
         raise combined(errors).with_traceback(None)
 

@@ -521,12 +521,13 @@ class PostgresJournal(Looking):
 
     def add_learning_usage(self, day: date, used: UsageTotals) -> None:
         self._post(
-            "INSERT INTO learning AS old VALUES (%s, %s, %s, %s, %s, %s)"
+            "INSERT INTO learning AS old VALUES (%s, %s, %s, %s, %s, %s, %s)"
             " ON CONFLICT (day, worker) DO UPDATE SET calls = old.calls + excluded.calls,"
             " prompt = old.prompt + excluded.prompt, cached = old.cached + excluded.cached,"
-            " completion = old.completion + excluded.completion",
+            " completion = old.completion + excluded.completion,"
+            " cost = coalesce(old.cost + excluded.cost, old.cost, excluded.cost)",
             *(day.isoformat(), self.database.worker or 0),
-            *(used.turns, used.prompt, used.cached, used.completion),
+            *(used.turns, used.prompt, used.cached, used.completion, used.cost),
             can_wait=True,
         )
 
@@ -736,21 +737,22 @@ async def _retry_row(db: Connection, row: str, worker: int | None) -> InboxEntry
 async def _end_turn(db: Connection, done: Completion) -> None:
     """A turn has its report; what it used counts to its day, once though this may be repeated."""
     report = decode_report(done.report)
-    names = ("milliseconds", "prompt_tokens", "cached_tokens", "completion_tokens")
+    names = ("milliseconds", "prompt_tokens", "cached_tokens", "completion_tokens", "cost")
     numbers = [_number(report.get(name)) for name in names]
     await execute(
         db,
         "WITH old AS (SELECT id, state FROM turn WHERE id = %s), ended AS ("
         " UPDATE turn SET state = %s, report = %s, model = %s, milliseconds = %s, prompt = %s,"
-        " cached = %s, completion = %s FROM old WHERE turn.id = old.id"
-        " RETURNING old.state AS was, started_at, session_key, prompt, cached, completion),"
+        " cached = %s, completion = %s, cost = %s FROM old WHERE turn.id = old.id"
+        " RETURNING old.state AS was, started_at, session_key, prompt, cached, completion, cost),"
         " forgotten AS (DELETE FROM step WHERE turn_id = %s)"
         " INSERT INTO used AS day SELECT left(started_at, 10), session_key, 1,"
-        " coalesce(prompt, 0), coalesce(cached, 0), coalesce(completion, 0)"
+        " coalesce(prompt, 0), coalesce(cached, 0), coalesce(completion, 0), cost"
         " FROM ended WHERE was = 'running'"
         " ON CONFLICT (day, session_key) DO UPDATE SET turns = day.turns + 1,"
         " prompt = day.prompt + excluded.prompt, cached = day.cached + excluded.cached,"
-        " completion = day.completion + excluded.completion",
+        " completion = day.completion + excluded.completion,"
+        " cost = coalesce(day.cost + excluded.cost, day.cost, excluded.cost)",
         *(done.turn_id, done.state, done.report, str(report.get("model") or ""), *numbers),
         done.turn_id,
     )

@@ -90,7 +90,7 @@ class Looking:
                 values.append(value)
         rows = await self.database.read(
             "SELECT id, session_key, state, started_at, model, coalesce(milliseconds, 0),"
-            " coalesce(prompt, 0), coalesce(cached, 0), coalesce(completion, 0) FROM turn"
+            " coalesce(prompt, 0), coalesce(cached, 0), coalesce(completion, 0), cost FROM turn"
             f" WHERE {' AND '.join(wanted)} ORDER BY number DESC LIMIT %s",
             *(*values, limit),
         )
@@ -98,7 +98,7 @@ class Looking:
 
     async def used_by_day(self, since: date) -> list[DayUsage]:
         rows = await self.database.read(
-            "SELECT day, session_key, turns, prompt, cached, completion FROM used"
+            "SELECT day, session_key, turns, prompt, cached, completion, cost FROM used"
             " WHERE day >= %s ORDER BY day, session_key",
             since.isoformat(),
         )
@@ -121,7 +121,8 @@ class Looking:
 
     async def usage(self, *, session: str = "", since: datetime | None = None) -> UsageTotals:
         query = (
-            f"SELECT count(prompt), {_sums('prompt', 'cached', 'completion')} FROM turn"
+            f"SELECT count(prompt), {_sums('prompt', 'cached', 'completion')}, sum(cost)::bigint"
+            " FROM turn"
             " WHERE (%s = '' OR session_key = %s)"
             " AND (%s::timestamptz IS NULL OR started_at::timestamptz >= %s)"
         )
@@ -130,7 +131,7 @@ class Looking:
 
     async def learning_usage(self, since: date) -> UsageTotals:
         sums = _sums("calls", "prompt", "cached", "completion")
-        query = f"SELECT {sums} FROM learning WHERE day >= %s"
+        query = f"SELECT {sums}, sum(cost)::bigint FROM learning WHERE day >= %s"
         return UsageTotals(*(await self.database.read(query, since.isoformat()))[0])
 
     async def day_tokens(self, day: date, use: str = "") -> Spent:

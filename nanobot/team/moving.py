@@ -109,7 +109,7 @@ def clear(db: Database) -> None:
 
 _MORE = {
     "inbox": ("scope",),
-    "turn": ("scope", "model", "milliseconds", "prompt", "cached", "completion"),
+    "turn": ("scope", "model", "milliseconds", "prompt", "cached", "completion", "cost"),
     "unfiled": ("scope",),
     "outbox": ("scope",),
     "helper": ("scope",),
@@ -180,7 +180,7 @@ def _numbers(text: str) -> Iterator[Any]:
     """The columns of a turn that its report has."""
     report = decode_report(text)
     yield storable(str(report.get("model") or ""))
-    for name in ("milliseconds", "prompt_tokens", "cached_tokens", "completion_tokens"):
+    for name in ("milliseconds", "prompt_tokens", "cached_tokens", "completion_tokens", "cost"):
         value = report.get(name)
         yield int(value) if isinstance(value, int | float) else None
 

@@ -97,7 +97,8 @@ _TABLES = """
         milliseconds bigint,
         prompt bigint,
         cached bigint,
-        completion bigint
+        completion bigint,
+        cost bigint
     );
     CREATE INDEX turn_running ON turn (scope) WHERE state = 'running';
     CREATE INDEX turn_number ON turn (number);
@@ -162,6 +163,7 @@ _TABLES = """
         prompt bigint NOT NULL,
         cached bigint NOT NULL,
         completion bigint NOT NULL,
+        cost bigint,
         PRIMARY KEY (day, session_key)
     );
     CREATE TABLE learning (
@@ -171,6 +173,7 @@ _TABLES = """
         prompt bigint NOT NULL,
         cached bigint NOT NULL,
         completion bigint NOT NULL,
+        cost bigint,
         PRIMARY KEY (day, worker)
     );
     CREATE TABLE spending (

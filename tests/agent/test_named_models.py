@@ -97,6 +97,35 @@ async def test_thinking_is_set_for_a_conversation_and_taken_back(tmp_path: Path)
     assert [options.effort for options in model.options] == ["high", "", ""]
 
 
+async def test_the_status_says_who_stood_in_and_what_that_cost(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    async with (
+        FakeOpenAI() as server,
+        running(
+            tmp_path,
+            None,
+            channel,
+            **environ(
+                server,
+                NANOBOT_MODEL__BASE_URL="http://127.0.0.1:9/v1",
+                NANOBOT_MODEL__FALLBACKS=(
+                    f"[{{name: spare-1, base_url: '{server.base_url}', prices: {{input: 1000}}}}]"
+                ),
+            ),
+        ),
+    ):
+        assert "Last answer" not in await channel.ask("/status")
+        await channel.ask("hello")
+        status = await channel.ask("/status")
+    assert "model main-1" in status
+    (last,) = [line for line in status.splitlines() if line.startswith("Last answer:")]
+    assert last.startswith("Last answer: spare-1 (instead of main-1), ")
+    cost = float(last.rpartition("cost ")[2])
+    (request,) = (one for one in server.requests if "messages" in one.body)
+    assert request.body["model"] == "spare-1"
+    assert cost > 0
+
+
 @pytest.mark.parametrize(
     ("uses", "expected"),
     [((), 64_000), (("chat",), 16_000), (("helpers", "memory"), 64_000)],

@@ -428,19 +428,19 @@ async def turn(
     await journal.complete(ended)
 
 
-def report(prompt: int, cached: int = 0, completion: int = 0) -> str:
-    return json.dumps(
-        {"prompt_tokens": prompt, "cached_tokens": cached, "completion_tokens": completion}
-    )
+def report(prompt: int, cached: int = 0, completion: int = 0, cost: int | None = None) -> str:
+    used = {"prompt_tokens": prompt, "cached_tokens": cached, "completion_tokens": completion}
+    return json.dumps(used if cost is None else {**used, "cost": cost})
 
 
 async def test_the_reports_of_a_conversation_or_of_all_are_summed(journal: Journal) -> None:
-    await turn(journal, "a", report(100, 40, 10))
+    await turn(journal, "a", report(100, 40, 10, 70))
     await turn(journal, "b", report(50, 0, 5))
-    await turn(journal, "c", report(7, 0, 1), session="fake:2")
+    await turn(journal, "c", report(7, 0, 1, 3), session="fake:2")
     used = journal
-    assert await used.usage(session="fake:1") == UsageTotals(2, 150, 40, 15)
-    assert await used.usage() == UsageTotals(3, 157, 40, 16)
+    assert await used.usage(session="fake:1") == UsageTotals(2, 150, 40, 15, 70)
+    assert await used.usage() == UsageTotals(3, 157, 40, 16, 73)
+    assert [row.cost for row in await used.turns()] == [3, None, 70]
     assert await used.usage(session="fake:9") == UsageTotals()
 
 
@@ -484,7 +484,8 @@ async def test_what_turns_used_is_known_by_day_and_chat_for_longer_than_they_are
     day = clock.now().date()
     async with process() as journal:
         await turn(journal, "a", report(100, 40, 10))
-        await turn(journal, "b", report(50, 0, 5))
+        await turn(journal, "b", report(50, 0, 5, 30))
+        await turn(journal, "d", report(0, 0, 0, 4))
         await turn(journal, "c", report(7, 0, 1), session="fake:2")
         again = Completion("a", "fake:1", (), "done", report=report(100, 40, 10))
         await journal.complete(again)  # its outcome was not known: it counts once
@@ -492,7 +493,7 @@ async def test_what_turns_used_is_known_by_day_and_chat_for_longer_than_they_are
     async with process() as journal:
         assert await journal.turns() == []
         assert await journal.used_by_day(day) == [
-            DayUsage(day.isoformat(), "fake:1", 2, 150, 40, 15),
+            DayUsage(day.isoformat(), "fake:1", 3, 150, 40, 15, 34),
             DayUsage(day.isoformat(), "fake:2", 1, 7, 0, 1),
         ]
         assert await journal.used_by_day(day + timedelta(days=1)) == []
@@ -516,10 +517,10 @@ async def test_what_memory_itself_used_is_counted_by_day(journal: Journal) -> No
     used = journal
     first, second = date(2026, 3, 31), date(2026, 4, 1)
     used.add_learning_usage(first, UsageTotals(1, 100, 40, 10))
-    used.add_learning_usage(second, UsageTotals(1, 5, 0, 1))
+    used.add_learning_usage(second, UsageTotals(1, 5, 0, 1, 9))
     used.add_learning_usage(second, UsageTotals(1, 6, 2, 1))
-    assert await used.learning_usage(second) == UsageTotals(2, 11, 2, 2)
-    assert await used.learning_usage(first) == UsageTotals(3, 111, 42, 12)
+    assert await used.learning_usage(second) == UsageTotals(2, 11, 2, 2, 9)
+    assert await used.learning_usage(first) == UsageTotals(3, 111, 42, 12, 9)
     assert await used.usage() == UsageTotals()
 
 

@@ -44,6 +44,7 @@ from nanobot.bus.journal import (
 )
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
+from nanobot.providers.port import added_cost
 
 T = TypeVar("T")
 
@@ -107,7 +108,7 @@ class MemoryTables(Struct):
     helpers: dict[str, InboundMessage] = field(default_factory=dict)
     learning: dict[date, UsageTotals] = field(default_factory=dict)
     spending: dict[tuple[date, str], Spent] = field(default_factory=dict)
-    used: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    used: dict[tuple[str, str], UsageTotals] = field(default_factory=dict)
     last: int = 0
 
     def number(self) -> int:
@@ -224,9 +225,7 @@ class MemoryJournal:
         if done.report and (turn := tables.turns.get(done.turn_id)):
             if turn.state == "running":
                 told, key = json.loads(done.report), (turn.at.date().isoformat(), turn.session_key)
-                known = tables.used.get(key, [0, 0, 0, 0])
-                used = (1, *(told.get(name, 0) for name in _TOKENS))
-                tables.used[key] = [a + b for a, b in zip(known, used, strict=True)]
+                tables.used[key] = _sum(tables.used.get(key, UsageTotals()), _used(told))
             turn.state, turn.report, turn.steps = done.state, done.report, {}
         unfiled_id = 0
         if done.lines:
@@ -464,14 +463,19 @@ class MemoryJournal:
 
     def _row(self, turn_id: str, turn: Turn) -> TurnRow:
         told = json.loads(turn.report or "{}")
-        return TurnRow(
+        row = TurnRow(
             *(turn_id, turn.session_key, turn.state, turn.at.isoformat(), told.get("model", "")),
             *(told.get(name, 0) for name in ("milliseconds", *_TOKENS)),
         )
+        return replace(row, cost=told.get("cost"))
 
     async def used_by_day(self, since: date) -> list[DayUsage]:
         used = sorted(self._tables.used.items())
-        return [DayUsage(*key, *sums) for key, sums in used if key[0] >= since.isoformat()]
+        return [
+            DayUsage(*key, *asdict(sums).values())
+            for key, sums in used
+            if key[0] >= since.isoformat()
+        ]
 
     async def times_by_day(self, since: date) -> list[DayTimes]:
         took: dict[str, list[int]] = {}
@@ -499,8 +503,7 @@ class MemoryJournal:
         total = UsageTotals()
         for turn in self._tables.turns.values():
             if turn.report and session in ("", turn.session_key) and turn.at >= (since or turn.at):
-                told = json.loads(turn.report)
-                total = _sum(total, UsageTotals(1, *(told.get(name, 0) for name in _TOKENS)))
+                total = _sum(total, _used(json.loads(turn.report)))
         return total
 
     async def learning_usage(self, since: date) -> UsageTotals:
@@ -550,6 +553,10 @@ class MemoryJournal:
 
 
 def _sum(one: UsageTotals, other: UsageTotals) -> UsageTotals:
-    return UsageTotals(
-        *(a + b for a, b in zip(asdict(one).values(), asdict(other).values(), strict=True))
-    )
+    *numbers, costs = zip(asdict(one).values(), asdict(other).values(), strict=True)
+    return replace(UsageTotals(*(a + b for a, b in numbers)), cost=added_cost(*costs))
+
+
+def _used(report: dict[str, Any]) -> UsageTotals:
+    tokens = UsageTotals(1, *(report.get(name, 0) for name in _TOKENS))
+    return replace(tokens, cost=report.get("cost"))

@@ -11,7 +11,8 @@ import pytest
 
 from nanobot.errors import NanobotError
 from nanobot.gateway.figures import Figures
-from nanobot.providers.counter import Prices
+from nanobot.providers.port import Usage
+from nanobot.providers.retry import Prices
 from nanobot.testing import FakeClock
 from tests.bus.support import done, said
 from tests.doubles.journal import MemoryJournal, MemoryTables
@@ -27,19 +28,23 @@ class Past:
         self.journal = MemoryJournal(MemoryTables(), self.clock)
         self._count = 0
 
-    async def turn(self, session: str, prompt: int, cached: int, completion: int) -> None:
+    async def turn(
+        self, session: str, prompt: int, cached: int, completion: int, prices: Prices = PRICES
+    ) -> None:
         """A turn that took 100 ms."""
         self._count += 1
         name = f"t{self._count}"
         (entry,) = await self.journal.receive("fake", (said(name),))
         self.journal.claim(name, session, (entry.id,), at_once=True)
         used = {"prompt_tokens": prompt, "cached_tokens": cached, "completion_tokens": completion}
-        report = json.dumps({**used, "milliseconds": 100})
+        cost = prices.cost(Usage(prompt, completion, cached))
+        priced = {} if cost is None else {"cost": cost}
+        report = json.dumps({**used, **priced, "milliseconds": 100})
         await self.journal.complete(done(name, entry, session_key=session, report=report))
 
-    async def figures(self, days: int, prices: Prices = PRICES) -> Mapping[str, Any]:
+    async def figures(self, days: int) -> Mapping[str, Any]:
         """What the operation gives."""
-        operation = Figures(self.journal, prices, self.clock).table()["figures"]
+        operation = Figures(self.journal, self.clock).table()["figures"]
         found = await operation({"days": days})
         assert isinstance(found, dict)
         return found
@@ -80,8 +85,8 @@ async def test_a_year_is_shown_by_weeks_from_mondays() -> None:
 async def test_the_chats_beyond_twenty_are_put_together_and_no_price_is_no_cost() -> None:
     past = Past()
     for number in range(23):
-        await past.turn(f"fake:{number}", 100 + number, 0, 1)
-    found = await past.figures(30, Prices())
+        await past.turn(f"fake:{number}", 100 + number, 0, 1, Prices())
+    found = await past.figures(30)
     assert (len(found["chats"]), found["more_chats"], found["others"]["prompt"]) == (20, 3, 303)
     assert found["total"]["cost"] is None
     with pytest.raises(NanobotError, match="30, 90, 365"):

@@ -13,12 +13,9 @@ from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import NanobotError
 from nanobot.gateway.operations import Operations
 from nanobot.messages import Message, ToolCall
-from nanobot.providers.counter import Prices
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
 from tests.bus.support import done, give_up, opened, reply, said
-
-PRICES = Prices(input=2.0, cached_input=0.5, output=8.0)
 
 
 class House:
@@ -32,7 +29,7 @@ class House:
         live = MessageBus(journal)
         live.connect(self.resumed.append, self.resent.extend)
         self.running, self.idle = (
-            Operations("gpt-x", PRICES, journal, self.sessions, bus) for bus in (live, None)
+            Operations("gpt-x", journal, self.sessions, bus) for bus in (live, None)
         )
 
     async def trouble(self) -> None:
@@ -63,7 +60,7 @@ class House:
         report = (
             '{"system_id": "p1", "first_seq": 1, "memory": [["memory/MEMORY.md", 99], 5],'
             ' "tool_milliseconds": {"c1": 4}, "prompt_tokens": 10, "completion_tokens": 5,'
-            ' "milliseconds": 1234}'
+            ' "cost": 1500, "milliseconds": 1234}'
         )
         await self.journal.complete(done("t7", entry, report=report))
 
@@ -141,6 +138,7 @@ async def test_a_turn_is_shown_with_what_it_was_asked_did_and_cost(house: House)
     turn = await house.running.turn_show({"id": "t7"})
     assert (turn["session"], turn["state"], turn["model"]) == ("fake:1", "done", "gpt-x")
     assert (turn["milliseconds"], turn["prompt_tokens"], turn["completion_tokens"]) == (1234, 10, 5)
+    assert turn["cost"] == 0.0015
     assert turn["system_prompt"] == "You are nanobot."
     assert turn["memory"] == [{"path": "memory/MEMORY.md", "characters": 99}]
     assert turn["tools"] == [

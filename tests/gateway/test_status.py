@@ -19,16 +19,19 @@ from nanobot.gateway.health import Concern, HealthMonitor
 from nanobot.gateway.status import HealthEndpoint, RuntimeStatus, Status
 from nanobot.gateway.webserver import WebServer
 from nanobot.logs import LogCounter
-from nanobot.providers.counter import Prices
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
 from tests.bus.support import done, opened, said
 from tests.gateway.test_webserver import Platform
 
-PRICES = Prices(input=2.0, cached_input=0.5, output=8.0)
 REPORT = json.dumps(
-    {"prompt_tokens": 3_000_000, "cached_tokens": 1_000_000, "completion_tokens": 9}
+    {
+        "prompt_tokens": 3_000_000,
+        "cached_tokens": 1_000_000,
+        "completion_tokens": 9,
+        "cost": 4_500_072,
+    }
 )
 
 
@@ -65,7 +68,6 @@ class House:
                 {"version": "1.2.3", "home": str(home), "provider": "openai", "model": "gpt-x"},
                 journal,
                 self.sessions,
-                PRICES,
                 clock,
                 live,
             )

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from nanobot.errors import ContextTooLong, ProviderUnavailable
-from nanobot.providers.port import CallOptions, ModelUse, Prompt, Toolset, user_message
-from nanobot.providers.retry import Model, RetryingProvider, RetryPolicy
+from nanobot.providers.port import CallOptions, ModelUse, Prompt, Toolset, Usage, user_message
+from nanobot.providers.retry import Model, Prices, RetryingProvider, RetryPolicy
 from nanobot.providers.routing import RoutingProvider
 from nanobot.testing import FakeClock, ScriptedModel, fails, says
 from nanobot.testing.model import Line
@@ -68,3 +68,44 @@ async def test_a_prompt_that_is_too_long_for_a_named_model_is_not_sent_to_anothe
     with pytest.raises(ContextTooLong):
         await retrying(long, Model("main", main)).complete(HELLO, CallOptions())
     assert main.prompts == []
+
+
+PRICES = Prices(input=2.0, cached_input=0.5, output=8.0, cache_write=2.5)
+USED = Usage(prompt=1_000, completion=100, cached=300, cache_writes=200)
+
+
+def using() -> ScriptedModel:
+    return ScriptedModel(author=lambda _: says("ok", usage=USED))
+
+
+async def test_a_call_costs_what_the_model_that_answered_it_does() -> None:
+    out = always(fails(ProviderUnavailable("out")))
+    dear = Model("dear", out, Prices(input=100.0))
+    cheap = Model("cheap", using(), PRICES)
+    reply = await retrying(dear, cheap).complete(HELLO, CallOptions())
+    assert reply.usage.cost == 500 * 2 + 300 * 0.5 + 200 * 2.5 + 100 * 8
+
+
+@pytest.mark.parametrize(
+    ("prices", "cost"),
+    [
+        (Prices(), None),
+        (Prices(input=2.0, output=8.0), 1_000 * 2 + 100 * 8),
+        (Prices(output=8.0), 800),
+    ],
+)
+def test_what_has_no_price_of_its_own_costs_as_other_prompt_tokens(
+    prices: Prices, cost: int | None
+) -> None:
+    assert prices.cost(USED) == cost
+
+
+async def test_another_model_of_the_same_server_has_no_known_price() -> None:
+    main = Model("main", using(), PRICES)
+    assert (await retrying(main).complete(HELLO, CallOptions(model="other"))).usage.cost is None
+    assert (await retrying(main).complete(HELLO, CallOptions(model="main"))).usage.cost
+
+
+def test_costs_add_up_as_far_as_they_are_known() -> None:
+    assert (Usage(1, cost=5) + Usage(2)).cost == 5
+    assert (Usage(1) + Usage(2)).cost is None

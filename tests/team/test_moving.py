@@ -89,7 +89,7 @@ async def _fill(path: Path) -> None:
         for part in await journal.add_outgoing("t2", reply("c", call="say", chat_id="2")):
             await journal.give_up(part, "blocked")
         await journal.add_helper("h1", boss)
-        journal.add_learning_usage(DEFAULT_START.date(), UsageTotals(1, 2, 3, 4))
+        journal.add_learning_usage(DEFAULT_START.date(), UsageTotals(1, 2, 3, 4, 5))
         journal.add_day_tokens(DEFAULT_START.date(), 99, warned=True)
         journal.state.write("jobs", b'{"jobs": []}', 0)
         journal.state.write("jobs", b'{"jobs": ["tea"]}', 1)
