@@ -342,7 +342,8 @@ async def _used(call: Call, key: str) -> dict[str, str]:
 def _taken(turn: Mapping[str, Any]) -> str:
     tokens = turn["prompt_tokens"] + turn["completion_tokens"]
     parts = [f"{tokens:,} tokens", f"{turn['milliseconds'] / 1000:.1f} s"]
-    return " · ".join([*parts, f"{turn['cost']:.4f}"] if turn["cost"] else parts)
+    cost = f"{turn['cost']:.4f}" if turn["cost"] else ""
+    return " · ".join(filter(None, [*parts, cost, turn["model"]]))
 
 
 def _item(message: Mapping[str, Any], results: Mapping[str, str]) -> Item:
