@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.errors import ProviderRejected, ProviderUnavailable
-from nanobot.providers.anthropic_request import Conversation, encoded, tools_of
+from nanobot.providers.anthropic_request import Conversation, encoded, signatures, tools_of
 from nanobot.providers.anthropic_stream import IncomingMessage
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.http import HttpConnection
@@ -37,27 +37,27 @@ _BUDGETS = {"low": 2_048, "medium": 8_192, "high": 16_384}
 _SMALLEST_BUDGET = 1_024
 _PATIENCE_SECONDS = 600.0
 """How long a server may send nothing but pings."""
+_MOST_STALE = 10_000
 _TAIL_SECONDS = 2.0
 """How long to wait for the end of a whole answer, so that the connection can be used again."""
 
 
 class _Taste(Struct, frozen=True):
     """The fields that one model takes: `adaptive` thinking (else a budget of tokens), an `effort`,
-    thinking switched `off`, a `forced` tool, a `temperature`."""
+    a `forced` tool, a `temperature`. `off` is its word for no thinking, if it has one."""
 
     adaptive: bool = True
     effort: bool = True
-    off: bool = True
+    off: str = "disabled"
     forced: bool = True
     temperature: bool = True
 
 
 class _Plan(Struct, frozen=True):
-    """How one request is made: the most tokens of the answer, whether earlier thinking goes back,
-    and the fields that depend on the model."""
+    """How one request is made: the most tokens of the answer, and the fields that depend on the
+    model."""
 
     limit: int
-    returns: bool = True
     thinking: Mapping[str, object] | None = None
     effort: str = ""
     tool_choice: Mapping[str, str] | None = None
@@ -97,6 +97,7 @@ class AnthropicProvider:
         self._first = max(stall_seconds, first_token_seconds)
         self._connection = HttpConnection(self._endpoint, stall=self._first)
         self._tastes: dict[str, _Taste] = {}
+        self._stale: set[str] = set()
 
     def __repr__(self) -> str:
         return f"AnthropicProvider({self._endpoint.model!r} at {self._endpoint.place!r})"
@@ -107,10 +108,9 @@ class AnthropicProvider:
         """Answer `prompt`. Raises `ProviderError`s. Nothing is tried twice, except that a model
         which refuses a field that is not essential is asked again without it."""
         model = options.model or self._endpoint.model
-        returns = True
         while True:
             taste = self._tastes.get(model, _Taste())
-            plan = self._plan(prompt, options, taste, returns=returns)
+            plan = self._plan(prompt, options, taste)
             try:
                 return await self._ask(prompt, model, plan, on_text)
             except ProviderRejected as error:
@@ -119,11 +119,8 @@ class AnthropicProvider:
                 refusal = error.detail.lower()
                 learned = _suiting(taste, plan, refusal)
                 self._tastes[model] = learned
-                if learned == taste:
-                    blames_thinking = "thinking" in refusal or "signature" in refusal
-                    if not (returns and blames_thinking):
-                        raise
-                    returns = False
+                if learned == taste and not self._forgets_thinking(prompt, model, refusal):
+                    raise
 
     async def close(self) -> None:
         """Release connections; a later call opens new ones."""
@@ -132,22 +129,32 @@ class AnthropicProvider:
     def body(self, prompt: Prompt, options: CallOptions) -> bytes:
         """The request as it is sent: JSON."""
         model = options.model or self._endpoint.model
-        plan = self._plan(prompt, options, self._tastes.get(model, _Taste()), returns=True)
+        plan = self._plan(prompt, options, self._tastes.get(model, _Taste()))
         return self._joined(prompt, model, plan)
 
     def _source(self, model: str) -> str:
         return f"{self._endpoint.place} {model}"
 
-    def _plan(self, prompt: Prompt, options: CallOptions, taste: _Taste, *, returns: bool) -> _Plan:
-        """Decide how to ask. With `returns` False neither earlier thinking nor the wish for more is
-        in the request, because the server refused it."""
+    def _forgets_thinking(self, prompt: Prompt, model: str, refusal: str) -> bool:
+        """Whether a refusal is about earlier thinking, which then is not sent again. Newer models
+        take thinking back only if nothing before it has changed since."""
+        given = set(signatures(prompt.messages, self._source(model))) - self._stale
+        if not given or not ("thinking" in refusal or "signature" in refusal):
+            return False
+        if len(self._stale) > _MOST_STALE:
+            self._stale.clear()
+        self._stale |= given
+        return True
+
+    def _plan(self, prompt: Prompt, options: CallOptions, taste: _Taste) -> _Plan:
+        """Decide how to ask."""
         limit = options.max_tokens or self._max_tokens or _DEFAULT_LIMIT
         effort = options.effort or self._settings.effort
         choice = _tool_choice(prompt, options, taste)
-        plan = _Plan(limit, returns, tool_choice=choice)
+        plan = _Plan(limit, tool_choice=choice)
         forced = choice is not None and choice["type"] == "tool"
         too_short = limit < 2 * _SMALLEST_BUDGET  # thinking would take all of it
-        if effort == "none" or forced or too_short or not returns:
+        if effort == "none" or forced or too_short:
             plan = _without_thinking(plan, taste)
         elif effort and taste.adaptive:
             plan = replace(plan, thinking=_ADAPTIVE, effort=effort if taste.effort else "")
@@ -164,18 +171,15 @@ class AnthropicProvider:
         """With a budget of tokens for thinking. Such a model takes a turn that runs only as it
         began, and a call that came from elsewhere began without thinking."""
         source = self._source(options.model or self._endpoint.model)
-        if not Conversation.of(prompt.messages, source, thinking=True).begins_with_thinking:
+        if not Conversation.of(prompt.messages, source, self._stale).begins_with_thinking:
             return _without_thinking(plan, taste)
         budget = min(_BUDGETS.get(effort, _BUDGETS["high"]), plan.limit // 2)
         return replace(plan, thinking={"type": "enabled", "budget_tokens": budget})
 
     def _joined(self, prompt: Prompt, model: str, plan: _Plan) -> bytes:
         """The body: first the parts that the cache matches. The owner's fields win."""
-        conversation = Conversation.of(
-            prompt.messages,
-            self._source(model),
-            thinking=plan.returns and plan.thinking != _OFF,
-        )
+        source = "" if plan.thinking == _OFF else self._source(model)
+        conversation = Conversation.of(prompt.messages, source, self._stale)
         fields = {"model": encoded(model), "tools": tools_of(prompt)}
         fields["system"] = conversation.wire_system()
         fields["messages"] = conversation.wire_messages()
@@ -234,7 +238,7 @@ def _tool_choice(prompt: Prompt, options: CallOptions, taste: _Taste) -> Mapping
 def _without_thinking(plan: _Plan, taste: _Taste) -> _Plan:
     """Thinking off. A model that always thinks is asked for little of it."""
     if taste.off:
-        return replace(plan, thinking=_OFF)
+        return replace(plan, thinking={"type": taste.off})
     return replace(plan, effort="low" if taste.effort else "")
 
 
@@ -246,8 +250,9 @@ def _suiting(taste: _Taste, plan: _Plan, refusal: str) -> _Taste:
         return replace(taste, temperature=False)
     if forced and ("tool_choice" in refusal or "tool use" in refusal):
         return replace(taste, forced=False)
-    if kind == "disabled" and "thinking" in refusal:
-        return replace(taste, off=False)
+    if kind == taste.off and "thinking" in refusal:
+        other = kind == "disabled" and "between_tools" in refusal  # Claude Sonnet 5.5 has that
+        return replace(taste, off="between_tools" if other else "")
     if kind == "adaptive" and ("adaptive" in refusal or "thinking.type" in refusal):
         return replace(taste, adaptive=False)
     if plan.effort and ("effort" in refusal or "output_config" in refusal):

@@ -22,7 +22,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -88,10 +88,12 @@ class Conversation(Struct):
     turns: list[WireTurn] = field(default_factory=list)
 
     @classmethod
-    def of(cls, messages: Sequence[PromptMessage], source: str, *, thinking: bool) -> Conversation:
-        """Bring `messages` into the API's form. With `thinking`, the model's thinking goes back to
-        the `source` that it came from."""
-        return _Writer(messages, source, thinking).write()
+    def of(
+        cls, messages: Sequence[PromptMessage], source: str = "", stale: Collection[str] = ()
+    ) -> Conversation:
+        """Bring `messages` into the API's form. Thinking goes back to the `source` that it came
+        from, unless it has one of the `stale` signatures."""
+        return _Writer(messages, source, stale).write()
 
     @property
     def begins_with_thinking(self) -> bool:
@@ -114,6 +116,14 @@ class Conversation(Struct):
     def wire_messages(self) -> bytes:
         """The `messages` array as JSON, with its breakpoints."""
         return b"[" + b",".join([turn.json() for turn in self.turns]) + b"]"
+
+
+def signatures(messages: Sequence[PromptMessage], source: str) -> Iterator[str]:
+    """The signatures of all thinking that came from `source`."""
+    for message in messages:
+        for block in _content(message, source):
+            if block.get("type") in THINKING_TYPES:
+                yield _signature(block)
 
 
 def tools_of(prompt: Prompt) -> bytes:
@@ -144,8 +154,10 @@ class _Writer:
     """Writes one conversation. Between two assistant messages it gathers the results of the calls
     in the first, and what else was said to the model."""
 
-    def __init__(self, messages: Sequence[PromptMessage], source: str, thinking: bool) -> None:
-        self._messages, self._source, self._thinking = messages, source, thinking
+    def __init__(
+        self, messages: Sequence[PromptMessage], source: str, stale: Collection[str]
+    ) -> None:
+        self._messages, self._source, self._stale = messages, source, stale
         self._marked = set(anthropic_cache_breakpoints(messages))
         self._calls: list[tuple[str, str]] = []
         """The calls of the last assistant message: the stored id of each, and the one it is sent
@@ -177,7 +189,7 @@ class _Writer:
         follows = bool(turns) and turns[-1].role == "assistant" and not (self._calls or self._said)
         # A message that has thinking begins with it, so what joins another one goes without.
         content: Sequence[Mapping[str, object]]
-        content = self._returned(message, thinking=self._thinking and not follows)
+        content = self._returned(message, "" if follows else self._source)
         if not message.tool_calls:
             content = _without_last_thinking(content)
         ids = self._new_ids(message.tool_calls)
@@ -228,18 +240,29 @@ class _Writer:
             ids.append(id)
         return ids
 
-    def _returned(self, message: PromptMessage, *, thinking: bool) -> list[Mapping[str, object]]:
-        """What the model gave before its calls: thinking and text as it gave them, or the text
-        alone. Text that was shortened later takes the place of the text that was."""
-        data = message.provider_data
-        content: list[Mapping[str, object]] = []
-        if data is not None and thinking and data.source == self._source:
-            content = [mapping(block) for block in items(data.fields.get("content"))]
+    def _returned(self, message: PromptMessage, source: str) -> list[Mapping[str, object]]:
+        """What the model gave before its calls: thinking and text as it gave them, or only the
+        text. Text that was shortened later takes the place of the text that was."""
+        content = _content(message, source)
+        if any(_signature(block) in self._stale for block in content):
+            content = []
         text = "".join(string(one.get("text")) for one in content if one.get("type") == "text")
         if not content or text != message.text:
             content = [one for one in content if one.get("type") in THINKING_TYPES]
             content.append({"type": "text", "text": message.text})
         return content
+
+
+def _content(message: PromptMessage, source: str) -> list[Mapping[str, object]]:
+    """The thinking and text that came from `source` with a message."""
+    data = message.provider_data
+    if data is None or data.source != source:
+        return []
+    return [mapping(block) for block in items(data.fields.get("content"))]
+
+
+def _signature(block: Mapping[str, object]) -> str:
+    return string(block.get("signature")) or string(block.get("data"))
 
 
 def _assistant_blocks(content: Sequence[Mapping[str, object]]) -> list[bytes]:

@@ -37,10 +37,11 @@ from nanobot.providers.port import (
     user_message,
 )
 from tests.doubles.anthropic.rules import (
-    FABLE_5_1,
     HAIKU_4_5,
     OPUS_4_8,
+    OPUS_5_5,
     SONNET,
+    SONNET_5_5,
     ModelRules,
 )
 from tests.doubles.anthropic.server import Call, FakeAnthropic, Redacted, Says, Scripted, Thinking
@@ -220,14 +221,14 @@ async def test_thinking_of_another_model_stays_here_and_the_turn_goes_on() -> No
     async with FakeAnthropic([Says((Thinking("Hm."), Call("read")))]) as server:
         first = await ask(server, HELLO)
     going_on = HELLO.plus((said(first), tool_message(first.tool_calls[0].id, "text")))
-    for model in (HAIKU_4_5, OPUS_4_8, FABLE_5_1):
+    for model in (HAIKU_4_5, OPUS_4_8, OPUS_5_5, SONNET_5_5):
         async with FakeAnthropic(["Done."], model=model) as other:
             reply = await ask(other, going_on, CallOptions(effort="low"), model=model)
             assert "Hm." not in other.requests[-1].raw.decode()
         assert reply.text == "Done."
 
 
-@pytest.mark.parametrize("model", [SONNET, FABLE_5_1])
+@pytest.mark.parametrize("model", [SONNET, OPUS_5_5])
 async def test_thinking_that_the_server_no_longer_takes_is_left_out(model: ModelRules) -> None:
     script: list[Scripted] = [Says((Thinking("Hm."), Call("read"))), "Done."]
     async with FakeAnthropic(script, model=model) as server:
@@ -264,10 +265,40 @@ async def test_a_budget_goes_on_through_a_turn_whose_later_steps_did_not_think()
     assert reply.text == "Done."
 
 
+@pytest.mark.parametrize("model", [OPUS_5_5, SONNET_5_5])
+async def test_thinking_bound_to_what_has_changed_is_refused_once_and_then_left_out(
+    model: ModelRules,
+) -> None:
+    script: list[Scripted] = [
+        Says((Thinking("Hm."), Call("read"))),
+        Says((Thinking("And so."), Call("read"))),
+        Says((Thinking("At last."), Call("read"))),
+        "Done.",
+    ]
+    async with FakeAnthropic(script, model=model) as server:
+        claude = provider(server, model)
+
+        async def step(asked: Prompt) -> Prompt:
+            reply = await claude.complete(asked, ASK)
+            results = [tool_message(call.id, "text") for call in reply.tool_calls]
+            return asked.plus((said(reply), *results))
+
+        asked = await step(await step(HELLO))
+        assert not server.refused
+        changed = Prompt((system_message("It is Tuesday."), *asked.messages[1:]), TOOLS)
+        answered = await step(await step(changed))
+        await claude.close()
+        assert len(server.refused) == 1
+        assert answered.messages[-1].text == "Done."
+        sent = server.requests[-1].raw.decode()
+    assert "At last." in sent
+    assert "Hm." not in sent
+
+
 @pytest.mark.parametrize("effort", ["low", "medium", "high"])
 async def test_effort_is_asked_for_in_the_form_that_the_model_takes(effort: str) -> None:
     asked = CallOptions(effort=effort)
-    for model in (SONNET, OPUS_4_8, FABLE_5_1):
+    for model in (SONNET, OPUS_4_8, OPUS_5_5, SONNET_5_5):
         async with FakeAnthropic(["Hello."], model=model) as server:
             await ask(server, HELLO, asked, model=model)
             assert not server.refused
@@ -302,10 +333,13 @@ async def test_no_effort_switches_thinking_off_and_a_model_that_cannot_is_asked_
     async with FakeAnthropic(["Hello."]) as server:
         await ask(server, HELLO, none)
         assert body(server)["thinking"] == {"type": "disabled"}
-    async with FakeAnthropic(["Hello."], model=FABLE_5_1) as server:
-        reply = await ask(server, HELLO, none, model=FABLE_5_1)
+    async with FakeAnthropic(["Hello."], model=OPUS_5_5) as server:
+        reply = await ask(server, HELLO, none, model=OPUS_5_5)
         assert body(server)["output_config"] == {"effort": "low"}
     assert reply.text == "Hello."
+    async with FakeAnthropic(["Hello."], model=SONNET_5_5) as server:
+        await ask(server, HELLO, none, model=SONNET_5_5)
+        assert body(server)["thinking"] == {"type": "between_tools"}
 
 
 @pytest.mark.parametrize("effort", ["", "high"])
@@ -316,7 +350,7 @@ async def test_a_short_answer_leaves_no_room_for_thinking(effort: str) -> None:
         assert body(server)["max_tokens"] == 60
 
 
-@pytest.mark.parametrize("model", [SONNET, OPUS_4_8, HAIKU_4_5, FABLE_5_1])
+@pytest.mark.parametrize("model", [SONNET, OPUS_4_8, HAIKU_4_5, OPUS_5_5, SONNET_5_5])
 async def test_a_tool_is_forced_without_thinking_if_the_model_can_be_forced(
     model: ModelRules,
 ) -> None:

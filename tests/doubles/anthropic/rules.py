@@ -50,7 +50,8 @@ _MOST_BREAKPOINTS = 4
 
 @dataclass(frozen=True, slots=True)
 class ModelRules:
-    """What a model takes. `thinks` without being asked; `minimum` tokens are cached, no fewer.
+    """What a model takes. `thinks` without being asked; `minimum` tokens are cached, no fewer;
+    `bound` thinking is only valid after exactly what was before it.
 
     Defaults are those of Claude Sonnet 5 (DOCS/build-with-claude/thinking#configuring-thinking,
     DOCS/build-with-claude/prompt-caching#cache-limitations).
@@ -61,7 +62,9 @@ class ModelRules:
     adaptive: bool = True
     enabled: bool = False
     disabled: bool = True
+    between_tools: bool = False
     effort: bool = True
+    bound: bool = False
     forced: bool = True
     forced_while_thinking: bool = False
     minimum: int = 1_024
@@ -74,7 +77,12 @@ OPUS_4_8 = ModelRules("claude-opus-4-8", thinks=False)
 HAIKU_4_5 = ModelRules(
     "claude-haiku-4-5", thinks=False, adaptive=False, enabled=True, effort=False, minimum=4_096
 )
-FABLE_5_1 = ModelRules("claude-fable-5-1", disabled=False, forced=False)
+OPUS_5_5 = ModelRules("claude-opus-5-5", disabled=False, forced=False, bound=True, minimum=512)
+"""As Fable 5.1 is, too: DOCS/models/opus-5-5/whats-new-opus-5-5."""
+SONNET_5_5 = ModelRules(
+    "claude-sonnet-5-5", disabled=False, between_tools=True, forced=False, bound=True
+)
+"""DOCS/models/sonnet-5-5/whats-new-sonnet-5-5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +99,22 @@ class ApiError:
         return json.dumps({"type": "error", "error": error, "request_id": "req_1"}).encode()
 
 
-def sign(model: str, thinking: str) -> str:
-    """The signature of a thinking block: it proves that this model wrote it, unchanged."""
-    return hashlib.sha256(f"{model}\0{thinking}".encode("utf-8", "replace")).hexdigest()
+def sign(model: str, thinking: str, before: str = "") -> str:
+    """The signature of a thinking block: it proves that this model wrote it, unchanged, and after
+    what was `before` it."""
+    return hashlib.sha256(f"{model}\0{thinking}\0{before}".encode("utf-8", "replace")).hexdigest()
+
+
+def context(body: Json, messages: int, model: ModelRules) -> str:
+    """What the thinking in the message after so many is bound to
+    (DOCS/build-with-claude/preserved-thinking/fix-bound-to-a-different-conversation)."""
+    if not model.bound:
+        return ""
+    before = [body.get("tools"), body.get("system"), list(items(body.get("messages")))[:messages]]
+    return json.dumps(before, sort_keys=True).replace(_MARK, "")
+
+
+_MARK = '"cache_control": {"type": "ephemeral"}, '
 
 
 def first_error(raw: bytes, version: str, model: ModelRules) -> ApiError | None:
@@ -214,19 +235,32 @@ def _tool_choice(request: _Request) -> str:
     return ""
 
 
-def _thinking(request: _Request) -> str:
-    model, given = request.model, mapping(request.body.get("thinking"))
-    kind = given.get("type")
+def _thinking_type(request: _Request) -> str:
+    model = request.model
+    kind = string(mapping(request.body.get("thinking")).get("type"))
     if kind == "adaptive" and not model.adaptive:  # R elizaOS/eliza 16175
         return "adaptive thinking is not supported on this model"
-    if kind == "enabled" and not model.enabled:  # R Kilo-Org/kilocode 11194
+    accepted = {
+        "": True,
+        "adaptive": True,
+        "enabled": model.enabled,  # R Kilo-Org/kilocode 11194
+        "disabled": model.disabled,  # R cline/cline 13203
+        "between_tools": model.between_tools,
+    }
+    if not accepted.get(kind):
+        other = '"thinking.type.adaptive" and "output_config.effort"'
+        if kind == "disabled" and model.between_tools:
+            other = '"thinking.type.between_tools"'
         return (
-            '"thinking.type.enabled" is not supported for this model. Use '
-            '"thinking.type.adaptive" and "output_config.effort" to control thinking behavior.'
+            f'"thinking.type.{kind}" is not supported for this model. Use {other} to control '
+            "thinking behavior."
         )
-    if kind == "disabled" and not model.disabled:  # R cline/cline 13203
-        return '"thinking.type.disabled" is not supported for this model.'
-    if kind == "enabled":  # DOCS/build-with-claude/extended-thinking
+    return ""
+
+
+def _thinking(request: _Request) -> str:
+    model, given = request.model, mapping(request.body.get("thinking"))
+    if given.get("type") == "enabled":  # DOCS/build-with-claude/extended-thinking
         budget, limit = given.get("budget_tokens"), request.body.get("max_tokens")
         if not isinstance(budget, int) or budget < 1_024:
             return "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024"
@@ -373,18 +407,24 @@ def _returned_thinking(request: _Request) -> str:
                 f"`{kinds[0]}`."
             )
         for position in thought:
-            if not _is_genuine(request.model.name, blocks_of(message)[position]):
+            if not _is_genuine(request, index, blocks_of(message)[position]):
                 # R NousResearch/hermes-agent 24107
-                return (
-                    f"messages.{index}.content.{position}: Invalid `signature` in `thinking` block"
-                )
+                said = "Invalid `signature` in `thinking` block"
+                if request.model.bound:
+                    said += ". The block is bound to a different conversation. Remove the block, or"
+                    said += (
+                        ' set `thinking.block_binding.prefix_mismatch_behavior` to "drop_block".'
+                    )
+                return f"messages.{index}.content.{position}: {said}"
     return _running_turn(request)
 
 
-def _is_genuine(model: str, block: Json) -> bool:
+def _is_genuine(request: _Request, index: int, block: Json) -> bool:
+    model = request.model
     if block.get("type") == "redacted_thinking":
-        return string(block.get("data")).startswith(f"{model}:")
-    return block.get("signature") == sign(model, string(block.get("thinking")))
+        return string(block.get("data")).startswith(f"{model.name}:")
+    before = context(request.body, index, model)
+    return block.get("signature") == sign(model.name, string(block.get("thinking")), before)
 
 
 def _running_turn(request: _Request) -> str:
@@ -427,6 +467,7 @@ _CHECKS: tuple[Callable[[_Request], str], ...] = (
     _shape,
     _tools,
     _tool_choice,
+    _thinking_type,
     _thinking,
     _roles,
     _system,

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from nanobot.providers.endpoint import mapping, parse_json
 from tests.doubles.anthropic.caching import Counted, PromptCache
-from tests.doubles.anthropic.rules import SONNET, ApiError, ModelRules, first_error, sign
+from tests.doubles.anthropic.rules import SONNET, ApiError, ModelRules, context, first_error, sign
 from tests.doubles.openai.answers import JSON_TYPE, STREAM_TYPE, ChatRequest, Exchange, Raw, Step
 from tests.doubles.server import Served
 
@@ -175,7 +175,7 @@ class FakeAnthropic:
     async def _say(self, exchange: Exchange, says: Says, counted: Counted) -> web.StreamResponse:
         streams = exchange.request.body.get("stream") is True
         if not streams:
-            whole = json.dumps(self._message(exchange.number, says, counted))
+            whole = json.dumps(self._message(exchange, says, counted))
             return web.Response(body=whole.encode(), content_type=JSON_TYPE)
         response = web.StreamResponse(headers={"Content-Type": STREAM_TYPE})
         await response.prepare(exchange.http)
@@ -186,8 +186,15 @@ class FakeAnthropic:
         await response.write_eof()
         return response
 
-    def _message(self, number: int, says: Says, counted: Counted) -> dict[str, object]:
-        content = [self._block(number, index, part) for index, part in enumerate(says.parts)]
+    def _before(self, exchange: Exchange) -> str:
+        """What thinking in the answer is bound to."""
+        return context(exchange.request.body, len(exchange.request.messages), self._model)
+
+    def _message(self, exchange: Exchange, says: Says, counted: Counted) -> dict[str, object]:
+        number, before = exchange.number, self._before(exchange)
+        content = [
+            self._block(number, index, part, before) for index, part in enumerate(says.parts)
+        ]
         return {
             "id": f"msg_{number}",
             "type": "message",
@@ -199,12 +206,12 @@ class FakeAnthropic:
             "usage": counted.usage(len(json.dumps(content)) // 4),
         }
 
-    def _block(self, number: int, index: int, part: Part) -> dict[str, object]:
+    def _block(self, number: int, index: int, part: Part, before: str) -> dict[str, object]:
         match part:
             case str():
                 return {"type": "text", "text": part}
             case Thinking(text):
-                signature = sign(self._model.name, text)
+                signature = sign(self._model.name, text, before)
                 return {"type": "thinking", "thinking": text, "signature": signature}
             case Redacted(data):
                 return {"type": "redacted_thinking", "data": f"{self._model.name}:{data}"}
@@ -213,23 +220,23 @@ class FakeAnthropic:
                 return {"type": "tool_use", "id": id, "name": name, "input": json.loads(given)}
 
     def _events(self, exchange: Exchange, says: Says, counted: Counted) -> Iterator[Json]:
-        number = exchange.number
-        empty = self._message(number, Says((), "end_turn"), counted)
+        number, before = exchange.number, self._before(exchange)
+        empty = self._message(exchange, Says((), "end_turn"), counted)
         begun = empty | {"stop_reason": None, "usage": counted.usage(1)}
         yield {"type": "message_start", "message": begun}
         for index, part in enumerate(says.parts):
             yield from says.extra
-            yield from self._block_events(number, index, part)
+            yield from self._block_events(number, index, part, before)
         delta = {"stop_reason": says.stop_reason, "stop_sequence": None}
         yield {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 25}}
         yield {"type": "message_stop"}
 
-    def _block_events(self, number: int, index: int, part: Part) -> Iterator[Json]:
+    def _block_events(self, number: int, index: int, part: Part, before: str) -> Iterator[Json]:
         if isinstance(part, Call):
-            start = self._block(number, index, Call(part.name))
+            start = self._block(number, index, Call(part.name), before)
             deltas = [("input_json_delta", "partial_json", part.input)]
         else:
-            start = self._block(number, index, part)
+            start = self._block(number, index, part, before)
             fields = ("text", "thinking", "signature")
             deltas = [(f"{name}_delta", name, str(start[name])) for name in fields if name in start]
             start |= {name: "" for _, name, _ in deltas}
