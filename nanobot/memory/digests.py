@@ -23,7 +23,8 @@ from nanobot.memory.guard import without_bullet, without_list_mark
 from nanobot.memory.lines import numbered_blocks
 from nanobot.memory.taint import is_unconfirmed
 from nanobot.memory.wording import share, words
-from nanobot.providers.endpoint import items, mapping, string
+from nanobot.providers.fields import items, mapping, string
+from nanobot.providers.port import ToolSpec
 
 _NAME = re.compile(r"(\d{4}-(?:0[1-9]|1[0-2]))\.md")
 _DAYS = re.compile(r"\s*\(((?:\d\d-\d\d(?:, )?)+)\)$")
@@ -34,6 +35,25 @@ _OFTEN = 3
 """A line that rests on so many days recurs."""
 _SAME = 0.6
 """A line of which another month's digest says this share of the words recurs."""
+
+
+_LINE = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string"},
+        "days": {"type": "array", "items": {"type": "integer"}},
+    },
+    "required": ["text", "days"],
+}
+DIGEST = ToolSpec(
+    "digest",
+    "The lines of a digest.",
+    {
+        "type": "object",
+        "properties": {"lines": {"type": "array", "items": _LINE}},
+        "required": ["lines"],
+    },
+)
 
 
 class DigestLine(Struct, frozen=True):

@@ -51,7 +51,7 @@ class Dialect(Struct, frozen=True):
       without `$ref`, `const` and lists of types; `dropped`: optional fields that it refuses.
     - `rung`: the way to structured answers that works. `native_calls`: it has returned a tool call
       as such, so markup in its text is only text. `reports_reading`: it tells how much of a prompt
-      it has read.
+      it has read. `cache_marks`: it passes marks of Claude's prompt cache on.
     """
 
     strict_roles: bool = False
@@ -68,6 +68,7 @@ class Dialect(Struct, frozen=True):
     rung: Rung = "name"
     native_calls: bool = False
     reports_reading: bool = False
+    cache_marks: bool = False
 
     def after(self, refusal: ProviderError) -> Dialect:
         """Return the dialect that does what a refusal asks for, or this one if it asks for nothing
@@ -91,7 +92,7 @@ def _drops(name: str) -> tuple[re.Pattern[str], _Change]:
 
 _OPTIONAL = (
     *("stream_options", "return_progress", "temperature", "reasoning_effort", "reasoning"),
-    *("chat_template_kwargs", "thinking", "cache_control"),
+    *("chat_template_kwargs", "thinking", "cache_control", "response_format"),
 )
 """Fields that a request can do without."""
 
@@ -172,6 +173,7 @@ def known_dialect(base_url: str, model: str, *, stream: bool = True) -> Dialect:
         signatures=on("googleapis.com"),
         stream=stream,
         new_limit=on("api.openai.com"),
+        cache_marks=on("openrouter.ai") and "claude" in model.lower(),
     )
 
 

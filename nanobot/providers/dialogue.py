@@ -36,6 +36,7 @@ from nanobot.providers.port import (
     tool_message,
     user_message,
 )
+from nanobot.providers.prompt_caching import anthropic_cache_breakpoints, cached_wire
 
 NO_RESULT = "Error: this call has no result; nothing is known of what it did"
 CONTINUED = "[nanobot: the conversation goes on here]"
@@ -52,7 +53,11 @@ def wire_messages(messages: Sequence[PromptMessage], dialect: Dialect, source: s
     model they go to."""
     if not is_well_formed(messages, dialect):
         messages = well_formed(messages, dialect)
-    return list(_wired(messages, dialect, source))
+    wires = list(_wired(messages, dialect, source))
+    if dialect.cache_marks and "cache_control" not in dialect.dropped:
+        for position in anthropic_cache_breakpoints(messages):
+            wires[position] = cached_wire(wires[position])
+    return wires
 
 
 def is_well_formed(messages: Sequence[PromptMessage], dialect: Dialect) -> bool:

@@ -23,6 +23,7 @@ from nanobot.errors import (
     ProviderGarbage,
     ProviderRejected,
     ProviderUnavailable,
+    RequestBlamed,
 )
 from nanobot.providers.arguments import read_arguments
 from nanobot.providers.catalogue import provider_at
@@ -36,7 +37,8 @@ from nanobot.providers.dialect import (
     refuses_forcing,
 )
 from nanobot.providers.dialogue import wire_messages
-from nanobot.providers.endpoint import Endpoint, mapping, model_names
+from nanobot.providers.endpoint import Endpoint
+from nanobot.providers.fields import mapping, model_names
 from nanobot.providers.http import Connection, HttpConnection
 from nanobot.providers.port import (
     CallOptions,
@@ -93,15 +95,15 @@ class OpenAIProvider:
         dialects: Dialects | None = None,
     ) -> None:
         self._endpoint = Endpoint(base_url, model, api_key.strip())
-        self._max_tokens = max_tokens
+        self._base_url, self._max_tokens = base_url, max_tokens
         self._settings = settings or RequestSettings()
         self._dialects = dialects or Dialects()
         self._stream, self._served = stream, model
         self._stall = stall_seconds if stream else patience_seconds
-        reading = first_token_seconds if is_near(base_url) else 0.0
-        self._first = max(self._stall, reading)
-        self._patience = max(patience_seconds, reading)
-        self._unidentified = reading > 0
+        self._reading = first_token_seconds if is_near(base_url) else 0.0
+        self._first = max(self._stall, self._reading)
+        self._patience = max(patience_seconds, self._reading)
+        self._unidentified = self._reading > 0
         self._plain: tuple[Toolset, Toolset] | None = None
         self._connection = _connect(self._endpoint, transport, self._first)
 
@@ -126,7 +128,7 @@ class OpenAIProvider:
     def dialect(self, model: str = "") -> Dialect:
         """Return how the server wants requests for a model, as far as that is known."""
         model = model or self._endpoint.model
-        known = known_dialect(self._endpoint.base_url, model, stream=self._stream)
+        known = known_dialect(self._base_url, model, stream=self._stream)
         return self._dialects.of(self._source(model), known)
 
     async def _structured(self, prompt: Prompt, options: CallOptions, spec: ToolSpec) -> Reply:
@@ -141,7 +143,7 @@ class OpenAIProvider:
             form = _format_of(spec) if rung == "schema" else {}
             try:
                 reply = await self._adapted(asked, replace(options, tool_choice=choice), form=form)
-            except (ProviderRejected, ProviderGarbage) as error:
+            except (ProviderRejected, RequestBlamed) as error:
                 if not _may_be_the_form(error) or (first is None and rung == rungs[-1]):
                     raise
                 continue
@@ -167,12 +169,15 @@ class OpenAIProvider:
         """Ask, again in a changed form as long as a refusal says what to change; what worked is
         learned. `form` are more fields for the request."""
         known = dialect = self.dialect(options.model)
+        forced = options.tool_choice not in ("", "none") or form is not None
+        if options.schema is not None and (known.rung == "schema" or is_near(self._base_url)):
+            form = _format_of(options.schema)
         for _ in range(_MOST_CHANGES):
             try:
                 reply, dialect = await self._ask(prompt, options, dialect, on_text, form)
                 break
-            except (ProviderRejected, ProviderGarbage) as error:
-                if options.tool_choice not in ("", "none") and refuses_forcing(error):
+            except (ProviderRejected, RequestBlamed) as error:
+                if forced and refuses_forcing(error):
                     raise
                 changed = dialect.after(error)
                 if changed == dialect:
@@ -232,7 +237,9 @@ class OpenAIProvider:
                     limit.reschedule(until)
         except TimeoutError as error:
             if incoming.ending is None and not incoming.complete:
-                raise self._endpoint.stalled(silence) from error
+                reading = self._reading and not incoming.has_begun
+                setting = "first_token_seconds" if reading else "timeout_seconds"
+                raise self._endpoint.stalled(silence, setting) from error
         except ProviderUnavailable:
             if not incoming.complete:
                 raise
@@ -243,8 +250,8 @@ class OpenAIProvider:
         self._unidentified = False
         from nanobot.providers.discovery import server_properties
 
-        key, url = self._endpoint.api_key, self._endpoint.base_url
-        properties = await server_properties(url, key, seconds=_PROBE_SECONDS)
+        key = self._endpoint.api_key
+        properties = await server_properties(self._base_url, key, seconds=_PROBE_SECONDS)
         return replace(dialect, reports_reading=True) if properties else dialect
 
     async def _model(self) -> str:
@@ -277,6 +284,8 @@ class OpenAIProvider:
         model = options.model or self._endpoint.model
         dialect = dialect or self.dialect(model)
         fields = {**self._fields(prompt, options, dialect), **(form or {})}
+        for name in dialect.dropped & fields.keys():
+            del fields[name]
         tools = self._tools(prompt.tools, dialect)
         parts = [b'{"model":', _json(fields.pop("model", model))]
         if tools.wire:
@@ -313,9 +322,8 @@ class OpenAIProvider:
         if self._settings.temperature is not None:
             fields["temperature"] = self._settings.temperature
         if effort := options.effort or self._settings.effort:
-            fields |= _effort_fields(effort, self._endpoint.base_url)
-        kept = {name: value for name, value in fields.items() if name not in dialect.dropped}
-        return {**kept, **self._settings.extra_body}
+            fields |= _effort_fields(effort, self._base_url)
+        return {**fields, **self._settings.extra_body}
 
 
 def _json(value: object) -> bytes:
@@ -348,14 +356,12 @@ def _effort_fields(effort: str, base_url: str) -> dict[str, Any]:
     return {"reasoning_effort": effort, "chat_template_kwargs": template}
 
 
-_FORM_STATUSES = (400, 404, 405, 415, 422, 501)
+_FORM_STATUSES = (400, 404, 405, 415, 422, 500, 501)
 
 
-def _may_be_the_form(refusal: ProviderRejected | ProviderGarbage) -> bool:
+def _may_be_the_form(refusal: ProviderRejected | RequestBlamed) -> bool:
     """Whether a server may have refused how a structured answer was asked for."""
-    if isinstance(refusal, ContextTooLong):
-        return False
-    return isinstance(refusal, ProviderGarbage) or refusal.status in _FORM_STATUSES
+    return not isinstance(refusal, ContextTooLong) and refusal.status in _FORM_STATUSES
 
 
 def _asking_for(rung: Rung, prompt: Prompt, spec: ToolSpec) -> Prompt:

@@ -247,15 +247,17 @@ class CallOptions(Struct, frozen=True):
 
     `tool_choice` names the one tool that must be called; empty leaves it to the model, and `none`
     asks for text only while the tools stay in the prompt (dropping them would miss the cache).
-    `effort` overrides the configured reasoning effort (`none`, `low`, `medium`, `high`). `use` is
-    what the call is for, which decides which of the configured models answers. `on_reading` hears
-    how far a slow server has read the prompt.
+    `effort` overrides the configured reasoning effort (`none`, `low`, `medium`, `high`). `schema`
+    is the form of an answer that is a JSON object: servers for small models keep a model to it.
+    `use` is what the call is for, which decides which of the configured models answers.
+    `on_reading` hears how far a slow server has read the prompt.
     """
 
     model: str = ""
     max_tokens: int = 0
     tool_choice: str = ""
     effort: str = ""
+    schema: ToolSpec | None = None
     use: ModelUse = "chat"
     on_reading: ReadingSink | None = None
 

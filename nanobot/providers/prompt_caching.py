@@ -33,17 +33,17 @@ def anthropic_cache_breakpoints(messages: Sequence[PromptMessage]) -> tuple[int,
     return system + tuple(reversed(ends))
 
 
-def cached_wire(message: PromptMessage) -> bytes:
-    """Return the message as Chat Completions has it, with a breakpoint on its last part.
+def cached_wire(wire: bytes) -> bytes:
+    """Return a message of Chat Completions with a breakpoint on its last part.
 
     OpenRouter passes it on to Claude. An assistant message has no place for one and stays as it is.
 
     Source: https://openrouter.ai/docs/features/prompt-caching
     """
-    body = json.loads(message.wire)
+    body = json.loads(wire)
     content = body.get("content")
-    if message.role == "assistant" or not content:
-        return message.wire
+    if body["role"] == "assistant" or not content:
+        return wire
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
     parts = [*parts[:-1], parts[-1] | {"cache_control": _CACHED}]
     return json.dumps(body | {"content": parts}, separators=(",", ":")).encode()

@@ -31,6 +31,7 @@ from nanobot.messages import ProviderData, ToolCall
 from nanobot.providers.arguments import read_arguments
 from nanobot.providers.endpoint import Endpoint, count, items, mapping, parse_json, string
 from nanobot.providers.port import Prompt, ReadingSink, Reply, TextSink, Usage
+from nanobot.providers.refusals import error_in
 from nanobot.text import valid_unicode
 
 
@@ -300,6 +301,11 @@ class IncomingReply:
         return self._terminated or (bool(self._draft.finish) and not self._draft.went_on)
 
     @property
+    def has_begun(self) -> bool:
+        """Whether anything of the answer has come."""
+        return self._draft.events > 0 or bool(self._body)
+
+    @property
     def has_native_calls(self) -> bool:
         """Whether the server gave tool calls as such."""
         return len(self._draft.calls) > 0
@@ -390,9 +396,10 @@ class _ReplyDraft:
     def add_event(self, event: object) -> None:
         """Take one chunk of a stream, or a whole completion."""
         self.events += 1
-        fields = mapping(event)
-        if fields.get("error"):
-            raise self._endpoint.refused_inside(fields["error"])
+        listed = items(event)
+        fields = mapping(listed[0] if listed else event)
+        if (said := error_in(fields)) is not None:
+            raise self._endpoint.refused_as(said)
         self._model = string(fields.get("model")) or self._model
         self.is_from_llama = self.is_from_llama or "timings" in fields
         if usage := mapping(fields.get("usage")):

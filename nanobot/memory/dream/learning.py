@@ -20,10 +20,12 @@ from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.errors import ToolError, WriteConflict
-from nanobot.memory.digests import digest_request, digest_text, read_digest
+from nanobot.memory.digests import DIGEST, digest_request, digest_text, read_digest
 from nanobot.memory.documents import FACTS
 from nanobot.memory.dream.limits import DreamLimits, RunBudgetSpent, Unintelligible
 from nanobot.memory.dream.phases import (
+    EDITS,
+    EXTRACTION,
     MANNER,
     FactCandidate,
     ShownFile,
@@ -51,6 +53,7 @@ from nanobot.providers.port import (
     PromptMessage,
     Provider,
     Toolset,
+    ToolSpec,
     assistant_message,
     estimate_tokens,
     system_message,
@@ -127,7 +130,7 @@ class Planner:
             return ""
         messages = self._opening("dream_digest.md", digest_request(month, notes))
         read = partial(read_digest, days=notes.keys())
-        lines = await self._ask_until_read(messages, read)
+        lines = await self._ask_until_read(messages, read, DIGEST)
         newest = datetime.combine(max(notes), time.max, self._now.tzinfo)
         kept = [one for one in lines if not self._forgotten.hides_line(one.text, newest)]
         return digest_text(month, kept)
@@ -146,7 +149,7 @@ class Planner:
         messages = self._opening("dream_phase1.md", extraction_request(seen, group))
         newest = max(entry.said_at for entry in group)
         reading = partial(read_extraction, count=len(group))
-        items, read = await self._ask_until_read(messages, reading)
+        items, read = await self._ask_until_read(messages, reading, EXTRACTION)
         rated = "\n".join(line for file in seen.values() for line in file.levels)
 
         def is_wanted(item: FactCandidate) -> bool:
@@ -159,12 +162,12 @@ class Planner:
         return list(filter(is_wanted, items)), read
 
     async def _ask_until_read(
-        self, messages: list[PromptMessage], read: Callable[[str], T | None]
+        self, messages: list[PromptMessage], read: Callable[[str], T | None], schema: ToolSpec
     ) -> T:
         """What `read` finds in the model's answer, or in its second one. Raises
         `Unintelligible`."""
         for _ in range(2):
-            answer = await self._ask(messages)
+            answer = await self._ask(messages, schema)
             if (found := read(answer)) is not None:
                 return found
             messages += [assistant_message(answer), user_message(_NO_JSON)]
@@ -179,7 +182,8 @@ class Planner:
             shown = await asyncio.to_thread(self._memory.recall.related, path, said)
             request = integration_request(path, shown, updates)
             try:
-                edits = read_edits(await self._ask(self._opening("dream_phase2.md", request)))
+                opening = self._opening("dream_phase2.md", request)
+                edits = read_edits(await self._ask(opening, EDITS))
             except RunBudgetSpent as spent:
                 logger.info("{} is not edited by the model: {}", path, spent)
         write = await asyncio.to_thread(integrate, path, text, updates, edits)
@@ -189,7 +193,7 @@ class Planner:
     def _opening(self, template: str, request: str) -> list[PromptMessage]:
         return [system_message(render(template, today=self._today)), user_message(request)]
 
-    async def _ask(self, messages: Sequence[PromptMessage]) -> str:
+    async def _ask(self, messages: Sequence[PromptMessage], schema: ToolSpec) -> str:
         """The model's answer. Raises `RunBudgetSpent`, or a `ProviderError`."""
         limits = self._limits
         asked = sum(estimate_tokens(message.text) for message in messages)
@@ -199,7 +203,7 @@ class Planner:
             raise RunBudgetSpent(f"the {limits.max_tokens:,} tokens of a run are used up")
         self._calls += 1
         prompt = Prompt(tuple(messages), Toolset.of(()))
-        reply = await self._provider.complete(prompt, CallOptions(use="memory"))
+        reply = await self._provider.complete(prompt, CallOptions(use="memory", schema=schema))
         self.is_answered = True
         used = reply.usage.prompt + reply.usage.completion
         self._tokens += used or asked + estimate_tokens(reply.text)

@@ -49,7 +49,8 @@ from nanobot.memory.importance import (
 from nanobot.memory.lines import Operation, find_heading, is_heading, lines_of
 from nanobot.memory.taint import quotation
 from nanobot.memory.wording import most_similar, share, similar, words
-from nanobot.providers.endpoint import items, mapping, string
+from nanobot.providers.fields import items, mapping, string
+from nanobot.providers.port import ToolSpec
 
 PERSON, MANNER = PERSONAL
 
@@ -71,6 +72,44 @@ _FILES = {
     "importance": LONG_TERM,
 }
 """The lists of an answer, each with the file of a fact that takes the place of none."""
+
+
+_TEXT, _COUNT = {"type": "string"}, {"type": "integer"}
+_ITEM = {
+    "type": "object",
+    "properties": {
+        "text": _TEXT,
+        "replaces": _TEXT,
+        "quote": _TEXT,
+        "importance": _COUNT,
+        "why": _TEXT,
+        "entry": _COUNT,
+    },
+}
+_LISTS = {key: {"type": "array", "items": _ITEM} for key in _FILES}
+EXTRACTION = ToolSpec(
+    "extracted",
+    "What phase 1 found.",
+    {
+        "type": "object",
+        "properties": {**_LISTS, "processed_entries": {"type": "array", "items": _COUNT}},
+        "required": [*_LISTS, "processed_entries"],
+    },
+)
+_EDIT = {
+    "type": "object",
+    "properties": {"old": _TEXT, "new": _TEXT, "section": _TEXT},
+    "required": ["old", "new", "section"],
+}
+EDITS = ToolSpec(
+    "edits",
+    "The edits of phase 2.",
+    {
+        "type": "object",
+        "properties": {"edits": {"type": "array", "items": _EDIT}},
+        "required": ["edits"],
+    },
+)
 
 
 class FactCandidate(Struct, frozen=True):
