@@ -50,7 +50,7 @@ def prose_or_json(request: ChatRequest) -> Step | str:
     if "response_format" in request.body:
         return refusing("response_format is not supported")
     asked = "JSON Schema" in request.last_user_text
-    return SAVED if asked else PROSE
+    return f"```json\n{SAVED}\n```" if asked else PROSE
 
 
 def prose_always(request: ChatRequest) -> Step | str:
