@@ -24,7 +24,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
 from nanobot.messages import ProviderData, ToolCall
-from nanobot.providers.arguments import read_arguments
+from nanobot.providers.arguments import read_arguments, sendable_arguments
 from nanobot.text import valid_unicode
 
 MESSAGE_OVERHEAD = 4
@@ -159,8 +159,8 @@ def assistant_message(
 
 def _sound(call: ToolCall) -> ToolCall:
     """The call with arguments that every server takes. Other programs stored other ones."""
-    arguments = read_arguments(call.arguments)
-    return call if arguments == call.arguments else replace(call, arguments=arguments or "{}")
+    arguments = sendable_arguments(read_arguments(call.arguments) or "{}")
+    return call if arguments == call.arguments else replace(call, arguments=arguments)
 
 
 def tool_message(call_id: str, text: str) -> PromptMessage:

@@ -77,7 +77,8 @@ async def test_each_way_gives_the_call_and_is_learned(way: Way, tries: int) -> N
     async with asking(way) as (provider, server):
         for asked in (tries, tries + 1):
             reply = await saved(provider)
-            assert [(call.name, call.arguments) for call in reply.tool_calls] == [("save", SAVED)]
+            (call,) = reply.tool_calls
+            assert (call.name, json.loads(call.arguments)) == ("save", json.loads(SAVED))
             assert reply.text == ""
             assert len(server.requests) == asked
 
