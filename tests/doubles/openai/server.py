@@ -132,6 +132,8 @@ class FakeOpenAI:
 
     async def _handle(self, http: web.Request) -> web.StreamResponse:
         raw = await http.read()
+        if http.path == "/props":  # only llama.cpp has it: no question to a model
+            return web.json_response({"error": "not found"}, status=404)
         if self._latency:
             await asyncio.sleep(self._latency)
         headers = {name.lower(): value for name, value in http.headers.items()}
