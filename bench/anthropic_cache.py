@@ -1,9 +1,9 @@
 """How much of a conversation Claude's prompt cache serves, by Anthropic's own API.
 
-Thirty turns through a whole nanobot, a third of them with tool calls and thinking, against a fake
-server that counts and caches as the documentation says (`tests.doubles.anthropic`): at most four
-breakpoints, a look back of 20 blocks, entries only from a minimum of tokens on. What a request adds
-to the one before is new to the cache and is written to it. Everything else should be read.
+Thirty turns through a whole nanobot, a third of them with tool calls and thinking. The fake server
+(`tests.doubles.anthropic`) counts and caches as documented: at most four breakpoints, a look back
+of 20 blocks, entries only from a minimum of tokens on. Each request should write its newest
+messages to the cache and read everything else.
 """
 
 from __future__ import annotations

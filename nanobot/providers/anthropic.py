@@ -1,8 +1,7 @@
 """Anthropic's Messages API: Claude with its prompt cache and its thinking.
 
-Anthropic's layer for OpenAI's clients has neither, so Claude is asked in its own way. The request
-is joined by `anthropic_request`, the answer read by `anthropic_stream`; connection and errors are
-those of every other model server.
+Anthropic's layer for OpenAI's clients has neither. `anthropic_request` makes the request and
+`anthropic_stream` reads the answer. Connection and errors are the same as for other model servers.
 
 Models differ in how they take thinking. The newest form is tried first. If a model refuses a field,
 the refusal is remembered while the process runs, and the field is not sent again.
@@ -136,8 +135,8 @@ class AnthropicProvider:
         return f"{self._endpoint.place} {model}"
 
     def _forgets_thinking(self, prompt: Prompt, model: str, refusal: str) -> bool:
-        """Whether a refusal is about earlier thinking, which then is not sent again. Newer models
-        take thinking back only if nothing before it has changed since."""
+        """Return whether a refusal is about earlier thinking, and mark that as stale. Newer models
+        take thinking back only if nothing before it has changed."""
         given = set(signatures(prompt.messages, self._source(model))) - self._stale
         if not given or not ("thinking" in refusal or "signature" in refusal):
             return False
@@ -168,8 +167,8 @@ class AnthropicProvider:
     def _with_budget(
         self, plan: _Plan, prompt: Prompt, options: CallOptions, taste: _Taste, effort: str
     ) -> _Plan:
-        """With a budget of tokens for thinking. Such a model takes a turn that runs only as it
-        began, and a call that came from elsewhere began without thinking."""
+        """Think with a budget of tokens, unless the running turn began without thinking: such a
+        model refuses to begin in the middle of a turn."""
         source = self._source(options.model or self._endpoint.model)
         if not Conversation.of(prompt.messages, source, self._stale).begins_with_thinking:
             return _without_thinking(plan, taste)
@@ -243,7 +242,7 @@ def _without_thinking(plan: _Plan, taste: _Taste) -> _Plan:
 
 
 def _suiting(taste: _Taste, plan: _Plan, refusal: str) -> _Taste:
-    """Return the taste as a refusal corrects it; unchanged if none of these fields is to blame."""
+    """Return the taste without the field that was refused, or unchanged if it is another one."""
     kind = "" if plan.thinking is None else plan.thinking["type"]
     forced = plan.tool_choice is not None and plan.tool_choice["type"] == "tool"
     if plan.temperature is not None and "temperature" in refusal:

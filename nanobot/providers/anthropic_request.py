@@ -8,9 +8,9 @@ The API is strict about the form of a conversation, so this is where any prompt 
 - no text is blank, the assistant's ends without white space, the input of a tool is an object, ids
   are unique and have the API's characters, no text has half a surrogate pair.
 
-The same prompt gives the same bytes, and the blocks of a longer prompt begin with those of its
-prefix, so Claude's prompt cache keeps matching. Call ids are always ours, not the server's: the API
-does not mind, and history keeps its bytes after a restart, which forgets what the server chose.
+The same prompt gives the same bytes, and a longer prompt begins with the blocks of its prefix, so
+Claude's prompt cache keeps matching. Call ids are always ours. The API accepts any, and the
+server's ids are lost in a restart, which would change the bytes of the history.
 
 Sources: https://platform.claude.com/docs/en/api/messages/create,
 https://platform.claude.com/docs/en/agents-and-tools/tool-use/handle-tool-calls,
@@ -70,7 +70,7 @@ class WireTurn(Struct):
 
     @property
     def only_results(self) -> bool:
-        """Whether it continues the assistant's turn and says nothing else."""
+        """Whether there is nothing but tool results in it."""
         return self.results == len(self.blocks)
 
     def json(self) -> bytes:
@@ -151,8 +151,8 @@ def wire_tools(tools: Toolset) -> bytes:
 
 
 class _Writer:
-    """Writes one conversation. Between two assistant messages it gathers the results of the calls
-    in the first, and what else was said to the model."""
+    """Writes one conversation. Between two assistant messages it gathers the results of the first
+    one's calls, and the messages to the model."""
 
     def __init__(
         self, messages: Sequence[PromptMessage], source: str, stale: Collection[str]
@@ -187,7 +187,7 @@ class _Writer:
     def _add_assistant(self, message: PromptMessage) -> None:
         turns = self._written.turns
         follows = bool(turns) and turns[-1].role == "assistant" and not (self._calls or self._said)
-        # A message that has thinking begins with it, so what joins another one goes without.
+        # A message with thinking has to begin with it, so joined text comes without.
         content: Sequence[Mapping[str, object]]
         content = self._returned(message, "" if follows else self._source)
         if not message.tool_calls:
@@ -219,7 +219,7 @@ class _Writer:
         self._said += [_image(image.mime, image.data) for image in message.images]
 
     def _close_user(self) -> None:
-        """Write what came since the last assistant message, if anything has to."""
+        """Write the user message that follows the last assistant message, if there is one."""
         results = [
             self._results.get(id) or _result(id, NO_RESULT, failed=True) for _, id in self._calls
         ]
@@ -241,8 +241,8 @@ class _Writer:
         return ids
 
     def _returned(self, message: PromptMessage, source: str) -> list[Mapping[str, object]]:
-        """What the model gave before its calls: thinking and text as it gave them, or only the
-        text. Text that was shortened later takes the place of the text that was."""
+        """Return the model's thinking and text in their order, or only the text. If the text was
+        shortened later, it is the shortened one."""
         content = _content(message, source)
         if any(_signature(block) in self._stale for block in content):
             content = []

@@ -55,7 +55,7 @@ class _Block(Struct):
     pieces: dict[str, list[str]] = field(default_factory=dict)
 
     def joined(self, name: str) -> str:
-        """A field of the block with what its deltas added."""
+        """A field of the block, deltas included."""
         return string(self.fields.get(name)) + "".join(self.pieces.get(name, ()))
 
     @property
@@ -115,7 +115,7 @@ class IncomingMessage:
         return progress
 
     def finish(self) -> Reply:
-        """The reply, once the body has ended; raises what it amounts to if there is none."""
+        """Return the reply, once the body has ended. Raise a `ProviderError` if there is none."""
         if not self._total:
             raise self._endpoint.cut("an empty body")
         if self._kind == "json":
@@ -212,9 +212,9 @@ class IncomingMessage:
         text = "".join(block.joined("text") for block in blocks if block.kind == "text")
         calls = self._calls([block for block in blocks if block.kind == "tool_use"])
         if self._stop == _WINDOW_EXCEEDED and not text and not calls:
-            said = "the answer has no room in the model's context window"
+            detail = "the answer has no room in the model's context window"
             raise ContextTooLong(
-                f"the prompt is too long for {self._endpoint.model}", status=400, detail=said
+                f"the prompt is too long for {self._endpoint.model}", status=400, detail=detail
             )
         finish = _FINISH.get(self._stop, self._stop) or ("tool_calls" if calls else "stop")
         thought = any(block.kind in THINKING_TYPES for block in blocks)
@@ -243,7 +243,7 @@ class IncomingMessage:
         return ProviderData(self._source, fields={"content": content})
 
     def _counted(self) -> Usage:
-        """`input_tokens` are those that no cache had a part in."""
+        """`input_tokens` leaves out cache reads and writes."""
         of = self._usage.get
         cached, writes = of("cache_read_input_tokens", 0), of("cache_creation_input_tokens", 0)
         prompt = of("input_tokens", 0) + cached + writes
@@ -252,7 +252,7 @@ class IncomingMessage:
 
 def new_call_ids(prompt: Prompt, seeds: Sequence[str]) -> Iterator[str]:
     """Short ids for the calls of a reply, which differ from those in `prompt` and from prompt to
-    prompt. A seed is what the server gave with a call."""
+    prompt. Each call has a seed, such as the server's id."""
     used = {call.id for message in prompt.messages for call in message.tool_calls}
     for position, seed in enumerate(seeds):
         attempt = 0

@@ -1,11 +1,11 @@
 """Where Claude's prompt cache gets its breakpoints.
 
-Anthropic caches a prompt up to a block marked with `cache_control`, at most four of them. A later
-request reads an entry if one of its own marks is on the same block, or less than 20 blocks behind
-it. A conversation grows by an assistant message and what follows it, and each request ended right
-before the newest assistant message of the next one. So besides the system prompt (the tools come
-before it) the marks are on the newest message, where the next request will read, and on the ends of
-the last two requests, where this one reads: exactly there, however many blocks a step added.
+Anthropic caches a prompt up to each block marked with `cache_control`, at most four of them. A
+later request reads an entry if it has a mark on the same block, or less than 20 blocks after it.
+
+Each request ends right before the newest assistant message of the next request. So the marks are
+on the system prompt (the tools come before it), on the newest message, for the next request, and on
+the ends of the last two requests, for this one. They hit exactly, however many blocks a step adds.
 
 Source: https://platform.claude.com/docs/en/build-with-claude/prompt-caching
 """
@@ -22,8 +22,8 @@ _CACHED = {"type": "ephemeral"}
 
 
 def anthropic_cache_breakpoints(messages: Sequence[PromptMessage]) -> tuple[int, ...]:
-    """Return the positions of the messages whose last part gets a breakpoint, at most four, in
-    order. They depend on the messages alone, and no assistant message is among them."""
+    """Return the positions of the messages whose last part gets a breakpoint: at most four, in
+    order, and never an assistant message."""
     system = (0,) if messages and messages[0].role == "system" else ()
     ends: list[int] = []
     for end in _ends_of_requests(messages):
@@ -50,7 +50,7 @@ def cached_wire(wire: bytes) -> bytes:
 
 
 def _ends_of_requests(messages: Sequence[PromptMessage]) -> Iterator[int]:
-    """The newest message, and those that earlier requests ended with, latest first."""
+    """The newest message and the last messages of earlier requests, latest first."""
     is_end = True
     for position in range(len(messages) - 1, -1, -1):
         role = messages[position].role

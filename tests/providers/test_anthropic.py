@@ -206,7 +206,7 @@ async def test_a_turn_that_a_crash_interrupted_goes_on_with_its_thinking() -> No
     high = CallOptions(effort="high")
     async with FakeAnthropic(script, model=model) as server:
         first = await ask(server, HELLO, high, model=model)
-        # what the journal of a turn gives back
+        # as the journal of a turn keeps it
         data = convert(json.loads(json.dumps(to_builtins(first.provider_data))), ProviderData)
         result = tool_message(first.tool_calls[0].id, "text")
         resumed = assistant_message(first.text, first.tool_calls, data)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from nanobot.messages import ProviderData, ToolCall
 from nanobot.providers.anthropic import API_VERSION, AnthropicProvider
+from nanobot.providers.anthropic_request import Conversation
 from nanobot.providers.anthropic_stream import IncomingMessage
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.port import (
@@ -83,6 +84,18 @@ def test_any_conversation_becomes_a_request_that_the_strict_server_takes(
 
 
 @ALWAYS_THE_SAME
+@given(CONVERSATIONS)
+def test_a_budget_for_thinking_is_taken_by_the_turns_that_are_said_to_take_it(
+    messages: list[PromptMessage],
+) -> None:
+    source = f"{URL} {HAIKU_4_5.name}"
+    body = json.loads(request(messages, CallOptions(), HAIKU_4_5))
+    with_budget = body | {"thinking": {"type": "enabled", "budget_tokens": 1_024}}
+    refused = first_error(json.dumps(with_budget).encode(), API_VERSION, HAIKU_4_5)
+    assert Conversation.of(messages, source).begins_with_thinking == (refused is None)
+
+
+@ALWAYS_THE_SAME
 @given(CONVERSATIONS, OPTIONS)
 def test_the_same_conversation_is_the_same_bytes(
     messages: list[PromptMessage], options: CallOptions
@@ -107,7 +120,7 @@ WORD = st.sampled_from(["yes", "No.", "so be it "])
 
 @st.composite
 def runs(draw: st.DrawFn) -> list[list[PromptMessage]]:
-    """What each request adds, as nanobot's turns do: a step with its results, things said in the
+    """The messages that each request adds, as in nanobot's turns: a step with its results, words in the
     middle, an answer and the next question."""
     messages = [[system_message("You help. " * 400), user_message("Begin.")]]
     for number in range(draw(st.integers(2, 8))):

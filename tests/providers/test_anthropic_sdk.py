@@ -1,5 +1,5 @@
-"""The official SDK as an oracle: what we send is what it sends for the same content, and both read
-the same answer alike."""
+"""The official SDK as an oracle: both make the same request for the same content, and both read the
+same answer alike."""
 
 from __future__ import annotations
 

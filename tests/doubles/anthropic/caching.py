@@ -57,7 +57,7 @@ class PromptCache:
         self._entries: dict[str, float] = {}
 
     def count(self, body: Json) -> Counted:
-        """Count a request, and keep what it has breakpoints for."""
+        """Count a request, and keep the prefixes up to its breakpoints."""
         now = self._clock()
         self._entries = {key: end for key, end in self._entries.items() if end > now}
         chain, tokens = b"", 0
@@ -87,7 +87,7 @@ class PromptCache:
 
 
 def _blocks(body: Json) -> Iterator[tuple[bytes, int, bool]]:
-    """What identifies each block of the prompt, its tokens, and whether it has a breakpoint."""
+    """The identity of each block of the prompt, its tokens, and whether it has a breakpoint."""
     model = str(body.get("model")).encode()
     for tool in items(body.get("tools")):
         yield _block(b"tool" + model, mapping(tool))

@@ -1,4 +1,4 @@
-"""What the Messages API refuses, as strictly and in the words of the real one.
+"""The refusals of the Messages API, as strict and in the same words as the real one.
 
 DOCS is https://platform.claude.com/docs/en; R n is the GitHub report in which the words were seen.
 Models differ; `ModelRules` has the rules of one.
@@ -50,8 +50,8 @@ _MOST_BREAKPOINTS = 4
 
 @dataclass(frozen=True, slots=True)
 class ModelRules:
-    """What a model takes. `thinks` without being asked; `minimum` tokens are cached, no fewer;
-    `bound` thinking is only valid after exactly what was before it.
+    """The fields that a model takes. `thinks`: without being asked. `minimum`: the fewest tokens
+    that are cached. `bound`: its thinking is only valid if nothing before it has changed.
 
     Defaults are those of Claude Sonnet 5 (DOCS/build-with-claude/thinking#configuring-thinking,
     DOCS/build-with-claude/prompt-caching#cache-limitations).
@@ -101,12 +101,12 @@ class ApiError:
 
 def sign(model: str, thinking: str, before: str = "") -> str:
     """The signature of a thinking block: it proves that this model wrote it, unchanged, and after
-    what was `before` it."""
+    this context."""
     return hashlib.sha256(f"{model}\0{thinking}\0{before}".encode("utf-8", "replace")).hexdigest()
 
 
 def context(body: Json, messages: int, model: ModelRules) -> str:
-    """What the thinking in the message after so many is bound to
+    """The context that thinking after so many messages is bound to
     (DOCS/build-with-claude/preserved-thinking/fix-bound-to-a-different-conversation)."""
     if not model.bound:
         return ""

@@ -1,6 +1,6 @@
 """A real HTTP server on a loopback port that speaks the Messages API.
 
-It refuses what the real one refuses (`rules`), counts tokens and caches as documented (`caching`),
+It refuses the same requests as the real one (`rules`), counts tokens and caches as documented (`caching`),
 signs thinking and knows its own signatures, and answers from a script.
 
 Source of the events: https://platform.claude.com/docs/en/build-with-claude/streaming
@@ -43,7 +43,7 @@ class Redacted:
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """What the model thought."""
+    """A thought of the model."""
 
     text: str
 
@@ -187,7 +187,7 @@ class FakeAnthropic:
         return response
 
     def _before(self, exchange: Exchange) -> str:
-        """What thinking in the answer is bound to."""
+        """The context that thinking in the answer is bound to."""
         return context(exchange.request.body, len(exchange.request.messages), self._model)
 
     def _message(self, exchange: Exchange, says: Says, counted: Counted) -> dict[str, object]:
