@@ -120,8 +120,8 @@ WORD = st.sampled_from(["yes", "No.", "so be it "])
 
 @st.composite
 def runs(draw: st.DrawFn) -> list[list[PromptMessage]]:
-    """The messages that each request adds, as in nanobot's turns: a step with its results, words in the
-    middle, an answer and the next question."""
+    """The messages that each request adds, as in nanobot's turns: a step with its results, words in
+    the middle, an answer and the next question."""
     messages = [[system_message("You help. " * 400), user_message("Begin.")]]
     for number in range(draw(st.integers(2, 8))):
         calls = tuple(

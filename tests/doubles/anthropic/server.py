@@ -1,7 +1,7 @@
 """A real HTTP server on a loopback port that speaks the Messages API.
 
-It refuses the same requests as the real one (`rules`), counts tokens and caches as documented (`caching`),
-signs thinking and knows its own signatures, and answers from a script.
+It refuses the same requests as the real one (`rules`), counts tokens and caches as documented
+(`caching`), signs thinking and knows its own signatures, and answers from a script.
 
 Source of the events: https://platform.claude.com/docs/en/build-with-claude/streaming
 """
