@@ -24,6 +24,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -44,44 +45,102 @@ CONTINUED = "[nanobot: the conversation goes on here]"
 NOTED = "Noted."
 """The assistant's message between a tool's result and a user message, in strict form. It is never
 stored or shown."""
+_MOST_RECENT = 32
 _UNSIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 """The stand-in that Gemini's documentation gives for calls that were not its own."""
 
 
-def wire_messages(messages: Sequence[PromptMessage], dialect: Dialect, source: str) -> list[bytes]:
-    """Return the messages as Chat Completions takes them, each as JSON. `source` is the server and
-    model they go to."""
-    if not is_well_formed(messages, dialect):
-        messages = well_formed(messages, dialect)
-    wires = list(_wired(messages, dialect, source))
-    if dialect.cache_marks and "cache_control" not in dialect.dropped:
-        for position in anthropic_cache_breakpoints(messages):
-            wires[position] = cached_wire(wires[position])
-    return wires
+class Dialogue:
+    """Makes the requests of many conversations fit. A request that extends an earlier one costs
+    only its new messages: the latest conversations are remembered by their message objects."""
+
+    def __init__(self) -> None:
+        self._recent: OrderedDict[int, _Wiring] = OrderedDict()
+
+    def wire_messages(
+        self, messages: Sequence[PromptMessage], dialect: Dialect, source: str
+    ) -> list[bytes]:
+        """Return the messages as Chat Completions takes them, each as JSON. `source` is the server
+        and model they go to."""
+        messages = tuple(messages)
+        key = id(messages[1]) if len(messages) > 1 else 0
+        wiring = self._recent.pop(key, None)
+        if wiring is None or not wiring.begins(messages, dialect, source):
+            wiring = _Wiring(dialect, source)
+        if wiring.extend(messages):
+            if not wiring.has_images:  # they are large
+                self._recent[key] = wiring
+            if len(self._recent) > _MOST_RECENT:
+                self._recent.popitem(last=False)
+        else:
+            messages = tuple(well_formed(messages, dialect))
+            wiring = _Wiring(dialect, source)
+            wiring.extend(messages)
+        wires = wiring.wires
+        if dialect.cache_marks and "cache_control" not in dialect.dropped:
+            wires = list(wires)
+            for position in anthropic_cache_breakpoints(messages):
+                wires[position] = cached_wire(wires[position])
+        return wires
 
 
-def is_well_formed(messages: Sequence[PromptMessage], dialect: Dialect) -> bool:
-    """Whether a conversation keeps rules 3 to 5 as it is."""
-    strict, fills, before = dialect.strict_roles, dialect.fills_empty, ""
-    open_ids: list[str] = []
-    for message in messages:
-        role = message.role
-        if role == "tool" or open_ids:
-            if role != "tool" or not open_ids or message.tool_call_id != open_ids.pop():
+class _Wiring:
+    """A conversation on its way to one server: the messages so far, and each as JSON."""
+
+    def __init__(self, dialect: Dialect, source: str) -> None:
+        self._dialect, self._source = dialect, source
+        self._messages: tuple[PromptMessage, ...] = ()
+        self._before = ""
+        self._open: list[tuple[str, str]] = []
+        """The calls without a result, in reverse: our ids and those on the wire."""
+        self._ids = _WireIds(dialect.call_ids)
+        self.wires: list[bytes] = []
+        self.has_images = False
+
+    def begins(self, messages: tuple[PromptMessage, ...], dialect: Dialect, source: str) -> bool:
+        """Whether a request for this server begins with the messages so far."""
+        same = self._dialect == dialect and self._source == source
+        return same and messages[: len(self._messages)] == self._messages
+
+    def extend(self, messages: tuple[PromptMessage, ...]) -> bool:
+        """Take in the messages behind those so far; False if they break one of the rules 3 to 5."""
+        for message in messages[len(self._messages) :]:
+            if not self._may_follow(message):
                 return False
+            self.wires.append(self._wire(message))
+            self._before = message.role
+            self.has_images = self.has_images or bool(message.images)
+        self._messages = messages
+        return not self._open
+
+    def _may_follow(self, message: PromptMessage) -> bool:
+        role, before, strict = message.role, self._before, self._dialect.strict_roles
+        if self._open or role == "tool":
+            fits = role == "tool" and self._open and self._open[-1][0] == message.tool_call_id
         elif role == "assistant":
-            if before in ("", "system") or (strict and before == role):
-                return False
-            open_ids = [call.id for call in reversed(message.tool_calls)]
+            fits = before not in ("", "system") and not (strict and before == role)
         elif role == "user":
-            if strict and before in ("user", "tool"):
-                return False
-        elif before or not dialect.system_role:
-            return False
-        if fills and not (message.tool_calls or message.images or message.text.strip()):
-            return False
-        before = role
-    return not open_ids
+            fits = not (strict and before in ("user", "tool"))
+        else:
+            fits = not before and self._dialect.system_role
+        return bool(fits) and not (self._dialect.fills_empty and _is_empty(message))
+
+    def _wire(self, message: PromptMessage) -> bytes:
+        """Rule 2, and what the dialect wants in assistant messages."""
+        if message.role == "tool":
+            return _with_id(message, self._open.pop()[1])
+        if not message.tool_calls:
+            return message.wire
+        data = message.provider_data
+        own = data if data is not None and data.source == self._source else None
+        wire_ids = self._ids.of(message.tool_calls, own)
+        pairs = zip(message.tool_calls, wire_ids, strict=True)
+        self._open = [(call.id, wire_id) for call, wire_id in pairs][::-1]
+        return _calls_wire(message, wire_ids, own, self._dialect)
+
+
+def _is_empty(message: PromptMessage) -> bool:
+    return not (message.text.strip() or message.tool_calls or message.images)
 
 
 def well_formed(messages: Sequence[PromptMessage], dialect: Dialect) -> list[PromptMessage]:
@@ -149,7 +208,7 @@ def _joined(one: PromptMessage, other: PromptMessage) -> PromptMessage:
 
 def _filled(message: PromptMessage) -> PromptMessage:
     """Rule 5: no message is empty."""
-    if message.tool_calls or message.images or message.text.strip():
+    if not _is_empty(message):
         return message
     match message.role:
         case "tool":
@@ -158,23 +217,6 @@ def _filled(message: PromptMessage) -> PromptMessage:
             return assistant_message("(no text)")
         case _:
             return user_message("(empty)")
-
-
-def _wired(messages: Sequence[PromptMessage], dialect: Dialect, source: str) -> Iterator[bytes]:
-    """Rule 2, and what the dialect wants in assistant messages."""
-    ids = _WireIds(dialect.call_ids)
-    results: Iterator[str] = iter(())
-    for message in messages:
-        if message.tool_calls:
-            data = message.provider_data
-            own = data if data is not None and data.source == source else None
-            wire_ids = ids.of(message.tool_calls, own)
-            results = iter(wire_ids)
-            yield _calls_wire(message, wire_ids, own, dialect)
-        elif message.role == "tool":
-            yield _with_id(message, next(results))
-        else:
-            yield message.wire
 
 
 class _WireIds:

@@ -36,7 +36,7 @@ from nanobot.providers.dialect import (
     known_dialect,
     refuses_forcing,
 )
-from nanobot.providers.dialogue import wire_messages
+from nanobot.providers.dialogue import Dialogue
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import mapping, model_names
 from nanobot.providers.http import Connection, HttpConnection
@@ -97,7 +97,7 @@ class OpenAIProvider:
         self._endpoint = Endpoint(base_url, model, api_key.strip())
         self._base_url, self._max_tokens = base_url, max_tokens
         self._settings = settings or RequestSettings()
-        self._dialects = dialects or Dialects()
+        self._dialects, self._dialogue = dialects or Dialects(), Dialogue()
         self._stream, self._served = stream, model
         self._stall = stall_seconds if stream else patience_seconds
         self._reading = first_token_seconds if is_near(base_url) else 0.0
@@ -290,7 +290,7 @@ class OpenAIProvider:
         parts = [b'{"model":', _json(fields.pop("model", model))]
         if tools.wire:
             parts += [b',"tools":', tools.wire]
-        messages = wire_messages(prompt.messages, dialect, self._source(model))
+        messages = self._dialogue.wire_messages(prompt.messages, dialect, self._source(model))
         parts += [b',"messages":[', b",".join(messages), b"]"]
         for name, value in fields.items():
             parts += [b",", _json(name), b":", _json(value)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from nanobot.messages import ProviderData, ToolCall
 from nanobot.providers.dialect import Dialect
-from nanobot.providers.dialogue import CONTINUED, NO_RESULT, NOTED, wire_messages
+from nanobot.providers.dialogue import CONTINUED, NO_RESULT, NOTED, Dialogue
 from nanobot.providers.port import (
     Image,
     PromptMessage,
@@ -27,6 +28,10 @@ STRICT = Dialect(strict_roles=True)
 PLAIN = Dialect(fills_empty=False)
 HERE = "http://here m"
 SYSTEM = system_message("Be kind.")
+
+
+def wire_messages(said: Sequence[PromptMessage], dialect: Dialect, source: str) -> list[bytes]:
+    return Dialogue().wire_messages(said, dialect, source)
 
 
 def call(id: str, arguments: str = "{}") -> ToolCall:
@@ -208,11 +213,15 @@ def test_any_conversation_keeps_the_rules_when_it_is_sent(
         assert not {("user", "user"), ("assistant", "assistant"), ("tool", "user")} & pairs
 
 
-@given(said=MESSAGES, dialect=DIALECTS)
-def test_a_conversation_that_is_sent_once_more_is_sent_the_same(
-    said: list[PromptMessage], dialect: Dialect
+@given(said=MESSAGES, dialects=st.lists(DIALECTS, min_size=1, max_size=2))
+def test_what_is_sent_does_not_depend_on_what_was_sent_before(
+    said: list[PromptMessage], dialects: list[Dialect]
 ) -> None:
-    assert wire_messages(said, dialect, HERE) == wire_messages(said, dialect, HERE)
+    dialogue = Dialogue()
+    for end in range(len(said) + 1):
+        for dialect in dialects:
+            told = dialogue.wire_messages(said[:end], dialect, HERE)
+            assert told == wire_messages(said[:end], dialect, HERE)
 
 
 GROUPS = st.lists(
