@@ -45,6 +45,7 @@ from nanobot.providers.counter import (
     TokenRatios,
 )
 from nanobot.providers.dialect import Dialects
+from nanobot.providers.endpoint import is_secret_key
 from nanobot.providers.port import Provider, RequestSettings
 from nanobot.providers.retry import Model, Prices, RetryingProvider, RetryPolicy
 from nanobot.providers.served import ServedModels
@@ -220,8 +221,11 @@ def model_name(model: ModelSettings) -> str:
 
 def secret_values(settings: Settings) -> Iterator[str]:
     """Every secret value in the settings, those of channels included, for redaction."""
-    for _, secret in secrets_in(settings):
-        yield secret.get_secret_value()
+    model = settings.model
+    for path, secret in secrets_in(settings):
+        value = secret.get_secret_value()
+        if path[-1] != "api_key" or is_secret_key(value, model.base_url, model.name):
+            yield value
 
 
 def about(settings: Settings) -> Mapping[str, str]:

@@ -233,7 +233,9 @@ class _Place(Struct, frozen=True):
     ) -> Mapping[str, object]:
         """The same. Raises `ProviderError` where there is none."""
         endpoint = Endpoint(self.url, self.model, self.key, headers=self.headers)
-        connection = HttpConnection(endpoint, connect=self.seconds, stall=self.seconds)
+        connection = HttpConnection(
+            endpoint, connect=self.seconds, stall=self.seconds, finds_v1=False
+        )
         try:
             return await connection.ask(path, body)
         finally:

@@ -37,8 +37,6 @@ from nanobot.providers.refusals import ErrorBody, error_in
 
 __all__ = ["Endpoint", "count", "items", "mapping", "model_names", "parse_json", "string"]
 
-LEAST_SECRET = 8
-"""Characters. A shorter key is a word that local servers take."""
 _NOT_ABOUT_LENGTH = frozenset({401, 402, 403, 404, 405, 407, 408, 409})
 
 
@@ -53,6 +51,18 @@ _HINTS = {
 }
 _SHORTER_ANSWER = "Lower {0}.max_completion_tokens: the model gives no answer that long."
 _REDIRECT_HINT = "Set {0}.base_url to the address the server redirects to."
+
+
+_LEAST_KEY = 8
+
+
+def is_secret_key(key: str, base_url: str, model: str) -> bool:
+    """Whether a model server's key has to be kept out of texts. Local servers take any word, and
+    then people write `ollama`, or the name of the host or the model."""
+    if len(key) < _LEAST_KEY:
+        return False
+    host = urlsplit(base_url).netloc.rpartition("@")[2]
+    return key not in host and key not in model
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +104,8 @@ class Endpoint:
 
     @property
     def _key_is_secret(self) -> bool:
-        """Whether the key has to be removed. Local servers take any word as a key, and then people
-        write `ollama` or `lm-studio`."""
-        if len(self.api_key) < LEAST_SECRET:
-            return False
-        url = urlsplit(self.base_url)
-        host = url.netloc.rpartition("@")[2]
-        return self.api_key not in host and self.api_key not in self.model
+        """Whether the key has to be removed from what is shown."""
+        return is_secret_key(self.api_key, self.base_url, self.model)
 
     def unreachable(self, reason: str) -> ProviderUnavailable:
         """No connection."""

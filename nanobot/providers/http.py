@@ -58,15 +58,21 @@ Chunks = AsyncGenerator[bytes, None]
 
 class Connection(ABC):
     """A client of one server, opened when it is first used, and again after `close`. A connection
-    must stand within `connect` seconds, and no more than `stall` may pass without a byte. What it
-    raises are `ProviderError`s."""
+    must stand within `connect` seconds, and no more than `stall` may pass without a byte. With
+    `finds_v1`, a server whose address has no path is asked under /v1 as well. What it raises are
+    `ProviderError`s."""
 
     def __init__(
-        self, endpoint: Endpoint, *, stall: float, connect: float = CONNECT_SECONDS
+        self,
+        endpoint: Endpoint,
+        *,
+        stall: float,
+        connect: float = CONNECT_SECONDS,
+        finds_v1: bool = True,
     ) -> None:
         self._endpoint, self._stall, self._connect = endpoint, stall, connect
         self._opening = asyncio.Lock()
-        self._prefix, self._is_settled = "", _has_path(endpoint.base_url)
+        self._prefix, self._is_settled = "", not finds_v1 or _has_path(endpoint.base_url)
 
     @abstractmethod
     def _request(self, method: str, path: str, body: bytes) -> AbstractAsyncContextManager[Chunks]:
@@ -227,9 +233,14 @@ class HttpConnection(Connection):
     """See `Connection`. Connections are kept open between requests."""
 
     def __init__(
-        self, endpoint: Endpoint, *, stall: float, connect: float = CONNECT_SECONDS
+        self,
+        endpoint: Endpoint,
+        *,
+        stall: float,
+        connect: float = CONNECT_SECONDS,
+        finds_v1: bool = True,
     ) -> None:
-        super().__init__(endpoint, stall=stall, connect=connect)
+        super().__init__(endpoint, stall=stall, connect=connect, finds_v1=finds_v1)
         self._session: aiohttp.ClientSession | None = None
         self._unkept: aiohttp.ClientSession | None = None
         self._trusted: ssl.SSLContext | bool = True

@@ -146,13 +146,13 @@ def test_the_hosts_of_webhooks_are_those_of_the_http_server(home: Home) -> None:
 
 
 def test_every_secret_of_a_channel_is_known(home: Home) -> None:
-    home.write(f"model: {{name: m, api_key: k1, transcription: {{model: t}}}}\n{GOOD}")
+    home.write(f"model: {{name: m, api_key: key-12345, transcription: {{model: t}}}}\n{GOOD}")
     settings = home.load()
-    assert {*secret_values(settings)} == {"", "k1", "sk-canary"}
+    assert {*secret_values(settings)} == {"", "key-12345", "sk-canary"}
     found = {".".join(map(str, path)): secret for path, secret in secrets_in(settings)}
     assert {key: secret.get_secret_value() for key, secret in found.items()} == {
-        "model.api_key": "k1",
-        "model.transcription.api_key": "k1",
+        "model.api_key": "key-12345",
+        "model.transcription.api_key": "key-12345",
         "model.speech.api_key": "",
         "memory.embeddings.api_key": "",
         "tools.web.proxy": "",

@@ -13,7 +13,7 @@ from nanobot.errors import (
     ProviderRejected,
     ProviderUnavailable,
 )
-from nanobot.providers.endpoint import Endpoint, retry_after
+from nanobot.providers.endpoint import Endpoint, is_secret_key, retry_after
 from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
 from tests.doubles.openai.answers import Raw, Step
 from tests.doubles.openai.faults import Huge, busy, server_error
@@ -169,3 +169,19 @@ def test_a_word_that_people_write_for_a_key_is_left_in_errors(
 def test_a_key_of_eight_characters_is_a_secret() -> None:
     error = Endpoint("http://localhost:1/v1", "m", "k1234567").refused(400, {}, b"no k1234567")
     assert "no [api key]" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("key", "is_secret"),
+    [
+        ("ollama", False),
+        ("lm-studio", False),
+        ("llama-3.2", False),
+        ("not-needed", True),
+        ("sk-12345", True),
+        ("secret-in-the-address", True),
+    ],
+)
+def test_a_word_of_the_server_or_its_model_is_no_secret_key(key: str, is_secret: bool) -> None:
+    address = "http://user:secret-in-the-address@lm-studio.lan:1234/v1"
+    assert is_secret_key(key, address, "meta/llama-3.2") is is_secret
