@@ -53,6 +53,8 @@ BENCHES = (
     Bench("search", quick=("--indexed", "50000")),
     Bench("locomo"),
     Bench("languages"),
+    Bench("dialects", quick=("--short",)),
+    Bench("dialects.properties", quick=("--examples", "100")),
     Bench("markdown"),
     Bench("crossings", ("--short",), ("--short",)),  # a process for every command takes long
     Bench("soak", quick=("--warm-up", "1", "--minutes", "2")),

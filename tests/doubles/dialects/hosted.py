@@ -421,12 +421,12 @@ def _name(call: Json) -> object:
 
 # Groq. Unknown fields: github.com/janhq/jan/issues/8136 (`reasoning_content`) and
 # github.com/musistudio/llms/pull/64; a system message is a text:
-# github.com/livekit/agents/issues/1790; tokens per minute:
-# github.com/continuedev/continue/issues/10218.
+# github.com/livekit/agents/issues/1790; `reasoning` is taken from models that think:
+# github.com/vercel/ai/pull/8057; tokens per minute: github.com/continuedev/continue/issues/10218.
 _GROQ_FIELDS = {
     "system": {"role", "content", "name"},
     "user": {"role", "content", "name"},
-    "assistant": {"role", "content", "name", "tool_calls"},
+    "assistant": {"role", "content", "name", "tool_calls", "reasoning"},
     "tool": {"role", "content", "tool_call_id", "name"},
 }
 _GROQ_CALL = {"id", "type", "function"}

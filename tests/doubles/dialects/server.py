@@ -103,7 +103,7 @@ _KINDS = (
         hosted.GROQ,
         Manner(ids="{short}", thinking="reasoning"),
         hosted.groq_too_large,
-        model="llama-3.3-70b-versatile",
+        model="openai/gpt-oss-120b",
     ),
     Kind("minimax", hosted.MINIMAX, Manner("call_function_{short}_1"), model="MiniMax-M2"),
     Kind("xai", hosted.XAI, too_long=hosted.xai_too_long, model="grok-4"),
@@ -154,6 +154,10 @@ class DialectServer(FakeOpenAI):
     def then(self, *lines: Line) -> None:
         """Add to the end of the script."""
         self._lines += lines
+
+    def clear(self) -> None:
+        """Drop the rest of the script."""
+        self._lines.clear()
 
     @property
     def left(self) -> int:

@@ -132,6 +132,8 @@ class FakeOpenAI:
 
     async def _handle(self, http: web.Request) -> web.StreamResponse:
         raw = await http.read()
+        if http.path in self._pages:
+            return web.json_response(self._pages[http.path])
         if http.path == "/props":  # only llama.cpp has it: no question to a model
             return web.json_response({"error": "not found"}, status=404)
         if self._latency:
@@ -147,8 +149,6 @@ class FakeOpenAI:
             return web.json_response(
                 {"object": "list", "data": [{"id": name} for name in self._models]}
             )
-        if request.path in self._pages:
-            return web.json_response(self._pages[request.path])
         step = self._refusal(request, http.method) or self._embedding(request)
         step = step or self._transcription(request) or self._spoken(request)
         step = step or self._next(request)

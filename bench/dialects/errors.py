@@ -1,0 +1,222 @@
+"""What servers say when they refuse: the person must read it, and "too long" must be acted on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.dialects.stage import Play, Shape, Stage, WrongError, expect, expect_words
+from tests.doubles.dialects.hosted import openrouter
+from tests.doubles.dialects.replies import event_of, json_answer
+from tests.doubles.dialects.server import KINDS, DialectServer, as_step
+from tests.doubles.openai.answers import STREAM_TYPE, ChatRequest, Raw, Step
+
+SAID = "the teapot is out of order"
+"""The server's own reason."""
+
+BODIES: dict[str, object] = {
+    "error.message": {"error": {"message": SAID, "type": "invalid_request_error"}},
+    "error as text": {"error": SAID},
+    "message": {"message": SAID},
+    "msg": {"msg": SAID},
+    "detail": {"detail": SAID},
+    "detail as a list": {"detail": [{"loc": ["body"], "msg": SAID, "type": "value_error"}]},
+    "base_resp of MiniMax": {
+        "choices": None,
+        "base_resp": {"status_code": 1004, "status_msg": SAID},
+    },
+    "status and msg of iFlow": {"status": "449", "msg": SAID, "body": None},
+    "code and message": {"code": 40035, "message": SAID, "data": None},
+    "code and error of xAI": {"code": "Client specified an invalid argument", "error": SAID},
+    "an array around it": [{"error": {"code": 400, "message": SAID, "status": "INVALID"}}],
+    "message.detail of Mistral": {
+        "object": "error",
+        "message": {"detail": [{"type": "value_error", "loc": ["body"], "msg": SAID}]},
+    },
+    "errors as a list": {"errors": [{"message": SAID}]},
+    "metadata.raw of OpenRouter": json.loads(
+        openrouter(json.dumps({"error": {"message": SAID, "code": 400}})).body
+    ),
+    "metadata.raw that is no JSON": json.loads(openrouter(SAID).body),
+    "an error in an error of LiteLLM": {
+        "error": {"message": f"litellm.BadRequestError: MistralException - {SAID}", "code": "400"}
+    },
+}
+"""Where the reason stands."""
+
+
+def reason(step: Step) -> Play:
+    """The person reads the server's reason, and the next turn works."""
+
+    async def play(stage: Stage) -> None:
+        steps = [step] * 3
+        async with stage.nanobot(steps, model={"retry_seconds": 0}) as server:
+            expect_words(await stage.ask("hello"), SAID)
+            while server.left:
+                await stage.ask("hello again")
+            await stage.goes_on()
+
+    return play
+
+
+def in_a_stream(body: object, *, named: bool = False, after: bool = False) -> Raw:
+    """An error as an event of a stream that began well."""
+    chunk = {"choices": [{"index": 0, "delta": {"content": "I beg"}, "finish_reason": None}]}
+    head = event_of(chunk) if after else b""
+    return Raw(
+        head + (b"event: error\n" if named else b"") + event_of(body), content_type=STREAM_TYPE
+    )
+
+
+CHINESE = "今天天气很好我们去公园散步吧" * 430
+"""A message of 6,020 characters: more tokens for this server than an estimate would say."""
+WINDOW = 12_000
+
+
+def _wordings() -> dict[str, str]:
+    path = Path(__file__).with_name("too_long.txt")
+    lines = [line for line in path.read_text().splitlines() if line and line[0] != "#"]
+    return dict(line.split(": ", 1) for line in lines)
+
+
+TOO_LONG = _wordings()
+"""Sentences that mean that the prompt does not fit, by their servers."""
+
+
+def counted(request: ChatRequest) -> int:
+    """Tokens as a server counts them to which Chinese is expensive."""
+    text = json.dumps(request.body, ensure_ascii=False)
+    wide = sum(letter > "\u2e80" for letter in text)
+    return (len(text) - wide) // 4 + wide * 2
+
+
+def shortened(words: str) -> Play:
+    """A first message that is too long by the server's own count is shortened, and answered."""
+
+    async def play(stage: Stage) -> None:
+        def script(request: ChatRequest) -> Step | str:
+            if (tokens := counted(request)) <= WINDOW:
+                return "I have read it"
+            error = {"message": words.format(tokens=tokens, window=WINDOW), "type": "bad_request"}
+            return json_answer({"error": error}, 400)
+
+        async with stage.nanobot(script, model={"context_window": 32_000}):
+            answer = await stage.ask(CHINESE)
+            if "I have read it" not in answer:
+                raise WrongError(f"the person read {answer!r}")
+            stage.said.clear()
+            await stage.goes_on("I have read it")
+
+    return play
+
+
+def permanent(status: int, words: str) -> Play:
+    """A failure of the server's that comes back for the same request is a refusal."""
+
+    async def play(stage: Stage) -> None:
+        body = {"error": {"code": status, "message": words, "type": "server_error"}}
+
+        def script(request: ChatRequest) -> Step | str:
+            bad = "hello" in str(request.messages[-1])
+            return json_answer(body, status) if bad else "fine"
+
+        async with stage.nanobot(script) as server:
+            expect_words(await stage.ask("hello"), words[:60])
+            expect(len(server.requests) <= 3, True, "at most three tries")
+            await stage.gets("and now?", "fine")
+
+    return play
+
+
+async def short_key(stage: Stage) -> None:
+    """A key such as `ollama` is no secret, and not blotted out of addresses."""
+    step = json_answer({"error": {"message": f"{SAID}, ask ollama on 127.0.0.1"}}, 400)
+    async with stage.nanobot([step], model={"api_key": "ollama"}):
+        answer = await stage.ask("hello")
+        expect_words(answer, "ask ollama on")
+        await stage.goes_on()
+
+
+async def long_key(stage: Stage) -> None:
+    """A real key that a server repeats is never shown."""
+    key = "sk-a-long-secret-key"
+    step = json_answer({"error": {"message": f"{SAID}: Incorrect API key provided: {key}"}}, 401)
+    async with stage.nanobot([step]):
+        answer = await stage.ask("hello")
+        expect_words(answer, SAID)
+        if key in answer:
+            raise WrongError("the key was shown")
+        await stage.goes_on()
+
+
+async def without_v1(stage: Stage) -> None:
+    """An address without `/v1` works, or says so."""
+
+    def script(request: ChatRequest) -> Step | str:
+        if request.path.startswith("/v1/"):
+            return "found"
+        error = {"code": 404, "message": "File Not Found", "type": "not_found_error"}
+        return json_answer({"error": error}, 404)
+
+    async with DialectServer(KINDS[stage.kind], script) as server:
+        stage.servers.append(server)
+        bare = server.base_url.removesuffix("/v1")
+        async with stage.using(server, model={"base_url": bare}):
+            answer = await stage.ask("hello")
+            if answer != "found":
+                expect_words(answer, "/v1")
+
+
+def _shapes() -> list[Shape]:
+    found = [
+        Shape(f"{status}: {name}", "lenient", reason(json_answer(body, status)))
+        for name, body in BODIES.items()
+        for status in (400, 200)
+    ]
+    found += [
+        Shape(f"in a stream: {name}", "lenient", reason(in_a_stream(body)))
+        for name, body in BODIES.items()
+    ]
+    error = {"error": {"message": SAID, "code": 400}}
+    found += [
+        Shape("in a stream: event: error", "lenient", reason(in_a_stream(error, named=True))),
+        Shape("in a stream: after some text", "lenient", reason(in_a_stream(error, after=True))),
+        Shape("400: plain text", "lenient", reason(Raw(SAID.encode(), 400, "text/plain"))),
+    ]
+    found += [
+        Shape(f"too long: {name}", "lenient", shortened(words)) for name, words in TOO_LONG.items()
+    ]
+    raw = "too long: in metadata.raw of OpenRouter"
+    found.append(Shape(raw, "lenient", _too_long_in_raw))
+    template = (
+        "Jinja Exception: Conversation roles must alternate user/assistant/user/assistant/..."
+    )
+    found += [
+        Shape("a 500 that is a template's refusal", "lenient", permanent(500, template)),
+        Shape(
+            "a 500 that is a parse error",
+            "lenient",
+            permanent(
+                500, "Failed to parse tool call arguments as JSON: [json.exception.parse_error"
+            ),
+        ),
+        Shape("a key that is a word", "lenient", short_key),
+        Shape("a key that a server repeats", "lenient", long_key),
+        Shape("an address without /v1", "lenient", without_v1),
+    ]
+    return found
+
+
+async def _too_long_in_raw(stage: Stage) -> None:
+    def script(request: ChatRequest) -> Step | str:
+        if (tokens := counted(request)) <= WINDOW:
+            return "I have read it"
+        words = TOO_LONG["Gemini"].format(tokens=tokens, window=WINDOW)
+        return as_step(openrouter(json.dumps({"error": {"code": 400, "message": words}})))
+
+    async with stage.nanobot(script, model={"context_window": 32_000}):
+        expect_words(await stage.ask(CHINESE), "I have read it")
+
+
+SHAPES: Sequence[Shape] = _shapes()

@@ -1,0 +1,296 @@
+"""Conversations that come out in an order or form that some server refuses, at every kind of it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import zlib
+from collections.abc import Sequence
+from struct import pack
+
+from bench.dialects.stage import THOUGHT, Play, Shape, Stage, WrongError, expect, probe
+from nanobot.bus.events import Media
+from nanobot.testing import FakeClock
+from tests.doubles.dialects.replies import Call, Says
+from tests.doubles.dialects.requests import calls_of, messages_of
+from tests.doubles.dialects.server import KINDS, DialectServer, Line, as_step, reasoning_in
+from tests.doubles.dialects.templates import llama
+from tests.doubles.openai.answers import ChatRequest
+from tests.support import Gate
+
+ORDINARY = (
+    "openai", "mistral", "deepseek", "kimi", "openrouter-gemini", "gemini", "groq", "minimax",
+    "xai", "litellm", "vllm", "vllm-alternating", "llama.cpp", "llama.cpp-alternating",
+    "llama.cpp-alternating-new", "llama.cpp-gemma", "ollama", "lm-studio",
+)  # fmt: skip
+"""Kinds of servers that take tools."""
+
+LOOK = Says("", (Call("probe", '{"text":"a"}'),), THOUGHT)
+"""The model looks at something first."""
+
+
+def png() -> str:
+    """A picture of one pixel, as base64."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return pack(">I", len(data)) + kind + data + pack(">I", zlib.crc32(kind + data))
+
+    header = chunk(b"IHDR", pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0))
+    data = chunk(b"IDAT", zlib.compress(b"\0\0\0\0"))
+    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + header + data + chunk(b"IEND", b"")).decode()
+
+
+async def plain(stage: Stage) -> None:
+    """Two turns without a tool."""
+    async with stage.nanobot([Says("Hi.", thinking=THOUGHT)]):
+        await stage.gets("hello", "Hi.")
+        await stage.goes_on()
+
+
+async def tool(stage: Stage) -> None:
+    """A turn with two steps of tools, and two calls side by side in one of them."""
+    pair = Says("I look.", (Call("probe", '{"text":"b"}'), Call("probe", '{"text":"c"}')), THOUGHT)
+    second = LOOK if stage.kind == "llama.cpp-gemma" else pair  # see `templates.GEMMA`
+    used = probe()
+    async with stage.nanobot([LOOK, second, "done"], tools=[used]):
+        await stage.gets("look", "done")
+        await stage.goes_on()
+    expect(used.called, ["a", "a"] if second is LOOK else ["a", "b", "c"], "the tool's calls")
+
+
+async def steered(stage: Stage) -> None:
+    """A second message comes while a tool runs."""
+    gate = Gate()
+    async with stage.nanobot([LOOK, "done both"], tools=[probe(gate)]):
+        await stage.say("look at it")
+        await gate.reached.wait()
+        second = await stage.say("and hurry up")
+        gate.opened.set()
+        expect(await stage.channel.answer_to(second), "done both", "the answer")
+        await stage.goes_on()
+
+
+async def stopped(stage: Stage) -> None:
+    """/stop while a tool runs, and then another question."""
+    gate = Gate()
+    async with stage.nanobot([LOOK, "here"], tools=[probe(gate)]):
+        await stage.say("look at it")
+        await gate.reached.wait()
+        expect(await stage.channel.ask("/stop"), "Stopped.", "the answer to /stop")
+        await stage.gets("something else", "here")
+        await stage.goes_on()
+
+
+async def failed(stage: Stage) -> None:
+    """A turn that the server refuses for good, twice, and then another question."""
+    refusal = as_step(llama("the model is on holiday", 403, "permission_error"))
+    async with stage.nanobot([refusal, refusal, "here"]):
+        for text in ("one thing", "another thing"):
+            answer = await stage.ask(text)
+            if "the model is on holiday" not in answer:
+                raise WrongError(f"the server's reason is missing: {answer!r}")
+        await stage.gets("a third thing", "here")
+        await stage.goes_on()
+
+
+async def limited(stage: Stage) -> None:
+    """The steps of a turn run out, which a note says behind the last result."""
+    environ = {"NANOBOT_AGENT__MAX_ITERATIONS": "2"}
+    async with stage.nanobot(
+        [LOOK, LOOK, "that is all"], tools=[probe()], settings=environ
+    ) as server:
+        answer = await stage.ask("look everywhere")
+        if "that is all" not in answer:
+            raise WrongError(f"no last answer: {answer!r}")
+        expect(server.left, 0, "lines not asked for")
+        await stage.goes_on()
+
+
+async def picture(stage: Stage) -> None:
+    """A tool returns a picture, which follows its result as a message of the user."""
+    shows = probe(images=[(png(), "image/png")])
+    async with stage.nanobot([LOOK, "I see it"], tools=[shows]):
+        await stage.gets("look at the picture", "I see it")
+        await stage.goes_on()
+
+
+async def album(stage: Stage) -> None:
+    """Three pictures with one text are three messages in a row."""
+    stage.channel.files["p"] = base64.b64decode(png())
+    photo = Media("p", "image", "image/png", "p.png")
+    gate = Gate()
+    async with stage.nanobot([LOOK, "three pictures"], tools=[probe(gate)]):
+        await stage.say("look at it")
+        await gate.reached.wait()
+        last = ""
+        for text in ("these", "", ""):
+            last = await stage.say(text, media=(photo,), group_id="album")
+        gate.opened.set()
+        expect(await stage.channel.answer_to(last), "three pictures", "the answer")
+        await stage.goes_on()
+
+
+async def job(stage: Stage) -> None:
+    """A job speaks between two messages of the person."""
+    stage.set_clock(FakeClock(stage.clock.now()))
+    wish = '{"action":"add","schedule":"in 20m","message":"Say that the oven is hot."}'
+    script: list[Line] = [Says("", (Call("cron", wish),), THOUGHT), "I will.", "The oven is hot."]
+    environ = {"NANOBOT_HEARTBEAT__EVERY": "off", "NANOBOT_DREAM__ENABLED": "false"}
+    async with stage.nanobot(script, chores=True, settings=environ) as server:
+        await stage.gets("remind me of the oven", "I will.")
+        for _ in range(60):
+            if len(stage.channel.sent) > 1:
+                break
+            await stage.clock.advance(60)
+            await _let_others_run()
+        texts = [part.content for part in stage.channel.sent]
+        expect(texts[1:], ["The oven is hot."], "what the job said")
+        await stage.goes_on()
+        expect(
+            "The oven is hot." in server.requests[-1].raw.decode(), True, "the model knows of it"
+        )
+
+
+async def _let_others_run() -> None:
+    for _ in range(20):
+        await asyncio.to_thread(int)
+        await asyncio.sleep(0.002)
+
+
+async def empty_answers(stage: Stage) -> None:
+    """Calls without text, and a person who sends nothing but white space between them."""
+    async with stage.nanobot([LOOK, LOOK, "done"], tools=[probe()]):
+        await stage.gets("look", "done")
+        await stage.say(" \n ")
+        await stage.goes_on()
+
+
+async def unknown_tool(stage: Stage) -> None:
+    """The model calls a tool that does not exist, under a name that could not be sent back."""
+    odd = Says("", (Call("no such/tool", "{}"),), THOUGHT)
+    async with stage.nanobot([odd, "sorry"]):
+        await stage.gets("do it", "sorry")
+        await stage.goes_on()
+
+
+async def restarted(stage: Stage) -> None:
+    """A conversation with tools goes on in a new process: the thinking of old turns is gone."""
+    async with DialectServer(KINDS[stage.kind], [LOOK, "done"]) as server:
+        stage.servers.append(server)
+        async with stage.using(server, tools=[probe()]):
+            await stage.gets("look", "done")
+        async with stage.using(server, tools=[probe()]):
+            await stage.goes_on()
+
+
+HISTORIES: Sequence[tuple[str, Play]] = (
+    ("two plain turns", plain),
+    ("a turn with tools", tool),
+    ("a message during a tool", steered),
+    ("/stop during a tool", stopped),
+    ("two failed turns", failed),
+    ("the step limit", limited),
+    ("a picture from a tool", picture),
+    ("an album during a tool", album),
+    ("a job speaks between messages", job),
+    ("calls without text", empty_answers),
+    ("a tool that does not exist", unknown_tool),
+    ("a new process after a turn with tools", restarted),
+)
+
+
+def falling_back(first: str, second: str) -> Play:
+    """The first server breaks down after a call, and one of another kind goes on."""
+
+    async def play(stage: Stage) -> None:
+        down = as_step(llama("out of order", 503))
+        async with DialectServer(KINDS[second], ["done"]) as other:
+            script: list[Line] = [LOOK, "first", LOOK, *[down] * 400]
+            environ = {"retry_seconds": 0}
+            async with stage.nanobot(script, tools=[probe()], model=environ, fallback=other):
+                await stage.gets("look", "first")
+                answer = await stage.ask("look again")
+                if "done" not in answer:
+                    raise WrongError(f"the fallback's answer is {answer!r}")
+                stage.servers.append(other)
+                if "fine" not in (answer := await stage.ask("and now?")):
+                    raise WrongError(f"the next answer is {answer!r}")
+            for request in other.requests:
+                _judge_foreign(request.raw.decode(), reasoning_in(request.body), first)
+
+    return play
+
+
+def _judge_foreign(raw: str, reasoning: str, first: str) -> None:
+    if THOUGHT in raw or 'thought_signature":"Cs' in reasoning:
+        raise WrongError(f"the reasoning of {first} went to another server: {reasoning!r}")
+
+
+async def two_people(stage: Stage) -> None:
+    """Two people at once, whose calls have the same ids at the server."""
+    ponder = {chat: f"{THOUGHT} of person {chat}" for chat in ("1", "2")}
+
+    def script(request: ChatRequest) -> Says:
+        messages = messages_of(request.body)
+        text = str(messages)
+        chat = "1" if "I am person 1" in text else "2"
+        tail = next(at for at in range(len(messages), 0, -1) if messages[at - 1]["role"] == "user")
+        results = sum(one["role"] == "tool" for one in messages[tail:])
+        calls = (Call("probe", '{"text":"a"}'),) if results < 2 else ()
+        return Says("" if calls else f"answer to {chat}", calls, ponder[chat])
+
+    async with stage.nanobot(script, tools=[probe()]) as server:
+        for number in range(3):
+            events = [
+                (chat, await stage.say(f"I am person {chat}, message {number}", chat))
+                for chat in ("1", "2")
+            ]
+            for chat, event in events:
+                answer = await stage.channel.answer_to(event, chat)
+                expect(answer, f"answer to {chat}", "the answer")
+    seen = False
+    for request in server.requests:
+        text = request.raw.decode()
+        own, other = ("1", "2") if "I am person 1" in text else ("2", "1")
+        seen = seen or ponder[own] in text
+        if ponder[other] in text:
+            raise WrongError("one person's thinking is in another person's request")
+    if stage.kind in ("kimi", "deepseek", "openrouter-gemini"):
+        expect(seen, True, "the thinking came back to the server")
+
+
+async def kimi_ids(stage: Stage) -> None:
+    """Kimi is trained on `functions.NAME:n`, n counted through the conversation
+    (github.com/MoonshotAI/Kimi-K2/blob/main/docs/tool_call_guidance.md), also for calls that
+    another server named."""
+    async with DialectServer(KINDS["openai"], [LOOK, LOOK, "first"]) as first:
+        stage.servers.append(first)
+        async with stage.using(first, tools=[probe()]):
+            await stage.gets("look", "first")
+    async with stage.nanobot([LOOK, "done"], tools=[probe()]) as server:
+        await stage.gets("look again", "done")
+        await stage.goes_on()
+    sent = [one for m in messages_of(server.requests[-1].body) for one in calls_of(m)]
+    wanted = [f"functions.probe:{n}" for n in range(3)]
+    expect([one["id"] for one in sent], wanted, "the ids of the calls")
+
+
+def _shapes() -> list[Shape]:
+    found = [Shape(f"{kind}: {name}", kind, play) for name, play in HISTORIES for kind in ORDINARY]
+    pairs = [("kimi", "mistral"), ("kimi", "openai"), ("vllm", "openai"), ("openai", "deepseek")]
+    pairs += [("deepseek", "groq"), ("openrouter-gemini", "mistral"), ("gemini", "kimi")]
+    pairs += [("openai", "gemini"), ("llama.cpp", "kimi"), ("mistral", "xai"), ("kimi", "deepseek")]
+    found += [
+        Shape(
+            f"{first}: {second} goes on with its conversation", first, falling_back(first, second)
+        )
+        for first, second in pairs
+    ]
+    found += [
+        Shape(f"{kind}: two people at once", kind, two_people)
+        for kind in ("kimi", "deepseek", "openrouter-gemini", "gemini", "llama.cpp", "openai")
+    ]
+    return [*found, Shape("kimi: the ids of another server's calls", "kimi", kimi_ids)]
+
+
+SHAPES: Sequence[Shape] = _shapes()

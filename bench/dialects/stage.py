@@ -1,0 +1,239 @@
+"""Where a shape is played: a fake server of one kind, a whole nanobot, and a person in front of it.
+
+After each shape it is judged whether anything of the model's thinking or markup was shown or sent,
+whether an outage was claimed that was none, whether each message is still in the conversation, and
+whether the stored history is one that any server takes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+
+from nanobot.bus.events import Media, TextDelta
+from nanobot.messages import Message
+from nanobot.testing import FakeClock
+from nanobot.testing.channel import FakeChannel
+from nanobot.tooling import Tool, ToolResult
+from tests.doubles.dialects.server import KINDS, DialectServer, Script
+from tests.support import Gate, Probe, running, stored, write_config
+
+THOUGHT = "I ponder the blue teapot"
+"""What models think here; nobody may ever read it."""
+
+MARKUP = (
+    "<think", "</think", "<tool_call", "<tools>", "<function", "</function", "[TOOL_CALLS]",
+    "tool▁call", "tool_calls_section", "tool_call_begin", "minimax:", "<invoke", "<|channel|>",
+    "<arg_key>", "<parameter", '"arguments"', '"parameters"',
+)  # fmt: skip
+"""Markup of calls and of thinking, which is never an answer."""
+
+OUTAGE = "cannot be reached"
+NEXT = "and now?"
+
+
+class WrongError(AssertionError):
+    """The shape did not end right."""
+
+
+def expect(found: object, wanted: object, what: str) -> None:
+    """Raise `WrongError` if these differ."""
+    if found != wanted:
+        raise WrongError(f"{what}: {found!r}, not {wanted!r}")
+
+
+def expect_words(text: str, *words: str) -> None:
+    """Raise `WrongError` if a text lacks one of these words."""
+    for word in words:
+        if word.lower() not in text.lower():
+            raise WrongError(f"the person read {text!r}, without {word!r}")
+
+
+def probe(gate: Gate | None = None, *, images: Sequence[tuple[str, str]] = ()) -> Probe:
+    """A tool that repeats its text, once `gate` is open."""
+
+    def act(text: str) -> ToolResult:
+        return ToolResult(f"saw {text}", images=tuple(images))
+
+    return Probe(gate=gate, act=act)
+
+
+@dataclass
+class Stage:
+    """One shape's world. `quotes`: the person's own texts hold markup, which may be shown."""
+
+    home: Path
+    kind: str
+    quotes: bool = False
+    outage: bool = False
+    clock: FakeClock = field(default_factory=lambda: FakeClock(datetime.now(UTC), auto=True))
+    servers: list[DialectServer] = field(default_factory=list)
+    said: list[tuple[str, str]] = field(default_factory=list)
+    channel: FakeChannel = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.set_clock(self.clock)
+
+    def set_clock(self, clock: FakeClock) -> None:
+        """Take another clock, before anything runs."""
+        self.clock = clock
+        self.channel = FakeChannel(clock=clock)
+
+    @asynccontextmanager
+    async def nanobot(
+        self,
+        script: Script = (),
+        *,
+        tools: Sequence[Tool] = (),
+        window: int = 0,
+        model: Mapping[str, object] | None = None,
+        fallback: DialectServer | None = None,
+        learns: bool = False,
+        chores: bool = False,
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> AsyncIterator[DialectServer]:
+        """The server and a nanobot that uses it. `model` are further settings of the model, and
+        `settings` others, as environment variables."""
+        async with DialectServer(KINDS[self.kind], script, window=window) as server:
+            self.servers.append(server)
+            async with self.using(
+                server,
+                tools=tools,
+                model=model,
+                fallback=fallback,
+                learns=learns,
+                chores=chores,
+                settings=settings,
+            ):
+                yield server
+
+    @asynccontextmanager
+    async def using(
+        self,
+        server: DialectServer,
+        *,
+        tools: Sequence[Tool] = (),
+        model: Mapping[str, object] | None = None,
+        fallback: DialectServer | None = None,
+        learns: bool = False,
+        chores: bool = False,
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> AsyncIterator[None]:
+        """A nanobot that uses a server which runs already."""
+        written: dict[str, object] = {
+            "name": server.kind.model,
+            "base_url": server.base_url,
+            "api_key": "sk-a-long-secret-key",
+        }
+        if fallback is not None:
+            own = {"name": fallback.kind.model, "base_url": fallback.base_url}
+            written["fallbacks"] = [own]
+        write_config(self.home, {"model": {**written, **(model or {})}})
+        async with running(
+            self.home,
+            None,
+            self.channel,
+            clock=self.clock,
+            tools=tools,
+            configured_learner=learns,
+            chores=chores,
+            **dict(settings),  # type: ignore[arg-type]
+        ):
+            yield
+
+    async def ask(self, text: str, chat_id: str = "1") -> str:
+        """Say something and give the whole answer."""
+        self.said.append((chat_id, text))
+        return await self.channel.ask(text, chat_id)
+
+    async def say(
+        self, text: str, chat_id: str = "1", *, media: tuple[Media, ...] = (), group_id: str = ""
+    ) -> str:
+        """Say something."""
+        if text:
+            self.said.append((chat_id, text))
+        return await self.channel.say(text, chat_id, media=media, group_id=group_id)
+
+    async def gets(self, text: str, answer: str, chat_id: str = "1") -> None:
+        """Say something that must be answered so."""
+        expect(await self.ask(text, chat_id), answer, f"the answer to {text!r}")
+
+    async def goes_on(self, answer: str = "fine", chat_id: str = "1") -> None:
+        """The next turn works, and the server has read every message of the person."""
+        await self.gets(NEXT, answer, chat_id)
+        whole = json.dumps(self.servers[-1].requests[-1].body, ensure_ascii=False)
+        for chat, text in self.said:
+            if chat == chat_id and json.dumps(text, ensure_ascii=False)[1:-1] not in whole:
+                raise WrongError(f"the message {text!r} is lost")
+
+    def judge(self) -> None:
+        """What must be true after any shape, once its nanobot has ended."""
+        for text in self.texts():
+            self._judge_text(text)
+        for path in sorted((self.home / "sessions").glob("*.jsonl")):
+            channel, _, chat = path.stem.partition("_")
+            self._judge_history(stored(self.home, f"{channel}:{chat}"))
+
+    def texts(self) -> list[str]:
+        """All that was sent, and each preview as it stood at any time."""
+        found = [part.content for part in self.channel.sent]
+        previews: dict[str, str] = {}
+        for event in self.channel.shown:
+            if isinstance(event, TextDelta):
+                before = "" if event.restart else previews.get(event.turn_id, "")
+                previews[event.turn_id] = before + event.text
+                if not self.quotes:
+                    found += [text for text in (previews[event.turn_id],) if _has_markup(text)]
+        return found + list(previews.values())
+
+    def _judge_text(self, text: str) -> None:
+        if THOUGHT in text:
+            raise WrongError(f"thinking was shown: {text!r}")
+        if not self.quotes and _has_markup(text):
+            raise WrongError(f"markup was shown: {text!r}")
+        if not self.outage and OUTAGE in text:
+            raise WrongError(f"a false outage: {text!r}")
+
+    def _judge_history(self, messages: Sequence[Message]) -> None:
+        ids: list[str] = []
+        for message in messages:
+            if THOUGHT in message.content:
+                raise WrongError(f"thinking was stored: {message.content!r}")
+            for call in message.tool_calls:
+                ids.append(call.id)
+                if not isinstance(json.loads(call.arguments), dict):
+                    raise WrongError(f"stored arguments are no object: {call.arguments!r}")
+        if len(set(ids)) < len(ids):
+            raise WrongError(f"stored call ids are not unique: {ids}")
+        if any(not 0 < len(one) <= 40 for one in ids):
+            raise WrongError(f"stored call ids are too long: {ids}")
+
+
+def _has_markup(text: str) -> bool:
+    return any(mark in text for mark in MARKUP)
+
+
+Play = Callable[[Stage], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A shape by name, the kind of server that has it, and the conversation with it."""
+
+    name: str
+    kind: str
+    play: Play
+    quotes: bool = False
+    outage: bool = False
+
+    async def run(self, home: Path) -> Stage:
+        """Play and judge it. Raises `WrongError`."""
+        stage = Stage(home, self.kind, self.quotes, self.outage)
+        await self.play(stage)
+        stage.judge()
+        return stage
