@@ -52,7 +52,7 @@ def _checked_api(text: str) -> str:
 def _checked_proxy(secret: SecretStr) -> SecretStr:
     proxy = secret.get_secret_value().strip()
     if proxy:
-        _split(proxy, "http", "https")
+        _split(proxy, "http", "https", "socks5", "socks5h")
     return SecretStr(proxy)
 
 
@@ -77,7 +77,8 @@ class TelegramSettings(Checked, frozen=True):
     webhook_path: Annotated[str, Check(_checked_path)] = ""
     """Where nanobot's own HTTP server takes the calls; empty: as in `webhook_url`."""
     proxy: Annotated[SecretStr, Check(_checked_proxy)] = SecretStr("")
-    """An http or https proxy to reach Telegram by; the environment names none."""
+    """An http, https or socks5 proxy to reach Telegram by, such as `socks5://127.0.0.1:1080`; the
+    environment names none."""
     previews: bool = True
     """Whether a reply is shown while it is being written, in private chats."""
 

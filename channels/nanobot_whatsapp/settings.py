@@ -67,6 +67,13 @@ def _checked_api(text: str) -> str:
     return url
 
 
+def _checked_proxy(secret: SecretStr) -> SecretStr:
+    proxy = secret.get_secret_value().strip()
+    if proxy:
+        _split(proxy, "http", "https", "socks5", "socks5h")
+    return SecretStr(proxy)
+
+
 Secret = Annotated[SecretStr, Check(_checked_secret)]
 
 
@@ -129,11 +136,15 @@ class WhatsAppSettings(Checked, frozen=True):
         _matching(r"v[0-9]{1,3}\.[0-9]{1,2}", "must be a version of the Graph API, such as v23.0"),
     ] = "v23.0"
     """Cloud: the version of the Graph API."""
+    proxy: Annotated[SecretStr, Check(_checked_proxy)] = SecretStr("")
+    """Cloud: an http, https or socks5 proxy to reach the Graph API by; the environment names
+    none."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.transport != "cloud":
-            if self.webhook_url:
-                yield Fault(("webhook_url",), "works with transport: cloud only")
+            for key in ("webhook_url", "proxy"):
+                if len(getattr(self, key)):
+                    yield Fault((key,), "works with transport: cloud only")
             return
         if self.self_chat:
             yield Fault(("self_chat",), "works with transport: linked only")

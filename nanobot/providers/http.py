@@ -15,7 +15,7 @@ import socket
 import ssl
 from abc import ABC, abstractmethod
 from base64 import b64encode
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -51,6 +51,7 @@ _LONGEST_HEADER = 64 * 1024
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 _API_PATHS = frozenset({"/chat/completions", "/models", "/embeddings", "/audio/speech"})
 _EXCERPT = 256
+_SOCKS = ("socks5", "socks5h")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 Chunks = AsyncGenerator[bytes, None]
@@ -175,10 +176,10 @@ class Connection(ABC):
         if not proxy or url.hostname in _LOOPBACK or _is_direct(url, proxies.get("no", "")):
             return None
         proxy = proxy if "://" in proxy else f"http://{proxy}"
-        if _http_url(proxy) is None:
+        if _usable_url(proxy, "http", "https", *_SOCKS) is None:
             raise self._endpoint.unusable(
-                "the environment names a proxy that is no http one",  # it may hold a password
-                "Let HTTPS_PROXY name an http proxy, or add the server to NO_PROXY.",
+                "the environment names a proxy that can't be used",  # it may hold a password
+                "Let HTTPS_PROXY name an http or socks5 proxy, or add the server to NO_PROXY.",
             )
         return proxy
 
@@ -290,10 +291,11 @@ class HttpConnection(Connection):
                     data=_pieces(body) if body else None,
                     headers=self._headers(body),
                     allow_redirects=False,
-                    proxy=self._proxy,
+                    proxy=None if _is_socks(self._proxy) else self._proxy,
                 )
             except closed as error:
-                if opened or isinstance(error, aiohttp.ClientConnectorError):
+                connected = opened or session is self._unkept  # of a SOCKS proxy, none is known
+                if connected or isinstance(error, aiohttp.ClientConnectorError):
                     raise
                 if self._unkept is None:
                     self._unkept = self._new_session(is_kept=False)
@@ -359,6 +361,8 @@ class HttpConnection(Connection):
         url = self._address()
         importlib.import_module("aiohttp")
         self._proxy = self._proxy_for(url)
+        if _is_socks(self._proxy):
+            importlib.import_module("nanobot.providers.socks")
         is_named = any(os.environ.get(name) for name in _CERTIFICATES)
         return self._certificates() if is_named else True
 
@@ -366,7 +370,12 @@ class HttpConnection(Connection):
         """`is_kept`: whether connections are kept open for the next request."""
         import aiohttp
 
-        connector = aiohttp.TCPConnector(
+        build: Callable[..., aiohttp.TCPConnector] = aiohttp.TCPConnector
+        if self._proxy and _is_socks(self._proxy):
+            from nanobot.providers.socks import SocksConnector  # loaded by now, as aiohttp is
+
+            build = partial(SocksConnector, self._proxy)
+        connector = build(
             ssl=self._trusted, limit=0, socket_factory=_new_socket, force_close=not is_kept
         )
         return aiohttp.ClientSession(
@@ -439,11 +448,20 @@ def _new_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     return opened
 
 
+def _is_socks(proxy: str | None) -> bool:
+    return urlsplit(proxy or "").scheme in _SOCKS
+
+
 def _http_url(text: str) -> SplitResult | None:
     """The parts of an http or https address; None where it is none."""
+    return _usable_url(text, "http", "https")
+
+
+def _usable_url(text: str, *schemes: str) -> SplitResult | None:
+    """The parts of an address with one of these schemes; None where it is none."""
     try:
         url = urlsplit(text)
-        usable = url.scheme in ("http", "https") and url.hostname and url.port != 0
+        usable = url.scheme in schemes and url.hostname and url.port != 0
     except ValueError:
         usable = False
     return url if usable else None

@@ -200,7 +200,8 @@ class Graph:
         self._root = f"/{options.api_version}"
         self._number = f"{self._root}/{quote(options.phone_number_id, safe='')}"
         token = options.access_token.get_secret_value()
-        self._http = HttpClient(token, headers={"Authorization": f"Bearer {token}"})
+        headers, proxy = {"Authorization": f"Bearer {token}"}, options.proxy.get_secret_value()
+        self._http = HttpClient(token, headers=headers, proxy=proxy)
 
     async def close(self) -> None:
         """Cut all connections."""

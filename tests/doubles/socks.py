@@ -1,0 +1,89 @@
+"""A SOCKS5 proxy on a loopback port, as RFC 1928 (the protocol) and RFC 1929 (name and password)
+have it: it takes one CONNECT a connection, to a domain name, and speaks to what `servers` says is
+there.
+
+Strict where the RFCs say MUST: the version, a method that was offered, the reserved byte. An
+address that the client looked up itself is refused with reply 2 ("not allowed by ruleset"), as a
+proxy does that is to be the only one who knows names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+
+_NO_AUTHENTICATION, _PASSWORD, _NONE_FITS = 0, 2, 0xFF
+_DOMAIN = 3
+_SUCCEEDED, _NOT_ALLOWED, _UNREACHABLE = 0, 2, 4
+
+
+class FakeSocks:
+    """`servers` are ports on this machine by the names that clients ask for; `login` is the name
+    and password that are needed. `asked` is each host and port that a client wanted."""
+
+    def __init__(self, servers: Mapping[str, int], login: tuple[str, str] | None = None) -> None:
+        self._servers, self._login = servers, login
+        self.asked: list[tuple[str, int]] = []
+        self.port = 0
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[FakeSocks]:
+        """It listens."""
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, ValueError):
+            await self._greet(reader, writer)
+            port = await self._wanted(reader, writer)
+            there_in, there_out = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(bytes([5, _SUCCEEDED, 0, 1, 0, 0, 0, 0, 0, 0]))
+            await asyncio.gather(_copy(reader, there_out), _copy(there_in, writer))
+        writer.close()
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        version, count = await reader.readexactly(2)
+        methods = await reader.readexactly(count)
+        wanted = _PASSWORD if self._login else _NO_AUTHENTICATION
+        if version != 5 or wanted not in methods:
+            writer.write(bytes([5, _NONE_FITS]))
+            raise ValueError
+        writer.write(bytes([5, wanted]))
+        if self._login is None:
+            return
+        (version,) = await reader.readexactly(1)
+        name = (await _sized(reader)).decode()
+        fits = version == 1 and (name, (await _sized(reader)).decode()) == self._login
+        writer.write(bytes([1, 0 if fits else 1]))
+        if not fits:
+            raise ValueError
+
+    async def _wanted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+        version, command, reserved, kind = await reader.readexactly(4)
+        if (version, command, reserved, kind) != (5, 1, 0, _DOMAIN):
+            writer.write(bytes([5, _NOT_ALLOWED, 0, 1, 0, 0, 0, 0, 0, 0]))
+            raise ValueError
+        host = (await _sized(reader)).decode()
+        port = int.from_bytes(await reader.readexactly(2), "big")
+        self.asked.append((host, port))
+        if host not in self._servers:
+            writer.write(bytes([5, _UNREACHABLE, 0, 1, 0, 0, 0, 0, 0, 0]))
+            raise ValueError
+        return self._servers[host]
+
+
+async def _sized(reader: asyncio.StreamReader) -> bytes:
+    (size,) = await reader.readexactly(1)
+    return await reader.readexactly(size)
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65_536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
