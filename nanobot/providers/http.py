@@ -294,7 +294,7 @@ class HttpConnection(Connection):
                     proxy=None if _is_socks(self._proxy) else self._proxy,
                 )
             except closed as error:
-                connected = opened or session is self._unkept  # of a SOCKS proxy, none is known
+                connected = opened or session is self._unkept  # a SOCKS connection is not counted
                 if connected or isinstance(error, aiohttp.ClientConnectorError):
                     raise
                 if self._unkept is None:
@@ -458,7 +458,7 @@ def _http_url(text: str) -> SplitResult | None:
 
 
 def _usable_url(text: str, *schemes: str) -> SplitResult | None:
-    """The parts of an address with one of these schemes; None where it is none."""
+    """Return the parts of an address with one of these schemes, or None."""
     try:
         url = urlsplit(text)
         usable = url.scheme in schemes and url.hostname and url.port != 0

@@ -18,8 +18,8 @@ _PORT = 1080
 
 
 class SocksConnector(ProxyConnector):
-    """`proxy` is its address, `options` are those of aiohttp's connector. What goes wrong on the
-    way is an error of aiohttp's."""
+    """`proxy` is the proxy's address, `options` go to aiohttp's connector. Raises aiohttp's
+    errors."""
 
     def __init__(self, proxy: str, **options: Any) -> None:
         url = urlsplit(proxy)

@@ -1,10 +1,10 @@
 """A SOCKS5 proxy on a loopback port, as RFC 1928 (the protocol) and RFC 1929 (name and password)
-have it: it takes one CONNECT a connection, to a domain name, and speaks to what `servers` says is
-there.
+have it: it takes one CONNECT for each connection, to a domain name, and connects to the port that
+`servers` has for that name.
 
 Strict where the RFCs say MUST: the version, a method that was offered, the reserved byte. An
-address that the client looked up itself is refused with reply 2 ("not allowed by ruleset"), as a
-proxy does that is to be the only one who knows names.
+address that the client looked up itself is rejected with reply 2 ("not allowed by ruleset"), so a
+client that leaks names to the local resolver fails.
 """
 
 from __future__ import annotations
