@@ -40,11 +40,13 @@ def try_models(model: ModelSettings, clock: Clock, *, ask: bool) -> Iterator[Fin
         hint = "`nanobot onboard` sets one up; or set model.name and model.api_key."
         yield Finding("warn", "only the small built-in one", hint)
         return
-    main = ModelCandidate(model.name, model.base_url, model.api_key.get_secret_value())
+    key = model.api_key.get_secret_value()
+    main = ModelCandidate(model.name, model.base_url, key, api=model.api)
     yield from _answers(main, clock, ask=ask)
     yield from _window(main, model.context_window)
     for other in model.chain[1:]:
-        wanted = ModelCandidate(other.name, other.base_url, other.api_key.get_secret_value())
+        key = other.api_key.get_secret_value()
+        wanted = ModelCandidate(other.name, other.base_url, key, api=other.api)
         for found in _answers(wanted, clock, ask=ask):
             state = "warn" if found.state == "fail" else found.state
             yield replace(found, state=state, text=f"fallback {other.name}: {found.text}")

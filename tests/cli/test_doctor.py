@@ -20,6 +20,8 @@ from nanobot.cli.unit import Unit
 from nanobot.config.settings import Settings
 from nanobot.testing import FakeClock
 from tests.cli.test_onboard_window import Ollama, serving
+from tests.doubles.anthropic.rules import SONNET
+from tests.doubles.anthropic.server import FakeAnthropic
 from tests.doubles.openai.server import FakeOpenAI
 from tests.doubles.telegram import FakeTelegram
 from tests.voice.support import speaker
@@ -150,6 +152,14 @@ async def test_a_model_is_asked_something_only_where_that_is_wished_for(doctor: 
         _, found = await asyncio.to_thread(doctor, given, "--ask-model")
         assert sum("chat" in request.path for request in server.requests) == 1
     assert re.match(r"it answers “Ready.” after \d", found["model"][1]["text"])
+
+
+async def test_a_model_is_asked_by_the_api_that_is_configured(doctor: Any) -> None:
+    async with FakeAnthropic(["Ready."]) as server:
+        model = {"name": SONNET.name, "base_url": f"{server.base_url}/v1", "api_key": "key"}
+        given = f"model: {json.dumps(model | {'api': 'messages'})}\n{NO_SHELL}"
+        _, found = await asyncio.to_thread(doctor, given, "--ask-model")
+    assert "it answers “Ready.”" in "".join(one["text"] for one in found["model"])
 
 
 async def test_a_fallback_that_is_away_is_a_warning(doctor: Any) -> None:

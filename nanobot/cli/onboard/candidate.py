@@ -28,7 +28,8 @@ _SHARE = 4
 class ModelCandidate(Struct, frozen=True):
     """A model that somebody wants. `key_name` is the variable that the key came from, `window` 0
     where nothing is said of it; `offline` is the built-in model. `unchecked`: its server was out of
-    reach, so whether it answers is not known."""
+    reach, so whether it answers is not known. `api`: how it is asked; empty: as the catalogue of
+    providers has it."""
 
     name: str = ""
     base_url: str = OFFICIAL_API
@@ -37,12 +38,13 @@ class ModelCandidate(Struct, frozen=True):
     window: int = 0
     offline: bool = False
     unchecked: bool = False
+    api: Literal["chat", "messages", ""] = ""
 
     @property
-    def api(self) -> Literal["chat", "messages"]:
-        """The API to ask it by."""
+    def asked_by(self) -> Literal["chat", "messages"]:
+        """The API that its server has."""
         known = provider_at(self.base_url)
-        return known.api if known else "chat"
+        return self.api or (known.api if known else "chat")
 
     @property
     def shown(self) -> str:
@@ -73,7 +75,7 @@ async def answer(
     from nanobot.providers.openai import OpenAIProvider
     from nanobot.providers.port import CallOptions, Prompt, Provider, Toolset, user_message
 
-    adapter = AnthropicProvider if wanted.api == "messages" else OpenAIProvider
+    adapter = AnthropicProvider if wanted.asked_by == "messages" else OpenAIProvider
     provider: Provider = adapter(
         model=wanted.name,
         base_url=wanted.base_url,
@@ -111,8 +113,8 @@ def model_changes(
     moves = wanted.base_url != present.base_url
     if moves or not is_official(wanted.base_url):
         changes.append(_change("base_url", wanted.base_url))
-    if moves and wanted.api != present.api:
-        changes.append(_change("api", wanted.api))
+    if moves and wanted.asked_by != present.api:
+        changes.append(_change("api", wanted.asked_by))
     if wanted.window and wanted.window != present.context_window:
         changes.append(_change("context_window", wanted.window))
         if present.max_completion_tokens * _SHARE > wanted.window:

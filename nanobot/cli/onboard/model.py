@@ -93,9 +93,8 @@ class ModelStep:
         self._present, self._before, self._clock = present, before, clock
         self._providers = providers
         self._answered: set[ModelCandidate] = set()
-        self._last = ModelCandidate(
-            present.name, present.base_url, present.api_key.get_secret_value()
-        )
+        key = present.api_key.get_secret_value()
+        self._last = ModelCandidate(present.name, present.base_url, key, api=present.api)
 
     async def run(self) -> ConfigPart:
         """What is to be written; empty where the model shall stay as it is. Raises
@@ -136,7 +135,8 @@ class ModelStep:
             raise NanobotError(
                 f"{known.name} needs a model and a key", hint=f"{hint}, or another --base-url."
             )
-        return ModelCandidate(name, base_url, key, variable, options.context_window)
+        api = present.api if base_url == present.base_url else ""
+        return ModelCandidate(name, base_url, key, variable, options.context_window, api=api)
 
     async def _chosen(self) -> ModelCandidate | None:
         """What the person wants; None for leaving it as it is."""
