@@ -332,6 +332,13 @@ class PromptRoom:
         error.estimated = prompt.tokens
         if error.of_fallback or options.use != "chat":
             return  # these are the counts and the window of another model
+        if 0 < error.window <= self._budget:
+            logger.warning(
+                "{} takes {:,} tokens, less than model.context_window says; prompts are kept"
+                " shorter until that is corrected",
+                options.model or "the model",
+                error.window,
+            )
         self._counter.limit(error.window, options.model)
         has_images = any(message.images for message in prompt.messages)
         if error.tokens and not has_images and not options.model:

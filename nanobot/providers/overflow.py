@@ -16,7 +16,6 @@ import re
 from dataclasses import dataclass
 
 _MOST = 100_000_000
-_LONGEST = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,6 @@ _ONE_REQUEST = re.compile(r"request (is )?too large|must be reduced|reduce your 
 
 def overflow_in(codes: str, message: str) -> Overflow | None:
     """Read an error's words; None if they are about something else."""
-    message = message[:_LONGEST]
     reason = _PREFIX.sub("", message)
     numbers = _numbers_in(reason)
     if _RATE.search(message):
@@ -136,11 +134,11 @@ def blames_answer(message: str) -> bool:
     return bool(_EXCESS.search(message)) and not _with_prompt(_PREFIX.sub("", message))
 
 
-_NUMBER = r"([0-9][0-9,_]*)"
+_NUMBER = r"(?<![0-9,_])([0-9][0-9,_]{0,14})(?![0-9,_])"
 _SUM = re.compile(
     rf"{_NUMBER} *\+ *{_NUMBER} *(?:>=?|is greater than|exceeds)[^0-9]{{0,40}}{_NUMBER}"
 )
-_COMPARED = re.compile(rf"{_NUMBER}(?: tokens)? *>=? *(?:[a-z_]+: *)?{_NUMBER}(?![0-9]| -)")
+_COMPARED = re.compile(rf"{_NUMBER}(?: tokens)? *>=? *(?:[a-z_]+: *)?{_NUMBER}(?! -)")
 _WINDOW = re.compile(
     r"(?:context|limit|maximum|max|window|max_seq_len|n_ctx|allowed|cannot exceed|less than"
     rf"|at most|<=|should be \[ *[0-9]+ *,|longer than|exceeds?)[^0-9.;+]{{0,45}}(?<!by ){_NUMBER}"
@@ -186,5 +184,5 @@ def _numbers_in(message: str) -> Overflow:
 
 def _number(text: str) -> int:
     """A plausible number of tokens, else 0."""
-    value = int(re.sub(r"[,_]", "", text) or 0) if len(text) < 16 else 0
+    value = int(re.sub(r"[,_]", "", text) or 0)
     return value if 16 <= value <= _MOST else 0

@@ -22,6 +22,8 @@ from nanobot.providers.overflow import Overflow, overflow_in
 from nanobot.providers.port import Reply
 
 _DEEPEST = 12
+_LONGEST = 2_000
+"""Characters of a reason: what follows is an echo of the request, or a web page."""
 _GENERIC = re.compile(r"^(upstream|provider) returned (an )?error\.?$", re.I)
 _NO_REASON = "the model's provider returned an error without a reason"
 _MINIMAX = {
@@ -58,8 +60,8 @@ class ErrorBody:
     def in_body(cls, body: bytes) -> ErrorBody:
         """Read the body of an answer with an error status."""
         text = body.decode("utf-8", "replace")
-        said = _read(text, _DEEPEST)
-        return said if said.message else _with(said, text)
+        found = _read(text, _DEEPEST)
+        return found if found.message else _with(found, text)
 
     @property
     def words(self) -> str:
@@ -126,22 +128,22 @@ def error_in(fields: Mapping[str, object]) -> ErrorBody | None:
     for place in (fields, choice):
         error = place.get("error") or place.get("errors")
         if error and ErrorBody.of(error) != ErrorBody():
-            said = ErrorBody.of(place)
-            return said if said.message else _with(said, json.dumps(error))
+            found = ErrorBody.of(place)
+            return found if found.message else _with(found, json.dumps(error))
     if count(base.get("status_code")):
         return ErrorBody.of(base)
     if choice or base or fields.get("data") or fields.get("text") or fields.get("usage"):
         return None
     outcome = [str(fields[key]).lower() for key in ("code", "status", "success") if key in fields]
-    said = ErrorBody.of(dict(fields))
-    if not said.message or (outcome and all(code in _FINE for code in outcome)):
+    found = ErrorBody.of(dict(fields))
+    if not found.message or (outcome and all(code in _FINE for code in outcome)):
         return None
     known = isinstance(fields.get("message"), str) or fields.get("msg") or fields.get("detail")
-    return said if known else None
+    return found if known else None
 
 
-def _with(said: ErrorBody, message: str) -> ErrorBody:
-    return replace(said, message=message)
+def _with(body: ErrorBody, message: str) -> ErrorBody:
+    return replace(body, message=message[:_LONGEST])
 
 
 def _read(value: object, depth: int) -> ErrorBody:
@@ -161,7 +163,7 @@ _TRACE = re.compile(r"^.*\b(?=Jinja Exception:)", re.DOTALL)
 
 def _read_text(text: str, depth: int) -> ErrorBody:
     """Text, which may be JSON, or end in JSON (`Error from provider: {"error": …}`)."""
-    plain = ErrorBody(_TRACE.sub("", text))
+    plain = ErrorBody(_TRACE.sub("", text)[:_LONGEST])
     start = min((at for at in map(text.find, '{["') if at >= 0), default=-1)
     if start < 0 or depth <= 0:
         return plain
@@ -173,10 +175,10 @@ def _read_text(text: str, depth: int) -> ErrorBody:
     after = text[start + end :].strip(" \n).")
     if not isinstance(inner, dict | list | str) or after or (before and type(inner) is not dict):
         return plain
-    said = _read(inner, depth)
-    if not said.message:
-        return plain if before else said
-    return _with(said, f"{before} {said.message}".strip())
+    found = _read(inner, depth)
+    if not found.message:
+        return plain if before else found
+    return _with(found, f"{before} {found.message}".strip())
 
 
 def _read_list(values: list[object], depth: int) -> ErrorBody:
@@ -184,9 +186,9 @@ def _read_list(values: list[object], depth: int) -> ErrorBody:
     faults = [fault for fault in map(mapping, values) if "loc" in fault and "msg" in fault]
     if faults:
         texts = (f"{_place(fault)}{fault['msg']}" for fault in faults[:8])
-        return ErrorBody("; ".join(texts), kind=string(faults[0].get("type")), named=422)
+        return ErrorBody("; ".join(texts)[:_LONGEST], kind=string(faults[0].get("type")), named=422)
     found = (_read(value, depth) for value in values)
-    return next((said for said in found if said.message), ErrorBody())
+    return next((each for each in found if each.message), ErrorBody())
 
 
 def _place(fault: Mapping[str, object]) -> str:
@@ -200,23 +202,23 @@ _NESTED_FIELDS = ("error", "base_resp", "errors")
 
 def _read_object(fields: Mapping[str, object], depth: int) -> ErrorBody:
     nested = [_read(fields.get(key), depth) for key in _NESTED_FIELDS if fields.get(key)]
-    inner = next((said for said in nested if said.message), None)
+    inner = next((each for each in nested if each.message), None)
     texts = [_read(fields[key], depth) for key in _TEXT_FIELDS if fields.get(key)]
-    said = [one for one in (inner, _upstream(fields, depth), *texts) if one is not None]
-    message = _joined(one.message for one in said)
+    parts = [one for one in (inner, _upstream(fields, depth), *texts) if one is not None]
+    message = _joined(one.message for one in parts)
     param = string(fields.get("param"))
     if " " in param and param not in message:  # a sentence (Xiaomi), not a name
         message = _joined((message, param))
     own_code = next((fields[key] for key in _CODES if _is_code(fields.get(key))), "")
     own_kind = string(fields.get("type")) or string(fields.get("status"))
     return ErrorBody(
-        message,
-        next((one.code for one in said if one.code), str(own_code)),
-        next((one.kind for one in said if one.kind), own_kind),
-        _status_in(fields) or next((one.named for one in said if one.named), 0),
-        next((one.generation for one in said if one.generation), _generation(fields)),
-        max(count(fields.get("n_prompt_tokens")), *(one.prompt_tokens for one in said), 0),
-        max(count(fields.get("n_ctx")), *(one.window for one in said), 0),
+        message[:_LONGEST],
+        next((one.code for one in parts if one.code), str(own_code)),
+        next((one.kind for one in parts if one.kind), own_kind),
+        _status_in(fields) or next((one.named for one in parts if one.named), 0),
+        next((one.generation for one in parts if one.generation), _generation(fields)),
+        max(count(fields.get("n_prompt_tokens")), *(one.prompt_tokens for one in parts), 0),
+        max(count(fields.get("n_ctx")), *(one.window for one in parts), 0),
     )
 
 
@@ -249,9 +251,9 @@ def _upstream(fields: Mapping[str, object], depth: int) -> ErrorBody | None:
     """
     metadata = mapping(fields.get("metadata"))
     name, raw = string(metadata.get("provider_name")), metadata.get("raw")
-    said = _read(raw, depth) if raw else ErrorBody()
-    if said.message:
-        return _with(said, f"{name}: {said.message}" if name else said.message)
+    found = _read(raw, depth) if raw else ErrorBody()
+    if found.message:
+        return _with(found, f"{name}: {found.message}" if name else found.message)
     if reasons := "; ".join(map(str, items(metadata.get("reasons")))):  # moderation
         return ErrorBody(f"{name}: {reasons}" if name else reasons)
     if name and not _GENERIC.match(string(fields.get("message"))):

@@ -18,6 +18,7 @@ from nanobot.errors import (
 )
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.refusals import ErrorBody, error_in
+from tests.growth import assert_linear
 
 HERE = Endpoint("http://127.0.0.1:9/v1", "m-1")
 UPSTREAM = '{"error":{"message":"at most 1 image per prompt","code":"bad_image"}}'
@@ -261,3 +262,14 @@ def test_a_real_outage_stays_one(status: int, words: str) -> None:
 def test_no_body_breaks_the_reader(body: bytes) -> None:
     assert HERE.refused(400, {}, body)
     assert ErrorBody.in_body(body) is not None
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["1", "1,", "tokens ", "max_tokens ", "context length ", "limit 1 ", '{"a":', "[", "a: ' "],
+)
+def test_a_long_body_takes_no_more_than_linear_time(piece: str) -> None:
+    def decide(times: int) -> None:
+        HERE.refused(500, {}, (piece * times).encode())
+
+    assert_linear(decide, 1_000)
