@@ -43,6 +43,7 @@ from nanobot.providers.textforms import (
 from nanobot.text import valid_unicode
 
 _LONGEST = max(map(len, MENTIONS))
+_BEGINS = re.compile(r"[<\[]")
 
 _AFTER_CALLS = re.compile(
     r"(?:\s++|<\|im_end\|>|</s>|<\|eot_id\|>|<\|eom_id\|>|<\|end\|>|<\|call\|>|<\|return\|>"
@@ -50,12 +51,20 @@ _AFTER_CALLS = re.compile(
     r"|<\|user\|>|<\|observation\|>)*+"
 )
 _EXPLAINS = re.compile(
-    r"\b(?:e\.?g\.|for example|example|for instance|syntax|format|template|markup|looks? like|"
-    r"Beispiel|z\.\s?B\.|exemple|ejemplo|esempio|exemplo|voorbeeld|przykład\w*|пример\w*|например|"
-    r"örnek|contoh|ví dụ|Qwen|Hermes|Llama|Mistral|DeepSeek|Kimi|GLM|MiniMax|gpt-oss|harmony)\b"
-    r"|例|示例|格式|形式|예시|형식|مثال|उदाहरण|דוגמה|ตัวอย่าง",
+    r"\b(?:e\.?g\.|examples?|for instance|syntax|format|template|markup|looks? like|would|"
+    r"(?:the|a) model|(?:tool|function)[ _-]?calls?|Beispiel|z\.\s?B\.|exemple|ejemplo|esempio|"
+    r"exemplo|voorbeeld|przykład\w*|пример\w*|например|örnek|contoh|ví dụ|"
+    r"(?:Werkzeug|Funktions)aufruf\w*|Modell|modèle|modelo|modello|модел\w+|вызов\w*|"
+    r"appels? (?:d['’]outil|de fonction)|llamadas? a|chiamat[ae]|"
+    r"Qwen|Hermes|Llama|Mistral|DeepSeek|Kimi|GLM|MiniMax|gpt-oss|harmony)\b"
+    r"|例|格式|形式|模型|调用|調用|呼び出し|モデル|예시|예를|형식|호출|모델|مثال|استدعاء|उदाहरण|דוגמה|ตัวอย่าง"
+    r"|<(?:pre|code|example|xmp)\b|\'\'\'|\"\"\"",
     re.IGNORECASE,
 )
+"""Words and tags that show that the text before markup is about markup. Missing one may run a call
+that was meant as an example, and one too many shows a call as text."""
+_LONGEST_LINE = 200
+"""Characters of a line that are looked at for a code fence."""
 _INDENTED = 4
 """Spaces in front of a line that make it code."""
 _BARE_KEYS = ("name", "arguments", "parameters", "type", "id")
@@ -204,10 +213,11 @@ class _Place:
 
     def pass_over(self, text: str) -> None:
         """Go on behind `text`."""
-        *lines, rest = (self._line + text).split("\n")
-        for line in lines:
-            self._end_line(line)
-        self._line = rest
+        first, *others = text.split("\n")
+        self._line = (self._line + first[:_LONGEST_LINE])[:_LONGEST_LINE]
+        for line in others:
+            self._end_line(self._line)
+            self._line = line[:_LONGEST_LINE]
 
     def _end_line(self, line: str) -> None:
         self._is_blank = self._is_blank and not line.strip()
@@ -233,11 +243,11 @@ def _start_of_calls(text: str) -> int:
 def _undecided(text: str) -> int:
     """Return the position from which `text` may be the beginning of markup, or white space in front
     of it."""
-    tail = max(0, len(text) - _LONGEST)
     end = len(text)
-    for at in range(tail, len(text)):
-        if text[at] in "<[" and any(mark.startswith(text[at:]) for mark in MENTIONS):
-            end = at
+    tail = text[-_LONGEST:]
+    for found in _BEGINS.finditer(tail):
+        if any(mark.startswith(tail[found.start() :]) for mark in MENTIONS):
+            end -= len(tail) - found.start()
             break
     return len(text[:end].rstrip())
 
@@ -319,7 +329,9 @@ def _unreadable(markup: str, specs: Mapping[str, ToolSpec], prompt: Prompt) -> t
     name = next((one for one in names if one in specs), "")
     closed = max((found.end() for found in re.finditer(CLOSED, markup)), default=len(markup))
     begun = _BEGUN.search(markup) is not None
-    if not (name and begun) or _after_calls(markup, closed) or _is_quoted(markup, [markup], prompt):
+    after = _after_calls(markup, closed)
+    is_prose = bool(after) and not after.startswith(OPENERS)
+    if not (name and begun) or is_prose or _is_quoted(markup, [markup], prompt):
         return ()
     problem = "it is cut off, or not of its form"
     return (TextCall(name, "{}", markup, problem),)

@@ -192,6 +192,9 @@ def test_a_tool_without_arguments_is_called() -> None:
         "<function=exec><parameter=command>rm -rf /tmp/x",
         '[TOOL_CALLS][{"name": "exec", "arguments": {"command": "rm"}',
         '<invoke name="exec"><parameter name="command">rm -rf',
+        '<tool_call>{"name": "exec", "arguments": {"command": "ls"}}</tool_call>\n<tool_call>'
+        '{"name": "exec", "arguments": {"command": "rm',
+        '<tool_call>{"name": "exec", "arguments": {"command": "ls"}</tool_call>',
         "<tool_call>exec<arg_key>command</arg_key><arg_value>rm",
         '<|tool_call_begin|>functions.exec:0<|tool_call_argument_begin|>{"command": "rm',
         '<｜tool▁call▁begin｜>exec<｜tool▁sep｜>{"command": "rm',
@@ -263,6 +266,13 @@ QUOTED = [
     "First `[TOOL_CALLS]`, then:\n{}",
     "```\n{}\n```\nand also\n{}",
     "<think>\n{}\n</think>",
+    "In a tool call, the model writes:\n\n{}",
+    "So schreibt man einen Werkzeugaufruf:\n\n{}",
+    "工具调用这样写:\n{}",
+    "ツール呼び出しの書き方:\n{}",
+    "Such a call would be:\n{}",
+    "<pre>\n{}\n</pre>",
+    "<code>\n{}",
 ]
 MARKUPS = list(FORMS.values())
 REPLIES = [way.replace("{}", markup) for way, markup in product(QUOTED, MARKUPS)]
