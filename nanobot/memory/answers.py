@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 
-from nanobot.providers.arguments import first_object
+from nanobot.providers.repair import first_object
 
 _DECODER = json.JSONDecoder(strict=False)
 _NESTED = 3

@@ -28,7 +28,8 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
-from nanobot.providers.arguments import first_object, read_arguments
+from nanobot.providers.arguments import read_arguments
+from nanobot.providers.repair import first_object
 
 OPENERS = (
     "<tool_call>",
