@@ -179,13 +179,19 @@ class Conversion(Struct):
         except NoServer as error:
             self.report.add_change(f"The model {name} cannot be used: {error}.")
             return {}
-        for extra in ("extra_headers", "extra_body", "extra_query", "proxy", "thinking_style"):
+        for extra in ("extra_query", "proxy", "thinking_style"):
             if entry.get(extra):
                 self.report.add_change(f"{extra} of the provider {provider} has no counterpart.")
         key = self.secrets.put(f"{provider}_API_KEY", entry.text("api_key"))
         known = provider_at(url)
         api = known.api if known and known.api != "chat" else ""
-        return {"name": model, "base_url": url} | _without_empty(api=api, api_key=key)
+        return {"name": model, "base_url": url} | _without_empty(
+            api=api,
+            api_key=key,
+            reasoning_effort=chosen.text("reasoning_effort"),
+            extra_body=entry.get("extra_body"),
+            headers=self._hidden(provider, entry, "extra_headers"),
+        )
 
     def _transcription(self) -> Tree:
         asked, old = self.config.inner("transcription"), self.config.inner("channels")
@@ -252,15 +258,18 @@ class Conversion(Struct):
             timeout_seconds=_chosen(server, "tool_timeout", 30),
         )
         if url := server.text("url"):
-            return _without_empty(url=url, headers=self._hidden(name, server, "headers")) | common
-        args, variables = list(server.texts("args")), self._hidden(name, server, "env")
+            return (
+                _without_empty(url=url, headers=self._hidden(f"MCP_{name}", server, "headers"))
+                | common
+            )
+        args, variables = list(server.texts("args")), self._hidden(f"MCP_{name}", server, "env")
         return (
             {"command": server.text("command")} | _without_empty(args=args, env=variables) | common
         )
 
     def _hidden(self, name: str, server: Fields, key: str) -> Tree:
         values, put = server.mapping(key), self.secrets.put
-        return {key: put(f"MCP_{name}_{key}", value) for key, value in values.items() if value}
+        return {key: put(f"{name}_{key}", value) for key, value in values.items() if value}
 
     def _channels(self, channels: Fields) -> Tree:
         found: Tree = {}

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from nanobot.config.load import load_settings
+from nanobot.config.values import plain_values
 from nanobot.cron.job import decoded
 from nanobot.importing.foreign import Fields, Secrets, id_of, key_of, people_of
 from nanobot.importing.importer import prepare
@@ -205,3 +207,22 @@ def test_servers_that_nothing_here_can_speak_to_are_something_to_do(
     assert "Install the package `mcp`" in todo()
     monkeypatch.delitem(sys.modules, "mcp")
     assert "Install the package `mcp`" not in todo()
+
+
+def test_what_goes_into_requests_comes_along_with_its_secrets_apart(tmp_path: Path) -> None:
+    source = copied("014", tmp_path / "old")
+    provider = {
+        "apiKey": "k",
+        "apiBase": "http://127.0.0.1:9/v1",
+        "extraHeaders": {"X-Key": "canary-7f3a91"},
+        "extraBody": {"top_k": 20, "nested": {"on": True}},
+    }
+    defaults = {"model": "m", "provider": "custom", "reasoningEffort": "low"}
+    config = {"agents": {"defaults": defaults}, "providers": {"custom": provider}}
+    (source / "config.json").write_text(json.dumps(config))
+    do(source, tmp_path / "new")
+    assert "canary" not in (tmp_path / "new" / "config.yaml").read_text()
+    model = load_settings(tmp_path / "new", {}).model
+    assert (model.name, model.reasoning_effort) == ("m", "low")
+    assert model.extra_body == {"top_k": 20, "nested": {"on": True}}
+    assert plain_values(model.headers) == {"X-Key": "canary-7f3a91"}
