@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from nanobot.errors import (
@@ -65,16 +66,27 @@ def is_secret_key(key: str, base_url: str, model: str) -> bool:
     return key not in host and key not in model
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """One model server, as errors speak of it. `settings` is where the configuration names it.
-    Where there are `headers`, they take the place of the usual one with the key."""
+    Where there are `headers`, they take the place of the usual one with the key. `own_headers` are
+    the owner's, which win over all others."""
 
     base_url: str
     model: str
     api_key: str = field(default="", repr=False)
     settings: str = "model"
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    own_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def with_own_headers(self, headers: Mapping[str, T]) -> dict[str, T | str]:
+        """These headers, and the owner's instead of those with the same name."""
+        own = {name.lower() for name in self.own_headers}
+        kept = {name: value for name, value in headers.items() if name.lower() not in own}
+        return {**kept, **self.own_headers}
 
     def object_in(self, answer: bytes) -> Mapping[str, object]:
         """The JSON object of a whole answer. Raises `ProviderError` for anything else, and if it is

@@ -345,7 +345,7 @@ class HttpConnection(Connection):
         if body:
             headers["Content-Length"] = str(len(body))
             headers["Content-Type"] = "application/json"
-        return headers
+        return self._endpoint.with_own_headers(headers)
 
     def _authorization(self) -> str:
         """The key, or the name and password that the address has for a proxy in front of it."""

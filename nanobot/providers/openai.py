@@ -94,9 +94,10 @@ class OpenAIProvider:
         settings: RequestSettings | None = None,
         dialects: Dialects | None = None,
     ) -> None:
-        self._endpoint = Endpoint(base_url, model, api_key.strip())
+        self._settings = settings = settings or RequestSettings()
+        key = api_key.strip()
+        self._endpoint = Endpoint(base_url, model, key, own_headers=settings.headers)
         self._base_url, self._max_tokens = base_url, max_tokens
-        self._settings = settings or RequestSettings()
         self._dialects, self._dialogue = dialects or Dialects(), Dialogue()
         self._stream, self._served = stream, model
         self._stall = stall_seconds if stream else patience_seconds

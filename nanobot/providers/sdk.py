@@ -108,7 +108,10 @@ class SdkConnection(Connection):
             answer = await ask(
                 path,
                 cast_to=httpx2.Response,
-                options={"headers": headers, "follow_redirects": False},
+                options={
+                    "headers": self._endpoint.with_own_headers(headers),
+                    "follow_redirects": False,
+                },
                 stream=True,
                 stream_cls=openai.AsyncStream[Any],
                 **request,

@@ -126,6 +126,27 @@ async def test_the_status_says_who_stood_in_and_what_that_cost(tmp_path: Path) -
     assert cost > 0
 
 
+async def test_what_the_owner_set_is_in_each_request_and_think_changes_it(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    set_ = {
+        "NANOBOT_MODEL__REASONING_EFFORT": "low",
+        "NANOBOT_MODEL__TEMPERATURE": "0.5",
+        "NANOBOT_MODEL__EXTRA_BODY": "{top_p: 0.9, seed: 7}",
+        "NANOBOT_MODEL__HEADERS": "{X-Team: ops-7f3a}",
+    }
+    async with (
+        FakeOpenAI() as server,
+        running(tmp_path, None, channel, **environ(server, **set_)),
+    ):
+        await channel.ask("hello")
+        await channel.ask("/think high")
+        await channel.ask("hello again")
+    first, second = [one for one in server.requests if "messages" in one.body]
+    assert [one.body["reasoning_effort"] for one in (first, second)] == ["low", "high"]
+    assert (first.body["temperature"], first.body["top_p"], first.body["seed"]) == (0.5, 0.9, 7)
+    assert first.headers["x-team"] == "ops-7f3a"
+
+
 @pytest.mark.parametrize(
     ("uses", "expected"),
     [((), 64_000), (("chat",), 16_000), (("helpers", "memory"), 64_000)],

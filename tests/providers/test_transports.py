@@ -17,7 +17,7 @@ from loguru import logger
 
 from nanobot.errors import ProviderBusy, ProviderRejected, ProviderUnavailable
 from nanobot.providers.openai import OpenAIProvider
-from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
+from nanobot.providers.port import CallOptions, Prompt, RequestSettings, Toolset, user_message
 from nanobot.providers.retry import Model, RetryingProvider, RetryPolicy
 from nanobot.testing import FakeClock
 from tests.doubles.openai.answers import ChatRequest
@@ -150,6 +150,17 @@ async def test_connections_are_kept_for_the_next_request() -> None:
         model = provider(f"http://127.0.0.1:{port}/v1")
         assert [await said(model), await said(model), await said_once(model)] == ["fine"] * 3
     assert len(opened) == 1
+
+
+@EACH
+async def test_the_owners_headers_win_over_ours() -> None:
+    own = {"authorization": "Token canary-7f3a91", "X-Team": "ops", "user-agent": "mine"}
+    async with FakeOpenAI() as server:
+        settings = RequestSettings(headers=own)
+        await said_once(provider(server.base_url, settings=settings, api_key="sk-4711"))
+    (asked,) = server.requests
+    assert {name: asked.headers[name.lower()] for name in own} == own
+    assert "sk-4711" not in str(asked.headers)
 
 
 @EACH
