@@ -1,7 +1,7 @@
 """The arguments of calls, as models write them. Pure.
 
-What is valid is kept byte for byte; the rest is repaired if it can mean one thing (`repair`, which
-is loaded for that).
+Valid arguments are kept byte for byte. Others are repaired if they can only mean one thing, by
+`repair`, which is loaded for that.
 """
 
 from __future__ import annotations

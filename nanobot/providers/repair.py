@@ -21,7 +21,7 @@ from nanobot.providers.arguments import only_item
 _MOST_REPAIRED = 2_000_000
 """Characters. No tool takes more, and repair takes a second for it at worst."""
 _DEEPEST = 200
-"""Levels of nesting in a text that needs repair; what is valid may be as deep as Python allows."""
+"""Levels of nesting in a text that needs repair. Valid text may be as deep as Python allows."""
 
 _TOKEN = re.compile(
     r"""
