@@ -391,7 +391,7 @@ def empty(step: Line, *words: str, asked: int) -> Play:
         async with stage.nanobot([step] * asked) as server:
             answer = await stage.ask("say something")
             expect_words(answer, *words)
-            if "twice" in answer and len(words) > 1:
+            if "empty answer, twice" in answer and "empty" not in words:
                 raise WrongError(f"the cause is not told: {answer!r}")
             expect(len(server.requests) <= asked, True, f"at most {asked} requests")
             server.then(*["fine"] * server.left)
@@ -408,7 +408,7 @@ async def groq_minute(stage: Stage) -> None:
     async with stage.nanobot([step, "short", step, step, step, step]):
         answer = await stage.ask("hello")
         if answer != "short":
-            expect_words(answer, "tokens per minute")
+            expect_words(answer, "minute")
         await stage.ask("more")
         while stage.servers[-1].left:
             await stage.ask("more")
@@ -491,7 +491,7 @@ def _shapes() -> list[Shape]:
     found.append(Shape("thinking: </think>, and a call as text", "llama.cpp", think_and_call))
     filtered = Stream((_delta(content=""), _delta(finish="content_filter")))
     eaten = Says("", (), THOUGHT * 9, "length")
-    ended = Stream((_delta(content=""),), done=False)
+    ended = Stream((_delta(content=""), _delta(finish="network_error")))
     return [
         *found,
         Shape("an empty answer: filtered", "lenient", empty(filtered, "filter", asked=1)),
@@ -500,7 +500,11 @@ def _shapes() -> list[Shape]:
             "lenient",
             empty(eaten, "thinking", "max_completion_tokens", asked=2),
         ),
-        Shape("an empty answer: ended early", "lenient", empty(ended, "ended", asked=8)),
+        Shape(
+            "an empty answer: ended early",
+            "lenient",
+            empty(ended, "ended", "network_error", asked=2),
+        ),
         Shape("an empty answer: really empty", "lenient", empty(Says(""), "empty", asked=2)),
     ]
 

@@ -109,13 +109,16 @@ _IMAGES = st.sampled_from([(), (), (), (Image(png(), "image/png"),)])
 
 @st.composite
 def conversations(draw: st.DrawFn) -> tuple[PromptMessage, ...]:
-    """Messages in any order, where results mostly follow their calls. The last one is the person's
-    or a result, as in every request."""
+    """Messages in any order, where results mostly follow their calls. The person spoke last, or all
+    results of the last calls are there, as in every request."""
     found: list[PromptMessage] = [system_message("Be kind.")]
     for sort in draw(st.lists(st.sampled_from("uuaacctts"), max_size=9)):
         found += _drawn(draw, sort)
-    if draw(st.booleans()) or found[-1].role != "tool":
-        found.append(user_message(draw(_TEXTS), draw(_IMAGES)))
+    found.append(user_message(draw(_TEXTS), draw(_IMAGES)))
+    if draw(st.booleans()):
+        calls = tuple(draw(st.lists(_CALLS, min_size=1, max_size=3)))
+        found.append(assistant_message(draw(_TEXTS), calls, draw(_DATA)))
+        found += [tool_message(call.id, draw(_TEXTS)) for call in calls]
     return tuple(found)
 
 
@@ -263,12 +266,8 @@ def _often(examples: int) -> settings:
 THINKING = ("kimi", "deepseek", "openrouter-gemini", "gemini")
 
 
-def separation_campaign(kind: str, examples: int) -> int:
+async def separation_campaign(kind: str, examples: int) -> int:
     """Run it so often; how many requests gave reasoning back to the server."""
-    return asyncio.run(_with_server(kind, examples))
-
-
-async def _with_server(kind: str, examples: int) -> int:
     loop = asyncio.get_running_loop()
     async with DialectServer(KINDS[kind]) as server:
         provider = OpenAIProvider(
@@ -311,7 +310,7 @@ def main() -> int:
     returned = 0
     for kind in (one for one in THINKING if options.kind in one):
         try:
-            returned += separation_campaign(kind, options.examples)
+            returned += asyncio.run(separation_campaign(kind, options.examples))
         except Exception as error:  # noqa: BLE001 - the table shows it
             wrong[f"separation at {kind}"] = f"{error}"[:300]
     if not options.json:

@@ -168,7 +168,7 @@ class Stage:
         await self.gets(NEXT, answer, chat_id)
         whole = json.dumps(self.servers[-1].requests[-1].body, ensure_ascii=False)
         for chat, text in self.said:
-            if chat == chat_id and json.dumps(text, ensure_ascii=False)[1:-1] not in whole:
+            if chat == chat_id and json.dumps(text.strip(), ensure_ascii=False)[1:-1] not in whole:
                 raise WrongError(f"the message {text!r} is lost")
 
     def judge(self) -> None:
