@@ -3,6 +3,7 @@ channels and who may talk on them."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 import socket
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Protocol
 
 from loguru import logger
+from msgspec import ValidationError, convert
 from msgspec.structs import asdict
 
 import nanobot
@@ -23,7 +25,7 @@ from nanobot.bus.events import API, PULLED, InboundMessage
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.bus.state import StateStore
-from nanobot.channel import Channel
+from nanobot.channel import Channel, Operation
 from nanobot.clock import Clock, SystemClock
 from nanobot.commands import CommandRegistry
 from nanobot.config.model import ModelSettings
@@ -44,7 +46,7 @@ from nanobot.providers.counter import (
     TokenCounter,
     TokenRatios,
 )
-from nanobot.providers.dialect import Dialects
+from nanobot.providers.dialect import Dialect, Dialects
 from nanobot.providers.endpoint import is_secret_key
 from nanobot.providers.port import Provider, RequestSettings
 from nanobot.providers.retry import Model, Prices, RetryingProvider, RetryPolicy
@@ -167,10 +169,10 @@ def build_provider(
 def _counted(model: ModelSettings, dialects: Dialects | None) -> Model:
     prices = model.prices
     costs = Prices(prices.input, prices.cached_input, prices.output, prices.cache_write)
-    return Model(model_name(model), _adapter(model, dialects), costs)
+    return Model(model_name(model), build_adapter(model, dialects), costs)
 
 
-def _adapter(model: ModelSettings, dialects: Dialects | None) -> Provider:
+def build_adapter(model: ModelSettings, dialects: Dialects | None = None) -> Provider:
     """One model on its server, by the API that the server has."""
     if model.provider == "offline":
         from nanobot.providers.offline.model import OfflineModel
@@ -381,3 +383,17 @@ class Models:
     def closables(self) -> tuple[Closable, ...]:
         """What holds connections."""
         return (self.provider, *self.voice.closables)
+
+    def table(self) -> Mapping[str, Operation]:
+        """The operations, by name."""
+        return {"dialects.replace": self._replace_dialects}
+
+    async def _replace_dialects(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Replace learned dialects, by source (`learned`), with what a trial has shown."""
+        try:
+            learned = convert(arguments.get("learned"), dict[str, Dialect | None])
+        except ValidationError as error:
+            raise NanobotError(f"these are no dialects: {error}") from None
+        await asyncio.to_thread(self.dialects.load)
+        await self.dialects.replace(learned)
+        return {}

@@ -45,6 +45,7 @@ def build_operations(parts: Parts, pairing: Pairing) -> dict[str, Operation]:
     base, toolbox = parts.base, parts.toolbox
     return {
         **parts.monitoring.status.table(),
+        **parts.models.table(),
         **parts.memory.service.table(),
         **pairing.table(),
         **toolbox.skills.table(),

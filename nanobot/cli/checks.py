@@ -449,7 +449,7 @@ CHECKS: Mapping[str, Callable[[CheckContext], Iterable[Finding]]] = {
     "configuration": check_configuration,
     "gateway": check_gateway,
     "service": check_service,
-    "model": lambda case: try_models(case.settings.model, case.clock, ask=case.ask_model),
+    "model": lambda case: try_models(case.settings, case.clock, ask=case.ask_model),
     "sandbox": check_sandbox,
     "voice": lambda case: try_voice(case.settings, case.clock, ask_servers=case.ask_model),
     "mcp": check_mcp,

@@ -1,7 +1,8 @@
-"""`nanobot doctor`: whether everything works, and what to do where it does not.
+"""`nanobot doctor`: does everything work, and what to do if not.
 
-Nothing is changed, it works beside a running gateway, and what is printed holds no secret. No model
-is asked anything unless that is requested. Exit code 1 where something does not work.
+It works next to a running gateway and prints no secret. Models are only tried on request
+(`--ask-model`), and only then something is changed: the dialect that a trial has shown replaces the
+stored one. Exit code 1 if something does not work.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from nanobot.cli.command import (
 def add_doctor(commands: Commands) -> None:
     """`nanobot doctor`."""
     doctor = commands.add("doctor", "check that everything works, and say what to fix", _doctor)
-    asked = "also have the model and its fallbacks answer one short question, which costs tokens"
+    asked = "also try each model: an answer, a tool call, a picture; costs tokens and takes time"
     doctor.flag("--ask-model", asked)
     doctor.json()
 

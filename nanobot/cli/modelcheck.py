@@ -1,70 +1,125 @@
-"""The checks of `nanobot doctor` that try models. Servers are asked whether they answer and have
-the model, how large its window is, and where that is wanted whether the model says something.
-Voices: what one program says, the other has to hear; servers of them are asked where models are.
+"""The checks of `nanobot doctor` that concern models and voices.
+
+Servers are asked if they answer, if they have the model, and what it takes. If the owner wants it,
+each model is tried. One program speaks and the other has to hear it; servers for voices are only
+asked if models are tried.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 import nanobot
 from nanobot.channel import CheckFinding as Finding
 from nanobot.cli.command import size
-from nanobot.cli.onboard.candidate import ModelCandidate, answer, is_near
+from nanobot.cli.gateway import operate
+from nanobot.cli.modeltrial import ModelTrial, dialect_text
+from nanobot.cli.onboard.window import no_tools_text
+from nanobot.cli.status import documents_of
 from nanobot.clock import Clock
 from nanobot.config.model import SMALL_WINDOW, ModelSettings
+from nanobot.config.values import is_official
 from nanobot.errors import NanobotError
 from nanobot.text import shortened
 
 if TYPE_CHECKING:
     from nanobot.app.voice import Voice
     from nanobot.config.settings import Settings
+    from nanobot.providers.dialect import Dialect
+    from nanobot.providers.discovery import ModelFacts
 
 _PROBE_SECONDS = 8.0
 _SHOWN = 5
-_QUESTION = "This is a test. Answer with the one word: ready"
 _WORDS = "One, two, three."
 _SAMPLE = Path(nanobot.__file__).parent / "voice" / "sample.ogg"
 """Somebody who says "one two three four"."""
 
 
-def try_models(model: ModelSettings, clock: Clock, *, ask: bool) -> Iterator[Finding]:
-    """The main model, then its fallbacks; without a fallback the agent still works. Blocks."""
-    if model.provider == "offline":
+class ConfiguredModel(Struct, frozen=True):
+    """A model of the configuration. `key` is its section there, `label` how findings call it; the
+    main one has no label."""
+
+    key: str
+    label: str
+    model: ModelSettings
+
+
+def configured_models(settings: Settings) -> Iterator[ConfiguredModel]:
+    """The main model, its fallbacks and the named ones, each model of a server once."""
+    main, *fallbacks = settings.model.chain
+    every = [ConfiguredModel("model", "", main)]
+    for at, one in enumerate(fallbacks):
+        every.append(ConfiguredModel(f"model.fallbacks[{at}]", f"fallback {one.name}: ", one))
+    for name, named in settings.models.items():
+        every.append(ConfiguredModel(f"models.{name}", f"model {name}: ", named.completed(main)))
+    known = set()
+    for configured in every:
+        model = configured.model
+        which = (model.base_url, model.name, model.api, model.context_window)
+        if which not in known:
+            known.add(which)
+            yield configured
+
+
+def try_models(settings: Settings, clock: Clock, *, ask: bool) -> Iterator[Finding]:
+    """Check each model. The agent works without all but the main one, so their failures are
+    warnings. Blocks."""
+    if settings.model.provider == "offline":
         hint = "`nanobot onboard` sets one up; or set model.name and model.api_key."
         yield Finding("warn", "only the small built-in one", hint)
         return
-    key = model.api_key.get_secret_value()
-    main = ModelCandidate(model.name, model.base_url, key, api=model.api)
-    yield from _answers(main, clock, ask=ask)
-    yield from _window(main, model.context_window)
-    for other in model.chain[1:]:
-        key = other.api_key.get_secret_value()
-        wanted = ModelCandidate(other.name, other.base_url, key, api=other.api)
-        for found in _answers(wanted, clock, ask=ask):
-            state = "warn" if found.state == "fail" else found.state
-            yield replace(found, state=state, text=f"fallback {other.name}: {found.text}")
+    stored = _stored_dialects(settings.home)
+    for one in configured_models(settings):
+        for found in _checked(one, settings.home, stored, clock, ask=ask):
+            state = "warn" if one.label and found.state == "fail" else found.state
+            yield replace(found, state=state, text=f"{one.label}{found.text}")
 
 
-def _answers(model: ModelCandidate, clock: Clock, *, ask: bool) -> Iterator[Finding]:
+def _checked(
+    one: ConfiguredModel, home: Path, stored: Mapping[str, Dialect], clock: Clock, *, ask: bool
+) -> Iterator[Finding]:
     try:
-        yield asyncio.run(_served(model))
-        if ask:
-            yield asyncio.run(_answering(model, clock))
+        names = asyncio.run(_served_names(one.model))
+        yield _served(one.model, names)
+        model = replace(one.model, name=one.model.name or next(iter(names), "default"))
+        facts = asyncio.run(_facts(model))
     except NanobotError as error:
         yield Finding("fail", str(error), error.hint)
+        return
+    yield from _window(model, facts, f"{one.key}.context_window")
+    if facts.tools is False:
+        yield Finding("warn", no_tools_text(facts), facts.for_tools)
+    source = _source(model)
+    if not ask:
+        if text := dialect_text(stored.get(source)):
+            yield Finding("ok", f"learned: {text}")
+        return
+    trial = ModelTrial(model, facts, clock)
+    yield from trial.run()
+    if trial.answered and stored.get(source) != trial.learned:
+        yield from _stored(home, source, trial.learned)
 
 
-async def _served(model: ModelCandidate) -> Finding:
-    from nanobot.providers.discovery import served_models
+async def _served_names(model: ModelSettings) -> Sequence[str]:
+    from nanobot.providers.catalogue import provider_for
+    from nanobot.providers.discovery import listed_models
 
-    names = await served_models(model.base_url, model.key, seconds=_PROBE_SECONDS)
+    provider = provider_for(model.base_url, model.api)
+    key = model.api_key.get_secret_value()
+    found = await listed_models(
+        model.base_url, key, seconds=_PROBE_SECONDS, provider=provider, every=True
+    )
+    return [one.name for one in found]
+
+
+def _served(model: ModelSettings, names: Sequence[str]) -> Finding:
     if not names or not model.name or model.name in names:
         named = model.name or next(iter(names), "the one it serves")
         return Finding("ok", f"{named}; its server answers")
@@ -76,33 +131,66 @@ async def _served(model: ModelCandidate) -> Finding:
     return Finding("warn", f"the server does not list {model.name}", f"{hint}It offers {offers}.")
 
 
-async def _answering(model: ModelCandidate, clock: Clock) -> Finding:
-    reply, took = await answer(model, clock, _QUESTION)
-    said = " ".join(reply.text.split())[:40]
-    tokens = f"{reply.usage.prompt} tokens in, {reply.usage.completion} out"
-    if not said:
-        return Finding("fail", f"its answer is empty ({tokens})", "Try another model.")
-    return Finding("ok", f"it answers “{said}” after {took:.1f} s ({tokens})")
+async def _facts(model: ModelSettings) -> ModelFacts:
+    from nanobot.providers.catalogue import provider_for
+    from nanobot.providers.discovery import ModelFacts, model_facts
+
+    if is_official(model.base_url):  # its list has only names
+        return ModelFacts()
+    key, provider = model.api_key.get_secret_value(), provider_for(model.base_url, model.api)
+    return await model_facts(
+        model.base_url, model.name, key, seconds=_PROBE_SECONDS, provider=provider
+    )
 
 
-def _window(model: ModelCandidate, set_here: int) -> Iterator[Finding]:
-    """Whether the server takes as much as the settings say, and whether that is enough to talk."""
-    from nanobot.providers.discovery import detect_window
+def _window(model: ModelSettings, facts: ModelFacts, key: str) -> Iterator[Finding]:
+    """Check that the server takes as much as the settings say, and that this is enough to talk."""
+    from nanobot.providers.dialect import is_near
 
-    if not is_near(model.base_url):
-        return
-    asking = detect_window(model.base_url, model.name, model.key, seconds=_PROBE_SECONDS)
-    window = asyncio.run(asking)
-    hint = f"{window.to_raise} Then set model.context_window." if window.to_raise else ""
-    if 0 < window.now < set_here:
+    configured = model.context_window
+    takes = facts.now or (0 if facts.server else facts.most)
+    hint = f"{facts.to_raise} Then set {key}." if facts.to_raise else ""
+    if 0 < takes < configured:
+        text = f"{facts.server or 'its server'} takes {takes:,} tokens and {key} is {configured:,}"
+        cut = ": the rest is cut off silently, and nanobot forgets" if facts.server else ""
+        yield Finding("warn", f"{text}{cut}", hint or f"Set {key}: {takes}.")
+    elif configured < SMALL_WINDOW and is_near(model.base_url):
         text = (
-            f"{window.server or 'its server'} takes {window.now:,} tokens and model.context_window"
-            f" is {set_here:,}: the rest is cut off silently, and nanobot forgets"
+            f"a window of {configured:,} tokens: nanobot works with few tools and forgets quickly"
         )
-        yield Finding("warn", text, hint or f"Set model.context_window: {window.now}.")
-    elif set_here < SMALL_WINDOW:
-        text = f"a window of {set_here:,} tokens: nanobot works with few tools and forgets quickly"
         yield Finding("warn", text, hint or f"Give it {SMALL_WINDOW:,} or more.")
+
+
+def _source(model: ModelSettings) -> str:
+    """Return the name under which the model's dialect is stored."""
+    from nanobot.providers.endpoint import Endpoint
+
+    endpoint = Endpoint(model.base_url, model.name, model.api_key.get_secret_value())
+    return f"{endpoint.place} {model.name}"
+
+
+def _stored_dialects(home: Path) -> Mapping[str, Dialect]:
+    """Return the dialects that are stored, without changing anything. A store that cannot be read
+    has a check of its own."""
+    from nanobot.bus.state import InvalidDocument
+    from nanobot.providers.dialect import decode_dialects
+
+    try:
+        content = documents_of(home).get("dialects")
+        learned = decode_dialects(content) if content else {}
+    except (NanobotError, InvalidDocument):
+        return {}
+    return {source: one.dialect for source, one in learned.items()}
+
+
+def _stored(home: Path, source: str, learned: Dialect | None) -> Iterator[Finding]:
+    """Replace a stored dialect, in the gateway if one runs."""
+    from msgspec import to_builtins
+
+    try:
+        operate(home, "dialects.replace", learned={source: to_builtins(learned)})
+    except NanobotError as error:
+        yield Finding("warn", f"what was learned could not be stored: {error}", error.hint)
 
 
 def try_voice(settings: Settings, clock: Clock, *, ask_servers: bool) -> Sequence[Finding]:

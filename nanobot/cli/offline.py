@@ -78,6 +78,7 @@ async def _operate(settings: Settings, op: str, arguments: dict[str, object]) ->
     table: dict[str, Operation] = {
         **Status(about(settings), journal, stores.sessions, clock, None).table(),
         **Operations(settings.chat_model, journal, stores.sessions, None).table(),
+        **models.table(),
         **memory.service.table(),
         **Pairing(base.access).table(),
         **toolbox.skills.table(),

@@ -49,7 +49,9 @@ def add_status(commands: Commands) -> None:
 def add_state(commands: Commands) -> None:
     """`nanobot state`."""
     what = commands.group("state", "print what nanobot keeps about itself")
-    summary = "print a document: jobs, access, approvals, skills, mcp, dream, facts or usage"
+    summary = (
+        "print a document: jobs, access, approvals, skills, mcp, dream, facts, dialects or usage"
+    )
     show = what.add("show", summary, _show)
     show.argument("name", "NAME", "which one (default: list them)", nargs="?")
 

@@ -72,16 +72,20 @@ class KnownProvider(Struct, frozen=True):
         if status == 0 and self.is_local:
             return f"Is {self.name} running? `{self.start}` starts it."
         if status == 401 and self.keys_at:
-            return f"Check {key}.api_key: {self.name} does not accept it. Keys: {self.keys_at}"
+            return (
+                f"Check {key}.api_key: {self.name} does not accept it. Make a key: {self.keys_at}"
+            )
         if status == 404:
-            return f"{self.name} does not know {model!r}: check {key}.name. {self._how_to_get}"
+            address = f", and {key}.base_url, which ends in /v1" if self.is_local else ""
+            text = f"{self.name} does not know {model!r}: check {key}.name{address}."
+            return f"{text} {self._how_to_get}"
         return ""
 
     @property
     def _how_to_get(self) -> str:
         if self.id == "ollama":
-            return "`ollama list` shows what is there, `ollama pull NAME` fetches a model."
-        return "`nanobot onboard` lists what it has."
+            return "`ollama list` shows your models, `ollama pull NAME` fetches one."
+        return "`nanobot onboard` lists its models."
 
 
 PROVIDERS: tuple[KnownProvider, ...] = (
@@ -214,6 +218,14 @@ def provider_at(
 ) -> KnownProvider | None:
     """Which of them is at an address; None for one that is not known."""
     return next((one for one in providers if one.serves(base_url)), None)
+
+
+def provider_for(base_url: str, api: str) -> KnownProvider | None:
+    """Return the provider at an address. Any server with Anthropic's API is asked as theirs is."""
+    known = provider_at(base_url)
+    if known is None and api == "messages":
+        known = next(one for one in PROVIDERS if one.api == api)
+    return known
 
 
 def similar_names(wanted: str, names: Sequence[str], most: int = _MOST_SIMILAR) -> tuple[str, ...]:

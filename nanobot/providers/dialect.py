@@ -215,7 +215,7 @@ class Dialects:
         self._learned: dict[str, Learned] = {}
         self._document: Document[Mapping[str, Learned]] | None = None
         if store is not None:
-            self._document = Document(store, "dialects", _decoded, _encoded, {})
+            self._document = Document(store, "dialects", decode_dialects, _encoded, {})
 
     def load(self) -> None:
         """Read what was learned before. Blocks. Raises `StorageError`."""
@@ -232,7 +232,15 @@ class Dialects:
         """Use `dialect` for a source from now on. A store that refuses it is logged: then it will
         be learned again."""
         logger.info("{}: learned {}", source, ", ".join(changes_of(dialect)) or "the default")
-        self._learned[source] = Learned(self._clock.now(), dialect)
+        await self.replace({source: dialect})
+
+    async def replace(self, learned: Mapping[str, Dialect | None]) -> None:
+        """Use these dialects from now on, by source. None forgets what was learned."""
+        for source, dialect in learned.items():
+            if dialect is None:
+                self._learned.pop(source, None)
+            else:
+                self._learned[source] = Learned(self._clock.now(), dialect)
         if self._document is None:
             return
         try:
@@ -256,7 +264,8 @@ def _encoded(learned: Mapping[str, Learned]) -> bytes:
     return json.dumps({"version": 1, "dialects": to_builtins(learned)}).encode()
 
 
-def _decoded(content: bytes) -> Mapping[str, Learned]:
+def decode_dialects(content: bytes) -> Mapping[str, Learned]:
+    """Return the dialects in a stored document, by source. Raises `InvalidDocument`."""
     found: dict[str, Learned] = {}
     entries = versioned_object(content, 1).get("dialects")
     for source, entry in (entries if isinstance(entries, dict) else {}).items():

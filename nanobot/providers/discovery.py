@@ -1,4 +1,4 @@
-"""Questions to a model server beside answering: is it there, which models, how large is its window.
+"""Questions to a model server besides answering: is it there, its models, what each of them takes.
 
 Servers on this machine are found at the ports that they listen on by default; only loopback is
 looked at. The Chat Completions API has no word for the size of a window, so each kind of server is
@@ -35,16 +35,21 @@ class ListedModel(Struct, frozen=True):
 
 
 async def listed_models(
-    base_url: str, api_key: str, *, seconds: float, provider: KnownProvider | None = None
+    base_url: str,
+    api_key: str,
+    *,
+    seconds: float,
+    provider: KnownProvider | None = None,
+    every: bool = False,
 ) -> tuple[ListedModel, ...]:
-    """The models for conversations that a server offers, none where it keeps no list. `seconds`
-    bound the connection and each silence. `provider` is who runs it; left out, its address says.
-    Raises `ProviderError`."""
+    """Return the models for conversations with tools that a server lists, or `every` model. A
+    server without a list has none. `seconds` bound the connection and each silence. `provider` is
+    who runs it; left out, the address says. Raises `ProviderError`."""
     place = _Place(base_url.rstrip("/"), "", api_key.strip(), seconds)
     models = {  # Mistral lists some names twice
         name: ListedModel(name, _window_in(entry))
         for entry in await _listing(place, provider or provider_at(base_url))
-        if _converses(entry) and (name := _name_in(entry))
+        if (every or _converses(entry)) and (name := _name_in(entry))
     }
     return tuple(models.values())
 
@@ -91,6 +96,25 @@ def _window_in(entry: Mapping[str, object]) -> int:
     limits = [count(entry.get(key)) for key in _WINDOW_KEYS]
     limits.append(count(mapping(entry.get("top_provider")).get("context_length")))
     return min(filter(None, limits), default=0)
+
+
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _tools_in(entry: Mapping[str, object]) -> bool | None:
+    """Return if a model calls tools, as the lists of OpenRouter and Mistral have it."""
+    if parameters := items(entry.get("supported_parameters")):
+        return "tools" in parameters
+    return _flag(mapping(entry.get("capabilities")).get("function_calling"))
+
+
+def _pictures_in(entry: Mapping[str, object]) -> bool | None:
+    """Return if a model sees pictures, as the lists of OpenRouter, llama.cpp and Mistral have
+    it."""
+    if kinds := items(mapping(entry.get("architecture")).get("input_modalities")):
+        return "image" in kinds
+    return _flag(mapping(entry.get("capabilities")).get("vision"))
 
 
 def _converses(entry: Mapping[str, object]) -> bool:
@@ -144,27 +168,34 @@ async def _server(name: str, port: int, seconds: float) -> LocalServer | None:
 _NUM_CTX = re.compile(r"^num_ctx\s+([0-9]{1,9})\s*$", re.MULTILINE)
 
 
-class ContextWindow(Struct, frozen=True):
-    """What a server says. `now` are the tokens that it takes as it runs, `most` those that the
-    model could have; 0 where it does not say. `server` is the program, empty where it is none that
-    somebody starts for themselves, and `to_raise` how a person has it take more."""
+class ModelFacts(Struct, frozen=True):
+    """What a server reports about a model.
+
+    The context window in tokens: `now` as it runs, `most` as large as the model could have it; 0 if
+    unknown. `tools`, `pictures`: whether the model takes them; None if unknown. `server` is the
+    program, if people start it for themselves; `to_raise` says how to get a larger window, and
+    `for_tools` how to get tool calls.
+    """
 
     now: int = 0
     most: int = 0
+    tools: bool | None = None
+    pictures: bool | None = None
     server: str = ""
     to_raise: str = ""
+    for_tools: str = ""
 
 
-async def detect_window(
+async def model_facts(
     base_url: str,
     model: str,
     api_key: str,
     *,
     seconds: float,
     provider: KnownProvider | None = None,
-) -> ContextWindow:
-    """What the server at `base_url` says of `model`. `seconds` bound each question; nothing is
-    raised for a server that does not answer. `provider` as with `listed_models`."""
+) -> ModelFacts:
+    """Ask the server at `base_url` about a model. `seconds` bound each question. A server that does
+    not answer raises nothing. `provider` as with `listed_models`."""
     place = _Place(base_url.rstrip("/"), model, api_key.strip(), seconds)
     known = provider or provider_at(base_url)
     entries: list[Mapping[str, object]] = []
@@ -172,16 +203,54 @@ async def detect_window(
         entries = await _listing(place, known)
     bare = model.removeprefix("models/") if known and known.listing else model
     entry = next((one for one in entries if _name_in(one) == bare), {})
+    if not model and len(entries) == 1:
+        (entry,) = entries
+    listed = ModelFacts(
+        most=_window_in(entry), tools=_tools_in(entry), pictures=_pictures_in(entry)
+    )
     if limit := count(entry.get("max_model_len")):
-        return ContextWindow(limit, limit, "vLLM", "Start it with a larger --max-model-len.")
-    if limit := _window_in(entry):
-        return ContextWindow(most=limit)
-    if known and not known.is_local:  # it has none of the questions below
-        return ContextWindow()
-    root = place.root()
-    trained = count(mapping(entry.get("meta")).get("n_ctx_train"))
-    said = await asyncio.gather(_llama(root, trained), _ollama(root), _studio(root))
-    return next((window for window in said if window.server), ContextWindow())
+        return replace(listed, now=limit, most=limit, server="vLLM", to_raise=_RAISE_VLLM)
+    if listed.most or listed.tools is not None or (known and not known.is_local):
+        return listed if listed.tools is not False else replace(listed, for_tools=_OTHER_MODEL)
+    root = place.root()  # the rest are questions that only local servers have
+    said = await asyncio.gather(_llama(root, entry), _ollama(root), _studio(root))
+    return next((facts for facts in said if facts.server), listed)
+
+
+_RAISE_VLLM = "Start it with a larger --max-model-len."
+_RAISE_LLAMA = "Start llama-server with a larger --ctx-size."
+_RAISE_STUDIO = "Load the model in LM Studio with a larger context length."
+_RAISE_OLLAMA = (
+    "Start Ollama with OLLAMA_CONTEXT_LENGTH=32768 in its environment, or as much as fits."
+)
+_RAISE_VARIANT = "Its num_ctx says so. Make the model again with a larger PARAMETER num_ctx."
+_OTHER_MODEL = "Choose a model that can call tools."
+_TOOLS_LLAMA = (
+    "Start llama-server with --jinja and a model whose chat template has tools, such as Qwen3."
+)
+_TOOLS_OLLAMA = "Choose a model from https://ollama.com/search?c=tools, such as qwen3:8b."
+_TOOLS_STUDIO = "Choose a model that LM Studio marks with a hammer, such as qwen/qwen3-8b."
+
+
+def tools_hint(refusal: str) -> str:
+    """Return how to get tool calls from a server that refused a request because of its tools; empty
+    if `refusal`, the server's words, blames something else.
+
+    Sources: llama.cpp, common/chat.cpp; vLLM, entrypoints/openai/serving_chat.py; Ollama,
+    server/routes.go; https://openrouter.ai/docs/features/tool-calling
+    """
+    return next((hint for wording, hint in _TOOLS_REFUSED if wording in refusal.lower()), "")
+
+
+_TOOLS_REFUSED = (
+    ("--jinja", "Start llama-server with --jinja."),
+    (
+        "--enable-auto-tool-choice",
+        "Start vLLM with --enable-auto-tool-choice and the --tool-call-parser for this model.",
+    ),
+    ("does not support tools", f"This model can't call tools. {_OTHER_MODEL}"),
+    ("support tool use", f"This model can't call tools. {_OTHER_MODEL}"),
+)
 
 
 async def server_properties(base_url: str, api_key: str, *, seconds: float) -> Mapping[str, object]:
@@ -242,29 +311,52 @@ class _Place(Struct, frozen=True):
             await connection.close()
 
 
-async def _llama(place: _Place, trained: int) -> ContextWindow:
-    """`trained` is what its list says that the model was made for; it may be started with less."""
+async def _llama(place: _Place, entry: Mapping[str, object]) -> ModelFacts:
+    """`entry` is the model's in the list of models.
+
+    Source: llama.cpp, tools/server/README.md, GET /props and GET /v1/models; its answers of 2026.
+    """
     props = await place.ask("/props")
+    meta = mapping(entry.get("meta"))
     now = count(mapping(props.get("default_generation_settings")).get("n_ctx"))
-    if not (now or trained):
-        return ContextWindow()
-    return ContextWindow(now, trained, "llama.cpp", "Start it with a larger --ctx-size.")
+    now, most = now or count(meta.get("n_ctx")), count(meta.get("n_ctx_train"))
+    if not (now or most):
+        return ModelFacts()
+    able = mapping(props.get("chat_template_caps"))
+    return ModelFacts(
+        now,
+        most,
+        _flag(able.get("supports_tools")),
+        _flag(mapping(props.get("modalities")).get("vision")),
+        "llama.cpp",
+        _RAISE_LLAMA,
+        _TOOLS_LLAMA,
+    )
 
 
-async def _ollama(place: _Place) -> ContextWindow:
-    """A model's own `num_ctx` counts; else what it was loaded with, which the server's
-    environment says."""
+async def _ollama(place: _Place) -> ModelFacts:
+    """A model's own `num_ctx` counts. Otherwise it is the window that it was loaded with.
+
+    Source: https://docs.ollama.com/api-reference/show-model-details and
+    https://docs.ollama.com/capabilities/tool-calling; `capabilities` since Ollama 0.6.4.
+    """
     shown = await place.ask("/api/show", {"model": place.model})
     facts = mapping(shown.get("model_info"))
     if not facts:
-        return ContextWindow()
+        return ModelFacts()
     most = max((count(facts[key]) for key in facts if key.endswith(".context_length")), default=0)
     written = _NUM_CTX.search(string(shown.get("parameters")))
     now = int(written[1]) if written else await _loaded(place)
-    how = "Start Ollama with OLLAMA_CONTEXT_LENGTH=32768 in its environment, or as much as fits."
-    if written:
-        how = "Its num_ctx says so; make the model again with a larger PARAMETER num_ctx."
-    return ContextWindow(min(now, most) if most else now, most, "Ollama", how)
+    able = items(shown.get("capabilities"))
+    return ModelFacts(
+        min(now, most) if most else now,
+        most,
+        "tools" in able if able else None,
+        "vision" in able if able else None,
+        "Ollama",
+        _RAISE_VARIANT if written else _RAISE_OLLAMA,
+        _TOOLS_OLLAMA,
+    )
 
 
 async def _loaded(place: _Place) -> int:
@@ -275,11 +367,39 @@ async def _loaded(place: _Place) -> int:
     return next(found, 0)
 
 
-async def _studio(place: _Place) -> ContextWindow:
+async def _studio(place: _Place) -> ModelFacts:
+    """The length that the model is loaded with counts, not the longest that it could have.
+
+    Sources: https://lmstudio.ai/docs/developer/rest/list (since LM Studio 0.4) and, for older ones,
+    https://lmstudio.ai/docs/developer/rest/endpoints and its changelog (`capabilities`).
+    """
+    said = await place.ask("/api/v1/models")
+    for entry in map(mapping, items(said.get("models"))):
+        loaded = [mapping(one) for one in items(entry.get("loaded_instances"))]
+        if place.model not in (entry.get("key"), *(one.get("id") for one in loaded)):
+            continue
+        lengths = (count(mapping(one.get("config")).get("context_length")) for one in loaded)
+        able = mapping(entry.get("capabilities"))
+        return _in_studio(
+            min(filter(None, lengths), default=0),
+            entry,
+            _flag(able.get("trained_for_tool_use")),
+            _flag(able.get("vision")),
+        )
     said = await place.ask("/api/v0/models")
-    entries = map(mapping, items(said.get("data")))
-    entry = next((one for one in entries if one.get("id") == place.model), {})
+    for entry in map(mapping, items(said.get("data"))):
+        if entry.get("id") == place.model:
+            named = items(entry.get("capabilities"))
+            tools = "tool_use" in named if named else None
+            now = count(entry.get("loaded_context_length"))
+            return _in_studio(now, entry, tools, entry.get("type") == "vlm")
+    return ModelFacts()
+
+
+def _in_studio(
+    now: int, entry: Mapping[str, object], tools: bool | None, pictures: bool | None
+) -> ModelFacts:
     most = count(entry.get("max_context_length"))
-    how = "Load the model in LM Studio with a larger context length."
-    now = count(entry.get("loaded_context_length"))
-    return ContextWindow(now, most, "LM Studio", how) if most else ContextWindow()
+    if not most:
+        return ModelFacts()
+    return ModelFacts(now, most, tools, pictures, "LM Studio", _RAISE_STUDIO, _TOOLS_STUDIO)

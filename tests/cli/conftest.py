@@ -41,7 +41,7 @@ OPERATIONS = (
     "pair.list", "pair.approve", "pair.revoke", "approvals.list", "approvals.revoke",
     "cron.list", "cron.add", "cron.remove", "cron.run", "cron.pause", "cron.resume",
     "skills.show", "skills.enable",
-    "channels.status", "channels.borrow", "channels.return",
+    "channels.status", "channels.borrow", "channels.return", "dialects.replace",
 )  # fmt: skip
 
 

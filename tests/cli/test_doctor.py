@@ -150,7 +150,7 @@ async def test_a_model_is_asked_something_only_where_that_is_wished_for(doctor: 
     async with FakeOpenAI(["Ready."]) as server:
         given = f"model: {{name: fake-model, base_url: '{server.base_url}'}}\n{NO_SHELL}"
         _, found = await asyncio.to_thread(doctor, given, "--ask-model")
-        assert sum("chat" in request.path for request in server.requests) == 1
+        assert any("chat" in request.path for request in server.requests)
     assert re.match(r"it answers “Ready.” after \d", found["model"][1]["text"])
 
 

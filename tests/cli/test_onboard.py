@@ -115,6 +115,21 @@ def test_what_does_not_work_is_said_and_nothing_is_written(
     assert not home.exists()
 
 
+def test_a_window_that_is_too_small_ends_a_script_and_nothing_is_written(
+    home: Path, here: Nanobot, serving: Callable[[Any], None]
+) -> None:
+    props = {"default_generation_settings": {"n_ctx": 2_048}}
+    server = FakeOpenAI(lambda _: "Here I am.", pages={"/props": props})
+    serving(server)
+    asked = ("--base-url", server.base_url, "--model-name", "fake-model")
+    done = here("onboard", "--non-interactive", *asked)
+    assert done.returncode == 1
+    assert done.stderr.count("2,048") == 1
+    assert "--ctx-size" in done.stderr
+    assert "does not say" not in done.stderr
+    assert not home.exists()
+
+
 @pytest.mark.parametrize("test", [(), ("--no-test",)], ids=["tried", "not tried"])
 def test_an_input_that_is_no_utf_8_is_an_error_in_words(
     home: Path,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nanobot.cli.onboard.candidate import ModelCandidate, is_near, model_changes
+from nanobot.cli.onboard.candidate import ModelCandidate, model_changes
 from nanobot.cli.onboard.files import ConfigPart, with_name, write
 from nanobot.cli.onboard.model import ModelStep
 from nanobot.cli.onboard.people import Answers
@@ -25,6 +25,7 @@ from nanobot.config.model import ModelSettings
 from nanobot.config.yamltext import ConfigChange
 from nanobot.errors import NanobotError, ProviderError, StorageError
 from nanobot.memory.documents import template_folder
+from nanobot.providers.dialect import is_near
 from nanobot.providers.discovery import LocalServer
 from nanobot.testing import ScriptedPerson
 from nanobot.validation import SecretStr, build
@@ -284,7 +285,7 @@ async def test_where_a_server_of_ones_own_says_nothing_little_is_assumed_and_fit
 async def test_a_window_that_is_set_for_the_same_model_stays() -> None:
     here = "http://127.0.0.1:9/v1"
     present = ModelSettings(name="a", base_url=here, context_window=20_000)
-    for name, answers, wanted in (("a", (), 0), ("b", ("",), 4_096)):
+    for name, answers, wanted in (("a", (), 20_000), ("b", ("",), 4_096)):
         asking = step(ScriptedPerson(*answers), present=present)
         assert (await asking.with_window(ModelCandidate(name, here))).window == wanted
     assert is_near("http://gpu-box:8000/v1")

@@ -1,24 +1,32 @@
-"""A server for one's own machine that takes little: said loudly, and raised where it can be."""
+"""Windows and tools at set-up: what a server says counts, and what is assumed is said."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from aiohttp import web
 
 from nanobot.cli.onboard.candidate import ModelCandidate
+from nanobot.cli.onboard.files import ConfigPart
+from nanobot.config.model import ModelSettings
+from nanobot.errors import NanobotError, ProviderError
 from nanobot.testing import ScriptedPerson
 from tests.cli.test_onboard_parts import step
+from tests.doubles.dialects.server import KINDS, DialectServer
+from tests.doubles.openai.faults import Stall
+from tests.doubles.openai.server import FakeOpenAI
 from tests.doubles.server import Served
 
 
 class Ollama:
     """What Ollama says of its models, and the variants that it makes."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, loaded: bool = True) -> None:
         self.made: dict[str, int] = {}
+        self._loaded = loaded
 
     async def answer(self, request: web.Request) -> web.Response:
         body: Any = await request.json() if request.method == "POST" else {}
@@ -31,7 +39,8 @@ class Ollama:
                 said = {"model_info": {"qwen3.context_length": 40_960}}
                 said |= {"parameters": f"num_ctx {own}"} if own else {}
             case "/api/ps":
-                said = {"models": [{"name": "qwen3:8b", "context_length": 4_096}]}
+                running = {"name": "qwen3:8b", "context_length": 4_096}
+                said = {"models": [running] if self._loaded else []}
             case "/api/create":
                 assert body["from"] == "qwen3:8b"
                 self.made[body["model"]] = body["parameters"]["num_ctx"]
@@ -62,6 +71,15 @@ async def test_a_variant_with_room_to_talk_is_offered_and_made() -> None:
     assert person.said[-1] == "Ollama takes 16,384 tokens.", "enough needs no advice"
 
 
+async def test_ollama_that_loaded_nothing_yet_is_not_called_both_small_and_unknown() -> None:
+    ollama, person = Ollama(loaded=False), ScriptedPerson()
+    async with serving(ollama) as wanted:
+        found = await step(person, "--non-interactive").with_window(wanted)
+    assert found.window == 4_096
+    (said,) = person.said
+    assert "isn't known how many tokens Ollama takes" in said
+
+
 async def test_who_wants_no_variant_is_told_how_to_raise_it_and_goes_on() -> None:
     ollama, person = Ollama(), ScriptedPerson("n")
     async with serving(ollama) as wanted:
@@ -87,3 +105,163 @@ async def test_an_address_without_its_v1_is_completed() -> None:
     assert values["base_url"] == wanted.base_url
     assert values["name"] == "qwen3-8b-16k"
     assert f"It answers at {wanted.base_url}." in person.said
+
+
+def llama(window: int, *, tools: bool = True) -> Mapping[str, object]:
+    """The page of llama.cpp's server with its properties, as a server of 2026 has it, shortened."""
+    caps = {"supports_tools": tools, "supports_tool_calls": tools}
+    return {
+        "/props": {
+            "default_generation_settings": {"n_ctx": window},
+            "modalities": {"vision": False},
+            "chat_template_caps": caps,
+        }
+    }
+
+
+def written(part: ConfigPart) -> dict[str, object]:
+    return {change.path[-1]: change.value for change in part.changes}
+
+
+async def scripted(server: FakeOpenAI, *arguments: str) -> tuple[dict[str, object], str]:
+    """A script that names a server: the changes, and the words on standard error."""
+    person = ScriptedPerson()
+    asked = ("--non-interactive", "--base-url", server.base_url, "--model-name", "fake-model")
+    part = await step(person, *asked, *arguments).run()
+    return written(part), "\n".join(person.said)
+
+
+async def test_a_window_that_is_too_small_is_said_once_with_what_raises_it() -> None:
+    async with FakeOpenAI(pages=llama(2_048)) as server:
+        with pytest.raises(NanobotError, match=r"takes only 2,048 tokens, and nanobot needs 3,428"):
+            await scripted(server)
+        person = ScriptedPerson()
+        asking = step(person, "--base-url", server.base_url, "--model-name", "fake-model")
+        with pytest.raises(NanobotError, match=r"2,048") as caught:
+            await asking.run()
+    assert "--ctx-size" in caught.value.hint
+    assert "2,048" not in "\n".join(person.said)
+    assert "does not say" not in "\n".join(person.said)
+
+
+async def test_a_larger_window_than_the_server_takes_is_warned_of_and_not_written() -> None:
+    async with FakeOpenAI(pages=llama(16_384)) as server:
+        values, said = await scripted(server, "--context-window", "32768")
+        assert values["context_window"] == 16_384
+        assert "WARNING: --context-window is 32,768, but llama.cpp takes 16,384 tokens" in said
+        smaller, said = await scripted(server, "--context-window", "8192")
+        assert (smaller["context_window"], said.count("WARNING")) == (8_192, 0)
+        insisted, _ = await scripted(server, "--context-window", "32768", "--no-test")
+        assert insisted["context_window"] == 32_768
+
+
+@pytest.mark.parametrize(("answer", "window"), [("y", 32_768), ("", 16_384)])
+async def test_a_person_may_insist_on_a_larger_window(answer: str, window: int) -> None:
+    async with FakeOpenAI(pages=llama(16_384)) as server:
+        asked = ("--base-url", server.base_url, "--model-name", "fake-model")
+        asking = step(ScriptedPerson(answer), *asked, "--context-window", "32768")
+        part = await asking.run()
+    assert written(part)["context_window"] == window
+
+
+@pytest.mark.parametrize("test", [(), ("--no-test",)], ids=["tried", "not tried"])
+async def test_an_unknown_window_is_assumed_to_be_small_and_the_option_is_named(
+    test: tuple[str, ...],
+) -> None:
+    async with FakeOpenAI() as server:
+        values, said = await scripted(server, *test)
+        assert values["context_window"] == 4_096
+        assert "WARNING: it isn't known how many tokens the server takes" in said
+        assert "--context-window 16384" in said
+        values, said = await scripted(server, *test, "--context-window", "16384")
+        assert (values["context_window"], said.count("WARNING")) == (16_384, 0)
+
+
+async def test_a_number_that_no_nanobot_can_work_with_is_refused() -> None:
+    async with FakeOpenAI() as server:
+        with pytest.raises(NanobotError, match=r"window of 2,048 tokens is too small"):
+            await scripted(server, "--context-window", "2048")
+
+
+async def test_a_window_from_a_list_that_is_too_small_is_not_replaced_by_the_default() -> None:
+    listed = {"data": [{"id": "fake-model", "context_length": 2_048}]}
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response(listed)
+
+    app = web.Application()
+    app.router.add_get("/v1/models", answer)
+    served = await Served.start(app)
+    wanted = ModelCandidate("fake-model", f"http://127.0.0.1:{served.port}/v1")
+    try:
+        with pytest.raises(NanobotError, match=r"only 2,048 tokens"):
+            await step(ScriptedPerson()).with_window(wanted)
+    finally:
+        await served.stop()
+
+
+async def test_a_chat_template_without_tools_is_warned_of_with_what_to_do() -> None:
+    async with FakeOpenAI(pages=llama(16_384, tools=False)) as server:
+        values, said = await scripted(server)
+    assert values["context_window"] == 16_384
+    assert "WARNING: llama.cpp reports that this model can't call tools" in said
+    assert "--jinja" in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [
+        ("llama.cpp-without-tools", "Start llama-server with --jinja."),
+        ("vllm-without-parser", "--enable-auto-tool-choice"),
+    ],
+)
+async def test_a_server_that_refuses_tools_comes_with_what_to_do(kind: str, hint: str) -> None:
+    async with DialectServer(KINDS[kind]) as server:
+        with pytest.raises(ProviderError) as caught:
+            await scripted(server)
+    assert hint in caught.value.hint
+
+
+async def test_the_person_sees_how_far_a_slow_server_has_read() -> None:
+    async with DialectServer(KINDS["llama.cpp"]) as server:
+        _, said = await scripted(server)
+    assert "On a slow machine" in said
+    assert "Reading " in said
+
+
+async def test_a_server_nearby_may_read_longer_than_its_silence_may_last() -> None:
+    async with FakeOpenAI(latency=0.5, pages=llama(16_384)) as server:
+        present = ModelSettings(
+            name="fake-model", base_url=server.base_url, timeout_seconds=0.1, provider="openai"
+        )
+        person = ScriptedPerson()
+        part = await step(
+            person, "--non-interactive", "--base-url", server.base_url, present=present
+        ).run()
+    assert any("answered in" in said for said in person.said)
+    assert written(part)["context_window"] == 16_384
+
+
+async def test_a_script_s_address_without_its_v1_is_completed() -> None:
+    async with serving(Ollama()) as wanted:
+        person = ScriptedPerson()
+        bare = wanted.base_url.removesuffix("/v1")
+        asked = ("--non-interactive", "--base-url", bare, "--model-name", "qwen3:8b")
+        with pytest.raises(ProviderError, match="404"):  # this Ollama has no conversations
+            await step(person, *asked).run()
+    assert f"It answers at {wanted.base_url}." in person.said
+
+
+async def test_a_server_nearby_that_reads_too_long_names_the_setting_for_that() -> None:
+    async with FakeOpenAI([Stall()], pages=llama(16_384)) as server:
+        present = ModelSettings(
+            name="fake-model",
+            base_url=server.base_url,
+            timeout_seconds=0.1,
+            first_token_seconds=0.3,
+            provider="openai",
+        )
+        asked = ("--non-interactive", "--base-url", server.base_url)
+        with pytest.raises(ProviderError, match=r"sent nothing for 0\.3 seconds") as caught:
+            await step(ScriptedPerson(), *asked, present=present).run()
+    assert caught.value.hint == "If it needs longer, raise model.first_token_seconds."

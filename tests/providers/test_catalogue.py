@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from nanobot.config.values import OFFICIAL_API
 from nanobot.errors import ProviderRejected, ProviderUnavailable
 from nanobot.providers.catalogue import PROVIDERS, KnownProvider, provider_at, similar_names
-from nanobot.providers.discovery import ListedModel, detect_window, listed_models
+from nanobot.providers.discovery import ListedModel, listed_models, model_facts
 from nanobot.providers.endpoint import Endpoint
 from tests.doubles.server import Served
 
@@ -161,7 +161,7 @@ async def test_a_list_is_read_in_the_shape_that_the_provider_has_it(known: Known
 async def test_a_window_is_what_the_list_says(id: str, most: int) -> None:
     name = LISTS[id][1][0].name
     async with listing(BY_ID[id]) as (there, asked):
-        window = await detect_window(there.base_url, name, KEY, seconds=20.0, provider=there)
+        window = await model_facts(there.base_url, name, KEY, seconds=20.0, provider=there)
     assert window.most == most
     if not there.is_local:
         assert len(asked) == 1, "a provider has none of the questions of local servers"

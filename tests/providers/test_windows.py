@@ -1,4 +1,4 @@
-"""How much a model server takes: as it says itself, in each server's own words."""
+"""What a model takes, as its server says it in its own words: the window, tools and pictures."""
 
 from __future__ import annotations
 
@@ -7,14 +7,52 @@ from collections.abc import Mapping
 import pytest
 from aiohttp import web
 
-from nanobot.providers.discovery import detect_window
+from nanobot.providers.discovery import ModelFacts, model_facts
 from tests.doubles.server import Served
 
 MODELS = {"data": [{"id": "other", "max_model_len": 7}, {"id": "tiny"}]}
 SHOWN = {"model_info": {"general.architecture": "qwen3", "qwen3.context_length": 40_960}}
 RUNNING = {"models": [{"name": "tiny:latest", "context_length": 8_192}]}
 OURS = {"parameters": 'stop "<|im_end|>"\nnum_ctx                        16384'}
-STUDIO = {"id": "tiny", "max_context_length": 32_768}
+STUDIO = {"id": "tiny", "type": "llm", "max_context_length": 32_768}
+
+
+def llama(caps: Mapping[str, bool], *, vision: bool = False) -> Mapping[str, object]:
+    """The properties of a llama.cpp server of 2026, shortened."""
+    return {
+        "default_generation_settings": {"params": {"seed": 1}, "n_ctx": 5_120},
+        "total_slots": 1,
+        "modalities": {"vision": vision, "video": False, "audio": False},
+        "chat_template_caps": caps,
+    }
+
+
+def studio(*loaded: int, tools: bool = True, vision: bool = False) -> Mapping[str, object]:
+    """LM Studio's list: https://lmstudio.ai/docs/developer/rest/list."""
+    instances = [
+        {"id": f"tiny:{at}" if at else "tiny", "config": {"context_length": length}}
+        for at, length in enumerate(loaded)
+    ]
+    able = {"vision": vision, "trained_for_tool_use": tools}
+    entry = {"type": "llm", "key": "tiny", "loaded_instances": instances, "capabilities": able}
+    other = {"type": "embedding", "key": "text-embedding", "max_context_length": 2_048}
+    return {"models": [other, {**entry, "max_context_length": 32_768}]}
+
+
+async def asked(answers: Mapping[str, object], model: str = "tiny") -> ModelFacts:
+    """What is found out at a server with these pages."""
+
+    async def answer(request: web.Request) -> web.Response:
+        said = ({"/v1/models": MODELS} | dict(answers)).get(request.path)
+        return web.json_response(said, status=404 if said is None else 200)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    served = await Served.start(app)
+    try:
+        return await model_facts(f"http://127.0.0.1:{served.port}/v1", model, "", seconds=20.0)
+    finally:
+        await served.stop()
 
 
 @pytest.mark.parametrize(
@@ -23,9 +61,15 @@ STUDIO = {"id": "tiny", "max_context_length": 32_768}
         ({"/v1/models": {"data": [{"id": "tiny", "max_model_len": 9_000}]}}, "vLLM", 9_000, 9_000),
         ({"/v1/models": {"data": [{"id": "tiny", "context_length": 9_000}]}}, "", 0, 9_000),
         ({"/props": {"default_generation_settings": {"n_ctx": 5_120}}}, "llama.cpp", 5_120, 0),
+        (
+            {"/v1/models": {"data": [{"id": "tiny", "meta": {"n_ctx": 4_096}}]}},
+            "llama.cpp", 4_096, 0,
+        ),
         ({"/api/show": SHOWN}, "Ollama", 0, 40_960),
         ({"/api/show": SHOWN, "/api/ps": RUNNING}, "Ollama", 8_192, 40_960),
         ({"/api/show": SHOWN | OURS, "/api/ps": RUNNING}, "Ollama", 16_384, 40_960),
+        ({"/api/v1/models": studio()}, "LM Studio", 0, 32_768),
+        ({"/api/v1/models": studio(16_384, 4_096)}, "LM Studio", 4_096, 32_768),
         ({"/api/v0/models": {"data": [STUDIO]}}, "LM Studio", 0, 32_768),
         (
             {"/api/v0/models": {"data": [STUDIO | {"loaded_context_length": 4_096}]}},
@@ -37,17 +81,39 @@ STUDIO = {"id": "tiny", "max_context_length": 32_768}
 async def test_a_server_is_believed_about_what_it_takes(
     answers: Mapping[str, object], server: str, now: int, most: int
 ) -> None:
-    async def answer(request: web.Request) -> web.Response:
-        said = ({"/v1/models": MODELS} | dict(answers)).get(request.path)
-        return web.json_response(said, status=404 if said is None else 200)
+    facts = await asked(answers)
+    assert (facts.server, facts.now, facts.most) == (server, now, most)
+    assert bool(facts.to_raise) == bool(server)
 
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    served = await Served.start(app)
-    try:
-        url = f"http://127.0.0.1:{served.port}/v1"
-        told = await detect_window(url, "tiny", "", seconds=20.0)
-    finally:
-        await served.stop()
-    assert (told.server, told.now, told.most) == (server, now, most)
-    assert bool(told.to_raise) == bool(server)
+
+@pytest.mark.parametrize(
+    ("answers", "tools", "pictures"),
+    [
+        ({"/props": llama({"supports_tools": True})}, True, False),
+        ({"/props": llama({"supports_tools": False}, vision=True)}, False, True),
+        ({"/props": {"default_generation_settings": {"n_ctx": 5_120}}}, None, None),
+        ({"/api/show": SHOWN | {"capabilities": ["completion", "tools"]}}, True, False),
+        ({"/api/show": SHOWN | {"capabilities": ["completion", "vision"]}}, False, True),
+        ({"/api/show": SHOWN}, None, None),
+        ({"/api/v1/models": studio(tools=False, vision=True)}, False, True),
+        ({"/api/v1/models": studio()}, True, False),
+        ({"/api/v0/models": {"data": [STUDIO | {"capabilities": ["tool_use"]}]}}, True, False),
+        ({"/api/v0/models": {"data": [STUDIO]}}, None, False),
+        (
+            {"/v1/models": {"data": [{"id": "tiny", "supported_parameters": ["max_tokens"]}]}},
+            False, None,
+        ),
+        ({"/v1/models": {"data": [{"id": "tiny"}]}}, None, None),
+    ],
+)  # fmt: skip
+async def test_a_server_is_believed_about_tools_and_pictures(
+    answers: Mapping[str, object], tools: bool | None, pictures: bool | None
+) -> None:
+    facts = await asked(answers)
+    assert (facts.tools, facts.pictures) == (tools, pictures)
+    assert facts.tools is not False or facts.for_tools
+
+
+async def test_the_only_model_of_a_server_needs_no_name() -> None:
+    only = {"/v1/models": {"data": [{"id": "whatever.gguf", "max_model_len": 9_000}]}}
+    assert (await asked(only, model="")).now == 9_000

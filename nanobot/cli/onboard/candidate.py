@@ -1,12 +1,11 @@
-"""A model that somebody wants: whether it answers, and what is to be written for it."""
+"""A model that the owner wants: does it answer, and the changes that set it up."""
 
 from __future__ import annotations
 
-import ipaddress
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.cli.onboard.files import ConfigPart
 from nanobot.config.changing import ExistingFiles
@@ -14,22 +13,22 @@ from nanobot.config.model import LEAST_PROMPT_TOKENS, SAFETY_TOKENS, ModelSettin
 from nanobot.config.values import OFFICIAL_API, is_official
 from nanobot.config.yamltext import ConfigChange, Setting, value_at
 from nanobot.providers.catalogue import provider_at
+from nanobot.validation import SecretStr
 
 if TYPE_CHECKING:
     from nanobot.clock import Clock
-    from nanobot.providers.port import Reply, ToolSpec
+    from nanobot.providers.port import ReadingSink
 
-_ANSWER_SECONDS = 120.0
 _ANSWER_TOKENS = 1_000
 _SHARE = 4
 """An answer may take this part of a context window at most, where the window is small."""
 
 
 class ModelCandidate(Struct, frozen=True):
-    """A model that somebody wants. `key_name` is the variable that the key came from, `window` 0
-    where nothing is said of it; `offline` is the built-in model. `unchecked`: its server was out of
-    reach, so whether it answers is not known. `api`: how it is asked; empty: as the catalogue of
-    providers has it."""
+    """A model that the owner wants. `key_name` is the variable that the key came from, `window` the
+    tokens that the model takes (0: unknown); `offline` is the built-in model. `unchecked`: its
+    server could not be reached, so nobody knows yet if it answers. `api`: how it is asked; empty:
+    as the catalogue of providers has it."""
 
     name: str = ""
     base_url: str = OFFICIAL_API
@@ -46,6 +45,18 @@ class ModelCandidate(Struct, frozen=True):
         known = provider_at(self.base_url)
         return self.api or (known.api if known else "chat")
 
+    def settings(self, present: ModelSettings) -> ModelSettings:
+        """The settings to ask it with. Those of `present` hold for the same server only."""
+        is_same = self.base_url == present.base_url
+        return replace(
+            present if is_same else ModelSettings(),
+            provider="openai",
+            name=self.name,
+            base_url=self.base_url,
+            api_key=SecretStr(self.key),
+            api=self.asked_by,
+        )
+
     @property
     def shown(self) -> str:
         """What it is, for people."""
@@ -56,47 +67,22 @@ class ModelCandidate(Struct, frozen=True):
         return f"{self.name or 'the first one'} at {where}"
 
 
-async def try_out(wanted: ModelCandidate, clock: Clock) -> str:
-    """Have the model answer, with a tool on offer as it will have; how that went, for people.
-    Raises `ProviderError`."""
-    from nanobot.providers.port import ToolSpec
+async def try_out(model: ModelSettings, clock: Clock, on_reading: ReadingSink | None = None) -> str:
+    """Have the model answer, with a tool on offer, and return how that went, for people. Raises
+    `ProviderError`."""
+    from nanobot.app.base import build_adapter
+    from nanobot.providers.port import CallOptions, Prompt, Toolset, ToolSpec, user_message
 
     tool = ToolSpec("rest", "Does nothing.", {"type": "object", "properties": {}})
-    question = "Answer with the one word: ready"
-    reply, took = await answer(wanted, clock, question, tool, max_tokens=_ANSWER_TOKENS)
-    return f"{reply.model or wanted.name} answered in {took:.1f} s"
-
-
-async def answer(
-    wanted: ModelCandidate, clock: Clock, question: str, *tools: ToolSpec, max_tokens: int = 0
-) -> tuple[Reply, float]:
-    """What a model answers, and how many seconds that took. Raises `ProviderError`."""
-    from nanobot.providers.anthropic import AnthropicProvider
-    from nanobot.providers.openai import OpenAIProvider
-    from nanobot.providers.port import CallOptions, Prompt, Provider, Toolset, user_message
-
-    adapter = AnthropicProvider if wanted.asked_by == "messages" else OpenAIProvider
-    provider: Provider = adapter(
-        model=wanted.name,
-        base_url=wanted.base_url,
-        api_key=wanted.key,
-        max_tokens=max_tokens,
-        stall_seconds=_ANSWER_SECONDS,
-    )
-    prompt, began = Prompt((user_message(question),), Toolset.of(tools)), clock.monotonic()
+    prompt = Prompt((user_message("Answer with the one word: ready"),), Toolset.of([tool]))
+    provider = build_adapter(model)
+    options = CallOptions(max_tokens=_ANSWER_TOKENS, on_reading=on_reading)
+    began = clock.monotonic()
     try:
-        return await provider.complete(prompt, CallOptions()), clock.monotonic() - began
+        reply = await provider.complete(prompt, options)
     finally:
         await provider.close()
-
-
-def is_near(base_url: str) -> bool:
-    """Whether a server is likely somebody's own: on this machine, or beside it."""
-    host = urlsplit(base_url).hostname or ""
-    try:
-        return not ipaddress.ip_address(host).is_global
-    except ValueError:
-        return "." not in host or host.endswith((".local", ".lan", ".internal", ".home.arpa"))
+    return f"{reply.model or model.name} answered in {clock.monotonic() - began:.1f} s"
 
 
 def model_changes(

@@ -1,8 +1,6 @@
-"""The step that finds a model, has it answer before it is written down, and learns its window.
+"""The step that finds a model, tries it before it is written down, and learns what it takes.
 
-Servers on one's own machine often cut what exceeds their context window, silently, so there it is
-never more than they say, and little where they say nothing. A server that is out of reach just now
-need not hold anybody up: what was typed is kept, unchecked, if the person wants that.
+If its server cannot be reached now, the person may keep what was typed, unchecked.
 """
 
 from __future__ import annotations
@@ -17,15 +15,17 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from nanobot.cli.onboard.candidate import ModelCandidate, is_near, model_changes, try_out
+from nanobot.cli.onboard.candidate import ModelCandidate, model_changes, try_out
 from nanobot.cli.onboard.files import ConfigPart
+from nanobot.cli.onboard.window import WindowStep
 from nanobot.config.changing import ExistingFiles
-from nanobot.config.model import LEAST_PROMPT_TOKENS, SMALL_WINDOW, ModelSettings
-from nanobot.config.values import OFFICIAL_API, is_official
+from nanobot.config.model import ModelSettings
+from nanobot.config.values import OFFICIAL_API
 from nanobot.errors import (
     NanobotError,
     ProviderBusy,
     ProviderError,
+    ProviderGarbage,
     ProviderRejected,
     ProviderUnavailable,
 )
@@ -35,33 +35,26 @@ from nanobot.providers.catalogue import (
     provider_at,
     similar_names,
 )
+from nanobot.providers.dialect import is_near
 from nanobot.providers.discovery import (
-    ContextWindow,
     ListedModel,
     LocalServer,
-    create_larger_variant,
-    detect_window,
     find_local_servers,
     listed_models,
+    tools_hint,
 )
 from nanobot.validation import Invalid, build
 
 if TYPE_CHECKING:
     from nanobot.channel import Person
     from nanobot.clock import Clock
+    from nanobot.providers.port import ReadingSink
 
     Find = Callable[[], Awaitable[Sequence[LocalServer]]]
     Offer = Callable[[], Awaitable[ModelCandidate]]
 
 _LIST_SECONDS = 10.0
-_WINDOW_SECONDS = 5.0
-_MAKING_SECONDS = 60.0
-_OLLAMA = "Ollama"
-_SMALLEST = (LEAST_PROMPT_TOKENS + 1_000) * 8 // 7
-"""The smallest window that nanobot can work with."""
-_USUAL_THERE = 4_096
-"""The window of servers for one's own machine unless somebody chose another."""
-_COMFORTABLE = 16_384
+_READING_SECONDS = 2.0
 _OF_A_SERVER = (
     "provider", "model_name", "base_url", "context_window", "api_key_env", "api_key_stdin",
 )  # fmt: skip
@@ -103,20 +96,18 @@ class ModelStep:
         is_given = bool(server_options(options))
         if options.offline:
             return model_changes(ModelCandidate(offline=True), self._present, self._before)
-        wanted = self._given() if is_given else await self._chosen()
+        wanted = await self._given() if is_given else await self._chosen()
         if wanted is None:
             return ConfigPart()
         if not wanted.offline:
             self._last = replace(wanted, unchecked=False)
             if not (options.no_test or wanted.unchecked):
                 wanted = await self._tried(wanted)
-            # Afterwards: some know it once the model is loaded.
-            if not ((is_given and options.no_test) or wanted.unchecked):
-                wanted = await self.with_window(wanted)
+            wanted = await self.with_window(wanted)  # some know it once the model is loaded
         return model_changes(wanted, self._present, self._before)
 
-    def _given(self) -> ModelCandidate:
-        """What the command line says; the rest stays as it is, as far as the server is the same."""
+    async def _given(self) -> ModelCandidate:
+        """The model of the command line. The rest stays as it is if the server is the same."""
         options, present = self._options, self._present
         named = next((one for one in self._providers if one.id == options.provider), None)
         variable = options.api_key_env
@@ -136,7 +127,11 @@ class ModelStep:
                 f"{known.name} needs a model and a key", hint=f"{hint}, or another --base-url."
             )
         api = present.api if base_url == present.base_url else ""
-        return ModelCandidate(name, base_url, key, variable, options.context_window, api=api)
+        wanted = ModelCandidate(name, base_url, key, variable, options.context_window, api=api)
+        if options.no_test or not _lacks_path(base_url):
+            return wanted
+        wanted, _ = await self._completed(wanted, await self._models_at(wanted))
+        return wanted
 
     async def _chosen(self) -> ModelCandidate | None:
         """What the person wants; None for leaving it as it is."""
@@ -217,20 +212,27 @@ class ModelStep:
         return provider_at(base_url, self._providers)
 
     async def _listed(self, wanted: ModelCandidate, key: str) -> ModelCandidate:
-        """With a key, and a name out of the server's list. An address that lacks its /v1 gets
-        it."""
+        """Return the model with a key, and a name out of the server's list."""
         self._last = wanted = replace(wanted, key=key)
         try:
-            models = await self._models_at(wanted)
-            if not models and urlsplit(wanted.base_url).path in ("", "/"):
-                longer = replace(wanted, base_url=f"{wanted.base_url.rstrip('/')}/v1")
-                if models := await self._models_at(longer):
-                    self._last = wanted = longer
-                    self._person.say(f"It answers at {longer.base_url}.")
+            wanted, models = await self._completed(wanted, await self._models_at(wanted))
         except (ProviderUnavailable, ProviderBusy) as error:
             await self._accept_unchecked(error)
             return await self._named(replace(wanted, unchecked=True), ())
+        self._last = wanted
         return await self._named(wanted, models)
+
+    async def _completed(
+        self, wanted: ModelCandidate, models: Sequence[ListedModel]
+    ) -> tuple[ModelCandidate, Sequence[ListedModel]]:
+        """Return the address that the server answers at, and its models. If an address without a
+        path lists no `models`, it is tried with /v1."""
+        if not models and _lacks_path(wanted.base_url):
+            longer = replace(wanted, base_url=f"{wanted.base_url.rstrip('/')}/v1")
+            if found := await self._models_at(longer):
+                self._person.say(f"It answers at {longer.base_url}.")
+                return longer, found
+        return wanted, models
 
     async def _models_at(self, wanted: ModelCandidate) -> Sequence[ListedModel]:
         known = self._at(wanted.base_url)
@@ -276,9 +278,12 @@ class ModelStep:
         person = self._person
         if wanted in self._answered:
             return wanted
-        person.say(f"Asking {wanted.shown} something, which may take a minute …")
+        near = is_near(wanted.base_url)
+        slow = ". On a slow machine, loading and reading can take minutes" if near else ""
+        person.say(f"Asking {wanted.shown} something{slow} …")
+        shown = reading_shown(person, self._clock)
         try:
-            person.say(f"{await try_out(wanted, self._clock)}.")
+            person.say(f"{await try_out(wanted.settings(self._present), self._clock, shown)}.")
         except (ProviderUnavailable, ProviderBusy) as error:
             if self._options.non_interactive:
                 raise
@@ -286,12 +291,17 @@ class ModelStep:
             return replace(wanted, unchecked=True)
         except ProviderRejected as error:
             raise await self._with_names(error, wanted) from None
+        except ProviderGarbage as error:
+            error.hint = error.hint or tools_hint(error.detail)
+            raise
         self._answered.add(wanted)
         return wanted
 
     async def _with_names(self, error: ProviderRejected, wanted: ModelCandidate) -> ProviderError:
         """What was refused, with the models that may have been meant if it is the name."""
         models: Sequence[ListedModel] = ()
+        if hint := tools_hint(error.detail):
+            return ProviderRejected(str(error), status=error.status, hint=hint)
         if error.status in (400, 404):
             try:
                 models = await self._models_at(wanted)
@@ -304,72 +314,29 @@ class ModelStep:
         return ProviderRejected(str(error), status=error.status, detail=error.detail, hint=hint)
 
     async def with_window(self, wanted: ModelCandidate) -> ModelCandidate:
-        """The model with its window, asked for where a server of one's own does not say (0: the
-        default); perhaps a variant of it that takes more."""
-        if wanted.window:
-            return wanted
-        server = (wanted.base_url, wanted.name, wanted.key)
-        known = self._at(wanted.base_url)
-        window = ContextWindow()
-        if not is_official(wanted.base_url):
-            window = await detect_window(*server, seconds=_WINDOW_SECONDS, provider=known)
-        if not is_near(wanted.base_url) or (known and not known.is_local):
-            return self._with_listed_window(wanted, window.most)
-        person, attended = self._person, not self._options.non_interactive
-        if window.now < SMALL_WINDOW and (window.now or window.server == _OLLAMA):
-            person.say(
-                f"WARNING: {window.server} takes only {window.now or _USUAL_THERE:,} tokens and"
-                f" cuts off the rest silently, so nanobot forgets within a few messages."
-                f" {_COMFORTABLE:,} leave room to talk; below {SMALL_WINDOW:,} nanobot works with"
-                f" few tools. {window.to_raise}"
-            )
-            tokens = min(_COMFORTABLE, window.most)
-            asked = f"Make a variant of {wanted.name} that takes {tokens:,}? It needs no download."
-            can_make = window.server == _OLLAMA and tokens >= SMALL_WINDOW
-            if attended and can_make and await person.confirm(asked):
-                name = await create_larger_variant(*server, tokens, seconds=_MAKING_SECONDS)
-                person.say(f"{name} is there." if name else "Ollama could not make it.")
-                if name:
-                    return await self.with_window(replace(wanted, name=name))
-        chosen = self._chosen_window(wanted)
-        if window.now >= _SMALLEST:
-            person.say(f"{window.server} takes {window.now:,} tokens.")
-            return replace(wanted, window=min(chosen or window.now, window.now))
-        return wanted if chosen else await self._asked_window(wanted, window.server)
+        """Return the model with its window, or a variant of it. Raises `NanobotError`."""
+        options = self._options
+        asks = not (wanted.unchecked or (options.no_test and server_options(options)))
+        attended = not options.non_interactive
+        step = WindowStep(self._person, self._present, self._before, attended, asks)
+        return await step.run(wanted, self._at(wanted.base_url))
 
-    def _chosen_window(self, wanted: ModelCandidate) -> int:
-        """The window that somebody set for this very model; 0 where nobody did."""
-        present = self._present
-        is_same = (wanted.base_url, wanted.name) == (present.base_url, present.name)
-        is_set = is_same and present.context_window != ModelSettings().context_window
-        return present.context_window if is_set else 0
 
-    def _with_listed_window(self, wanted: ModelCandidate, most: int) -> ModelCandidate:
-        """As a provider's list has it, or what somebody set, or else the default: what holds for
-        another model says nothing of this one."""
-        chosen = self._chosen_window(wanted)
-        if most < _SMALLEST:
-            return replace(wanted, window=chosen or ModelSettings().context_window)
-        self._person.say(f"{wanted.name} takes {most:,} tokens.")
-        return replace(wanted, window=min(chosen or most, most))
+def reading_shown(person: Person, clock: Clock) -> ReadingSink:
+    """Return a sink that shows how far a slow server has read, every few seconds."""
+    shown_at = -_READING_SECONDS
 
-    async def _asked_window(self, wanted: ModelCandidate, server: str) -> ModelCandidate:
-        """With a window that the person says. Raises `NanobotError`."""
-        person = self._person
-        person.say(
-            f"{server or 'The server'} does not say how many tokens it takes, and may cut"
-            f" off the rest silently. Give the number it was started with (--context-window):"
-            f" {_USUAL_THERE:,} with many; {_COMFORTABLE:,} or more leave room to talk."
-        )
-        if self._options.non_interactive:
-            return wanted
-        asked = "Tokens that it takes in all (its context window)"
-        digits = (await person.ask(asked, str(max(_USUAL_THERE, _SMALLEST)))).replace(",", "")
-        if not digits.isdecimal() or int(digits) < _SMALLEST:
-            raise NanobotError(
-                f"it must be a number from {_SMALLEST:,}", hint="Less is too little."
-            )
-        return replace(wanted, window=int(digits))
+    def show(read: int, total: int) -> None:
+        nonlocal shown_at
+        if clock.monotonic() - shown_at >= _READING_SECONDS:
+            shown_at = clock.monotonic()
+            person.say(f"Reading {read:,} of {total:,} tokens …")
+
+    return show
+
+
+def _lacks_path(base_url: str) -> bool:
+    return urlsplit(base_url).path in ("", "/")
 
 
 async def _built_in() -> ModelCandidate:

@@ -135,7 +135,8 @@ class FakeOpenAI:
         if http.path in self._pages:
             return web.json_response(self._pages[http.path])
         if http.path == "/props":  # only llama.cpp has it: no question to a model
-            return web.json_response({"error": "not found"}, status=404)
+            page = self._pages.get(http.path)
+            return web.json_response(page or {"error": "not found"}, status=200 if page else 404)
         if self._latency:
             await asyncio.sleep(self._latency)
         headers = {name.lower(): value for name, value in http.headers.items()}

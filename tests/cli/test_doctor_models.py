@@ -1,0 +1,205 @@
+"""`nanobot doctor --ask-model`: each model is tried, and how its server wants requests is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nanobot.providers.dialect import decode_dialects
+from tests.cli.support import Nanobot
+from tests.doubles.dialects.replies import Call, Says
+from tests.doubles.dialects.requests import functions_of, has_image, messages_of
+from tests.doubles.dialects.server import KINDS, DialectServer
+from tests.doubles.openai.answers import ChatRequest
+
+NO_SHELL = "tools: {exec: {enabled: false}}\n"
+ARGUMENTS = {
+    "get_weather": '{"city": "Rome"}',
+    "save_person": '{"name": "Ada", "city": "Rome"}',
+}
+Doctor = Callable[..., Any]
+
+
+def capable(request: ChatRequest) -> Says:
+    """A model that calls the tool it is offered, natively, and sees red."""
+    if any(map(has_image, messages_of(request.body))):
+        return Says("It is red.")
+    for function in functions_of(request.body):
+        name = str(function["name"])
+        return Says(calls=(Call(name, ARGUMENTS[name]),))
+    return Says("Ready.")
+
+
+def small(request: ChatRequest) -> Says:
+    """A model such as Qwen2.5-Coder 1.5B on llama.cpp: its calls are text whatever is forced, and
+    an answer that has to fit a JSON Schema fits it."""
+    if any(map(has_image, messages_of(request.body))):
+        return Says("It is a cat.")
+    if "response_format" in request.body:
+        return Says(ARGUMENTS["save_person"])
+    if any(function["name"] == "get_weather" for function in functions_of(request.body)):
+        call = f'{{"name": "get_weather", "arguments": {ARGUMENTS["get_weather"]}}}'
+        return Says(f"<tools>\n{call}\n</tools>")
+    return Says("I would save that Ada lives in Rome.")
+
+
+def talker(_: ChatRequest) -> Says:
+    """A model that can do nothing but talk."""
+    return Says("I am fine, thank you.")
+
+
+@pytest.fixture
+def doctor(home: Path, here: Nanobot) -> Doctor:
+    """Examines a home with a model configuration: the exit code and the findings on models."""
+
+    def examine(model: Mapping[str, object], *options: str) -> tuple[int, list[dict[str, str]]]:
+        home.mkdir(mode=0o700, exist_ok=True)
+        (home / "config.yaml").write_text(json.dumps(model) + "\n")
+        (home / "config.yaml").chmod(0o600)
+        done = here("doctor", "--json", *options)
+        found = json.loads(done.stdout)
+        return done.returncode, [one for one in found if one["check"] == "model"]
+
+    return examine
+
+
+def model_at(server: DialectServer, **more: object) -> dict[str, object]:
+    return {
+        "name": server.kind.model,
+        "base_url": server.base_url,
+        "context_window": 16_384,
+        "max_completion_tokens": 4_096,
+        **more,
+    }
+
+
+def config(server: DialectServer, **more: object) -> dict[str, object]:
+    return {"model": model_at(server, **more), "tools": {"exec": {"enabled": False}}}
+
+
+def stored(home: Path, here: Nanobot) -> Mapping[str, object]:
+    """What is stored, by server and model."""
+    done = here("state", "show", "dialects")
+    return decode_dialects(done.stdout.encode()) if done.returncode == 0 else {}
+
+
+async def test_a_capable_model_passes_each_test_in_a_line(doctor: Doctor) -> None:
+    async with DialectServer(KINDS["lm-studio"], capable) as server:
+        code, found = await asyncio.to_thread(doctor, config(server), "--ask-model")
+        assert len([one for one in server.requests if "chat" in one.path]) == 5
+    said = [f"{one['state']}: {one['text'].partition(' after')[0]}" for one in found]
+    assert (code, said) == (
+        0,
+        [
+            "ok: model; its server answers",
+            "ok: it answers “Ready.”",
+            "ok: tool calls: as such",
+            "ok: structured answers: by a required tool call",
+            "ok: pictures: it sees them",
+            "ok: learned: takes turns strictly, returns tool calls as such,"
+            " gives structured answers by a required tool call",
+        ],
+    )
+
+
+async def test_a_small_model_gets_its_weaknesses_in_words_with_what_to_do(doctor: Doctor) -> None:
+    async with DialectServer(KINDS["llama.cpp"], small) as server:
+        code, found = await asyncio.to_thread(doctor, config(server), "--ask-model")
+        images = [one for one in server.requests if b"image_url" in one.raw]
+    assert code == 0
+    _, _, call, structure, picture, learned = found
+    assert (call["state"], call["text"].partition(":")[0]) == ("warn", "tool calls")
+    assert "--jinja" in call["hint"]
+    assert structure["text"] == "structured answers: by a JSON Schema"
+    assert picture["text"] == "pictures: its server reports that it can't see them"
+    assert not images, "what the server denies need not be tried"
+    assert "reports how far it has read" in learned["text"]
+
+
+async def test_a_model_that_only_talks_is_warned_of(doctor: Doctor) -> None:
+    async with DialectServer(KINDS["vllm"], talker) as server:
+        _, found = await asyncio.to_thread(doctor, config(server), "--ask-model")
+    _, _, call, structure, picture, *_ = found
+    assert (call["state"], structure["state"], picture["state"]) == ("warn", "warn", "ok")
+    assert call["text"] == "tool calls: none; it answered “I am fine, thank you.”"
+    assert "conversations are kept as excerpts" in structure["text"]
+    assert "it can't see them; it answered “I am fine, thank you.”" in picture["text"]
+
+
+async def test_a_server_that_refuses_tools_fails_with_what_to_do(doctor: Doctor) -> None:
+    async with DialectServer(KINDS["llama.cpp-without-tools"], talker) as server:
+        code, found = await asyncio.to_thread(doctor, config(server), "--ask-model")
+        _, untried = await asyncio.to_thread(doctor, config(server))
+    (refused,) = (one for one in found if one["state"] == "fail")
+    assert (code, refused["hint"]) == (1, "Start llama-server with --jinja.")
+    (warned,) = (one for one in untried if one["state"] == "warn")
+    assert "can't call tools" in warned["text"]
+    assert "--jinja" in warned["hint"]
+
+
+async def test_what_is_learned_is_stored_shown_and_replaced(
+    doctor: Doctor, home: Path, here: Nanobot
+) -> None:
+    behaves: list[Callable[[ChatRequest], Says]] = [capable]
+    async with DialectServer(KINDS["vllm"], lambda request: behaves[-1](request)) as server:  # noqa: PLW0108 - it changes
+        await asyncio.to_thread(doctor, config(server), "--ask-model")
+        (source,) = stored(home, here)
+        assert source == f"{server.base_url} model"
+        before = len(server.requests)
+        _, found = await asyncio.to_thread(doctor, config(server))
+        assert not any("chat" in one.path for one in server.requests[before:])
+        assert found[-1]["text"].startswith("learned: takes turns strictly, returns tool calls")
+        behaves.append(small)
+        await asyncio.to_thread(doctor, config(server), "--ask-model")
+        _, found = await asyncio.to_thread(doctor, config(server))
+        assert "returns tool calls as such" not in found[-1]["text"]
+        assert "by a JSON Schema" in found[-1]["text"]
+        behaves.append(talker)
+        await asyncio.to_thread(doctor, config(server), "--ask-model")
+        assert stored(home, here) == {}, "nothing special was found this time"
+
+
+async def test_a_running_gateway_is_given_what_is_learned_and_its_files_are_left_alone(
+    doctor: Doctor, home: Path, gateway: Any
+) -> None:
+    gateway.answers["dialects.replace"] = {}
+    async with DialectServer(KINDS["vllm"], capable) as server:
+        await asyncio.to_thread(doctor, config(server), "--ask-model")
+    (given,) = (arguments for name, arguments in gateway.asked if name == "dialects.replace")
+    ((source, dialect),) = given["learned"].items()
+    assert (source, dialect["native_calls"]) == (f"{server.base_url} model", True)
+    assert not (home / "state" / "journal.db").exists()
+
+
+async def test_fallbacks_and_named_models_are_tried_once_each(doctor: Doctor) -> None:
+    async with (
+        DialectServer(KINDS["vllm"], capable) as server,
+        DialectServer(KINDS["vllm"], talker) as other,
+    ):
+        elsewhere = {"name": "model", "base_url": other.base_url}
+        given = config(server, fallbacks=[elsewhere])
+        given["models"] = {"twin": {"name": "model"}, "gone": {"base_url": "http://127.0.0.1:9/v1"}}
+        code, found = await asyncio.to_thread(doctor, given, "--ask-model")
+    said = [one["text"] for one in found]
+    assert sum("it answers" in text for text in said) == 2
+    assert "fallback model: tool calls: none; it answered “I am fine, thank you.”" in said
+    (gone,) = (one for one in found if one["text"].startswith("model gone: "))
+    assert (code, gone["state"]) == (0, "warn"), "the agent works without it"
+    assert not any("twin" in text for text in said)
+
+
+async def test_a_window_is_compared_for_each_model(doctor: Doctor) -> None:
+    async with DialectServer(KINDS["llama.cpp"]) as server:
+        given = config(server, context_window=8_192, max_completion_tokens=2_000)
+        given["models"] = {"long": {"context_window": 32_768}}
+        _, found = await asyncio.to_thread(doctor, given)
+    (warned,) = (one for one in found if one["state"] == "warn")
+    assert warned["text"].startswith(
+        "model long: llama.cpp takes 16,384 tokens and models.long.context_window is 32,768"
+    )
+    assert "Then set models.long.context_window." in warned["hint"]
