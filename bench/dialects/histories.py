@@ -222,7 +222,7 @@ def falling_back(first: str, second: str) -> Play:
 
 
 def _judge_foreign(raw: str, reasoning: str, first: str) -> None:
-    if THOUGHT in raw or 'thought_signature":"Cs' in reasoning:
+    if THOUGHT in raw or "'thought_signature': 'Cs" in reasoning:
         raise WrongError(f"the reasoning of {first} went to another server: {reasoning!r}")
 
 
