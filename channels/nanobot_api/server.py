@@ -82,9 +82,11 @@ class _Order(Struct, frozen=True):
 
     @property
     def ends_with_client(self) -> bool:
-        """Whether only this connection can get the answer: the request is in no conversation, is
-        not stored, and cannot be repeated."""
-        return self.record.alone and self.message.event_id.startswith(ONCE)
+        """Whether the request ends if its client disconnects. Then the client cannot repeat it, and
+        it is in no conversation and not stored; or it streams a chat, where Stop is all that a chat
+        client has to say."""
+        is_chat = self.stream and isinstance(self.shape, ChatShape)
+        return self.message.event_id.startswith(ONCE) and (self.record.alone or is_chat)
 
 
 class Server:

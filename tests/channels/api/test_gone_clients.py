@@ -88,13 +88,35 @@ async def test_a_request_for_itself_ends_with_its_connection(
     assert not list((api.home / "sessions").glob("*once*"))
 
 
+async def test_stop_in_a_chat_client_ends_the_turn_of_a_conversation(api: Api) -> None:
+    server = SlowServer(begins=True)
+    async with server.serving() as model, api.running(model):
+        body, headers = {**chat("one"), "stream": True}, {"X-OpenWebUI-Chat-Id": "c-1"}
+        async with connected(api, "chat/completions", body, **headers):
+            await server.asked()
+        await server.abandoned()
+        answer = await api.post("chat/completions", chat("two"), X_OpenWebUI_Chat_Id="c-1")
+    assert answer.data["choices"][0]["message"]["content"] == "Done."
+    assert "one" in json.dumps(server.requests[-1]), "what was asked stays in the conversation"
+
+
+async def test_a_whole_answer_for_a_conversation_is_made_without_its_client(api: Api) -> None:
+    gate, ended = Gate(), Ended()
+    model = ScriptedModel(author=repeat, hold=gate)
+    async with api.running(model, clock=(clock := FakeClock()), hooks=(ended,)):
+        async with connected(api, "chat/completions", chat("one", user="me")):
+            await gate.reached.wait()
+        await clock.advance(5)
+        gate.opened.set()
+        await ended.event.wait()
+    assert ended.outcomes == ["done"]
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize(
     ("path", "body", "headers"),
     [
         ("chat/completions", chat("one"), {"Idempotency-Key": "order-1"}),
-        ("chat/completions", chat("one", user="me"), {}),
-        ("chat/completions", chat("one"), {"X-OpenWebUI-Chat-Id": "c-1"}),
         ("responses", responses("one", store=False), {"Idempotency-Key": "order-1"}),
         ("responses", responses("one", store=False, conversation="me"), {}),
         ("responses", responses("one"), {}),
