@@ -24,6 +24,7 @@ from nanobot.errors import (
     ProviderRejected,
     ProviderUnavailable,
     RequestBlamed,
+    ToolUseFailed,
 )
 from nanobot.providers.arguments import read_arguments
 from nanobot.providers.catalogue import provider_at
@@ -50,7 +51,13 @@ from nanobot.providers.port import (
     ToolSpec,
     user_message,
 )
-from nanobot.providers.replies import IncomingReply, ReplyContext, made_calls
+from nanobot.providers.replies import (
+    IncomingReply,
+    ReplyContext,
+    made_calls,
+    written_calls,
+)
+from nanobot.providers.textcalls import read_text_calls
 
 Transport = Literal["http", "sdk"]
 """How requests travel: by nanobot's own HTTP client, or by the official SDK, which is heavier."""
@@ -177,6 +184,8 @@ class OpenAIProvider:
             try:
                 reply, dialect = await self._ask(prompt, options, dialect, on_text, form)
                 break
+            except ToolUseFailed as error:
+                return _rescued(error, prompt, options)
             except (ProviderRejected, RequestBlamed) as error:
                 if forced and refuses_forcing(error):
                     raise
@@ -378,6 +387,16 @@ def _asking_for(rung: Rung, prompt: Prompt, spec: ToolSpec) -> Prompt:
         f" JSON Schema.\n\n{schema}"
     )
     return Prompt((*prompt.messages, wanted), Toolset.of([]))
+
+
+def _rescued(failed: ToolUseFailed, prompt: Prompt, options: CallOptions) -> Reply:
+    """Return the reply that a server could not parse (Groq: `tool_use_failed`), if its text can be
+    read here. Raises the error again if not."""
+    read = read_text_calls(failed.generation, prompt.tools.specs, prompt)
+    if not read.calls or any(call.problem for call in read.calls):
+        raise failed
+    calls = written_calls(read.calls, prompt)
+    return Reply(read.text, calls, finish="tool_calls", model=options.model)
 
 
 def _format_of(spec: ToolSpec) -> Mapping[str, Any]:

@@ -7,9 +7,8 @@ and the reply at the end. It holds at most `MOST_BYTES`: no server can fill the 
 - Server-sent events: bytes go in as they arrive, the data of whole events comes out, however the
   bytes were cut. As the standard says, lines end in LF, CRLF or CR; a byte order mark, comments and
   fields other than `data` are skipped; data may take several lines.
-- Thinking: some servers leave the reasoning in the text as `<think>…</think>` at the start.
-  `VisibleText` gives back what may be shown. Its pieces always join to the same text, and that can
-  be encoded: surrogate halves in two pieces are joined, stray ones replaced.
+- Thinking and tool calls that the server left in the text are taken out of it (`thinking`,
+  `textcalls`), also while it streams.
 - Tool calls come whole or in pieces, with or without index or id. What comes out can always be sent
   back: ids are ours and unique in the prompt, names use the API's characters, and arguments are the
   text of a JSON object, as the model wrote it wherever that is possible.
@@ -25,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nanobot.errors import ProviderGarbage
 from nanobot.messages import ProviderData, ToolCall
@@ -32,6 +32,8 @@ from nanobot.providers.arguments import read_arguments
 from nanobot.providers.endpoint import Endpoint, count, items, mapping, parse_json, string
 from nanobot.providers.port import Prompt, ReadingSink, Reply, TextSink, Usage
 from nanobot.providers.refusals import error_in
+from nanobot.providers.textcalls import TextCall, TextCallFilter
+from nanobot.providers.thinking import Shown, ThinkingFilter
 from nanobot.text import valid_unicode
 
 
@@ -73,56 +75,6 @@ class EventParser:
                 events.append(b"\n".join(self._data))
                 self._data = []
         return events
-
-
-_OPENING = ("<think>", "<thinking>")
-_LONGEST_CLOSING = len("</thinking>")
-_WHITESPACE = " \t\r\n"
-
-
-class VisibleText:
-    """The visible part of one reply. While `_held` may still be thinking, or white space around it,
-    it is not shown; `_closing` is the tag that ends the thinking under way."""
-
-    def __init__(self) -> None:
-        self._half = self._held = self._closing = ""
-        self._started = self._trim = False
-
-    def feed(self, piece: str) -> str:
-        """What `piece` lets be shown now."""
-        piece, self._half = self._half + piece, ""
-        if piece and "\ud800" <= piece[-1] <= "\udbff":
-            piece, self._half = piece[:-1], piece[-1]
-        return self._show(valid_unicode(piece))
-
-    def close(self) -> str:
-        """What was held back and turned out to be text."""
-        shown = self._show(valid_unicode(self._half))
-        held = "" if self._closing or self._started else self._held
-        return shown + (held.lstrip(_WHITESPACE) if self._trim else held)
-
-    def _show(self, piece: str) -> str:
-        if self._started:
-            return piece
-        self._held += piece
-        while True:
-            if self._closing:
-                end = self._held.lower().find(self._closing)
-                if end < 0:
-                    self._held = self._held[-_LONGEST_CLOSING:]
-                    return ""
-                self._held = self._held[end + len(self._closing) :]
-                self._closing, self._trim = "", True
-            text = self._held.lstrip(_WHITESPACE)
-            low = text[: len(_OPENING[-1])].lower()
-            tag = next((tag for tag in _OPENING if low.startswith(tag)), "")
-            if not tag:
-                break
-            self._held, self._closing = text[len(tag) :], f"</{tag[1:]}"
-        if not text or any(tag.startswith(low) for tag in _OPENING):
-            return ""
-        self._started = True
-        return text if self._trim else self._held
 
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
@@ -210,6 +162,18 @@ class CallAssembler:
         if isinstance(index, int):
             self._by_index[index] = current
         return current
+
+
+def written_calls(written: Sequence[TextCall], prompt: Prompt) -> tuple[ToolCall, ...]:
+    """Return tool calls for those that a model wrote as text. One that can't be read, or doesn't
+    fit its tool, is malformed: the model gets it back."""
+    calls = made_calls([(one.name, one.arguments) for one in written], prompt)
+    return tuple(
+        replace(call, arguments="{}", malformed=f"{one.problem}: {_excerpt(one.markup)}")
+        if one.problem
+        else call
+        for call, one in zip(calls, written, strict=True)
+    )
 
 
 def made_calls(
@@ -375,8 +339,7 @@ class _ReplyDraft:
 
     def __init__(self, context: ReplyContext) -> None:
         self._context, self._endpoint = context, context.endpoint
-        self._visible, self.calls = VisibleText(), CallAssembler()
-        self._text: list[str] = []
+        self._text, self.calls = _ReplyText(context), CallAssembler()
         self._returned = _ReturnedFields()
         self._refusal = self._model = self.finish = ""
         self._usage = Usage()
@@ -412,22 +375,25 @@ class _ReplyDraft:
                 self._add_choice(parts)
 
     def reply(self) -> Reply:
-        """The whole; raises if there was nothing in it."""
+        """Return the whole. Raises `ProviderError` if there was nothing in it."""
         if not self._choices:
             raise self._endpoint.garbage("no choices")
         if self.finish in _BROKEN_OFF:
             raise self._endpoint.cut(f"finish reason {self.finish!r}")
-        self._say(self._visible.close())
-        if not self._text:
-            self._say(valid_unicode(self._refusal))
-        calls = self.calls.finish(self._context.prompt, cut=self.finish == "length")
-        finish = self.finish or ("tool_calls" if calls else "stop")
+        prompt = self._context.prompt
+        calls = self.calls.finish(prompt, cut=self.finish == "length")
+        text, written = self._text.close(valid_unicode(self._refusal))
         data = None
         if calls:
             returned = self._returned.fields
             data = ProviderData(self._context.source, self.calls.ids, returned, self.calls.extras)
-        thought = self._returned.thought
-        return Reply("".join(self._text), calls, self._usage, finish, self._model, thought, data)
+        else:
+            calls = written_calls(written, prompt)
+        finish = self.finish or "stop"
+        thought = self._returned.thought or self._text.thought
+        return Reply(
+            text, calls, self._usage, "tool_calls" if calls else finish, self._model, thought, data
+        )
 
     def _add_choice(self, choice: Mapping[str, object]) -> None:
         self._choices += 1
@@ -437,7 +403,7 @@ class _ReplyDraft:
         content = _text_of(fields.get("content"))
         self._returned.add(fields)
         self._characters += len(content)
-        self._say(self._visible.feed(content))
+        self._text.feed(content)
         self._refusal += string(fields.get("refusal"))
         self.calls.add(fields.get("tool_calls"), whole=whole)
         more = self._characters + self.calls.size > before
@@ -452,9 +418,53 @@ class _ReplyDraft:
         if (show := self._context.on_reading) is not None:
             show(count(progress.get("processed")), count(progress.get("total")))
 
-    def _say(self, text: str) -> None:
+
+class _ReplyText:
+    """The text of a reply for its reader: without thinking, and without calls that were written as
+    text if the context reads those. What is shown on the way may have to be taken back."""
+
+    def __init__(self, context: ReplyContext) -> None:
+        self._context = context
+        self._thinking, self._calls = ThinkingFilter(), self._new_calls()
+        self._pieces: list[str] = []
+
+    @property
+    def thought(self) -> bool:
+        """Whether there was thinking in it."""
+        return self._thinking.thought
+
+    def feed(self, piece: str) -> None:
+        """Take a piece as it came."""
+        self._take(self._thinking.feed(piece))
+
+    def close(self, refusal: str) -> tuple[str, Sequence[TextCall]]:
+        """Return the whole text, or the model's `refusal` if there is none, and the calls in it."""
+        self._take(self._thinking.close())
+        calls: Sequence[TextCall] = ()
+        if self._calls is not None:
+            read = self._calls.close()
+            self._show(read.text)
+            calls = read.calls
+        if not self._pieces and not calls:
+            self._show(refusal)
+        return "".join(self._pieces), calls
+
+    def _new_calls(self) -> TextCallFilter | None:
+        context = self._context
+        if not context.reads_calls:
+            return None
+        return TextCallFilter(context.prompt.tools.specs, context.prompt)
+
+    def _take(self, shown: Shown) -> None:
+        if shown.restart:
+            self._calls, self._pieces = self._new_calls(), []
+            if self._context.on_text is not None:
+                self._context.on_text("", True)
+        self._show(shown.text if self._calls is None else self._calls.feed(shown.text))
+
+    def _show(self, text: str) -> None:
         if text:
-            self._text.append(text)
+            self._pieces.append(text)
             if self._context.on_text is not None:
                 self._context.on_text(text, False)
 

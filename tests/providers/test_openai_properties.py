@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanobot.errors import ProviderError
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.port import Prompt, Reply, Toolset, user_message
-from nanobot.providers.replies import EventParser, IncomingReply, ReplyContext, VisibleText
+from nanobot.providers.replies import EventParser, IncomingReply, ReplyContext
 
 ALWAYS_THE_SAME = settings(derandomize=True, deadline=None, database=None)
 
@@ -156,51 +155,3 @@ def test_no_choice_makes_the_reply_parser_raise_anything_but_provider_errors(
     body = json.dumps({"choices": [choice, {**wild_choice, "index": 0}]}).encode()
     with suppress(ProviderError):
         received([b"data: " + body + b"\n\ndata: [DONE]\n\n"])
-
-
-def visible(pieces: Sequence[str]) -> str:
-    text = VisibleText()
-    return "".join([text.feed(piece) for piece in pieces]) + text.close()
-
-
-THOUGHTS = st.text(st.sampled_from("<>/think ab\n"), max_size=30).filter(
-    lambda text: "</think" not in text
-)
-
-
-@ALWAYS_THE_SAME
-@given(thought=THOUGHTS, answer=st.text(max_size=40), cuts=CUTS)
-def test_thinking_is_dropped_however_its_tags_are_split(
-    thought: str, answer: str, cuts: list[int]
-) -> None:
-    answer = "A" + answer.encode("utf-8", "replace").decode()
-    whole = f" \n<think>{thought}</think>\n\n{answer}"
-    edges = [0, *sorted({cut % (len(whole) + 1) for cut in cuts}), len(whole)]
-    pieces = [whole[start:end] for start, end in pairwise(edges)]
-    assert visible(pieces) == answer
-
-
-@ALWAYS_THE_SAME
-@given(st.lists(st.text(st.sampled_from("<think>/ \nab"), max_size=9), max_size=9))
-def test_what_is_shown_depends_on_the_text_and_not_on_its_pieces(pieces: list[str]) -> None:
-    whole = "".join(pieces)
-    assert visible(pieces) == visible([whole]) == visible(list(whole))
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("plain", "plain"),
-        ("  plain ", "  plain "),
-        ("<thin ice", "<thin ice"),
-        ("<thi", "<thi"),
-        ("<Thinking>hm</thinking> yes", "yes"),
-        ("<think>a</think><think>b</think> yes", "yes"),
-        ("<think>never closed", ""),
-        ("yes <think>no</think>", "yes <think>no</think>"),
-        ("<think>a</think>", ""),
-        ("", ""),
-    ],
-)
-def test_only_thinking_at_the_start_is_dropped(text: str, shown: str) -> None:
-    assert visible([text]) == shown
