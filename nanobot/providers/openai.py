@@ -57,7 +57,6 @@ from nanobot.providers.replies import (
     made_calls,
     written_calls,
 )
-from nanobot.providers.textcalls import read_text_calls
 
 Transport = Literal["http", "sdk"]
 """How requests travel: by nanobot's own HTTP client, or by the official SDK, which is heavier."""
@@ -392,6 +391,8 @@ def _asking_for(rung: Rung, prompt: Prompt, spec: ToolSpec) -> Prompt:
 def _rescued(failed: ToolUseFailed, prompt: Prompt, options: CallOptions) -> Reply:
     """Return the reply that a server could not parse (Groq: `tool_use_failed`), if its text can be
     read here. Raises the error again if not."""
+    from nanobot.providers.textcalls import read_text_calls
+
     read = read_text_calls(failed.generation, prompt.tools.specs, prompt)
     if not read.calls or any(call.problem for call in read.calls):
         raise failed

@@ -21,7 +21,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -32,9 +32,11 @@ from nanobot.providers.arguments import read_arguments
 from nanobot.providers.endpoint import Endpoint, count, items, mapping, parse_json, string
 from nanobot.providers.port import Prompt, ReadingSink, Reply, TextSink, Usage
 from nanobot.providers.refusals import error_in
-from nanobot.providers.textcalls import TextCall, TextCallFilter
 from nanobot.providers.thinking import Shown, ThinkingFilter
 from nanobot.text import valid_unicode
+
+if TYPE_CHECKING:
+    from nanobot.providers.textcalls import TextCall, TextCallFilter
 
 
 class EventParser:
@@ -453,6 +455,8 @@ class _ReplyText:
         context = self._context
         if not context.reads_calls:
             return None
+        from nanobot.providers.textcalls import TextCallFilter  # its patterns take 15 ms
+
         return TextCallFilter(context.prompt.tools.specs, context.prompt)
 
     def _take(self, shown: Shown) -> None:

@@ -165,7 +165,8 @@ class ToolRegistry:
             raise self._unknown(call.name, caller.scope)
         if call.malformed:
             raise CallRefused(
-                "your call could not be read, so nothing was run: its arguments are no JSON object",
+                "your call could not be read, so nothing was run: arguments must be a JSON object"
+                " that fits the tool",
                 hint=f"You wrote: {call.malformed[:_MOST_MALFORMED]}",
             )
         arguments = parse_arguments(tool.arguments, call.arguments)
