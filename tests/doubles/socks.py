@@ -26,6 +26,7 @@ class FakeSocks:
         self._servers, self._login = servers, login
         self.asked: list[tuple[str, int]] = []
         self.port = 0
+        self._open: set[asyncio.Task[object]] = set()
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[FakeSocks]:
@@ -36,15 +37,22 @@ class FakeSocks:
             yield self
         finally:
             server.close()
+            for task in self._open:
+                task.cancel()
+            await asyncio.gather(*self._open, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open.add(task)
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, ValueError):
-            await self._greet(reader, writer)
-            port = await self._wanted(reader, writer)
-            there_in, there_out = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(bytes([5, _SUCCEEDED, 0, 1, 0, 0, 0, 0, 0, 0]))
-            await asyncio.gather(_copy(reader, there_out), _copy(there_in, writer))
-        writer.close()
+            async with _closing(writer):
+                await self._greet(reader, writer)
+                port = await self._wanted(reader, writer)
+                there_in, there_out = await asyncio.open_connection("127.0.0.1", port)
+                async with _closing(there_out):
+                    writer.write(bytes([5, _SUCCEEDED, 0, 1, 0, 0, 0, 0, 0, 0]))
+                    await asyncio.gather(_copy(reader, there_out), _copy(there_in, writer))
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         version, count = await reader.readexactly(2)
@@ -80,6 +88,16 @@ class FakeSocks:
 async def _sized(reader: asyncio.StreamReader) -> bytes:
     (size,) = await reader.readexactly(1)
     return await reader.readexactly(size)
+
+
+@contextlib.asynccontextmanager
+async def _closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
