@@ -189,7 +189,7 @@ class Status:
             return ()
         (last,) = turns
         cost = in_currency(last.cost)
-        used = f"{last.prompt + last.completion:,} tokens"
+        used = f"{last.prompt + last.completion:,} tokens ({last.cached:,} cached)"
         return (f"Last answer: {last.model}, {used}{'' if cost is None else f', cost {cost:.4f}'}",)
 
     async def _today(self) -> dict[str, object]:
