@@ -113,7 +113,7 @@ async def test_a_small_model_gets_its_weaknesses_in_words_with_what_to_do(doctor
         images = [one for one in server.requests if b"image_url" in one.raw]
     assert code == 0
     _, _, call, structure, picture, learned = found
-    assert (call["state"], call["text"].partition(":")[0]) == ("warn", "tool calls")
+    assert (call["state"], call["text"].partition(";")[0]) == ("warn", "tool calls: in its text")
     assert "--jinja" in call["hint"]
     assert structure["text"] == "structured answers: by a JSON Schema"
     assert picture["text"] == "pictures: its server reports that it can't see them"

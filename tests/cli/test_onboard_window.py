@@ -11,6 +11,10 @@ from aiohttp import web
 
 from nanobot.cli.onboard.candidate import ModelCandidate
 from nanobot.cli.onboard.files import ConfigPart
+from nanobot.cli.onboard.model import ModelStep
+from nanobot.cli.parser import build_parser
+from nanobot.clock import SystemClock
+from nanobot.config.changing import ExistingFiles
 from nanobot.config.model import ModelSettings
 from nanobot.errors import NanobotError, ProviderError
 from nanobot.testing import ScriptedPerson
@@ -222,11 +226,28 @@ async def test_a_server_that_refuses_tools_comes_with_what_to_do(kind: str, hint
     assert hint in caught.value.hint
 
 
-async def test_the_person_sees_how_far_a_slow_server_has_read() -> None:
+class SlowClock(SystemClock):
+    """A clock by which three seconds pass whenever somebody looks at it."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        self.seconds += 3.0
+        return self.seconds
+
+
+@pytest.mark.parametrize(("clock", "shown"), [(SlowClock(), True), (SystemClock(), False)])
+async def test_the_person_sees_how_far_a_slow_server_has_read(
+    clock: SystemClock, shown: bool
+) -> None:
+    person = ScriptedPerson()
     async with DialectServer(KINDS["llama.cpp"]) as server:
-        _, said = await scripted(server)
+        arguments = ["onboard", "--non-interactive", "--base-url", server.base_url]
+        options = build_parser().parse_args(arguments)
+        await ModelStep(person, options, ModelSettings(), ExistingFiles("", "", {}), clock).run()
+    said = "\n".join(person.said)
     assert "On a slow machine" in said
-    assert "Reading " in said
+    assert ("Reading " in said) == shown
 
 
 async def test_a_server_nearby_may_read_longer_than_its_silence_may_last() -> None:

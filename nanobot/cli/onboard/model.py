@@ -316,15 +316,15 @@ class ModelStep:
     async def with_window(self, wanted: ModelCandidate) -> ModelCandidate:
         """Return the model with its window, or a variant of it. Raises `NanobotError`."""
         options = self._options
-        asks = not (wanted.unchecked or (options.no_test and server_options(options)))
+        asks = not (options.no_test and server_options(options))
         attended = not options.non_interactive
         step = WindowStep(self._person, self._present, self._before, attended, asks)
         return await step.run(wanted, self._at(wanted.base_url))
 
 
 def reading_shown(person: Person, clock: Clock) -> ReadingSink:
-    """Return a sink that shows how far a slow server has read, every few seconds."""
-    shown_at = -_READING_SECONDS
+    """Return a sink that shows every few seconds how far a slow server has read."""
+    shown_at = clock.monotonic()
 
     def show(read: int, total: int) -> None:
         nonlocal shown_at

@@ -80,7 +80,9 @@ class WindowStep(Struct, frozen=True):
             return await self._bounded(wanted, facts, takes)
         chosen = self._chosen(wanted)
         if takes:
-            self.person.say(f"{_begun(name) if near else wanted.name} takes {takes:,} tokens.")
+            if takes >= SMALL_WINDOW:  # else a warning has named it
+                where = _begun(name) if near else wanted.name
+                self.person.say(f"{where} takes {takes:,} tokens.")
             return replace(wanted, window=min(chosen or takes, takes))
         if chosen:
             return replace(wanted, window=chosen)
@@ -154,18 +156,17 @@ class WindowStep(Struct, frozen=True):
     async def _unknown(self, wanted: ModelCandidate, name: str) -> ModelCandidate:
         """Ask the person for the window. Raises `NanobotError`."""
         few = f"below {SMALL_WINDOW:,} nanobot works with few tools"
-        asks = self.attended and (self.asks_server or wanted.unchecked)
-        if not asks:
+        unknown = f"how many tokens {name} takes"
+        if not (self.attended and self.asks_server):
             self.person.say(
-                f"WARNING: it isn't known how many tokens {name} takes, so"
-                f" {_ASSUMED:,} are assumed, and {few}. Give the number that it was started with:"
-                f" --context-window {_COMFORTABLE}"
+                f"WARNING: it isn't known {unknown}, so {_ASSUMED:,} are assumed, and {few}. Give"
+                f" the number that it was started with: --context-window {_COMFORTABLE}"
             )
             return replace(wanted, window=_ASSUMED)
         self.person.say(
-            f"{_begun(name)} does not say how many tokens it takes, and may cut off the rest."
-            f" Give the number that it was started with: {_ASSUMED:,} with many, but {few};"
-            f" {_COMFORTABLE:,} or more leave room to talk."
+            f"It isn't known {unknown}, and it may cut off the rest. Give the number that it was"
+            f" started with: {_ASSUMED:,} with many, but {few}; {_COMFORTABLE:,} or more leave room"
+            " to talk."
         )
         asked = "Tokens that it takes in all (its context window)"
         digits = (await self.person.ask(asked, str(_ASSUMED))).replace(",", "")

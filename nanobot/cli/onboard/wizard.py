@@ -34,9 +34,10 @@ from nanobot.config.settings import AgentSettings, Settings
 from nanobot.config.values import checked_id
 from nanobot.config.yamltext import ConfigChange, Setting
 from nanobot.errors import ConfigError, NanobotError
+from nanobot.providers.dialect import is_near
 from nanobot.validation import Invalid, InvalidValue, build
 from nanobot_cli.text import one_line
-from nanobot_cli.wire import DEFAULT_SESSION, AgentMessage, Reply
+from nanobot_cli.wire import DEFAULT_SESSION, AgentMessage, Reading, Reply
 
 GROUP = "nanobot.channel_setups"
 
@@ -335,15 +336,19 @@ def _restarted(person: Person, options: argparse.Namespace) -> bool:
         options.non_interactive or not asyncio.run(person.confirm(question))
     ):
         return False
-    _say_to_it(options, "/restart")
+    _say_to_it(options, "/restart", person)
     person.say("It restarts; `nanobot status` shows how it is doing.")
     return True
 
 
 def _first_reply(person: Person, options: argparse.Namespace) -> str | None:
-    """What it says to a first word; None where it could not."""
+    """Return what it says to a first word, or None if it could not answer."""
+    if is_near(load_settings(options.home).model.base_url):
+        person.say(
+            "It reads nanobot's whole prompt first. That can take minutes on a slow machine."
+        )
     person.say(f"You: {_HELLO}")
-    *said, reply = _say_to_it(options, _HELLO)
+    *said, reply = _say_to_it(options, _HELLO, person)
     if isinstance(reply, Reply) and reply.outcome != "done":
         person.say(f"That did not work: {reply.text}")
         return None
@@ -352,11 +357,20 @@ def _first_reply(person: Person, options: argparse.Namespace) -> str | None:
     return text
 
 
-def _say_to_it(options: argparse.Namespace, text: str) -> list[AgentMessage | Reply]:
-    """Say something to the gateway, and what it said."""
+def _say_to_it(
+    options: argparse.Namespace, text: str, person: Person
+) -> list[AgentMessage | Reply]:
+    """Send a message to the gateway and return its answers. The person sees how far a slow model
+    has read."""
+    said: list[AgentMessage | Reply] = []
     with connected(options.home) as client:
-        events = list(replies(client, client.send_message(text, DEFAULT_SESSION), DEFAULT_SESSION))
-    return [event for event in events if isinstance(event, AgentMessage | Reply)]
+        message_id = client.send_message(text, DEFAULT_SESSION, stream=True)
+        for event in replies(client, message_id, DEFAULT_SESSION):
+            if isinstance(event, Reading) and event.text:
+                person.say(event.text)
+            elif isinstance(event, AgentMessage | Reply):
+                said.append(event)
+    return said
 
 
 def _next(home: Path, later: Sequence[tuple[str, str]], *, runs: bool, stale: bool) -> str:
