@@ -47,6 +47,7 @@ from nanobot.errors import (
     ProviderRejected,
     ProviderStalled,
     ProviderUnavailable,
+    RequestBlamed,
     StorageError,
     TurnStopped,
 )
@@ -58,7 +59,7 @@ from nanobot.session.session import Session
 from nanobot.tasks import is_cancelled
 from nanobot.tooling import TurnContext
 
-_MAY_BE_AN_IMAGE = frozenset({400, 404, 415, 422})
+_MAY_BE_AN_IMAGE = frozenset({400, 404, 415, 422, 500})
 """How servers answer to an image that is broken, or that their model cannot see."""
 
 _USES: Mapping[str, ModelUse] = {"job": "jobs", "heartbeat": "heartbeat"}
@@ -228,7 +229,7 @@ class Turns:
                     raise
                 if not await self._parts.consolidator.consolidate_half(session):
                     refused = error
-            except ProviderRejected as error:
+            except (ProviderRejected, RequestBlamed) as error:
                 if blinded:
                     self._context.show_images(session)  # they were not what it refused
                 blinded = (

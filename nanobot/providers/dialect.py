@@ -43,7 +43,7 @@ class Dialect(Struct, frozen=True):
 
     - `strict_roles`: user and assistant take turns, tool results follow their calls, and an
       assistant message follows them. `system_role`: the server knows that role. `fills_empty`: no
-      message may be empty.
+      message may be empty. `joins_answers`: assistant messages in a row become one.
     - `call_ids`: the form of tool call ids.
     - `reasoning_content`: tool calls must come with the model's thinking. `reads_reasoning`: the
       server makes use of thinking it gets back. `signatures`: calls must carry Gemini's.
@@ -57,6 +57,7 @@ class Dialect(Struct, frozen=True):
     strict_roles: bool = False
     system_role: bool = True
     fills_empty: bool = True
+    joins_answers: bool = True
     call_ids: CallIds = "any"
     reasoning_content: bool = False
     reads_reasoning: bool = False
@@ -167,6 +168,7 @@ def known_dialect(base_url: str, model: str, *, stream: bool = True) -> Dialect:
     return Dialect(
         strict_roles=mistral or not on(*_FREE_HOSTS),
         fills_empty=not on("openai.com"),
+        joins_answers=not on("openai.com"),  # Gemini wants calls right behind a user's message
         call_ids="nine" if mistral else "kimi" if kimi or "kimi" in model.lower() else "any",
         reasoning_content=kimi or on("deepseek.com"),
         reads_reasoning=is_near(base_url),

@@ -46,6 +46,8 @@ NOTED = "Noted."
 """The assistant's message between a tool's result and a user message, in strict form. It is never
 stored or shown."""
 _MOST_RECENT = 32
+_NO_THINKING = " "
+"""Kimi takes an empty text for a missing one."""
 _UNSIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 """The stand-in that Gemini's documentation gives for calls that were not its own."""
 
@@ -118,7 +120,8 @@ class _Wiring:
         if self._open or role == "tool":
             fits = role == "tool" and self._open and self._open[-1][0] == message.tool_call_id
         elif role == "assistant":
-            fits = before not in ("", "system") and not (strict and before == role)
+            joins = strict or self._dialect.joins_answers
+            fits = before not in ("", "system") and not (joins and before == role)
         elif role == "user":
             fits = not (strict and before in ("user", "tool"))
         else:
@@ -150,8 +153,8 @@ def well_formed(messages: Sequence[PromptMessage], dialect: Dialect) -> list[Pro
         said = list(map(_filled, said))
     if said and said[0].role != "user":
         said.insert(0, user_message(CONTINUED))
-    if dialect.strict_roles:
-        said = _in_turn(said)
+    if dialect.strict_roles or dialect.joins_answers:
+        said = _in_turn(said, strict=dialect.strict_roles)
     system = "\n\n".join(one.text for one in messages if one.role == "system")
     if not system:
         return said
@@ -184,14 +187,14 @@ def _with_results(messages: Sequence[PromptMessage]) -> Iterator[PromptMessage]:
         yield from (one for one in group if one.role == "user")
 
 
-def _in_turn(messages: Sequence[PromptMessage]) -> list[PromptMessage]:
-    """Rule 4."""
+def _in_turn(messages: Sequence[PromptMessage], *, strict: bool) -> list[PromptMessage]:
+    """Rule 4. If it is not strict, only assistant messages in a row become one."""
     turns: list[PromptMessage] = []
     for message in messages:
         before = turns[-1].role if turns else ""
-        if before == "tool" and message.role == "user":
+        if strict and before == "tool" and message.role == "user":
             turns.append(assistant_message(NOTED))
-        if before == message.role and before != "tool":
+        if before == message.role and (before == "assistant" or (strict and before == "user")):
             turns[-1] = _joined(turns[-1], message)
         else:
             turns.append(message)
@@ -230,17 +233,22 @@ class _WireIds:
     def of(self, calls: Sequence[ToolCall], own: ProviderData | None) -> tuple[str, ...]:
         """Return the ids of a message's calls: those of the server itself if it made them."""
         given = own.call_ids if own is not None and len(own.call_ids) == len(calls) else ()
+        # Encrypted reasoning names the call it belongs to.
+        bound = own is not None and "reasoning_details" in own.fields
         return tuple(
-            self._next(call, given[position] if given else "")
+            self._next(call, given[position] if given else "", bound)
             for position, call in enumerate(calls)
         )
 
-    def _next(self, call: ToolCall, own: str) -> str:
+    def _next(self, call: ToolCall, own: str, bound: bool) -> str:
         number, self._count = self._count, self._count + 1
         kimi = self._form == "kimi"
-        wire_id = own or (f"functions.{call.name}:{number}" if kimi else call.id)
-        attempt = 0
-        while wire_id in self._used or not (wire_id == own or self._fits.fullmatch(wire_id)):
+        wire_id, attempt = own, 0
+        if not own or not (bound or self._fits.fullmatch(own)):  # some refuse ids of their own
+            wire_id = f"functions.{call.name}:{number}" if kimi else call.id
+            bound = False
+        while wire_id in self._used or not (bound or self._fits.fullmatch(wire_id)):
+            bound = False
             if kimi:
                 wire_id = f"functions.{call.name}:{number + attempt}"
             else:
@@ -298,7 +306,7 @@ def _returned(
         if reads or name not in _THINKING
     }
     if dialect.reasoning_content:
-        fields.setdefault("reasoning_content", "")
+        fields["reasoning_content"] = fields.get("reasoning_content") or _NO_THINKING
     given = list(own.call_fields) if own and len(own.call_fields) == calls else [{}] * calls
     if dialect.signatures and not given[0].get("extra_content"):
         given[0] = {**given[0], "extra_content": _UNSIGNED}

@@ -162,8 +162,13 @@ class Endpoint:
         return self.refused_as(ErrorBody.of(error))
 
     def refused_as(self, said: ErrorBody) -> ProviderError:
-        """An error in an answer that began with status 200; see `error_in`."""
-        return self._decide(said.status, said, 0.0)
+        """An error in an answer that began with status 200; see `error_in`. If nothing tells what
+        kind it is, it may pass, but is no reason to wait for hours."""
+        if said.status or said.generation:
+            return self._decide(said.status, said, 0.0)
+        detail = self.shorten(said.message)
+        what = f"the model server at {self.place} answered with an error: {detail}"
+        return ProviderGarbage(what, detail=detail)
 
     def _decide(self, status: int, said: ErrorBody, wait: float) -> ProviderError:
         detail = self.shorten(said.message)
@@ -213,6 +218,8 @@ class Endpoint:
             counts = f": {overflow.tokens:,} tokens, and the server takes {overflow.window:,}"
         elif overflow.window:
             counts = f": the server takes {overflow.window:,} tokens"
+        if "minute" in detail:  # the limit is the account's
+            counts += f" ({detail})"
         return ContextTooLong(
             f"the prompt is too long for {self.model or 'the model'}{counts}",
             status=status,

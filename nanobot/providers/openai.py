@@ -240,7 +240,8 @@ class OpenAIProvider:
                     setting = "timeout_seconds"
                     if incoming.feed(chunk):
                         heard = now()
-                    silence, until = incoming.ending or self._stall, heard + self._patience
+                    quiet = self._stall if incoming.has_begun else self._first
+                    silence, until = incoming.ending or quiet, heard + self._patience
                     if now() + silence < until:
                         until = now() + silence
                     else:

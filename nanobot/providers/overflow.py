@@ -46,7 +46,7 @@ _EXCESS = re.compile(
     r"|\b(cannot|can't|does not|doesn't) fit\b|\boverflow(s|ed)?\b|\bover the (limit|maximum)\b"
     r"|\b(reduce|shorten|trim|decrease)\b|\b(limit|maximum|max)\b.{0,60}\b(is|was|of)\b.{0,40}[0-9]"
     r"|\bshould be \[\s*[0-9]+\s*,\s*[0-9]+|\bbut the configured\b|\b(limit|maximum) (was )?reached"
-    r"|超|过长|上限",
+    r"|\bonly supports? up to\b|超|过长|上限",
     re.I,
 )
 _STRONG = re.compile(

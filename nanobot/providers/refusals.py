@@ -104,7 +104,7 @@ class ErrorBody:
 
     @property
     def status(self) -> int:
-        """The HTTP status that this amounts to if it came with status 200."""
+        """The HTTP status that this amounts to if it came with status 200; 0 if nothing tells."""
         if self.named:
             return self.named
         meanings = (
@@ -117,7 +117,7 @@ class ErrorBody:
             (self.kind == "invalid_request_error", 400),
             (self.blames_request, 400),
         )
-        return next((status for applies, status in meanings if applies), 502)
+        return next((status for applies, status in meanings if applies), 0)
 
 
 def error_in(fields: Mapping[str, object]) -> ErrorBody | None:
@@ -138,7 +138,7 @@ def error_in(fields: Mapping[str, object]) -> ErrorBody | None:
     found = ErrorBody.of(dict(fields))
     if not found.message or (outcome and all(code in _FINE for code in outcome)):
         return None
-    known = isinstance(fields.get("message"), str) or fields.get("msg") or fields.get("detail")
+    known = fields.get("message") or fields.get("msg") or fields.get("detail")
     return found if known else None
 
 
@@ -307,6 +307,7 @@ _BLAMES_REQUEST = re.compile(
     r"|(failed|error|invalid|unsupported|unable).{0,40}(grammar|schema)"
     r"|unsupported (param|content|type|value|field)|unrecognized (request )?(argument|param|field)"
     r"|param(eter)?.{0,60}(not supported|unsupported)|does not support (tools|images|system)"
+    r"|(image|tool)s?( input)? (is|are) not supported"
     r"|\b(Type|Value|Key|Attribute|Undefined|Index|JSONDecode|Validation)Error\b"
     r"|type must be|object is not (iterable|subscriptable)|can only concatenate str"
     r"|expected (a )?(string|array|object|str|list|dict)|invalid_request_error",

@@ -100,7 +100,8 @@ def read_text_calls(text: str, tools: Sequence[ToolSpec], prompt: Prompt) -> Tex
     try:
         written, end = calls_at(text, start)
     except Unreadable:
-        calls = _unreadable(text[start:], specs, prompt)
+        alone = not text[:start].strip()
+        calls = _unreadable(text[start:], specs, prompt, alone=alone)
     else:
         calls = _accepted(written, text[start:end], specs, prompt)
         # An unknown tool behind text is an example; alone or with known ones it is a mistake.
@@ -321,17 +322,20 @@ def _is_followed(held: str, start: int) -> bool:
     return bool(rest) and rest[0] not in "<["
 
 
-def _unreadable(markup: str, specs: Mapping[str, ToolSpec], prompt: Prompt) -> tuple[TextCall, ...]:
-    """The call that `markup` was meant to be, if it names an offered tool and the reply ends with
-    it."""
+def _unreadable(
+    markup: str, specs: Mapping[str, ToolSpec], prompt: Prompt, *, alone: bool
+) -> tuple[TextCall, ...]:
+    """The call that `markup` was meant to be, if the reply ends with it and it names an offered
+    tool, or is `alone` in the reply and closed."""
     head = _HEAD.match(markup)
     names = [head["name"] if head else "", *_NAMED_INSIDE.findall(markup)]
     name = next((one for one in names if one in specs), "")
-    closed = max((found.end() for found in re.finditer(CLOSED, markup)), default=len(markup))
+    closed = max((found.end() for found in re.finditer(CLOSED, markup)), default=0)
     begun = _BEGUN.search(markup) is not None
-    after = _after_calls(markup, closed)
+    after = _after_calls(markup, closed or len(markup))
     is_prose = bool(after) and not after.startswith(OPENERS)
-    if not (name and begun) or is_prose or _is_quoted(markup, [markup], prompt):
+    is_meant = (name and begun) or (alone and closed)
+    if not is_meant or is_prose or _is_quoted(markup, [markup], prompt):
         return ()
     problem = "it is cut off, or not of its form"
     return (TextCall(name, "{}", markup, problem),)

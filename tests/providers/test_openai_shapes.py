@@ -97,7 +97,7 @@ async def test_usage_is_found_wherever_servers_put_it(usage: object, expected: U
     [
         (b'{"error":{"message":"slow down","code":429}}', ProviderBusy, "slow down"),
         (b'data: {"error":{"message":"lost it","code":502}}\n\n', ProviderUnavailable, "lost it"),
-        (b'data: {"error":"boom"}\n\n', ProviderUnavailable, "boom"),
+        (b'data: {"error":"boom"}\n\n', ProviderGarbage, "boom"),
         (stream({"content": "x"}, finish="error"), ProviderUnavailable, "broke off"),
         (b"data: {oops}\n\n", ProviderGarbage, "not JSON"),
         (b"data: [DONE]\n\n", ProviderGarbage, "no choices"),

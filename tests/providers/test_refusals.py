@@ -159,7 +159,7 @@ def test_a_completion_is_no_error(fields: dict[str, object]) -> None:
     [
         ({"error": {"message": "x", "code": 429}}, ProviderBusy, 0),
         ({"error": {"message": "Overloaded", "type": "overloaded_error"}}, ProviderUnavailable, 0),
-        ({"error": "boom"}, ProviderUnavailable, 0),
+        ({"error": "boom"}, ProviderGarbage, 0),
         ({"choices": [{"error": {"message": "x", "code": 502}}]}, ProviderUnavailable, 0),
         ({"base_resp": {"status_code": 1002, "status_msg": "rate limit"}}, ProviderBusy, 0),
         ({"base_resp": {"status_code": 1004, "status_msg": "login fail"}}, ProviderRejected, 401),
