@@ -269,7 +269,7 @@ class IncomingReply:
     @property
     def has_begun(self) -> bool:
         """Whether anything of the answer has come, thinking included; progress is none of it."""
-        return self._draft.size > 0 or bool(self._draft.finish) or bool(self._body)
+        return self._draft.size > 0 or bool(self._draft.finish) or self._kind == "json"
 
     @property
     def has_native_calls(self) -> bool:

@@ -11,6 +11,7 @@ from nanobot.errors import (
     ContextTooLong,
     ProviderBusy,
     ProviderError,
+    ProviderGarbage,
     ProviderRejected,
     ProviderUnavailable,
     RequestBlamed,
