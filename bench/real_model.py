@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha1
 from pathlib import Path
+from random import Random
 from zoneinfo import ZoneInfo
 
 from bench.llama import Exchange, LlamaServer, Raw, Recorder
@@ -88,7 +90,7 @@ def _greeting(stage: Stage) -> tuple[bool, Exchange | None]:
 
 
 def _fact_told(stage: Stage) -> tuple[bool, Exchange | None]:
-    _, request = _ask(stage, f"Please remember that my favourite tea is {TEA}.")
+    _, request = _ask(stage, f"Remember this for good: my favourite tea is {TEA}.")
     return TEA in stage.facts(), request
 
 
@@ -150,30 +152,40 @@ def _date_told(stage: Stage) -> tuple[bool, Exchange | None]:
     return _answered("What is today's date?", *_dates())(stage)
 
 
-_PARTS = (
-    "the lighthouse keeper wrote the height of the tide into his book",
-    "a ferry brought flour, lamp oil and letters to the island",
-    "the children of the village counted seals on the rocks",
-    "in the evening the wind turned and the boats came home early",
-)
+_WHO = ("the lighthouse keeper", "Marta from the bakery", "the schoolmaster", "old Piet", "my aunt",
+        "the ferryman", "a painter from the mainland", "the doctor", "our neighbour",
+        "the postwoman", "the twins", "a bird watcher")  # fmt: skip
+_DID = ("repaired", "sold", "forgot", "painted", "borrowed", "talked about", "carried home", "lost",
+        "drew", "asked for", "cleaned", "counted", "hid", "wrote about")  # fmt: skip
+_THING = ("the lamp of the lighthouse", "a sack of flour", "the nets", "three letters", "the bell",
+          "the seals on the rocks", "a clock", "the ferry's anchor", "some honey",
+          "the school's map", "a blue boat", "the height of the tide", "seven eggs", "the old piano")  # fmt: skip
+_WHEN = ("before sunrise", "while it rained", "after the storm", "at low tide", "on the way home",
+         "when the ferry was late", "by candlelight", "without a word", "for the second time",
+         "as the fog came in", "during the feast", "with cold hands")  # fmt: skip
 
 
 def _paste() -> str:
-    """A text of 2,000 words about a lighthouse."""
-    sentences, words = list[str](), 0
+    """2,000 words about life on an island."""
+    chance, sentences, words = Random(7), list[str](), 0
     while words < 2000:
-        sentences.append(f"On day {len(sentences) + 1} {_PARTS[len(sentences) % len(_PARTS)]}.")
-        words += len(sentences[-1].split())
-    return " ".join(sentences)
+        who, did, thing, when = map(chance.choice, (_WHO, _DID, _THING, _WHEN))
+        sentence = f"{when}, {who} {did} {thing}"
+        sentences.append(sentence[0].upper() + sentence[1:])
+        words += len(sentence.split())
+    return ". ".join(sentences) + "."
 
 
 def _paste_summarised(stage: Stage) -> tuple[bool, Exchange | None]:
-    said, request = _ask(stage, f"Summarise this text in two sentences:\n\n{_paste()}")
+    said, request = _ask(stage, f"{_paste()}\n\nSummarise the text above in two sentences.")
     return said.outcome == "done" and _is_summary(said.reply), request
 
 
+_SUBJECTS = ("lighthouse", "ferry", "feast", "storm", "Marta", "boat", "events", "activities")
+
+
 def _is_summary(text: str) -> bool:
-    return _tells(text, "lighthouse", "island", "ferry", "seals") and len(text.split()) < 400
+    return _tells(text, *_SUBJECTS) and len(text.split()) < 200
 
 
 def _stopped(stage: Stage) -> tuple[bool, Exchange | None]:
@@ -347,6 +359,7 @@ def main() -> int:
     parser.add_argument("--chat", type=int, default=0, help="turns of small talk", metavar="N")
     parser.add_argument("--keep", type=Path, help="where transcripts go")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the server and the gateway end too
     kept = options.keep or Path(tempfile.mkdtemp(prefix="real-model-"))
     kept.mkdir(parents=True, exist_ok=True)
     log, threads = kept / "llama-server.log", options.threads
