@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -86,9 +87,12 @@ def _checked(
     one: ConfiguredModel, home: Path, stored: Mapping[str, Dialect], clock: Clock, *, ask: bool
 ) -> Iterator[Finding]:
     try:
-        names = asyncio.run(_served_names(one.model))
-        yield _served(one.model, names)
-        model = replace(one.model, name=one.model.name or next(iter(names), "default"))
+        model, names = asyncio.run(_located(one.model))
+        yield _served(model, names)
+        if model.base_url != one.model.base_url:
+            hint = f"Set {one.key}.base_url: {model.base_url}"
+            yield Finding("warn", f"it answers at {model.base_url}", hint)
+        model = replace(model, name=model.name or next(iter(names), "default"))
         facts = asyncio.run(_facts(model))
     except NanobotError as error:
         yield Finding("fail", str(error), error.hint)
@@ -96,15 +100,26 @@ def _checked(
     yield from _window(model, facts, f"{one.key}.context_window")
     if facts.tools is False:
         yield Finding("warn", no_tools_text(facts), facts.for_tools)
-    source = _source(model)
+    source = _source(replace(model, base_url=one.model.base_url))
     if not ask:
         if text := dialect_text(stored.get(source)):
             yield Finding("ok", f"learned: {text}")
         return
-    trial = ModelTrial(model, facts, clock)
+    trial = ModelTrial(replace(model, base_url=one.model.base_url), facts, clock)
     yield from trial.run()
     if trial.answered and stored.get(source) != trial.learned:
         yield from _stored(home, source, trial.learned)
+
+
+async def _located(model: ModelSettings) -> tuple[ModelSettings, Sequence[str]]:
+    """Return the model at the address that its server answers at, and the names of all models
+    there: an address without a path may lack /v1."""
+    names = await _served_names(model)
+    if not names and urlsplit(model.base_url).path in ("", "/"):
+        longer = replace(model, base_url=f"{model.base_url.rstrip('/')}/v1")
+        if names := await _served_names(longer):
+            return longer, names
+    return model, names
 
 
 async def _served_names(model: ModelSettings) -> Sequence[str]:

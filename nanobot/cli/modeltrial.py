@@ -109,7 +109,6 @@ class ModelTrial:
         return Finding("ok", f"it answers {_quoted(reply)} after {took:.1f} s ({tokens})")
 
     async def _call(self) -> Finding:
-        from nanobot.providers.discovery import tools_hint
         from nanobot.providers.port import ToolSpec
 
         city = {"type": "string", "description": "The name of a city."}
@@ -118,7 +117,7 @@ class ModelTrial:
         try:
             reply = await self._ask("How is the weather in Rome? Use the tool get_weather.", tool)
         except ProviderError as error:
-            return Finding("fail", f"tool calls: {error}", error.hint or tools_hint(error.detail))
+            return Finding("fail", f"tool calls: {error}", error.hint)
         call = next((one for one in reply.tool_calls if one.name == tool.name), None)
         if call is None:
             text = f"tool calls: none; it answered {_quoted(reply)}"

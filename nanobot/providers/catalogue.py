@@ -240,3 +240,24 @@ def _similar(wanted: str, names: Sequence[str], most: int) -> Iterator[str]:
     yield from (low[name] for name in low if text and text in name)
     ends = {name.rpartition("/")[2]: original for name, original in low.items()}
     yield from (ends[name] for name in close_matches(text, ends, most, 0.6))
+
+
+def tools_hint(refusal: str) -> str:
+    """Return how to get tool calls from a server that refused a request because of its tools; empty
+    if `refusal`, the server's words, blames something else.
+
+    Sources: llama.cpp, common/chat.cpp; vLLM, entrypoints/openai/serving_chat.py; Ollama,
+    server/routes.go; https://openrouter.ai/docs/features/tool-calling
+    """
+    return next((hint for wording, hint in _TOOLS_REFUSED if wording in refusal.lower()), "")
+
+
+_TOOLS_REFUSED = (
+    ("--jinja", "Start llama-server with --jinja."),
+    (
+        "--enable-auto-tool-choice",
+        "Start vLLM with --enable-auto-tool-choice and the --tool-call-parser for this model.",
+    ),
+    ("does not support tools", "This model can't call tools. Choose one that can."),
+    ("support tool use", "This model can't call tools. Choose one that can."),
+)

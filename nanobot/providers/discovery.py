@@ -232,27 +232,6 @@ _TOOLS_OLLAMA = "Choose a model from https://ollama.com/search?c=tools, such as 
 _TOOLS_STUDIO = "Choose a model that LM Studio marks with a hammer, such as qwen/qwen3-8b."
 
 
-def tools_hint(refusal: str) -> str:
-    """Return how to get tool calls from a server that refused a request because of its tools; empty
-    if `refusal`, the server's words, blames something else.
-
-    Sources: llama.cpp, common/chat.cpp; vLLM, entrypoints/openai/serving_chat.py; Ollama,
-    server/routes.go; https://openrouter.ai/docs/features/tool-calling
-    """
-    return next((hint for wording, hint in _TOOLS_REFUSED if wording in refusal.lower()), "")
-
-
-_TOOLS_REFUSED = (
-    ("--jinja", "Start llama-server with --jinja."),
-    (
-        "--enable-auto-tool-choice",
-        "Start vLLM with --enable-auto-tool-choice and the --tool-call-parser for this model.",
-    ),
-    ("does not support tools", f"This model can't call tools. {_OTHER_MODEL}"),
-    ("support tool use", f"This model can't call tools. {_OTHER_MODEL}"),
-)
-
-
 async def server_properties(base_url: str, api_key: str, *, seconds: float) -> Mapping[str, object]:
     """Return what llama.cpp's server tells of itself and its chat template, or nothing if another
     server is there. Source: llama.cpp, tools/server/README.md, GET /props."""

@@ -193,6 +193,7 @@ class Endpoint:
                 f"the model server at {self.place} cannot handle the request ({status}){tail}",
                 status=status,
                 detail=detail,
+                hint=self._hint(status, said.message),
             )
         if status in (408, 409) or status >= 500:
             return ProviderUnavailable(
@@ -202,7 +203,7 @@ class Endpoint:
             )
         meant = 402 if said.out_of_money else status
         meant = 401 if status in (400, 403) and said.no_key else meant
-        hint = self._hint(meant)
+        hint = self._hint(meant, said.message)
         if meant in (400, 422) and blames_answer(said.message):
             hint = _SHORTER_ANSWER.format(self.settings)
         return ProviderRejected(
@@ -228,11 +229,13 @@ class Endpoint:
             window=overflow.window,
         )
 
-    def _hint(self, status: int) -> str:
-        """What to do about a status, 0 where there is no connection; empty where that is unknown.
-        What is known of this very server goes first."""
-        from nanobot.providers.catalogue import provider_at
+    def _hint(self, status: int, said: str = "") -> str:
+        """Return what to do about a status (0: no connection) and the server's words, or an empty
+        string. Hints for this very server go first."""
+        from nanobot.providers.catalogue import provider_at, tools_hint
 
+        if said and (hint := tools_hint(said)):
+            return hint
         known = provider_at(self.base_url)
         if known and (hint := known.hint(status, self.settings, self.model)):
             return hint

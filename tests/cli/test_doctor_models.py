@@ -12,6 +12,7 @@ import pytest
 
 from nanobot.providers.dialect import decode_dialects
 from tests.cli.support import Nanobot
+from tests.cli.test_onboard_window import Ollama, serving
 from tests.doubles.dialects.replies import Call, Says
 from tests.doubles.dialects.requests import functions_of, has_image, messages_of
 from tests.doubles.dialects.server import KINDS, DialectServer
@@ -203,3 +204,13 @@ async def test_a_window_is_compared_for_each_model(doctor: Doctor) -> None:
         "model long: llama.cpp takes 16,384 tokens and models.long.context_window is 32,768"
     )
     assert "Then set models.long.context_window." in warned["hint"]
+
+
+async def test_an_address_without_its_v1_is_said_with_the_right_one(doctor: Doctor) -> None:
+    async with serving(Ollama()) as wanted:
+        bare = wanted.base_url.removesuffix("/v1")
+        model = {"name": wanted.name, "base_url": bare, "context_window": 4_096}
+        given = {"model": {**model, "max_completion_tokens": 1_000}}
+        code, found = await asyncio.to_thread(doctor, given)
+    assert code == 0
+    assert f"Set model.base_url: {wanted.base_url}" in [one["hint"] for one in found]

@@ -194,6 +194,21 @@ def test_each_is_known_by_its_address_and_by_that_alone() -> None:
         ("xai", 400, b'{"error": "Incorrect API key provided: sk-1234567"}', "https://console.x.ai"),
         ("xai", 400, b'{"error": "messages must not be empty"}', ""),
         ("openrouter", 402, b'{"error": {"message": "no credits"}}', "no credit left"),
+        (
+            "openrouter", 404,
+            b'{"error": {"message": "No endpoints found that support tool use."}}',
+            "This model can't call tools. Choose one that can.",
+        ),
+        (
+            "ollama", 400,
+            b'{"error": {"message": "registry.ollama.ai/library/gemma:2b does not support tools"}}',
+            "This model can't call tools. Choose one that can.",
+        ),
+        (
+            "llamacpp", 500, b'{"error": {"message": "tools param requires --jinja flag"}}',
+            "Start llama-server with --jinja.",
+        ),
+        ("llamacpp", 404, b"{}", "model.base_url, which ends in /v1"),
     ],
 )  # fmt: skip
 def test_what_is_refused_comes_with_what_to_do_there(

@@ -25,7 +25,6 @@ from nanobot.errors import (
     NanobotError,
     ProviderBusy,
     ProviderError,
-    ProviderGarbage,
     ProviderRejected,
     ProviderUnavailable,
 )
@@ -34,6 +33,7 @@ from nanobot.providers.catalogue import (
     KnownProvider,
     provider_at,
     similar_names,
+    tools_hint,
 )
 from nanobot.providers.dialect import is_near
 from nanobot.providers.discovery import (
@@ -41,7 +41,6 @@ from nanobot.providers.discovery import (
     LocalServer,
     find_local_servers,
     listed_models,
-    tools_hint,
 )
 from nanobot.validation import Invalid, build
 
@@ -291,18 +290,13 @@ class ModelStep:
             return replace(wanted, unchecked=True)
         except ProviderRejected as error:
             raise await self._with_names(error, wanted) from None
-        except ProviderGarbage as error:
-            error.hint = error.hint or tools_hint(error.detail)
-            raise
         self._answered.add(wanted)
         return wanted
 
     async def _with_names(self, error: ProviderRejected, wanted: ModelCandidate) -> ProviderError:
         """What was refused, with the models that may have been meant if it is the name."""
         models: Sequence[ListedModel] = ()
-        if hint := tools_hint(error.detail):
-            return ProviderRejected(str(error), status=error.status, hint=hint)
-        if error.status in (400, 404):
+        if error.status in (400, 404) and not tools_hint(error.detail):
             try:
                 models = await self._models_at(wanted)
             except ProviderError:
