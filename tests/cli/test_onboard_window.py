@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from nanobot.cli.onboard.candidate import ModelCandidate
 from nanobot.cli.onboard.files import ConfigPart
@@ -91,6 +92,30 @@ async def test_who_wants_no_variant_is_told_how_to_raise_it_and_goes_on() -> Non
     assert (found.name, found.window, ollama.made) == ("qwen3:8b", 4_096, {})
     said = "\n".join(person.said)
     assert (said.count("WARNING"), said.count("OLLAMA_CONTEXT_LENGTH")) == (1, 1)
+
+
+async def test_a_variant_takes_as_much_as_the_options_say() -> None:
+    ollama, person = Ollama(), ScriptedPerson("y")
+    async with serving(ollama) as wanted:
+        found = await step(person).with_window(replace(wanted, window=32_768))
+    assert (found.name, found.window, ollama.made) == (
+        "qwen3-8b-32k", 32_768, {"qwen3-8b-32k": 32_768}
+    )  # fmt: skip
+
+
+async def test_a_configured_window_that_is_too_large_by_now_is_lowered_and_that_is_said() -> None:
+    async with FakeOpenAI(pages=llama(16_384)) as server:
+        present = ModelSettings(
+            name="fake-model",
+            base_url=server.base_url,
+            context_window=32_768,
+            provider="openai",
+        )
+        person = ScriptedPerson()
+        asked = ("--non-interactive", "--base-url", server.base_url)
+        part = await step(person, *asked, present=present).run()
+    assert written(part)["context_window"] == 16_384
+    assert "model.context_window was 32,768 and becomes 16,384." in person.said
 
 
 async def test_a_script_is_warned_as_well() -> None:

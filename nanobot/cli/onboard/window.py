@@ -83,6 +83,8 @@ class WindowStep(Struct, frozen=True):
             if takes >= SMALL_WINDOW:  # else a warning has named it
                 where = _begun(name) if near else wanted.name
                 self.person.say(f"{where} takes {takes:,} tokens.")
+            if chosen > takes:
+                self.person.say(f"model.context_window was {chosen:,} and becomes {takes:,}.")
             return replace(wanted, window=min(chosen or takes, takes))
         if chosen:
             return replace(wanted, window=chosen)
@@ -98,10 +100,11 @@ class WindowStep(Struct, frozen=True):
     async def _larger_variant(
         self, wanted: ModelCandidate, facts: ModelFacts, takes: int
     ) -> ModelCandidate | None:
-        """Offer a variant of a model of Ollama's that leaves room to talk."""
-        tokens = min(_COMFORTABLE, facts.most)
-        is_small = facts.server == _OLLAMA and takes < SMALL_WINDOW
-        if not (is_small and self.attended) or tokens < SMALL_WINDOW or wanted.window:
+        """Offer a variant of a model of Ollama's that leaves room to talk, or takes as much as the
+        options say."""
+        tokens = min(wanted.window or _COMFORTABLE, facts.most)
+        is_small = facts.server == _OLLAMA and takes < (wanted.window or SMALL_WINDOW)
+        if not (is_small and self.attended) or tokens < SMALL_WINDOW:
             return None
         instead = f" instead of {takes:,}" if takes else ""
         asked = f"Make a variant of {wanted.name} that takes {tokens:,} tokens{instead}?"
