@@ -229,7 +229,6 @@ class OpenAIProvider:
     async def _receive(self, incoming: IncomingReply, body: bytes) -> None:
         """Send a request and take in its answer, up to the end or to a silence that ends it."""
         now, silence = asyncio.get_running_loop().time, min(self._first, self._patience)
-        setting = "first_token_seconds" if self._first > self._stall else "timeout_seconds"
         try:
             async with (
                 asyncio.timeout(silence) as limit,
@@ -237,7 +236,6 @@ class OpenAIProvider:
             ):
                 heard = now()
                 async for chunk in chunks:
-                    setting = "timeout_seconds"
                     if incoming.feed(chunk):
                         heard = now()
                     quiet = self._stall if incoming.has_begun else self._first
