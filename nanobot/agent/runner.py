@@ -206,6 +206,8 @@ INTERRUPTED = (
     "interrupted: this call had started when nanobot was stopped or crashed; the outcome is"
     " unknown; check before repeating it"
 )
+_MOST_UNREADABLE = 3
+"""A small model that fails so often to write a call will fail again."""
 OUT_OF = (
     "[nanobot: the limit of {} for one turn is reached. Answer now in plain text with what"
     " you have, and say what is left to do.]"
@@ -291,6 +293,9 @@ class AgentRunner(Struct, frozen=True):
                 run.show_text("", restart=True)  # the answer is to what was asked before
             else:
                 return run.end(reply)
+            if run.unreadable == _MOST_UNREADABLE:
+                limit = f"{_MOST_UNREADABLE} unreadable tool calls in a row"
+                break
             if 0 < self.max_tokens <= run.usage.prompt + run.usage.completion:
                 limit = f"{self.max_tokens:,} tokens"
                 break
@@ -335,6 +340,8 @@ class _Run(Struct):
     refused: ContextTooLong | None = None
     usage: Usage = Usage()
     steps: int = 0
+    unreadable: int = 0
+    """Replies in a row of whose calls none could be read."""
     reading_due: float = -math.inf
 
     def add(self, messages: Sequence[Message]) -> None:
@@ -387,6 +394,8 @@ class _Run(Struct):
         called = Message("assistant", reply.text, now, tool_calls=reply.tool_calls)
         await self.record(replace(called, provider_data=reply.provider_data))
         await self._call_all(reply.tool_calls)
+        unread = all(call.malformed for call in reply.tool_calls)
+        self.unreadable = self.unreadable + 1 if unread else 0
 
     async def _call_all(self, calls: Sequence[ToolCall]) -> None:
         images: list[Message] = []

@@ -203,6 +203,26 @@ async def test_at_the_limit_the_model_answers_once_more_without_tools() -> None:
     assert "limit of 2 steps" in model.prompts[-1].messages[-1].text
 
 
+def unreadable() -> Reply:
+    return Reply("", (ToolCall("", "probe", "{}", '{"text": "cut'),), finish="tool_calls")
+
+
+async def test_a_call_that_cannot_be_read_is_not_run_and_goes_back_to_the_model() -> None:
+    tool = Probe()
+    turn = await run(ScriptedModel(unreadable(), calls("probe", text="a"), says("done")), tool)
+    assert turn.text == "done"
+    assert tool.called == ["a"]
+    assert "could not be read" in turn.new_messages[1].content
+    assert '{"text": "cut' in turn.new_messages[1].content
+
+
+async def test_a_model_that_writes_only_unreadable_calls_is_made_to_answer_in_text() -> None:
+    model = ScriptedModel(unreadable(), unreadable(), unreadable(), says("I can't."))
+    turn = await run(model, Probe())
+    assert turn.text == "I can't."
+    assert model.options[-1].tool_choice == "none"
+
+
 async def test_calls_in_the_last_answer_are_not_run() -> None:
     tool = Probe()
     last = together(says("enough"), calls("probe", text="too late"))
