@@ -6,10 +6,13 @@
 
 nanobot is set up by `onboard` and runs as `nanobot gateway`. Sixteen scenarios are talked through,
 greedily. For each, the first request that nanobot sent is sent to the server directly as well, and
-the raw answer is judged: whether the right call is in it, in any form, or the right text. So
-nanobot is judged by what the model can do. Transcripts, requests and raw answers go to the folder
-of --keep. The exit code is 1 if nanobot gets less than 80 % of what the model can do, or if markup
-was shown, a conversation was dead, or a server that runs "cannot be reached".
+the raw answer is judged: whether the right call is in it, in any form, or the right text. If it is
+not, the person's words are sent by themselves, with the same instructions and tools: what nanobot
+wrote around them may be at fault. So nanobot is judged by what the model can do.
+
+Transcripts, requests and raw answers go to the folder of --keep. The exit code is 1 if nanobot gets
+less than 80 % of what the model can do, or if markup was shown, a conversation was dead, or a
+server that runs "cannot be reached".
 """
 
 from __future__ import annotations
@@ -302,8 +305,11 @@ def play(stage: Stage, number: int, scenario: Scenario, kept: Path) -> Row:
         stage.notes.append(f"broke off: {error!r}")
     seconds = time.monotonic() - began
     stage.recorder.settle()
-    raw = stage.server.complete(request.request) if request else None
-    direct = scenario.direct(raw) if raw else None
+    raw, direct = None, None
+    for body in stage.direct_requests(request) if request else ():
+        raw = stage.server.complete(body)
+        if direct := scenario.direct(raw):
+            break
     flags = [*stage.flags(), *stage.notes]
     form = raw.form if raw else ""
     row = Row(number, scenario.title, right, seconds, stage.tokens(), direct, form, flags)

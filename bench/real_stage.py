@@ -11,7 +11,7 @@ import select
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -179,6 +179,15 @@ class Stage:
     def asked(self, text: str) -> Exchange | None:
         """The first request for a message of the person."""
         return next((one for one in self.exchanges() if one.asks(text[:60])), None)
+
+    def direct_requests(self, exchange: Exchange) -> Iterator[Mapping[str, Any]]:
+        """The request as it was sent, then one with the person's own words only."""
+        yield exchange.request
+        asked = [said.text for said in self.said if exchange.asks(said.text[:60])]
+        if asked:
+            system = exchange.request["messages"][:1]
+            plain = [*system, {"role": "user", "content": asked[-1]}]
+            yield {**exchange.request, "messages": plain}
 
     def instructed(self, words: str) -> Exchange | None:
         """The last request whose instructions begin with these words."""
