@@ -18,7 +18,7 @@ import asyncio
 import ipaddress
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal
 from urllib.parse import urlsplit
@@ -71,13 +71,13 @@ class Dialect(Struct, frozen=True):
     reports_reading: bool = False
     cache_marks: bool = False
 
-    def after(self, refusal: ProviderError) -> Dialect:
-        """Return the dialect that does what a refusal asks for, or this one if it asks for nothing
-        that can be done."""
+    def after(self, refusal: ProviderError) -> Iterator[Dialect]:
+        """Give the dialects that do what a refusal may be asking for, the likeliest first."""
         if isinstance(refusal, ContextTooLong):
-            return self
-        changed = (change(self) for wording, change in _CHANGES if wording.search(refusal.detail))
-        return next((one for one in changed if one != self), self)
+            return
+        for wording, change in _CHANGES:
+            if wording.search(refusal.detail) and (changed := change(self)) != self:
+                yield changed
 
 
 _Change = Callable[[Dialect], Dialect]
@@ -136,7 +136,7 @@ _CHANGES: Sequence[tuple[re.Pattern[str], _Change]] = (
     ),
     (_wording(r"stream.*support|support.*stream"), _sets(stream=False)),
 )
-"""What a refusal says, and what to change then. The first change that is one counts."""
+"""What a refusal says, and what to change then."""
 
 _FORCING = _wording(r"tool_choice|tool choice|response_format|json_schema|structured|guided|forc")
 

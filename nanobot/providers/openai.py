@@ -188,10 +188,12 @@ class OpenAIProvider:
             except (ProviderRejected, RequestBlamed) as error:
                 if forced and refuses_forcing(error):
                     raise
-                changed = dialect.after(error)
-                if changed == dialect:
+                # A change counts if it changes the request: words may be about something else.
+                sent, tried = self.body(prompt, options, dialect, form), dialect.after(error)
+                changed = (one for one in tried if self.body(prompt, options, one, form) != sent)
+                if (better := next(changed, None)) is None:
                     raise
-                dialect = changed
+                dialect = better
         else:
             raise self._endpoint.unusable("the server refuses each form of the request", "")
         if dialect != known:
