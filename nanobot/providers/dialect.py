@@ -1,9 +1,9 @@
 """Dialects: how one server wants requests for one model, where servers disagree.
 
-A dialect begins with what is documented of the server and the model. A refusal corrects it: if the
-refusal names something that can be changed, the changed request is sent, once for each change. A
-correction holds for the server and model that asked for it, and is stored for a week, because
-servers are updated.
+A dialect begins with the documented facts of the server and the model. A refusal corrects it: if
+the refusal names something that can be changed, the changed request is sent, once for each change.
+The correction holds for that server and model. It is stored for a week, because servers are
+updated.
 
 Sources: Mistral's role order and call ids, https://docs.mistral.ai/capabilities/function_calling
 and the validators of mistral-common; https://api-docs.deepseek.com/guides/thinking_mode;
@@ -72,7 +72,7 @@ class Dialect(Struct, frozen=True):
     cache_marks: bool = False
 
     def after(self, refusal: ProviderError) -> Iterator[Dialect]:
-        """Give the dialects that do what a refusal may be asking for, the likeliest first."""
+        """Yield the dialects that a refusal may be asking for, the likeliest first."""
         if isinstance(refusal, ContextTooLong):
             return
         for wording, change in _CHANGES:
@@ -136,7 +136,7 @@ _CHANGES: Sequence[tuple[re.Pattern[str], _Change]] = (
     ),
     (_wording(r"stream.*support|support.*stream"), _sets(stream=False)),
 )
-"""What a refusal says, and what to change then."""
+"""Wordings of refusals, each with the change that it asks for."""
 
 _FORCING = _wording(r"tool_choice|tool choice|response_format|json_schema|structured|guided|forc")
 
@@ -156,8 +156,8 @@ _MISTRAL = _wording(r"mi[sx]tral|magistral|codestral|devstral|pixtral")
 
 
 def known_dialect(base_url: str, model: str, *, stream: bool = True) -> Dialect:
-    """Return what is documented of a server and a model. Servers that are not known, and those on
-    private addresses, are taken for the strictest."""
+    """Return the documented dialect of a server and a model. Unknown servers and those on private
+    addresses count as the strictest."""
     host = host_of(base_url)
 
     def on(*domains: str) -> bool:
@@ -220,7 +220,7 @@ class Dialects:
             self._document = Document(store, "dialects", decode_dialects, _encoded, {})
 
     def load(self) -> None:
-        """Read what was learned before. Blocks. Raises `StorageError`."""
+        """Read the stored dialects. Blocks. Raises `StorageError`."""
         if self._document:
             self._learned = dict(self._document.load())
 

@@ -1,10 +1,10 @@
 """Dialogue: makes a conversation fit for the server it is sent to. Pure.
 
-What a model writes, a person interrupts or a crash cuts off is stored as it happened. Servers want
-a conversation that follows rules, and one that breaks them is refused in each later request too.
-So every request passes here. What is valid goes out byte for byte as it came in, and the output for
-a longer conversation begins with the output for its beginning, up to the text of the last message
-there: provider caches match on that.
+Conversations are stored as they happened: models write nonsense, people interrupt, crashes cut
+turns off. Servers enforce rules, and a conversation that breaks one is refused again in each later
+request. So every request passes here. Valid messages go out byte for byte as they came in. The
+output for a longer conversation begins with the output for its beginning, up to the text of the
+last message there, because provider caches match on that.
 
 The rules:
 
@@ -14,9 +14,9 @@ The rules:
 3. Each call has one result, right behind it, in the order of the calls; a result without a call is
    left out.
 4. In strict form user and assistant take turns, messages in a row become one, and an assistant
-   message stands between a tool's result and the next user message.
-5. The system message is first, and the only one. A user message follows it. No message is empty if
-   the dialect says so.
+   message separates a tool's result from the next user message.
+5. The system message is first, and the only one. A user message follows it. If the dialect fills
+   empty messages, none is empty.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class _Wiring:
         return bool(fits) and not (self._dialect.fills_empty and _is_empty(message))
 
     def _wire(self, message: PromptMessage) -> bytes:
-        """Rule 2, and what the dialect wants in assistant messages."""
+        """Apply rule 2 and the dialect's form of assistant messages."""
         if message.role == "tool":
             return _with_id(message, self._open.pop()[1])
         if not message.tool_calls:
@@ -231,7 +231,7 @@ class _WireIds:
         self._count = 0
 
     def of(self, calls: Sequence[ToolCall], own: ProviderData | None) -> tuple[str, ...]:
-        """Return the ids of a message's calls: those of the server itself if it made them."""
+        """Return the ids of a message's calls: the server's own if it made the calls."""
         given = own.call_ids if own is not None and len(own.call_ids) == len(calls) else ()
         # Encrypted reasoning names the call it belongs to.
         bound = own is not None and "reasoning_details" in own.fields

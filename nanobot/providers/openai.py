@@ -1,12 +1,12 @@
 """Any server that speaks OpenAI's Chat Completions.
 
-The request body is joined from bytes that were made before: the tools and the messages come first
-and are the same bytes in every request that repeats them, as provider caches need; what varies
-follows. The answer is read as it arrives and may be a stream or one object. Requests are streamed
-whether or not anybody watches, because only a stream shows that the model is still at work.
+The request body is joined from bytes that were made before. Tools and messages come first and are
+the same bytes in every request that repeats them, as provider caches need. Fields that vary follow.
+The answer is read as it arrives and may be a stream or one object. Requests are always streamed,
+because only a stream shows that the model is still at work.
 
-What a server wants differently is its `Dialect`. A refusal that names something we can change is
-answered by the changed request, and what worked is learned.
+Servers differ, and the differences are in a `Dialect`. If a refusal names something that can be
+changed, the changed request is sent, and a change that worked is learned.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Transport = Literal["http", "sdk"]
 """How requests travel: by nanobot's own HTTP client, or by the official SDK, which is heavier."""
 
 _MOST_CHANGES = 8
-"""How often a request is changed to what its refusals ask for."""
+"""Changes of one request before it is given up."""
 _PROBE_SECONDS = 2.0
 
 
@@ -82,7 +82,7 @@ class OpenAIProvider:
     without a byte, or `patience_seconds` without anything but signs of life, is an outage. A server
     in the owner's network may take `first_token_seconds` to read a prompt. Without streaming
     (`stream=False`, for servers that cannot) nothing shows life, so there `patience_seconds` counts
-    for all. `dialects` keeps what is learned of servers.
+    for all. `dialects` keeps the learned dialects.
     """
 
     def __init__(
@@ -120,8 +120,8 @@ class OpenAIProvider:
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """Answer `prompt`. Raises `ProviderError`s. A request is made again only in a changed form:
-        if a refusal says what to change, or the way to a structured answer does not work."""
+        """Answer `prompt`. Raises `ProviderError`s. A request is repeated only in another form,
+        after a refusal or for a structured answer."""
         options = replace(options, model=options.model or await self._model())
         spec = next((one for one in prompt.tools.specs if one.name == options.tool_choice), None)
         if spec is not None:
@@ -133,14 +133,14 @@ class OpenAIProvider:
         await self._connection.close()
 
     def dialect(self, model: str = "") -> Dialect:
-        """Return how the server wants requests for a model, as far as that is known."""
+        """Return the known dialect of the server for a model."""
         model = model or self._endpoint.model
         known = known_dialect(self._base_url, model, stream=self._stream)
         return self._dialects.of(self._source(model), known)
 
     async def _structured(self, prompt: Prompt, options: CallOptions, spec: ToolSpec) -> Reply:
-        """Get a call of one tool in the best way that works here: servers ignore or refuse some.
-        The way is learned. If none works, returns the first reply."""
+        """Get a call of one tool by the best way that works with this server, and learn the way. If
+        none works, return the first reply."""
         known = self.dialect(options.model).rung
         rungs = RUNGS[RUNGS.index(known) :]
         first: Reply | None = None
@@ -173,8 +173,8 @@ class OpenAIProvider:
         *,
         form: Mapping[str, Any] | None = None,
     ) -> Reply:
-        """Ask, again in a changed form as long as a refusal says what to change; what worked is
-        learned. `form` are more fields for the request."""
+        """Ask, in another form after each refusal that names a change, and learn the form that
+        worked. `form` are more fields for the request."""
         known = dialect = self.dialect(options.model)
         forced = options.tool_choice not in ("", "none") or form is not None
         if options.schema is not None and (known.rung == "schema" or is_near(self._base_url)):
@@ -208,7 +208,7 @@ class OpenAIProvider:
         on_text: TextSink | None,
         form: Mapping[str, Any] | None,
     ) -> tuple[Reply, Dialect]:
-        """Make one request; the reply, and the dialect with what it shows of the server."""
+        """Make one request. Return the reply, and the dialect with the traits that it shows."""
         if self._unidentified:
             dialect = await self._identified(dialect)
         context = ReplyContext(
@@ -318,7 +318,7 @@ class OpenAIProvider:
         return self._plain[1]
 
     def _fields(self, prompt: Prompt, options: CallOptions, dialect: Dialect) -> dict[str, Any]:
-        """Return what follows the messages, the owner's own fields last."""
+        """Return the fields behind the messages, the owner's own fields last."""
         fields: dict[str, Any] = {}
         if options.tool_choice and prompt.tools.wire:
             fields["tool_choice"] = options.tool_choice

@@ -86,12 +86,12 @@ _ID_LENGTH = 9
 _MALFORMED = 1_000
 _CUT = " [cut off at the token limit for one answer: write less at once]"
 _CALL_FIELDS = ("extra_content", "provider_specific_fields", "thought_signature")
-"""What servers want back with a call: Gemini's signatures, also by way of LiteLLM."""
+"""Fields that servers want back with a call: Gemini's signatures, also through LiteLLM."""
 _MESSAGE_FIELDS = (
     *("reasoning_content", "reasoning", "reasoning_details", "reasoning_opaque"),
     *("thinking_blocks", "extra_content"),
 )
-"""What servers want back with a message that has calls."""
+"""Fields that servers want back with a message that has calls."""
 _THINKING = ("reasoning_content", "reasoning")
 
 
@@ -136,12 +136,11 @@ class CallAssembler:
 
     @property
     def extras(self) -> tuple[Mapping[str, object], ...]:
-        """What the server gave with each call to have it back."""
+        """The fields of each call that the server wants back."""
         return tuple(draft.extra for draft in self._drafts)
 
     def finish(self, prompt: Prompt, *, cut: bool) -> tuple[ToolCall, ...]:
-        """Return the calls with ids of ours. `cut`: the reply ended at the token limit, so nothing
-        may be repaired."""
+        """Return the calls with our ids. `cut`: the reply ended at the token limit."""
         given = [(draft.name, "".join(draft.arguments)) for draft in self._drafts]
         return made_calls(given, prompt, cut=cut)
 
@@ -181,9 +180,9 @@ def written_calls(written: Sequence[TextCall], prompt: Prompt) -> tuple[ToolCall
 def made_calls(
     given: Sequence[tuple[str, str]], prompt: Prompt, *, cut: bool = False
 ) -> tuple[ToolCall, ...]:
-    """Return tool calls for the names and argument texts that a model gave. Ids are short and
-    differ from those in `prompt` and, as good as certainly, from those of other prompts. Of a reply
-    that is `cut`, arguments are taken only as they are."""
+    """Return tool calls for the names and argument texts of a model. Ids are short, unique in
+    `prompt`, and practically unique across prompts. If the reply was `cut`, no arguments are
+    repaired."""
     used = {call.id for message in prompt.messages for call in message.tool_calls}
     calls = []
     for position, (name, text) in enumerate(given):
@@ -229,8 +228,8 @@ _BROKEN_OFF = ("error", "insufficient_system_resource")
 
 
 class ReplyContext(Struct, frozen=True):
-    """What a reply is read with: `source` is the server and model that give it, `reads_calls`
-    whether markup in its text is read as tool calls."""
+    """The request that a reply answers. `source` is the server and model. If `reads_calls`, markup
+    in the text is read as tool calls."""
 
     endpoint: Endpoint
     prompt: Prompt
@@ -263,12 +262,12 @@ class IncomingReply:
 
     @property
     def complete(self) -> bool:
-        """Whether the answer is whole as far as can be told, though the connection may be open."""
+        """Whether the answer seems complete. The connection may still be open."""
         return self._terminated or (bool(self._draft.finish) and not self._draft.went_on)
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything of the answer has come, thinking included; progress is none of it."""
+        """Whether any text, thinking or call has arrived."""
         return self._draft.size > 0 or bool(self._draft.finish) or self._kind == "json"
 
     @property
@@ -337,7 +336,7 @@ class IncomingReply:
 
 
 class _ReplyDraft:
-    """What the events so far add up to."""
+    """The sum of the events so far."""
 
     def __init__(self, context: ReplyContext) -> None:
         self._context, self._endpoint = context, context.endpoint
@@ -416,14 +415,14 @@ class _ReplyDraft:
             self.went_on = self.went_on and more
 
     def _show_reading(self, progress: Mapping[str, object]) -> None:
-        """llama.cpp says how much of the prompt it has read."""
+        """Report llama.cpp's progress in reading the prompt."""
         if (show := self._context.on_reading) is not None:
             show(count(progress.get("processed")), count(progress.get("total")))
 
 
 class _ReplyText:
     """The text of a reply for its reader: without thinking, and without calls that were written as
-    text if the context reads those. What is shown on the way may have to be taken back."""
+    text if the context reads those. Shown text may have to be taken back."""
 
     def __init__(self, context: ReplyContext) -> None:
         self._context = context
@@ -474,7 +473,7 @@ class _ReplyText:
 
 
 class _ReturnedFields:
-    """What a server wants back with its message, put together from the pieces of a stream."""
+    """The fields that a server wants back with its message, assembled from a stream."""
 
     def __init__(self) -> None:
         self._texts: dict[str, list[str]] = {}
@@ -495,7 +494,7 @@ class _ReturnedFields:
         return {**texts, **self._others}
 
     def add(self, fields: Mapping[str, object]) -> None:
-        """Take what a message, or a piece of one, has of them."""
+        """Take the fields of a message or of a piece of one."""
         for name in _MESSAGE_FIELDS:
             value = fields.get(name)
             if not value:

@@ -1,8 +1,8 @@
 """Tool schemas in the plainest words, for servers that refuse more.
 
-JSON Schema says one thing in several ways, and servers understand some of them: Gemini knows no
-`const`, llama.cpp's grammars no `$ref` to elsewhere, others no list of types. What is left out here
-is checked all the same when the tool is called. Sources: https://ai.google.dev/api/caching#Schema,
+JSON Schema has several ways to express one thing, and servers support some of them: Gemini has no
+`const`, llama.cpp's grammars no unresolved `$ref`, others no list of types. A constraint that is
+left out here is still checked when the tool is called. Sources: https://ai.google.dev/api/caching#Schema,
 llama.cpp's grammars/README.md.
 """
 
