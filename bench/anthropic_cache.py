@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.common import gateway
 from bench.reporting import report
-from nanobot.providers.endpoint import mapping
+from nanobot.providers.fields import mapping
 from nanobot.testing.channel import FakeChannel
 from tests.doubles.anthropic.caching import Counted
 from tests.doubles.anthropic.rules import SONNET

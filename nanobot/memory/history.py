@@ -45,7 +45,7 @@ from nanobot.memory.files import (
     redacted_lines,
 )
 from nanobot.memory.lines import Operation
-from nanobot.providers.endpoint import items, string
+from nanobot.providers.fields import items, string
 from nanobot.security.paths import Place, Root
 from nanobot.session.records import decode_fields, natural_number
 from nanobot.tasks import paced

@@ -29,7 +29,7 @@ import msgspec
 from msgspec import Struct, field
 
 from nanobot.messages import ToolCall
-from nanobot.providers.endpoint import items, mapping, string
+from nanobot.providers.fields import items, mapping, string
 from nanobot.providers.port import Prompt, PromptMessage, Toolset
 from nanobot.providers.prompt_caching import anthropic_cache_breakpoints
 from nanobot.text import valid_unicode

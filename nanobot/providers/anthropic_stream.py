@@ -21,7 +21,8 @@ from msgspec import Struct, field
 from nanobot.errors import ContextTooLong, ProviderGarbage
 from nanobot.messages import ProviderData, ToolCall
 from nanobot.providers.anthropic_request import THINKING_TYPES
-from nanobot.providers.endpoint import Endpoint, count, items, mapping, parse_json, string
+from nanobot.providers.endpoint import Endpoint
+from nanobot.providers.fields import count, items, mapping, parse_json, string
 from nanobot.providers.port import Prompt, Reply, TextSink, Usage
 from nanobot.providers.replies import EventParser
 from nanobot.text import valid_unicode

@@ -26,17 +26,11 @@ from nanobot.errors import (
     ToolUseFailed,
 )
 from nanobot.providers.fields import (
-    count,
-    items,
     mapping,
-    model_names,
     parse_json,
-    string,
 )
 from nanobot.providers.overflow import Overflow, blames_answer
 from nanobot.providers.refusals import ErrorBody, error_in
-
-__all__ = ["Endpoint", "count", "items", "mapping", "model_names", "parse_json", "string"]
 
 _NOT_ABOUT_LENGTH = frozenset({401, 402, 403, 404, 405, 407, 408, 409})
 

@@ -27,6 +27,7 @@ from nanobot.errors import (
     ToolUseFailed,
 )
 from nanobot.providers.arguments import read_arguments
+from nanobot.providers.calls import made_calls, written_calls
 from nanobot.providers.catalogue import provider_at
 from nanobot.providers.dialect import (
     RUNGS,
@@ -51,12 +52,7 @@ from nanobot.providers.port import (
     ToolSpec,
     user_message,
 )
-from nanobot.providers.replies import (
-    IncomingReply,
-    ReplyContext,
-    made_calls,
-    written_calls,
-)
+from nanobot.providers.replies import IncomingReply, ReplyContext
 
 Transport = Literal["http", "sdk"]
 """How requests travel: by nanobot's own HTTP client, or by the official SDK, which is heavier."""

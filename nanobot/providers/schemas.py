@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nanobot.providers.endpoint import items, mapping, string
+from nanobot.providers.fields import items, mapping, string
 from nanobot.providers.port import Toolset, ToolSpec
 
 _KEPT = ("type", "description", "enum", "properties", "required", "items", "minimum", "maximum")

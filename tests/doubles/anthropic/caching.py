@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from nanobot.providers.endpoint import items, mapping
+from nanobot.providers.fields import items, mapping
 from tests.doubles.anthropic.rules import blocks_of
 
 _LOOKBACK = 20

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from nanobot.providers.endpoint import items, mapping, string
+from nanobot.providers.fields import items, mapping, string
 
 Json = Mapping[str, object]
 

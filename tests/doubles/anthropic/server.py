@@ -17,7 +17,7 @@ from types import TracebackType
 
 from aiohttp import web
 
-from nanobot.providers.endpoint import mapping, parse_json
+from nanobot.providers.fields import mapping, parse_json
 from tests.doubles.anthropic.caching import Counted, PromptCache
 from tests.doubles.anthropic.rules import SONNET, ApiError, ModelRules, context, first_error, sign
 from tests.doubles.openai.answers import JSON_TYPE, STREAM_TYPE, ChatRequest, Exchange, Raw, Step

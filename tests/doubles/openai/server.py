@@ -21,7 +21,7 @@ from typing import Self
 
 from aiohttp import web
 
-from nanobot.providers.endpoint import mapping, parse_json
+from nanobot.providers.fields import mapping, parse_json
 from tests.doubles.openai.answers import Answer, ChatRequest, Exchange, Raw, Step
 from tests.doubles.openai.embeddings import EMBEDDINGS, embeddings
 from tests.doubles.openai.faults import context_length_exceeded, refusal, unauthorized

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import BodyPartReader, web
 
-from nanobot.providers.endpoint import mapping, parse_json
+from nanobot.providers.fields import mapping, parse_json
 from tests.doubles.telegram.schema import Schema
 from tests.doubles.telegram.values import Call, Upload, bad_request
 

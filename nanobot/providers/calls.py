@@ -1,0 +1,151 @@
+"""The tool calls of a reply, put together from a stream, a whole message or the reply's text.
+
+They come whole or in pieces, with or without index or id. The result can always be sent back: ids
+are ours and unique in the prompt, names use the API's characters, and arguments are the text of a
+JSON object, as the model wrote it if that is possible.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from nanobot.messages import ToolCall
+from nanobot.providers.arguments import read_arguments
+from nanobot.providers.fields import items, mapping, string
+from nanobot.providers.port import Prompt
+from nanobot.text import valid_unicode
+
+if TYPE_CHECKING:
+    from nanobot.providers.textcalls import TextCall
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME = 64
+_ID_LENGTH = 9
+"""Every server takes ids of nine letters and digits; some take nothing else."""
+_MALFORMED = 1_000
+_CUT = " [cut off at the token limit for one answer: write less at once]"
+_CALL_FIELDS = ("extra_content", "provider_specific_fields", "thought_signature")
+"""Fields that servers want back with a call: Gemini's signatures, also through LiteLLM."""
+
+
+class _Draft(Struct):
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+    extra: dict[str, object] = field(default_factory=dict)
+
+
+class CallAssembler:
+    """The tool calls of one reply. `size` is how many characters they hold."""
+
+    def __init__(self) -> None:
+        self._drafts: list[_Draft] = []
+        self._by_index: dict[int, _Draft] = {}
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._drafts)
+
+    def add(self, pieces: object, *, whole: bool) -> None:
+        """Take a `tool_calls` array: of a whole message, where each item is a call, or a delta."""
+        for piece in items(pieces):
+            fields = mapping(piece)
+            function = mapping(fields.get("function"))
+            name = string(function.get("name"))
+            call_id = string(fields.get("id"))
+            draft = self._begin(call_id) if whole else self._draft(fields, call_id, name)
+            if name != draft.name:
+                draft.name += name
+            arguments = _as_text(function.get("arguments"))
+            draft.arguments.append(arguments)
+            extra = {key: fields[key] for key in _CALL_FIELDS if fields.get(key)}
+            draft.extra |= extra
+            self.size += len(name) + len(arguments) + (len(str(extra)) if extra else 0)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The server's own ids."""
+        return tuple(draft.id for draft in self._drafts)
+
+    @property
+    def extras(self) -> tuple[Mapping[str, object], ...]:
+        """The fields of each call that the server wants back."""
+        return tuple(draft.extra for draft in self._drafts)
+
+    def finish(self, prompt: Prompt, *, cut: bool) -> tuple[ToolCall, ...]:
+        """Return the calls with our ids. `cut`: the reply ended at the token limit."""
+        given = [(draft.name, "".join(draft.arguments)) for draft in self._drafts]
+        return made_calls(given, prompt, cut=cut)
+
+    def _begin(self, call_id: str) -> _Draft:
+        self._drafts.append(_Draft(call_id))
+        return self._drafts[-1]
+
+    def _draft(self, piece: Mapping[str, object], call_id: str, name: str) -> _Draft:
+        """The call that a piece of a stream belongs to."""
+        index = piece.get("index")
+        if isinstance(index, int):
+            current = self._by_index.get(index)
+        else:
+            current = self._drafts[-1] if self._drafts else None
+        # Some servers number all their calls 0, or none: a new id with a name begins a new call.
+        begins = bool(name and call_id and current and current.id and current.id != call_id)
+        if current is None or begins or (index is None and name and not call_id):
+            current = self._begin(call_id)
+        current.id = current.id or call_id
+        if isinstance(index, int):
+            self._by_index[index] = current
+        return current
+
+
+def written_calls(written: Sequence[TextCall], prompt: Prompt) -> tuple[ToolCall, ...]:
+    """Return tool calls for those that a model wrote as text. One that can't be read, or doesn't
+    fit its tool, is malformed: the model gets it back."""
+    calls = made_calls([(one.name, one.arguments) for one in written], prompt)
+    return tuple(
+        replace(call, arguments="{}", malformed=f"{one.problem}: {_excerpt(one.markup)}")
+        if one.problem
+        else call
+        for call, one in zip(calls, written, strict=True)
+    )
+
+
+def made_calls(
+    given: Sequence[tuple[str, str]], prompt: Prompt, *, cut: bool = False
+) -> tuple[ToolCall, ...]:
+    """Return tool calls for the names and argument texts of a model. Ids are short, unique in
+    `prompt`, and practically unique across prompts. If the reply was `cut`, no arguments are
+    repaired."""
+    used = {call.id for message in prompt.messages for call in message.tool_calls}
+    calls = []
+    for position, (name, text) in enumerate(given):
+        written = valid_unicode(text).strip()
+        arguments = read_arguments(written, repair=not cut)
+        malformed = "" if arguments is not None else _excerpt(written) + (_CUT if cut else "")
+        attempt, call_id = 0, ""
+        while not call_id or call_id in used:
+            seed = "\0".join(map(str, (len(prompt.messages), name, written, position, attempt)))
+            call_id = hashlib.sha256(seed.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_LENGTH]
+            attempt += 1
+        used.add(call_id)
+        fitting = _NOT_IN_NAMES.sub("_", name)[:_LONGEST_NAME] or "unnamed"
+        calls.append(ToolCall(call_id, fitting, arguments or "{}", malformed))
+    return tuple(calls)
+
+
+def _excerpt(text: str) -> str:
+    half = _MALFORMED // 2
+    return text if len(text) <= _MALFORMED else f"{text[:half]} […] {text[-half:]}"
+
+
+def _as_text(arguments: object) -> str:
+    if isinstance(arguments, str):
+        return arguments
+    return "" if arguments is None else json.dumps(arguments)
