@@ -9,18 +9,16 @@ Source: https://platform.claude.com/docs/en/build-with-claude/streaming
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-import msgspec
 from msgspec import Struct, field
 
 from nanobot.errors import ContextTooLong, ProviderGarbage
 from nanobot.messages import ProviderData, ToolCall
 from nanobot.providers.anthropic_request import THINKING_TYPES
+from nanobot.providers.calls import made_calls
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import count, items, mapping, parse_json, string
 from nanobot.providers.port import Prompt, Reply, TextSink, Usage
@@ -32,9 +30,6 @@ _STREAM_OVERHEAD = 16
 """An event takes a few hundred bytes to bring a few characters."""
 _EXCERPT = 4_096
 _BLANK = b" \t\r\n\xef\xbb\xbf"
-_ID_LENGTH = 9
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
-_LONGEST_NAME = 64
 
 _FINISH = {
     "end_turn": "stop",
@@ -224,16 +219,8 @@ class IncomingMessage:
         )
 
     def _calls(self, blocks: Sequence[_Block]) -> tuple[ToolCall, ...]:
-        ids = new_call_ids(
-            self._prompt, [f"{block.joined('id')}\0{block.input}" for block in blocks]
-        )
-        calls = []
-        for id, block in zip(ids, blocks, strict=True):
-            name = _NOT_IN_NAMES.sub("_", block.joined("name"))[:_LONGEST_NAME] or "unnamed"
-            text = block.input
-            is_object = _is_object(text)
-            calls.append(ToolCall(id, name, text if is_object else "{}", "" if is_object else text))
-        return tuple(calls)
+        given = [(block.joined("name"), block.input) for block in blocks]
+        return made_calls(given, self._prompt, cut=self._stop == "max_tokens")
 
     def _returned(self, blocks: Sequence[_Block]) -> ProviderData | None:
         """Thinking and text in their order, if there is thinking, which the server wants back."""
@@ -249,27 +236,3 @@ class IncomingMessage:
         cached, writes = of("cache_read_input_tokens", 0), of("cache_creation_input_tokens", 0)
         prompt = of("input_tokens", 0) + cached + writes
         return Usage(prompt, of("output_tokens", 0), cached, writes)
-
-
-def new_call_ids(prompt: Prompt, seeds: Sequence[str]) -> Iterator[str]:
-    """Short ids for the calls of a reply, which differ from those in `prompt` and from prompt to
-    prompt. Each call has a seed, such as the server's id."""
-    used = {call.id for message in prompt.messages for call in message.tool_calls}
-    for position, seed in enumerate(seeds):
-        attempt = 0
-        while True:
-            text = "\0".join(map(str, (len(prompt.messages), seed, position, attempt)))
-            id = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_LENGTH]
-            if id not in used:
-                break
-            attempt += 1
-        used.add(id)
-        yield id
-
-
-def _is_object(text: str) -> bool:
-    try:
-        msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return False
-    return True

@@ -144,7 +144,8 @@ async def test_input_that_was_cut_is_kept_as_malformed() -> None:
     async with FakeAnthropic([says]) as server:
         reply = await ask(server, HELLO)
     call = reply.tool_calls[0]
-    assert (call.arguments, call.malformed) == ("{}", '{"path": "a')
+    assert call.arguments == "{}"
+    assert call.malformed.startswith('{"path": "a')
     assert reply.finish == "length"
 
 
