@@ -35,7 +35,7 @@ _CODES = re.compile(
 _SENTENCE = re.compile(r"(?<=[.;!?。；！])\s+|\n+|(?<=[。；！])")
 _SUBJECT = re.compile(
     r"\b(prompts?|inputs?|request|messages?|context|conversation|history|tokens?|text|sequence"
-    r"|n_keep|n_ctx|query|payload|max_seq_len)\b|输入|上下文|提示|消息|对话",
+    r"|n_keep|n_ctx|query|payload|max_seq_len)\b",
     re.I,
 )
 _EXCESS = re.compile(
@@ -43,21 +43,38 @@ _EXCESS = re.compile(
     r"|\btoo (long|large|big)\b|\btoo many (input |prompt |total )*tokens\b"
     r"|\bout of (context|room)\b"
     r"|\bmust (have|be|contain) (less|fewer|at most|smaller)|\bless than or equal\b"
-    r"|\b(cannot|can't|does not|doesn't) fit\b|\boverflow(s|ed)?\b|\bover the (limit|maximum)\b"
+    r"|\b(cannot|can't|do(es)? not|do(es)?n't) fit\b|\boverflow(s|ed)?\b"
+    r"|\bover the (limit|maximum)\b"
     r"|\b(reduce|shorten|trim|decrease)\b|\b(limit|maximum|max)\b.{0,60}\b(is|was|of)\b.{0,40}[0-9]"
     r"|\bshould be \[\s*[0-9]+\s*,\s*[0-9]+|\bbut the configured\b|\b(limit|maximum) (was )?reached"
-    r"|\bonly supports? up to\b|超|过长|上限",
+    r"|\bonly supports? up to\b",
+    re.I,
+)
+_CJK_SUBJECT = re.compile(
+    r"输入|輸入|上下文|提示词|提示詞|消息|对话|對話|文本|长度|長度|入力|プロンプト|コンテキスト"
+    r"|입력|프롬프트|컨텍스트|토큰|トークン|token|prompt",
+    re.I,
+)
+_CJK_EXCESS = re.compile(
+    r"超|[过過太]长|[过過太]長|大于|大於|上限|压缩|壓縮|精简|長すぎ|초과|너무 (길|깁|긴)"
+)
+_CJK_ELSEWHERE = re.compile(
+    r"[超逾][时時]|每分|每秒|每天|每日|今日|分钟|频率|頻率|速率|限流|并发|並發|次数|次數|请求数|条数"
+    r"|图|圖|文件|视频|音频|余额|餘額|额度|額度|欠费|敏感|max_\w*tokens"
+    r"|画像|ファイル|リクエスト数|回数|요청 (한도|수)|이미지|파일",
     re.I,
 )
 _STRONG = re.compile(
     r"(maximum|max|available|model'?s?|configured) context (length|size|window)"
     r"|context (length|size|window|limit).{0,40}(exceed|overflow|reached|is only|of only)"
     r"|(exceed|greater than|longer than|larger than|larger|increase).{0,60}context"
-    r" ?(length|size|window|limit)|physical batch size|max(imum)? length exceeded",
+    r" ?(length|size|window|limit)|physical batch size|max(imum)? length exceeded"
+    r"|\binput_length_error\b",
     re.I,
 )
 _ELSEWHERE = re.compile(
-    r"\b(header|uri|url|timeout|timed out|took|takes?|taking|deadline|wait|temperature|top_[pk]"
+    r"\b(header|uri|url|timeout|timed out|took|takes?|taking|deadline|wait|time limit|seconds"
+    r"|minutes|temperature|top_[pk]|safety|risk|threshold|polic(y|ies)|violat\w+"
     r"|stop|penalty|budget_tokens|cached?|caching|cache_control|schema|enum|nesting|depth|states"
     r"|names?|ids?|description|arguments?|tools?|functions?|metadata|tool_calls?|credits?|afford"
     r"|balance|quota|users?|file|files|audio|video|pdf|documents?|attachments?|pages?)\b"
@@ -73,14 +90,17 @@ _ANSWER = re.compile(
     re.I,
 )
 _WITH_PROMPT = re.compile(r"\b(prompt|inputs?|messages?|context (length|limit|window))\b", re.I)
-_PREFIX = re.compile(r"input validation error:?|max_\w*tokens\W.{0,40}too large: *[0-9]+\.?", re.I)
+_PREFIX = re.compile(
+    r"input validation error:?|max_\w*tokens\W.{0,40}too large: *[0-9]+\.?|error code: [0-9]+", re.I
+)
 """Words in front of a reason that would pass for a part of it."""
 _PYDANTIC = re.compile(r"input should (be|have)", re.I)
 _FIELD_TOO_LONG = re.compile(r"'([^']+)'\s*:\s*(string|array) too long", re.I)
 _SPOKEN_FIELD = re.compile(r"^(input|prompt|messages\[\d+\]\.content(\[\d+\](\.text)?)?)$")
 _RATE = re.compile(
-    r"rate.?limit|\bper (second|min|minute|hour|day)\b|\b[RT]P[MD]\b|too many requests|throttl"
-    r"|try again in|please wait",
+    r"rate.?limit|\bper (second|min|minute|hour|day|week|month)\b|\b[RT]P[MD]\b|throttl"
+    r"|too many requests|concurren|\b(daily|weekly|monthly)\b|\b(request|message) (limit|quota)\b"
+    r"|try again (in|after)|please wait",
     re.I,
 )
 _WAITS = re.compile(r"(try again|retry) (in|after) [0-9]|please wait|\bused\b:? [0-9]", re.I)
@@ -105,6 +125,8 @@ def overflow_in(codes: str, message: str) -> Overflow | None:
 
 
 def _says_too_long(sentence: str) -> bool:
+    if _CJK.search(sentence) and _says_too_long_in_cjk(sentence):
+        return True
     if _PYDANTIC.search(sentence) or (_ANSWER.search(sentence) and not _with_prompt(sentence)):
         return False
     if _PICTURE.search(sentence) and "token" not in sentence.lower():
@@ -114,6 +136,15 @@ def _says_too_long(sentence: str) -> bool:
     if _ELSEWHERE.search(sentence):
         return False
     return bool(_SUBJECT.search(sentence) and _EXCESS.search(sentence))
+
+
+_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+
+
+def _says_too_long_in_cjk(sentence: str) -> bool:
+    return bool(
+        _CJK_SUBJECT.search(sentence) and _CJK_EXCESS.search(sentence)
+    ) and not _CJK_ELSEWHERE.search(sentence)
 
 
 def _with_prompt(sentence: str) -> bool:
@@ -138,10 +169,16 @@ _NUMBER = r"(?<![0-9,_])([0-9][0-9,_]{0,14})(?![0-9,_])"
 _SUM = re.compile(
     rf"{_NUMBER} *\+ *{_NUMBER} *(?:>=?|is greater than|exceeds)[^0-9]{{0,40}}{_NUMBER}"
 )
-_COMPARED = re.compile(rf"{_NUMBER}(?: tokens)? *>=? *(?:[a-z_]+: *)?{_NUMBER}(?! -)")
+_COMPARED = re.compile(
+    rf"{_NUMBER}(?: tokens)? *>=? *(?:[a-z_]+: *)?{_NUMBER}(?! -)"
+    rf"|{_NUMBER}(?: tokens)?\)? (?:has )?exceed[^0-9.;]{{0,60}}(?<!by ){_NUMBER}"
+    rf"|{_NUMBER}\)? *(?:超|大于|大於)[^0-9。]{{0,30}}{_NUMBER}",
+    re.I,
+)
 _WINDOW = re.compile(
     r"(?:context|limit|maximum|max|window|max_seq_len|n_ctx|allowed|cannot exceed|less than"
-    rf"|at most|<=|should be \[ *[0-9]+ *,|longer than|exceeds?)[^0-9.;+]{{0,45}}(?<!by ){_NUMBER}"
+    rf"|at most|no more than|up to|<=|should be \[ *[0-9]+ *,|longer than|greater than|exceeds?"
+    rf"|最大|最多|上限|최대)[^0-9.;+]{{0,45}}(?<!by ){_NUMBER}"
     rf"(?! *(?:input )?tokens? (?:in|of))|{_NUMBER} (?:tokens is the )?maximum",
     re.I,
 )
@@ -154,23 +191,28 @@ _TOKENS = (
     re.compile(rf"{_NUMBER} `?inputs`? "),
     re.compile(
         r"(?:resulted in|contains?|has|have|given|received|got|requested|current length is"
+        r"|currently|現在|当前|目前|count"
         r"|too long:|count of|first|n_keep|request|input|prompt|length|tokens)"
-        rf"[ :(]*(?:at least |about |tokens? |length |count |of |is )*\(?{_NUMBER}",
+        rf"[ :(]*(?:at least |about |over |tokens? |length |count |of |is )*\(?{_NUMBER}",
         re.I,
     ),
 )
 _MINIMAX_CODE = "(2013)"
+_OTHER_UNIT = re.compile(
+    r"[0-9][^.;\n]{0,40}\b(characters?|bytes)\b|\b(characters?|bytes)\b[^.;\n]{0,20}[0-9]", re.I
+)
 
 
 def _numbers_in(message: str) -> Overflow:
     """The server's count and its maximum, as far as they can be told apart."""
-    if re.search(r"\bcharacters?\b|\bbytes\b", message, re.I):
+    if _OTHER_UNIT.search(message):
         return Overflow()
     message = message.replace(_MINIMAX_CODE, "")
     if summed := _SUM.search(message):
         return Overflow(_number(summed[1]), _number(summed[3]))
     if compared := _COMPARED.search(message):
-        return Overflow(_number(compared[1]), _number(compared[2]))
+        tokens, window = filter(None, compared.groups())
+        return Overflow(_number(tokens), _number(window))
     limits = (number for pair in _WINDOW.findall(message) for number in map(_number, pair))
     window = next(filter(None, limits), 0)
     if in_prompt := _TOKENS[0].search(message):

@@ -405,6 +405,159 @@ TOO_LONG = [
         2048,
     ),
     ("Bedrock, by a proxy", "The request payload size has exceed context limit.", 0, 0),
+    (
+        "OpenRouter, Poolside: earendil-works/pi, overflow.ts",
+        "Input length 131393 exceeds the maximum allowed input length of 131040 tokens.",
+        131393,
+        131040,
+    ),
+    (
+        "SiliconFlow: leookun/cursor-byok#129",
+        "number of input tokens (204703) has exceeded max_prompt_tokens (202752) limit.",
+        204703,
+        202752,
+    ),
+    (
+        "vLLM: proxysoul/Empryo#52",
+        "You passed 202753 input tokens and requested 0 output tokens. However,"
+        " the model's context length is only 202752 tokens, resulting in a "
+        "maximum input length of 202752 tokens.",
+        202753,
+        202752,
+    ),
+    (
+        "vLLM: vllm-project/vllm#12165",
+        "The prompt (total length 25938) is too long to fit into the model (context length 4096).",
+        25938,
+        4096,
+    ),
+    (
+        "Cloudflare's Workers AI, code 5021",
+        "AiError: The estimated number of input and maximum output tokens "
+        "(31216) exceeded this model context window limit (24000).",
+        31216,
+        24000,
+    ),
+    (
+        "YandexGPT: community-of-python/any-llm-client, its tests",
+        "number of input tokens must be no more than 7400, got 8042",
+        8042,
+        7400,
+    ),
+    (
+        "watsonx.ai",
+        "the number of input tokens 5000 cannot exceed the total tokens limit 4096 for this model",
+        5000,
+        4096,
+    ),
+    (
+        "text-generation-webui: extensions/openai/completions.py",
+        "This model maximum context length is 2048 tokens. However, your "
+        "messages resulted in over 2300 tokens and max_tokens is 512.",
+        2300,
+        2048,
+    ),
+    (
+        "mlc-llm: serve/engine_base.py",
+        "Request prompt has 5000 tokens in total, larger than the model input length limit 4096.",
+        5000,
+        4096,
+    ),
+    (
+        "mistral.rs: mistralrs-core, its engine",
+        "Prompt sequence length is greater than 4096, perhaps consider using `truncate_sequence`?",
+        0,
+        4096,
+    ),
+    (
+        "lmdeploy: ResponseType",
+        "internal error happened, status code ResponseType.INPUT_LENGTH_ERROR",
+        0,
+        0,
+    ),
+    (
+        "Vertex AI: public reports of 2025",
+        "Unable to submit request because the input token count is 1100000 but "
+        "model only supports up to 1048576. Reduce the input token count and "
+        "try again. You can also use the CountTokens API to calculate prompt "
+        "token count and billable characters.",
+        1100000,
+        1048576,
+    ),
+    (
+        "LiteLLM around another's error",
+        "litellm.ContextWindowExceededError: OpenAIException - Error code: 400 "
+        "- {'error': {'message': \"This model's maximum context length is 8192 "
+        'tokens. However, your messages resulted in 8545 tokens."}}',
+        8545,
+        8192,
+    ),
+    (
+        "Bedrock: Titan",
+        "Too many input tokens. Max input tokens: 8192, request input token count: 9000",
+        9000,
+        8192,
+    ),
+    (
+        "Spark, code 10907: https://www.xfyun.cn/doc/spark/接口说明.html",
+        "token数量超过上限。对话历史+问题的字数太多，需要精简输入",
+        0,
+        0,
+    ),
+    (
+        "Chinese gateways: openclaw/openclaw, its tests",
+        "请压缩上下文后重试",
+        0,
+        0,
+    ),
+    (
+        "Chinese gateways: openclaw/openclaw, its tests",
+        "上下文长度超出模型最大限制",
+        0,
+        0,
+    ),
+    (
+        "Chinese, with the numbers",
+        "输入的token数量(45021)超过了模型支持的最大长度(32768)",
+        45021,
+        32768,
+    ),
+    (
+        "Chinese, with the maximum",
+        "您的输入超长，最多支持 8192 个 token",
+        0,
+        8192,
+    ),
+    (
+        "Chinese, traditional",
+        "輸入長度超過模型的最大上下文長度",
+        0,
+        0,
+    ),
+    (
+        "Japanese",
+        "入力が長すぎます。",
+        0,
+        0,
+    ),
+    (
+        "Japanese, with the maximum",
+        "プロンプトがモデルの最大コンテキスト長(8192トークン)を超えています。",
+        0,
+        8192,
+    ),
+    (
+        "Japanese, with the numbers",
+        "トークン数が上限を超えました（最大 4096、現在 5120）",
+        5120,
+        4096,
+    ),
+    (
+        "Korean",
+        "컨텍스트 길이를 초과했습니다",
+        0,
+        0,
+    ),
 ]
 
 SOMETHING_ELSE = [
@@ -637,6 +790,63 @@ SOMETHING_ELSE = [
     ("a schema", "Invalid schema: the schema exceeds the maximum nesting depth of 5"),
     ("a schema", "Schema has too many states for serving; reduce the length of enums"),
     ("a file", "The file is too large: audio files may have at most 25 MB"),
+    (
+        "a Chinese limit of messages",
+        "每分钟消息数超过上限，请稍后再试",
+    ),
+    (
+        "a Chinese limit of conversations",
+        "您今日的对话次数已超过上限",
+    ),
+    (
+        "a Chinese timeout",
+        "对话请求超时",
+    ),
+    (
+        "a Chinese limit of pictures",
+        "输入图片超过 10MB 限制",
+    ),
+    (
+        "a Chinese account",
+        "提示：余额不足，已超出信用额度",
+    ),
+    (
+        "a Chinese max_tokens",
+        "输入的 max_tokens 超过最大值 8192",
+    ),
+    (
+        "a Japanese limit of requests",
+        "リクエスト数が上限を超えました。しばらくしてから再試行してください。",
+    ),
+    (
+        "Moonshot: https://platform.moonshot.cn/docs, its errors",
+        "Your account org-x request reached organization max concurrency: 3, "
+        "please try again after 1 seconds",
+    ),
+    (
+        "a gateway's timeout",
+        "Request exceeded the maximum time limit of 60 seconds",
+    ),
+    (
+        "a gateway's timeout",
+        "Request processing exceeded 600 seconds",
+    ),
+    (
+        "a limit of requests",
+        "You have exceeded your request limit.",
+    ),
+    (
+        "a limit of messages",
+        "Free tier message limit reached",
+    ),
+    (
+        "a limit by month",
+        "Monthly token limit exceeded for your plan",
+    ),
+    (
+        "a filter",
+        "The prompt was blocked because it exceeds the safety threshold",
+    ),
 ]
 
 
