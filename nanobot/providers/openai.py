@@ -138,17 +138,20 @@ class OpenAIProvider:
         """Get a call of one tool by the best way that works with this server, and learn the way. If
         none works, return the first reply."""
         known = self.dialect(options.model).rung
-        rungs = RUNGS[RUNGS.index(known) :]
+        rungs = list(RUNGS[RUNGS.index(known) :])
         first: Reply | None = None
-        for rung in rungs:
+        while rungs:
+            rung, *rungs = rungs
             asked = _asking_for(rung, prompt, spec)
             choice = {"name": spec.name, "required": "required"}.get(rung, "")
             form = _format_of(spec) if rung == "schema" else {}
             try:
                 reply = await self._adapted(asked, replace(options, tool_choice=choice), form=form)
             except (ProviderRejected, RequestBlamed) as error:
-                if not _may_be_the_form(error) or (first is None and rung == rungs[-1]):
+                if not _may_be_the_form(error) or (first is None and not rungs):
                     raise
+                if not refuses_forcing(error):  # then the plainest way shows whether it is the form
+                    rungs = rungs[-1:]
                 continue
             reply = _with_call(reply, spec, asked)
             called = any(call.name == spec.name for call in reply.tool_calls)

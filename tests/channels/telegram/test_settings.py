@@ -34,7 +34,7 @@ def test_an_address_of_the_api_is_forgiven_its_end(written: str) -> None:
     [
         {"base_url": "ftp://example.org"},
         {"base_url": "https://me@example.org"},
-        {"proxy": "socks5://127.0.0.1:1080"},
+        {"proxy": "ftp://127.0.0.1:1080"},
         {"mode": "webhook"},
         {"webhook_url": "http://example.org/telegram"},
         {"webhook_url": "https://example.org"},
