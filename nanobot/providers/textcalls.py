@@ -7,7 +7,8 @@ What makes markup a call and not a quotation:
 
 - It begins the reply or a line, outside of code fences, and the reply ends with it.
 - It is the first thing in the reply that looks like markup of any form.
-- The text before it does not explain: it names no model family and no example.
+- The text before it does not explain: it names no model family, no example and no way of writing.
+- The person has not just asked how calls are written.
 - It does not occur in the prompt, and its opening tag not in the newest turn's messages of the
   person and of tools.
 - It names an offered tool. If the arguments can't be read or don't fit, the call has a `problem`.
@@ -51,18 +52,48 @@ _AFTER_CALLS = re.compile(
     r"|<\|user\|>|<\|observation\|>)*+"
 )
 _EXPLAINS = re.compile(
-    r"\b(?:e\.?g\.|examples?|for instance|syntax|format|template|markup|looks? like|would|"
-    r"(?:the|a) model|(?:tool|function)[ _-]?calls?|Beispiel|z\.\s?B\.|exemple|ejemplo|esempio|"
-    r"exemplo|voorbeeld|przykład\w*|пример\w*|например|örnek|contoh|ví dụ|"
-    r"(?:Werkzeug|Funktions)aufruf\w*|Modell|modèle|modelo|modello|модел\w+|вызов\w*|"
-    r"appels? (?:d['’]outil|de fonction)|llamadas? a|chiamat[ae]|"
-    r"Qwen|Hermes|Llama|Mistral|DeepSeek|Kimi|GLM|MiniMax|gpt-oss|harmony)\b"
-    r"|例|格式|形式|模型|调用|調用|呼び出し|モデル|예시|예를|형식|호출|모델|مثال|استدعاء|उदाहरण|דוגמה|ตัวอย่าง"
+    r"^\s*(?:usage|sample|the (?:structure|pattern|notation|tag)|muster|vorlage)\b"
+    r"|\b(?:e\.?g\.|examples?|for instance|syntax|format|template|markup|notation|looks? like|would"
+    r"|appears? as|like (?:this|so)|as follows|(?:is|are|be) written|typical|internally"
+    r"|to illustrate"
+    r"|(?:output|structure|pattern|string|text,? (?:this|it|that)) (?:then )?is|the tags?"
+    r"|(?:I|you|we|one) (?:then )?(?:writes?|emits?|produce)|(?:invoke|call) it"
+    r"|(?:the|a) model|(?:tool|function)[ _-]?calls?|Beispiel|z\.\s?B\.|etwa so"
+    r"|Schreibweise|sieht\b.{0,20}\baus|Ausgabe (?:ist|lautet)|schreib\w* (?:das|man|dann)"
+    r"|(?:das|man) schreib\w*"
+    r"|exemple|par ex|s['’]écri\w+|comme (?:ceci|ça)|syntaxe|balises?|ejemplo|se escribe\w*"
+    r"|sintaxis|así se|como est[aeo]|esempio|si scrive|sintassi|exemplo|escreve-se|sintaxe"
+    r"|voorbeeld|bijvoorbeeld|schrijf je|przykład\w*|zapisuje się|пример\w*|например|пиш\w+ся"
+    r"|синтаксис\w*|выглядит|наприклад|örne\w+|yazılır|contoh\w*|misalnya|ví dụ|chẳng hạn"
+    r"|exempel|eksempel|skrive?s|například|příklad\w*|például|esimerk\w+|exemplu|παράδειγμα"
+    r"|(?:Werkzeug|Funktions)aufruf\w*|Modell|modèle|modelo|modello|модел\w+|вызов\w*"
+    r"|appels? (?:d['’]outil|de fonction)|llamadas? a|chiamat[ae]"
+    r"|Qwen|Hermes|Llama|Mistral|DeepSeek|Kimi|GLM|MiniMax|gpt-oss|harmony)\b"
+    r"|例|比如|格式|形式|语法|語法|写法|寫法|这样写|這樣寫|标记|標記|模型|调用|調用|呼び出し|モデル|書き|たとえば"
+    r"|構文|예시|예를|형식|구문|씁니다|호출|모델|مثال|استدعاء|يكتب|उदाहरण|लिखते|דוגמה|ตัวอย่าง"
     r"|<(?:pre|code|example|xmp)\b|\'\'\'|\"\"\"",
-    re.IGNORECASE,
+    re.IGNORECASE | re.MULTILINE,
 )
 """Words and tags that show that the text before markup is about markup. Missing one may run a call
 that was meant as an example, and one too many shows a call as text."""
+_ASKS = re.compile(
+    r"\b(?:tool|function)s?[ -]?call(?:s|ing)?\b"
+    r"|\bcall(?:ing|s)? (?:your |of )?(?:tool|function)s\b"
+    r"|\bhow\b.{0,40}\b(?:call|invoke|use)\b.{0,30}\b(?:tools?|functions?)\b"
+    r"|\bmarkup\b|\bchat template|\bspecial tokens?\b|(?:tool|werkzeug|funktions)-?aufruf"
+    r"|\bwie\b.{0,40}\b(?:werkzeuge?|tools?)\b|appels? (?:d['’]outils?|de fonctions?)"
+    r"|\bcomment\b.{0,40}\boutils?\b|llamadas? a (?:la )?(?:herramienta|función|funciones)"
+    r"|\bcómo\b.{0,40}\bherramientas?\b|chiamat[ae] \w+ (?:uno )?(?:strument|funzion)"
+    r"|chamadas? de (?:ferramenta|função|funções)|вызов\w* (?:инструмент|функци)"
+    r"|\bкак\b.{0,40}инструмент|(?:工具|函数|函數)(?:的?[调調]用|呼叫)|(?:[调調]用|呼叫)(?:工具|函数|函數)"
+    r"|(?:ツール|関数)の?呼び出|(?:도구|함수)\s?호출|araç çağ|wywołani\w+ (?:narzędzi|funkcji)"
+    r"|استدعاء",
+    re.IGNORECASE,
+)
+"""Words of a person who asks about calls and not for one. In English only nouns count: "call the
+tool" is an order."""
+_ASKED_LATELY = 2
+"""How many of the person's latest messages may ask about calls."""
 _LONGEST_LINE = 200
 """Characters of a line that are looked at for a code fence."""
 _INDENTED = 4
@@ -440,7 +471,11 @@ def _kinds(schema: object) -> tuple[str, ...]:
 
 
 def _is_quoted(markup: str, sources: Sequence[str], prompt: Prompt) -> bool:
-    """Whether calls are in the prompt, or their opening tags in the newest turn."""
+    """Whether calls are in the prompt, their opening tags in the newest turn, or the person asks
+    about calls."""
+    asked = [one.text for one in prompt.messages if one.role == "user"][-_ASKED_LATELY:]
+    if any(map(_ASKS.search, asked)):
+        return True
     squeezed = [_squeezed(source) for source in sources]
     marks = {_squeezed(found[0]) for found in MENTION.finditer(markup)}
     newest = [_squeezed(text) for text in _newest(prompt)] if marks else []

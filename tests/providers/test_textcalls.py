@@ -273,6 +273,33 @@ QUOTED = [
     "Such a call would be:\n{}",
     "<pre>\n{}\n</pre>",
     "<code>\n{}",
+    "You can invoke it like this:\n{}",
+    "The raw output is:\n{}",
+    "It is written as follows:\n{}",
+    "In plain text, this is:\n{}",
+    "To use write_file I write:\n{}",
+    "Usage:\n{}",
+    "The structure is:\n{}",
+    "So sieht das aus:\n{}",
+    "Das schreibt man so:\n{}",
+    "Cela s'écrit ainsi :\n{}",
+    "Se escribe así:\n{}",
+    "Si scrive così:\n{}",
+    "Escreve-se assim:\n{}",
+    "Это пишется так:\n{}",
+    "Наприклад:\n{}",
+    "写法如下:\n{}",
+    "比如:\n{}",
+    "たとえば:\n{}",
+    "次のように書きます:\n{}",
+    "이렇게 씁니다:\n{}",
+    "Zo schrijf je dat:\n{}",
+    "Zapisuje się to tak:\n{}",
+    "Şöyle yazılır:\n{}",
+    "يكتب هكذا:\n{}",
+    "ऐसे लिखते हैं:\n{}",
+    "Till exempel:\n{}",
+    "Például:\n{}",
 ]
 MARKUPS = list(FORMS.values())
 REPLIES = [way.replace("{}", markup) for way, markup in product(QUOTED, MARKUPS)]
@@ -286,6 +313,51 @@ def test_there_are_many_quoting_replies() -> None:
 def test_quoted_or_explained_markup_is_text(text: str) -> None:
     assert read(text) == TextCalls(text)
     assert streamed(text) == (text, TextCalls(text))
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "How do you call your tools? Show me one.",
+        "Show me a tool call for write_file.",
+        "What markup do you use for that?",
+        "Wie rufst du deine Werkzeuge auf?",
+        "Zeig mir einen Werkzeugaufruf.",
+        "À quoi ressemble un appel d'outil ?",
+        "¿Cómo usas tus herramientas?",
+        "Как ты вызываешь инструменты?",
+        "工具调用是什么样的？",
+        "ツール呼び出しを見せて",
+        "도구 호출은 어떻게 생겼어?",
+    ],
+)
+@pytest.mark.parametrize("form", ALL)
+def test_the_answer_to_a_question_about_calls_is_no_call(form: str, question: str) -> None:
+    for text in (ALL[form], f"With write_file:\n{ALL[form]}"):
+        assert read(text, user_message(question)) == TextCalls(text)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "Let me check the disk usage:",
+        "I'll look at the output first.",
+        "Let me check the directory structure.",
+        "I'll search for the pattern:",
+        "It appears the file is missing; let me write it.",
+        "I'll save it as plain text:",
+        "I will use the write_file tool:",
+        "Ich schreibe jetzt die Datei:",
+        "Je vais écrire le fichier :",
+        "Voy a escribir el archivo:",
+        "Сейчас запишу.",
+        "我将执行如下操作：",
+        "確認します。",
+    ],
+)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_call_that_the_text_before_announces_is_read(form: str, before: str) -> None:
+    assert read(f"{before}\n{FORMS[form]}").calls
 
 
 @pytest.mark.parametrize("form", ALL)
