@@ -11,19 +11,22 @@ Studio a missing path with 200. So the meaning of the words counts: see `ErrorBo
 
 from __future__ import annotations
 
+import html
 import json
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from nanobot.errors import ProviderError, ProviderFiltered, ProviderGarbage, ProviderRejected
-from nanobot.providers.fields import count, items, mapping, string
+from nanobot.providers.fields import count, items, mapping, parse_json, string
 from nanobot.providers.overflow import Overflow, overflow_in
 from nanobot.providers.port import Reply
 
 _DEEPEST = 12
 _LONGEST = 2_000
-"""Characters of a reason: what follows is an echo of the request, or a web page."""
+"""Characters of a reason: what follows is an echo of the request."""
+_LONGEST_PAGE = 100_000
 _GENERIC = re.compile(r"^(upstream|provider) returned (an )?error\.?$", re.I)
 _NO_REASON = "the model's provider returned an error without a reason"
 _MINIMAX = {
@@ -59,9 +62,9 @@ class ErrorBody:
     @classmethod
     def in_body(cls, body: bytes) -> ErrorBody:
         """Read the body of an answer with an error status."""
-        text = body.decode("utf-8", "replace")
-        found = _read(text, _DEEPEST)
-        return found if found.message else _with(found, text)
+        text = body.decode("utf-8", "replace").strip().removesuffix(_DONE)
+        found = _read(_text_of_page(text), _DEEPEST)
+        return found if found.message else _with(found, _any_reason(text) or text)
 
     @property
     def words(self) -> str:
@@ -140,6 +143,36 @@ def error_in(fields: Mapping[str, object]) -> ErrorBody | None:
         return None
     known = fields.get("message") or fields.get("msg") or fields.get("detail")
     return found if known else None
+
+
+_DONE = "data: [DONE]"
+_UNSEEN = re.compile(r"<(head|script|style|svg)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>", re.I | re.DOTALL)
+_REASON_KEYS = ("message", "msg", "detail", "description", "reason", "errormessage", "errmsg")
+
+
+def _text_of_page(text: str) -> str:
+    """Return what a web page or XML shows, and any other text as it is."""
+    if not text.startswith("<"):
+        return text
+    return " ".join(html.unescape(_UNSEEN.sub(" ", text[:_LONGEST_PAGE])).split()) or text
+
+
+def _any_reason(text: str) -> str:
+    """Return the first text in JSON of an unknown shape that a key calls a reason, else a title."""
+    try:
+        waiting = deque([parse_json(text)])
+    except ValueError:
+        return ""
+    title = ""
+    while waiting:
+        value = waiting.popleft()
+        fields = {key.lower(): one for key, one in mapping(value).items()}
+        texts = (string(fields.get(key)) for key in _REASON_KEYS)
+        if reason := next(filter(None, texts), ""):
+            return reason
+        title = title or string(fields.get("title"))
+        waiting += fields.values() or items(value)
+    return title
 
 
 def _with(body: ErrorBody, message: str) -> ErrorBody:

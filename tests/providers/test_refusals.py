@@ -122,6 +122,29 @@ def test_the_reason_is_found_in_every_shape(shape: str) -> None:
     assert "returned error" not in str(error)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        # Tencent Cloud, Spark, HyperCLOVA X, AWS, problem details (RFC 9457), zod, XML, nginx
+        '{"Response":{"Error":{"Code":"FailedOperation","Message":"no such tool"}}}',
+        '{"header":{"code":10163,"message":"no such tool","sid":"x"}}',
+        '{"status":{"code":"40003","message":"no such tool"},"result":null}',
+        '{"Message":"no such tool"}',
+        '{"type":"about:blank","title":"no such tool","status":400}',
+        '{"success":false,"error":{"issues":[{"message":"no such tool"}],"name":"ZodError"}}',
+        "<?xml version='1.0'?><Error><Message>no such tool</Message></Error>",
+        "<html><head><title>400</title><style>a>b{}</style></head><body><h1>400 Bad Request</h1>"
+        "<p>no such tool</p><hr><center>nginx</center></body></html>",
+        'data: {"error":{"message":"no such tool"}}\n\ndata: [DONE]\n\n',
+    ],
+)
+def test_the_reason_is_found_in_shapes_of_other_apis_and_in_pages(body: str) -> None:
+    error = HERE.refused(400, {}, body.encode())
+    assert type(error) is ProviderRejected
+    assert "no such tool" in str(error)
+    assert not {"{", "<"} & set(str(error))
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_same_shapes_are_errors_with_status_200(shape: str) -> None:
     body, reason = SHAPES[shape]
