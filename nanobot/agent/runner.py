@@ -206,6 +206,8 @@ INTERRUPTED = (
     "interrupted: this call had started when nanobot was stopped or crashed; the outcome is"
     " unknown; check before repeating it"
 )
+EMPTY = "[nanobot: your last answer was empty. Answer the person now, in plain text.]"
+"""The note after an empty answer; it is not stored."""
 _MOST_UNREADABLE = 3
 """A small model that fails so often to write a call will fail again."""
 OUT_OF = (
@@ -304,14 +306,15 @@ class AgentRunner(Struct, frozen=True):
         return run.end(await self._ask(run, replace(options, tool_choice="none")))
 
     async def _ask(self, run: _Run, options: CallOptions) -> Reply:
-        """One model call. A reply with neither text nor calls is asked for once more, unless its
-        cause stays the same."""
+        """One model call. After a reply with neither text nor calls the model is asked once more,
+        with a note that it should answer, unless the cause stays the same."""
         if self.room is not None:
             run.prompt = await self.room.fit(run.prompt, options.model, run.refused)
         options = replace(options, on_reading=run.show_reading)
         for is_last in (False, True):
+            prompt = run.prompt.plus([user_message(EMPTY)]) if is_last else run.prompt
             try:
-                reply = await self.provider.complete(run.prompt, options, run.show_text)
+                reply = await self.provider.complete(prompt, options, run.show_text)
             except ContextTooLong as error:
                 if self.room is not None:
                     self.room.learn(run.prompt, error, options)

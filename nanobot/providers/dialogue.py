@@ -42,9 +42,9 @@ from nanobot.providers.prompt_caching import anthropic_cache_breakpoints, cached
 NO_RESULT = "Error: this call has no result; nothing is known of what it did"
 CONTINUED = "[nanobot: the conversation goes on here]"
 """The user message in front of a conversation that begins with an assistant's."""
-NOTED = "Noted."
+NOTED = "(continued)"
 """The assistant's message between a tool's result and a user message, in strict form. It is never
-stored or shown."""
+stored or shown. Small models imitate it, so it promises nothing."""
 _MOST_RECENT = 32
 _NO_THINKING = " "
 """Kimi takes an empty text for a missing one."""

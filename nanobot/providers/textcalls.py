@@ -96,6 +96,11 @@ _ASKED_LATELY = 2
 """How many of the person's latest messages may ask about calls."""
 _LONGEST_LINE = 200
 """Characters of a line that are looked at for a code fence."""
+_WRAPPER = "<tool_response>"
+_WRAPPED = re.compile(
+    r"\A\s*+<tool_response>\s*+(?P<inside>.*?)\s*+(?:</tool_response>\s*+)?\Z", re.DOTALL
+)
+"""Qwen's template has tool results in these tags, and its small models imitate that."""
 _INDENTED = 4
 """Spaces in front of a line that make it code."""
 _BARE_KEYS = ("name", "arguments", "parameters", "type", "id")
@@ -122,6 +127,7 @@ class TextCalls(Struct, frozen=True):
 
 def read_text_calls(text: str, tools: Sequence[ToolSpec], prompt: Prompt) -> TextCalls:
     """Return the text of a whole reply, and the calls that it ends with."""
+    text = _WRAPPED.sub(r"\g<inside>", text)
     specs = {spec.name: spec for spec in tools}
     if (bare := _read_bare(text, specs, prompt)) is not None:
         return bare
@@ -176,6 +182,8 @@ class TextCallFilter:
             self._waiting.append(piece)
             self._waited += len(piece)
             return self._look_again() if self._waited >= self._next_look else ""
+        if self._state == "wrapped":
+            return ""
         self._held += piece
         return self._scan()
 
@@ -186,6 +194,11 @@ class TextCallFilter:
 
     def _scan(self) -> str:
         if self._state == "start":
+            head = self._held.lstrip()
+            if head.startswith(_WRAPPER):
+                self._state = "wrapped"
+            if self._state == "wrapped" or (head and _WRAPPER.startswith(head)):
+                return ""
             if _may_be_bare(self._held):
                 if _BARE.match(self._held):
                     self._wait("bare", self._held)

@@ -458,3 +458,15 @@ def test_markup_that_turns_out_to_be_no_call_is_shown_before_the_end() -> None:
     text = '<tool_call>{"name": "exec", "arguments": {"command": "ls"}}</tool_call> is a call. '
     shown = "".join(reading.feed(letter) for letter in text + "More words follow. " * 20)
     assert shown.startswith(text)
+
+
+def test_tags_of_a_tool_result_that_a_model_imitates_are_taken_off() -> None:
+    prompt = Prompt((user_message("Well?"),), Toolset.of(TOOLS))
+    text = "<tool_response>\nResults 1 to 1\n</tool_response>"
+    assert read_text_calls(text, TOOLS, prompt) == TextCalls("Results 1 to 1")
+    call = '{"name": "exec", "arguments": {"command": "ls"}}'
+    (read,) = read_text_calls(f"<tool_response>{call}</tool_response>", TOOLS, prompt).calls
+    assert (read.name, read.problem) == ("exec", "")
+    shown = TextCallFilter(TOOLS, prompt)
+    assert [shown.feed(letter) for letter in text] == [""] * len(text)
+    assert shown.close() == TextCalls("Results 1 to 1")
