@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, web
+from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
 
 PATIENCE = 1200.0
 """Seconds for an answer, however slowly the machine reads."""
@@ -207,7 +207,9 @@ class Recorder:
         runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", self.port).start()
-        async with ClientSession(timeout=ClientTimeout(total=None)) as self._session:
+        # The server closes idle connections, perhaps just as one is used again.
+        connector, timeout = TCPConnector(force_close=True), ClientTimeout(total=None)
+        async with ClientSession(connector=connector, timeout=timeout) as self._session:
             self._ready.set()
             await self._over.wait()
             await runner.cleanup()
