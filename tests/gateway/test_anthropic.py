@@ -69,6 +69,52 @@ async def test_a_turn_that_was_killed_goes_on_with_its_signed_thinking(tmp_path:
     assert sent["messages"][1]["content"][0]["thinking"] == "Let me look."
 
 
+CALLING = """
+import asyncio, json, sys
+from pathlib import Path
+from nanobot.testing import FakeChannel
+from tests.support import Gate, Probe, running
+
+async def main():
+    channel, gate = FakeChannel(), Gate()
+    tool = Probe(gate=gate, effects=True)
+    async with running(Path(sys.argv[1]), None, channel, tools=[tool], **json.loads(sys.argv[2])):
+        await channel.say("Well?")
+        await gate.reached.wait()
+        print("reached", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_turn_that_was_killed_while_its_tool_ran_goes_on_with_its_signed_thinking(
+    tmp_path: Path,
+) -> None:
+    async with FakeAnthropic([LOOK, "Nothing much."], model=HAIKU_4_5) as server:
+        environ: dict[str, Any] = {
+            "NANOBOT_MODEL__NAME": HAIKU_4_5.name,
+            "NANOBOT_MODEL__API": "messages",
+            "NANOBOT_MODEL__BASE_URL": server.base_url,
+            "NANOBOT_MODEL__API_KEY": "key",
+            "NANOBOT_MODEL__REASONING_EFFORT": "low",
+        }
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", CALLING, str(tmp_path), json.dumps(environ)),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"reached\n"
+        process.kill()
+        await process.wait()
+        channel = FakeChannel()
+        async with running(tmp_path, None, channel, tools=[Probe(effects=True)], **environ):
+            assert await channel.received(1) == ["Nothing much."]
+        sent: Any = server.requests[-1].body
+    assert sent["messages"][1]["content"][0]["thinking"] == "Let me look."
+    assert "interrupted" in json.dumps(sent["messages"][2]["content"])
+
+
 LOOK = Says((Thinking("Let me look."), Call("probe", '{"text": "a"}')))
 PNG = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJg"
