@@ -8,8 +8,8 @@ from pathlib import Path
 
 from bench.dialects.stage import NEXT, Play, Shape, Stage, WrongError, expect, expect_words
 from tests.doubles.dialects.hosted import openrouter
-from tests.doubles.dialects.replies import event_of, json_answer
-from tests.doubles.dialects.server import KINDS, DialectServer, as_step
+from tests.doubles.dialects.replies import Says, event_of, json_answer
+from tests.doubles.dialects.server import KINDS, DialectServer, Line, as_step
 from tests.doubles.openai.answers import STREAM_TYPE, ChatRequest, Raw, Step
 
 SAID = "the teapot is out of order"
@@ -45,6 +45,15 @@ BODIES: dict[str, object] = {
 }
 """Where the reason stands. With status 200 an error without a code may pass, so that the message
 may also be kept until the server works again, for that reason."""
+
+
+STRANGE = {
+    "Response.Error of Tencent": json.dumps({"Response": {"Error": {"Message": SAID}}}),
+    "header of Spark": json.dumps({"header": {"code": 10163, "message": SAID}}),
+    "a web page": f"<html><head><title>Error</title></head><body><h1>{SAID}</h1></body></html>",
+    "a sentence": SAID,
+}
+"""Answers in shapes of other APIs, and of what is in front of a server."""
 
 
 def reason(step: Step) -> Play:
@@ -185,6 +194,16 @@ def _shapes() -> list[Shape]:
         Shape("in a stream: event: error", "lenient", reason(in_a_stream(error, named=True))),
         Shape("in a stream: after some text", "lenient", reason(in_a_stream(error, after=True))),
         Shape("400: plain text", "lenient", reason(Raw(SAID.encode(), 400, "text/plain"))),
+        Shape(
+            "in a stream: a field error: (llama.cpp)",
+            "lenient",
+            reason(Raw(b"error: " + json.dumps(error).encode() + b"\n\n", 200, STREAM_TYPE)),
+        ),
+    ]
+    found += [
+        Shape(f"{status}: {name}", "lenient", reason(Raw(body.encode(), status)), outage=True)
+        for name, body in STRANGE.items()
+        for status in (400, 200)
     ]
     found += [
         Shape(f"too long: {name}", "lenient", shortened(words)) for name, words in TOO_LONG.items()
@@ -203,11 +222,34 @@ def _shapes() -> list[Shape]:
                 500, "Failed to parse tool call arguments as JSON: [json.exception.parse_error"
             ),
         ),
+        Shape(
+            "a 500 that Bedrock's validation is behind",
+            "lenient",
+            permanent(500, "ValidationException: The toolConfig field must be defined"),
+        ),
+        Shape(
+            "a 503 of a gateway without such a model",
+            "lenient",
+            permanent(503, "No available channel for model x under group default"),
+        ),
+        Shape("too long: LMDeploy, as the text of an answer", "lenient", _too_long_as_text),
         Shape("a key that is a word", "lenient", short_key),
         Shape("a key that a server repeats", "lenient", long_key),
         Shape("an address without /v1", "lenient", without_v1),
     ]
     return found
+
+
+async def _too_long_as_text(stage: Stage) -> None:
+    """LMDeploy's async_engine ends a prompt that is too long so."""
+    words = "internal error happened, status code ResponseType.INPUT_LENGTH_ERROR"
+
+    def script(request: ChatRequest) -> Line:
+        fits = counted(request) <= WINDOW
+        return "I have read it" if fits else Says(words, finish="error")
+
+    async with stage.nanobot(script, model={"context_window": 32_000}):
+        expect_words(await stage.ask(CHINESE), "I have read it")
 
 
 async def _too_long_in_raw(stage: Stage) -> None:

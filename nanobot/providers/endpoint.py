@@ -30,13 +30,14 @@ from nanobot.providers.fields import (
     parse_json,
 )
 from nanobot.providers.overflow import Overflow, blames_answer
-from nanobot.providers.refusals import ErrorBody, error_in
+from nanobot.providers.refusals import ErrorBody, error_in, text_of_page
 
 _NOT_ABOUT_LENGTH = frozenset({401, 402, 403, 404, 405, 407, 408, 409})
 
 
 _DETAIL_CHARACTERS = 300
 _LONGEST_WAIT = 86_400.0
+_EXCERPT = 4_096
 
 _HINTS = {
     401: "Check {0}.api_key: the server does not accept it.",
@@ -138,9 +139,11 @@ class Endpoint:
 
     def garbage(self, what: str, excerpt: bytes = b"") -> ProviderGarbage:
         """An answer that is none."""
-        shown = self.shorten(excerpt[:4096].decode("utf-8", "replace"))
+        text = excerpt[:_EXCERPT].decode("utf-8", "replace").strip()
+        shown = self.shorten(text_of_page(text))
+        tail = f": {shown}" if shown else ""
         return ProviderGarbage(
-            f"the model server at {self.place} answered with {what}", detail=shown
+            f"the model server at {self.place} answered with {what}{tail}", detail=shown
         )
 
     def unusable(self, what: str, hint: str) -> ProviderRejected:
@@ -189,6 +192,8 @@ class Endpoint:
                 detail=detail,
                 hint=self._hint(status, said.message),
             )
+        if status >= 500 and said.lacks_model:
+            status = 404
         if status in (408, 409) or status >= 500:
             return ProviderUnavailable(
                 f"the model server at {self.place} failed ({status}){tail}",

@@ -40,7 +40,7 @@ _SUBJECT = re.compile(
 )
 _EXCESS = re.compile(
     r"\bexceed(s|ed|ing)?\b|\b(longer|greater|larger|more|higher) than\b"
-    r"|[0-9]\)? *>=? *[a-z_: ]*[0-9]|<= *[0-9]"
+    r"|[0-9]\)? *>=? *[a-z_: (]*[0-9]|<= *[0-9]"
     r"|\btoo (long|large|big)\b|\btoo many (input |prompt |total )*tokens\b"
     r"|\bout of (context|room)\b"
     r"|\bmust (have|be|contain) (less|fewer|at most|smaller)|\bless than or equal\b"

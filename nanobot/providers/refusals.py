@@ -63,8 +63,13 @@ class ErrorBody:
     def in_body(cls, body: bytes) -> ErrorBody:
         """Read the body of an answer with an error status."""
         text = body.decode("utf-8", "replace").strip().removesuffix(_DONE)
-        found = _read(_text_of_page(text), _DEEPEST)
+        found = _read(text_of_page(text), _DEEPEST)
         return found if found.message else _with(found, _any_reason(text) or text)
+
+    @classmethod
+    def in_strange(cls, value: object) -> ErrorBody:
+        """Read JSON of an unknown shape; without a message if nothing in it looks like a reason."""
+        return cls(reason_in(value)[:_LONGEST])
 
     @property
     def words(self) -> str:
@@ -98,6 +103,11 @@ class ErrorBody:
     def is_rate_limit(self) -> bool:
         """Whether it asks for fewer requests."""
         return bool(_RATE.search(self.words))
+
+    @property
+    def lacks_model(self) -> bool:
+        """Whether a gateway has no server for the model (new-api: status 503)."""
+        return bool(_NO_CHANNEL.search(self.words))
 
     @property
     def blames_request(self) -> bool:
@@ -147,10 +157,12 @@ def error_in(fields: Mapping[str, object]) -> ErrorBody | None:
 
 _DONE = "data: [DONE]"
 _UNSEEN = re.compile(r"<(head|script|style|svg)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>", re.I | re.DOTALL)
-_REASON_KEYS = ("message", "msg", "detail", "description", "reason", "errormessage", "errmsg")
+_REASON_KEYS = (
+    *("message", "msg", "detail", "description", "reason", "errormessage", "errmsg", "error_msg"),
+)
 
 
-def _text_of_page(text: str) -> str:
+def text_of_page(text: str) -> str:
     """Return what a web page or XML shows, and any other text as it is."""
     if not text.startswith("<"):
         return text
@@ -158,12 +170,15 @@ def _text_of_page(text: str) -> str:
 
 
 def _any_reason(text: str) -> str:
-    """Return the first text in JSON of an unknown shape that a key calls a reason, else a title."""
     try:
-        waiting = deque([parse_json(text)])
+        return reason_in(parse_json(text))
     except ValueError:
         return ""
-    title = ""
+
+
+def reason_in(value: object) -> str:
+    """Return the first text in JSON of an unknown shape that a key calls a reason, else a title."""
+    waiting, title = deque([value]), ""
     while waiting:
         value = waiting.popleft()
         fields = {key.lower(): one for key, one in mapping(value).items()}
@@ -331,6 +346,7 @@ _PASSING = re.compile(
 _MISSING = re.compile(
     r"unexpected endpoint|unknown (path|route)|(model|route|path).{0,80}not found", re.I
 )
+_NO_CHANNEL = re.compile(r"无可用渠道|no available channel|\bmodel_not_found\b", re.I)
 _BLAMES_REQUEST = re.compile(
     r"jinja|chat.?template|\btemplate\b.{0,60}(error|exception|fail|pars)|raise_exception"
     r"|roles? must alternate|must (be|come) (at the beginning|first)|only user and assistant roles"
@@ -343,6 +359,9 @@ _BLAMES_REQUEST = re.compile(
     r"|(image|tool)s?( input)? (is|are) not supported"
     r"|\b(Type|Value|Key|Attribute|Undefined|Index|JSONDecode|Validation)Error\b"
     r"|type must be|object is not (iterable|subscriptable)|can only concatenate str"
+    r"|object has no attribute|index out of range|can't evaluate field|ValidationException"
+    r"|\b(must|should) (not )?(be|have|contain|match)\b|\bis (required|not (supported|allowed))\b"
+    r"|\bwithout (a )?\w*(result|response)"
     r"|expected (a )?(string|array|object|str|list|dict)|invalid_request_error",
     re.I,
 )

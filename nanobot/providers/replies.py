@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from nanobot.errors import ProviderGarbage
+from nanobot.errors import ProviderError, ProviderGarbage
 from nanobot.messages import ProviderData
 from nanobot.providers.calls import CallAssembler, written_calls
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import count, items, mapping, parse_json, string
 from nanobot.providers.port import Prompt, ReadingSink, Reply, TextSink, Usage
-from nanobot.providers.refusals import error_in
+from nanobot.providers.refusals import ErrorBody, error_in
 from nanobot.providers.thinking import Shown, ThinkingFilter
 from nanobot.text import valid_unicode
 
@@ -65,7 +65,7 @@ class EventParser:
         events = []
         for line in (line.rstrip(b"\r\n") for line in lines):
             name, _, value = line.partition(b":")
-            if name == b"data":
+            if name in (b"data", b"error"):  # llama.cpp names the field of an error so
                 self._data.append(value.removeprefix(b" "))
             elif not line and self._data:
                 events.append(b"\n".join(self._data))
@@ -213,6 +213,7 @@ class _ReplyDraft:
         self._usage = Usage()
         self._characters = self._choices = self.events = 0
         self.went_on = self.finished_in_text = self.is_from_llama = False
+        self._strange: object = None
 
     @property
     def size(self) -> int:
@@ -237,6 +238,7 @@ class _ReplyDraft:
             self._usage = read_usage(usage)
         if progress := mapping(fields.get("prompt_progress")):
             self._show_reading(progress)
+        self._strange = event if not self._choices else None
         for choice in items(fields.get("choices")):
             parts = mapping(choice)
             if count(parts.get("index")) == 0:
@@ -245,9 +247,9 @@ class _ReplyDraft:
     def reply(self) -> Reply:
         """Return the whole. Raises `ProviderError` if there was nothing in it."""
         if not self._choices:
-            raise self._endpoint.garbage("no choices")
+            raise self._without_choices()
         if self.finish in _BROKEN_OFF:
-            raise self._endpoint.cut(f"finish reason {self.finish!r}")
+            raise self._broken_off()
         prompt = self._context.prompt
         calls = self.calls.finish(prompt, cut=self.finish == "length")
         text, written = self._text.close(valid_unicode(self._refusal))
@@ -281,6 +283,19 @@ class _ReplyDraft:
             self.finish, self.finished_in_text = finish, more
             self.went_on = self.went_on and more
 
+    def _without_choices(self) -> ProviderError:
+        said = ErrorBody.in_strange(self._strange)
+        if said.message:
+            return self._endpoint.refused_as(said)
+        return self._endpoint.garbage("no choices")
+
+    def _broken_off(self) -> ProviderError:
+        """LMDeploy writes its error as the answer's text."""
+        said = ErrorBody.of(self._text.shown)
+        if said.too_long or said.blames_request:
+            return self._endpoint.refused_as(said)
+        return self._endpoint.cut(f"finish reason {self.finish!r}")
+
     def _show_reading(self, progress: Mapping[str, object]) -> None:
         """Report llama.cpp's progress in reading the prompt."""
         if (show := self._context.on_reading) is not None:
@@ -300,6 +315,11 @@ class _ReplyText:
     def thought(self) -> bool:
         """Whether there was thinking in it."""
         return self._thinking.thought
+
+    @property
+    def shown(self) -> str:
+        """The text so far."""
+        return "".join(self._pieces)
 
     def feed(self, piece: str) -> None:
         """Take a piece as it came."""

@@ -163,8 +163,8 @@ FINAL: dict[str, tuple[Sequence[Step], str]] = {
     ),
     "HTML with status 200": (
         [FAULTS["HTML with status 200"]()] * 3,
-        "The model gave no answer: the model server at {url} answered with a web page."
-        " /retry runs the message again.",
+        "The model gave no answer: the model server at {url} answered with a web page:"
+        " Sign in Please sign in. /retry runs the message again.",
     ),
     "no choices": (
         [FAULTS["empty choices"]()] * 3,

@@ -558,6 +558,12 @@ TOO_LONG = [
         0,
         0,
     ),
+    (
+        "LM Studio, newest",
+        "Cannot truncate prompt with n_keep (14483) >= n_ctx (12000).",
+        14483,
+        12000,
+    ),
 ]
 
 SOMETHING_ELSE = [

@@ -246,6 +246,13 @@ def test_a_tool_call_that_the_server_cannot_parse_keeps_the_models_text() -> Non
         "Unsupported param: tool_choice",
         "Conversation roles must alternate user/assistant/user/assistant/...",
         'TypeError: can only concatenate str (not "list") to str',
+        # Ollama, Bedrock's gateway and LiteLLM, vLLM, SGLang: public reports
+        'template: :3:15: executing "" at <.Messages>: can\'t evaluate field Foo',
+        "An error occurred (ValidationException) when calling the ConverseStream operation: The"
+        " toolConfig field must be defined when using toolUse and toolResult content blocks.",
+        "messages.1.content.0: tool_use ids were found without tool_result blocks",
+        "'NoneType' object has no attribute 'startswith'",
+        "Internal server error: list index out of range",
     ],
 )
 def test_a_failure_that_blames_the_request_is_no_outage(words: str) -> None:
@@ -255,6 +262,22 @@ def test_a_failure_that_blames_the_request_is_no_outage(words: str) -> None:
     assert error.status == 500
     assert error.detail
     assert "cannot handle the request (500)" in str(error)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        # QuantumNous/new-api: the gateway has no channel for the model
+        "当前分组 default 下对于模型 x 无可用渠道 (request id: 1)",
+        "No available channel for model x under group default (distributor)",
+    ],
+)
+def test_a_model_that_a_gateway_does_not_have_is_no_outage(words: str) -> None:
+    body = json.dumps({"error": {"message": words, "type": "new_api_error"}})
+    error = HERE.refused(503, {}, body.encode())
+    assert type(error) is ProviderRejected
+    assert words in str(error)
+    assert "model.name" in error.hint
 
 
 def test_the_reason_of_a_template_is_not_lost_behind_its_source() -> None:
