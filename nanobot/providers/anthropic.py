@@ -131,13 +131,10 @@ class AnthropicProvider:
         plan = self._plan(prompt, options, self._tastes.get(model, _Taste()))
         return self._joined(prompt, model, plan)
 
-    def _source(self, model: str) -> str:
-        return f"{self._endpoint.place} {model}"
-
     def _forgets_thinking(self, prompt: Prompt, model: str, refusal: str) -> bool:
         """Return whether a refusal is about earlier thinking, and mark that as stale. Newer models
         take thinking back only if nothing before it has changed."""
-        given = set(signatures(prompt.messages, self._source(model))) - self._stale
+        given = set(signatures(prompt.messages, self._endpoint.source(model))) - self._stale
         if not given or not ("thinking" in refusal or "signature" in refusal):
             return False
         if len(self._stale) > _MOST_STALE:
@@ -169,7 +166,7 @@ class AnthropicProvider:
     ) -> _Plan:
         """Think with a budget of tokens, unless the running turn began without thinking: such a
         model refuses to begin in the middle of a turn."""
-        source = self._source(options.model or self._endpoint.model)
+        source = self._endpoint.source(options.model or self._endpoint.model)
         if not Conversation.of(prompt.messages, source, self._stale).begins_with_thinking:
             return _without_thinking(plan, taste)
         budget = min(_BUDGETS.get(effort, _BUDGETS["high"]), plan.limit // 2)
@@ -177,7 +174,7 @@ class AnthropicProvider:
 
     def _joined(self, prompt: Prompt, model: str, plan: _Plan) -> bytes:
         """The body: first the parts that the cache matches. The owner's fields win."""
-        source = "" if plan.thinking == _OFF else self._source(model)
+        source = "" if plan.thinking == _OFF else self._endpoint.source(model)
         conversation = Conversation.of(prompt.messages, source, self._stale)
         fields = {"model": encoded(model), "tools": tools_of(prompt)}
         fields["system"] = conversation.wire_system()
@@ -198,7 +195,7 @@ class AnthropicProvider:
     async def _ask(
         self, prompt: Prompt, model: str, plan: _Plan, on_text: TextSink | None
     ) -> Reply:
-        incoming = IncomingMessage(self._endpoint, self._source(model), prompt, on_text)
+        incoming = IncomingMessage(self._endpoint, self._endpoint.source(model), prompt, on_text)
         now = asyncio.get_running_loop().time
         body = self._joined(prompt, model, plan)
         seconds = self._first

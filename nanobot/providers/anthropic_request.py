@@ -42,7 +42,6 @@ WORDLESS = "(no text)"
 
 _MARK = b',"cache_control":{"type":"ephemeral"}}'
 _IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _COMBINED = ("oneOf", "allOf", "anyOf")
 _ANY_OBJECT: Mapping[str, object] = {"type": "object"}
@@ -131,7 +130,7 @@ def tools_of(prompt: Prompt) -> bytes:
     without a toolset the names in the conversation are."""
     if prompt.tools.specs:
         return wire_tools(prompt.tools)
-    called = dict.fromkeys(_name(call.name) for one in prompt.messages for call in one.tool_calls)
+    called = dict.fromkeys(call.name for one in prompt.messages for call in one.tool_calls)
     if not called:
         return b""
     return encoded([{"name": name, "input_schema": _ANY_OBJECT} for name in called])
@@ -305,30 +304,10 @@ def _result(id: str, text: str, *, failed: bool = False) -> bytes:
 
 
 def _call(call: ToolCall, id: str) -> bytes:
-    body = {"type": "tool_use", "id": id, "name": _name(call.name), "input": _input(call.arguments)}
+    body = {
+        "type": "tool_use",
+        "id": id,
+        "name": call.name,
+        "input": msgspec.Raw(call.arguments.encode()),
+    }
     return encoded(body)
-
-
-def _name(name: str) -> str:
-    return _NOT_IN_NAMES.sub("_", name)[:64] or "unnamed"
-
-
-def _input(arguments: str) -> msgspec.Raw:
-    """The arguments as an object: the bytes that the model wrote, if they are one."""
-    try:
-        msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return msgspec.Raw(_repaired(arguments))
-    return msgspec.Raw(arguments.encode())
-
-
-def _repaired(arguments: str) -> bytes:
-    """An object whose texts have half surrogate pairs, or has numbers that JSON lacks, made valid;
-    anything else is an empty one."""
-    try:
-        value = json.loads(arguments, parse_constant=str)
-        valid = valid_unicode(json.dumps(value, ensure_ascii=False)).encode()
-        msgspec.json.decode(valid, type=dict[str, msgspec.Raw])
-    except (ValueError, RecursionError):
-        return b"{}"
-    return valid

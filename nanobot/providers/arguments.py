@@ -1,4 +1,4 @@
-"""The arguments of calls, as models write them. Pure.
+"""The names and arguments of calls, as models write them. Pure.
 
 Valid arguments are kept byte for byte. Others are repaired if they can only mean one thing, by
 `repair`, which is loaded for that.
@@ -6,12 +6,21 @@ Valid arguments are kept byte for byte. Others are repaired if they can only mea
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from nanobot.text import valid_unicode
 
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_NAME = 64
 _ENCODED = 3
 """How often an object may be encoded as a string."""
+
+
+def fitting_name(name: str) -> str:
+    """Return a tool's name in the characters that every server takes."""
+    return _NOT_IN_NAMES.sub("_", name)[:_LONGEST_NAME] or "unnamed"
 
 
 def read_arguments(text: str, *, repair: bool = True) -> str | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nanobot.messages import ToolCall
-from nanobot.providers.arguments import read_arguments
+from nanobot.providers.arguments import fitting_name, read_arguments
 from nanobot.providers.fields import items, mapping, string
 from nanobot.providers.port import Prompt
 from nanobot.text import valid_unicode
@@ -25,8 +24,6 @@ from nanobot.text import valid_unicode
 if TYPE_CHECKING:
     from nanobot.providers.textcalls import TextCall
 
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
-_LONGEST_NAME = 64
 _ID_LENGTH = 9
 """Every server takes ids of nine letters and digits; some take nothing else."""
 _MALFORMED = 1_000
@@ -135,8 +132,7 @@ def made_calls(
             call_id = hashlib.sha256(seed.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_LENGTH]
             attempt += 1
         used.add(call_id)
-        fitting = _NOT_IN_NAMES.sub("_", name)[:_LONGEST_NAME] or "unnamed"
-        calls.append(ToolCall(call_id, fitting, arguments or "{}", malformed))
+        calls.append(ToolCall(call_id, fitting_name(name), arguments or "{}", malformed))
     return tuple(calls)
 
 

@@ -97,10 +97,17 @@ class Endpoint:
 
     @property
     def place(self) -> str:
-        """The address without anything secret in it."""
-        parts = urlsplit(self.base_url)
+        """The address without anything secret in it; empty if it is none."""
+        try:
+            parts = urlsplit(self.base_url)
+        except ValueError:
+            return ""
         host = parts.netloc.rpartition("@")[2]
         return self.shorten(urlunsplit((parts.scheme, host, parts.path, "", "")))
+
+    def source(self, model: str) -> str:
+        """The name of this server and a model of it, for what belongs to both."""
+        return f"{self.place} {model}"
 
     def shorten(self, text: str) -> str:
         """`text` on one line, without the key, cut to what a person reads."""

@@ -132,7 +132,7 @@ class OpenAIProvider:
         """Return the known dialect of the server for a model."""
         model = model or self._endpoint.model
         known = known_dialect(self._base_url, model, stream=self._stream)
-        return self._dialects.of(self._source(model), known)
+        return self._dialects.of(self._endpoint.source(model), known)
 
     async def _structured(self, prompt: Prompt, options: CallOptions, spec: ToolSpec) -> Reply:
         """Get a call of one tool by the best way that works with this server, and learn the way. If
@@ -157,7 +157,7 @@ class OpenAIProvider:
             called = any(call.name == spec.name for call in reply.tool_calls)
             if called and rung != known:
                 learned = replace(self.dialect(options.model), rung=rung)
-                await self._dialects.learn(self._source(options.model), learned)
+                await self._dialects.learn(self._endpoint.source(options.model), learned)
             if called or reply.finish == "length":
                 return reply
             first = first or reply
@@ -196,7 +196,7 @@ class OpenAIProvider:
         else:
             raise self._endpoint.unusable("the server refuses each form of the request", "")
         if dialect != known:
-            await self._dialects.learn(self._source(options.model), dialect)
+            await self._dialects.learn(self._endpoint.source(options.model), dialect)
         return reply
 
     async def _ask(
@@ -213,7 +213,7 @@ class OpenAIProvider:
         context = ReplyContext(
             self._endpoint,
             prompt,
-            self._source(options.model),
+            self._endpoint.source(options.model),
             bool(prompt.tools.specs) and not dialect.native_calls,
             on_text,
             options.on_reading,
@@ -278,12 +278,6 @@ class OpenAIProvider:
             self._served = next(iter(model_names(listing)), "default")
         return self._served
 
-    def _source(self, model: str) -> str:
-        try:
-            return f"{self._endpoint.place} {model}"
-        except ValueError:  # the address is none, and asking there says so
-            return model
-
     def body(
         self,
         prompt: Prompt,
@@ -301,7 +295,9 @@ class OpenAIProvider:
         parts = [b'{"model":', _json(fields.pop("model", model))]
         if tools.wire:
             parts += [b',"tools":', tools.wire]
-        messages = self._dialogue.wire_messages(prompt.messages, dialect, self._source(model))
+        messages = self._dialogue.wire_messages(
+            prompt.messages, dialect, self._endpoint.source(model)
+        )
         parts += [b',"messages":[', b",".join(messages), b"]"]
         for name, value in fields.items():
             parts += [b",", _json(name), b":", _json(value)]

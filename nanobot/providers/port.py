@@ -24,7 +24,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
 from nanobot.messages import ProviderData, ToolCall
-from nanobot.providers.arguments import read_arguments, sendable_arguments
+from nanobot.providers.arguments import fitting_name, read_arguments, sendable_arguments
 from nanobot.text import valid_unicode
 
 MESSAGE_OVERHEAD = 4
@@ -141,9 +141,10 @@ def assistant_message(
     """The model's message. `content` is null if it only called tools; `provider_data` is not in
     `wire`, because only the server that gave it gets it back."""
     text = valid_unicode(text)
+    tool_calls = tuple(map(_sound, tool_calls))
     body: dict[str, Any] = {"role": "assistant", "content": text or (None if tool_calls else "")}
     if tool_calls:
-        body["tool_calls"] = [_sound(call).as_api() for call in tool_calls]
+        body["tool_calls"] = [call.as_api() for call in tool_calls]
     calls = sum(estimate_tokens(call.arguments) + CALL_OVERHEAD for call in tool_calls)
     return PromptMessage(
         "assistant",
@@ -158,9 +159,11 @@ def assistant_message(
 
 
 def _sound(call: ToolCall) -> ToolCall:
-    """The call with arguments that every server takes. Other programs stored other ones."""
+    """The call with a name and arguments that every server takes. Other programs stored others."""
+    name = fitting_name(call.name)
     arguments = sendable_arguments(read_arguments(call.arguments) or "{}")
-    return call if arguments == call.arguments else replace(call, arguments=arguments)
+    same = name == call.name and arguments == call.arguments
+    return call if same else replace(call, name=name, arguments=arguments)
 
 
 def tool_message(call_id: str, text: str) -> PromptMessage:

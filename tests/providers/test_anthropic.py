@@ -613,3 +613,10 @@ async def test_silence_is_an_outage_but_a_long_prompt_has_its_own_patience() -> 
             await ask(server, HELLO, base_url=url, stall_seconds=0.2, first_token_seconds=0.4)
         released.set()
         silent.close()
+
+
+@pytest.mark.parametrize("base_url", ["http://[::1", "http://[x]/v1", "nonsense"])
+async def test_an_address_that_is_none_is_refused_with_the_setting_to_change(base_url: str) -> None:
+    asked = AnthropicProvider(model="m", base_url=base_url, api_key="", max_tokens=0)
+    with pytest.raises(ProviderRejected, match=r"model\.base_url"):
+        await asked.complete(prompt(user_message("Hi")), ASK)

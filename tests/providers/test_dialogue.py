@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.messages import ProviderData, ToolCall
-from nanobot.providers.dialect import Dialect
+from nanobot.providers.dialect import CallIds, Dialect
 from nanobot.providers.dialogue import CONTINUED, NO_RESULT, NOTED, Dialogue
 from nanobot.providers.port import (
     Image,
@@ -256,3 +257,17 @@ def test_a_longer_conversation_begins_with_the_bytes_of_its_beginning(
     text = json.loads(last)["content"]
     if isinstance(text, str) and not json.loads(last).get("tool_calls"):
         assert json.dumps(text)[:-1].encode() in long[kept:]
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "two words", "n" * 80])
+@pytest.mark.parametrize("form", ["any", "nine", "kimi"])
+def test_names_that_other_programs_stored_are_sent_as_servers_take_them(
+    name: str, form: CallIds
+) -> None:
+    """An id of Kimi's form holds the name."""
+    called = assistant_message("", (ToolCall("a1", name, "{}"),))
+    said = (user_message("Hi"), called, tool_message("a1", "seen"))
+    (_, answer, result) = sent(*said, dialect=Dialect(call_ids=form))
+    (call,) = answer["tool_calls"]
+    assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", call["function"]["name"])
+    assert result["tool_call_id"] == call["id"]
