@@ -378,7 +378,7 @@ class _ReturnedFields:
         texts = {name: "".join(pieces) for name, pieces in self._texts.items()}
         if "reasoning_details" in self._others:
             texts.pop("reasoning", None)
-        return {**texts, **self._others}
+        return {**texts, **{name: _joined(value) for name, value in self._others.items()}}
 
     def add(self, fields: Mapping[str, object]) -> None:
         """Take the fields of a message or of a piece of one."""
@@ -392,7 +392,9 @@ class _ReturnedFields:
                 continue
             self.size += len(str(value))
             if isinstance(value, list):
-                _extend(self._others.setdefault(name, []), value)
+                known = self._others.get(name)
+                self._others[name] = known = known if isinstance(known, list) else []
+                _extend(known, value)
             else:
                 self._others[name] = value
 
@@ -400,24 +402,46 @@ class _ReturnedFields:
 _PIECES = ("text", "summary", "thinking")
 
 
+class _Pieces(list[str]):
+    """A text of which more may come: joining it for each piece takes quadratic time."""
+
+
+def _joined(value: Any) -> Any:
+    """Return the entries of an array with whole texts, or another value as it is."""
+    if not isinstance(value, list):
+        return value
+    return [
+        {key: "".join(one) if isinstance(one, _Pieces) else one for key, one in entry.items()}
+        if isinstance(entry, dict)
+        else entry
+        for entry in value
+    ]
+
+
 def _extend(known: list[Any], more: Sequence[object]) -> None:
     """Add a stream's pieces of an array: consecutive texts of one entry become one, and other
     entries stay as they are. OpenRouter tells entries apart by type and index."""
     for piece in more:
+        if not isinstance(piece, dict):
+            known.append(piece)
+            continue
+        held = {
+            key: _Pieces([value]) if key in _PIECES and isinstance(value, str) else value
+            for key, value in piece.items()
+        }
         last = known[-1] if known else None
         if not (
-            isinstance(piece, dict)
-            and isinstance(last, dict)
+            isinstance(last, dict)
             and any(isinstance(piece.get(key), str) for key in (*_PIECES, "signature"))
             and "data" not in piece
             and (last.get("type"), last.get("index")) == (piece.get("type"), piece.get("index"))
         ):
-            known.append(dict(piece) if isinstance(piece, dict) else piece)
+            known.append(held)
             continue
-        for key, value in piece.items():
-            joins = key in _PIECES and isinstance(value, str) and isinstance(last.get(key), str)
-            if joins:
-                last[key] += value
+        for key, value in held.items():
+            before = last.get(key)
+            if isinstance(value, _Pieces) and isinstance(before, _Pieces):
+                before += value
             elif value is not None:
                 last[key] = value
 

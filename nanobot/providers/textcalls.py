@@ -97,10 +97,9 @@ _ASKED_LATELY = 2
 _LONGEST_LINE = 200
 """Characters of a line that are looked at for a code fence."""
 _WRAPPER = "<tool_response>"
-_WRAPPED = re.compile(
-    r"\A\s*+<tool_response>\s*+(?P<inside>.*?)\s*+(?:</tool_response>\s*+)?\Z", re.DOTALL
-)
 """Qwen's template has tool results in these tags, and its small models imitate that."""
+_MOST_BLANK = 500
+"""Characters of white space that are held back: some models write it for ever."""
 _INDENTED = 4
 """Spaces in front of a line that make it code."""
 _BARE_KEYS = ("name", "arguments", "parameters", "type", "id")
@@ -127,7 +126,8 @@ class TextCalls(Struct, frozen=True):
 
 def read_text_calls(text: str, tools: Sequence[ToolSpec], prompt: Prompt) -> TextCalls:
     """Return the text of a whole reply, and the calls that it ends with."""
-    text = _WRAPPED.sub(r"\g<inside>", text)
+    if (inside := text.strip()).startswith(_WRAPPER):
+        text = inside.removeprefix(_WRAPPER).removesuffix("</tool_response>").strip()
     specs = {spec.name: spec for spec in tools}
     if (bare := _read_bare(text, specs, prompt)) is not None:
         return bare
@@ -199,12 +199,12 @@ class TextCallFilter:
                 self._state = "wrapped"
             if self._state == "wrapped" or (head and _WRAPPER.startswith(head)):
                 return ""
-            if _may_be_bare(self._held):
+            may_be_bare = head or len(self._held) <= _MOST_BLANK
+            if may_be_bare and _may_be_bare(head):
                 if _BARE.match(self._held):
                     self._wait("bare", self._held)
                 return ""
-            if self._held.strip():
-                self._state = "lines"
+            self._state = "lines"
         end = _undecided(self._held)
         found = MENTION.search(self._held)
         if found is None or found.start() >= end:
@@ -294,7 +294,7 @@ def _undecided(text: str) -> int:
         if any(mark.startswith(tail[found.start() :]) for mark in MENTIONS):
             end -= len(tail) - found.start()
             break
-    return len(text[:end].rstrip())
+    return max(len(text[:end].rstrip()), end - _MOST_BLANK)
 
 
 def _read_bare(text: str, specs: Mapping[str, ToolSpec], prompt: Prompt) -> TextCalls | None:

@@ -21,7 +21,6 @@ The forms, each as the model's chat template has it and as servers read it:
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 
@@ -52,7 +51,6 @@ MENTIONS = (*OPENERS, "<think>", "<thinking>", "<|channel|>", "</tool_call>", "<
 MENTION = re.compile("|".join(map(re.escape, sorted(MENTIONS, key=len, reverse=True))))
 NAME = r"(?:functions\.)?(?P<name>[\w.-]{1,64})"
 _SPACE = re.compile(r"[\s,]*+")
-_DECODER = json.JSONDecoder(strict=False)
 CLOSED = (
     r"</(?:tool_call|tools|function|invoke|minimax:tool_call|function_calls)>|<\|call\|>"
     r"|<｜tool▁calls?▁end｜>|<\|tool_call(?:s_section)?_end\|>"
@@ -91,15 +89,10 @@ def _skip(text: str, at: int) -> int:
 
 def object_at(text: str, at: int) -> tuple[str, int]:
     """Return the text of the JSON object at `at` as written, and its end. Raises `Unreadable`."""
-    if text[at : at + 1] != "{":
+    found = first_object(text, at) if text.startswith("{", at) else None
+    if found is None:
         raise Unreadable
-    try:
-        end = _DECODER.raw_decode(text, at)[1]
-    except (ValueError, RecursionError):
-        if (found := first_object(text, at)) is None:
-            raise Unreadable from None
-        end = found[1]
-    return text[at:end], end
+    return text[at : found[1]], found[1]
 
 
 def call_in(source: str) -> WrittenCall:
@@ -178,7 +171,7 @@ def _objects(text: str, at: int) -> tuple[list[WrittenCall], int]:
     listed = text[at : at + 1] == "["
     end = _skip(text, at + listed)
     calls: list[WrittenCall] = []
-    while not calls or text[_skip(text, end) :][:1] == "{":
+    while not calls or text.startswith("{", _skip(text, end)):
         source, end = object_at(text, _skip(text, end))
         calls.append(call_in(source))
     return calls, _expect("]", text, end) if listed else end

@@ -46,6 +46,8 @@ _END_OF_ANSWER = re.compile(r"<\|end\|>|<\|return\|>|(?=<\|start\|>)")
 _END_TOKENS = ("<|end|>", "<|return|>", "<|start|>", "<|channel|>")
 _WHITESPACE = " \t\r\n"
 _FENCE = 3
+_MOST_HELD = 500
+"""Characters of white space or of a fence that are held back: some models repeat one for ever."""
 
 
 class Shown(NamedTuple):
@@ -97,6 +99,8 @@ class ThinkingFilter:
     def _begin(self, last: bool) -> str | None:
         """At the beginning, or behind thinking: more thinking, a head of a channel, or text."""
         text = self._held.lstrip(_WHITESPACE)
+        if not text:
+            self._held = self._held[-_MOST_HELD:]
         if found := _OPENING.match(text):
             self._think(_CLOSING[(found["name"] or "").lower()], text[found.end() :])
         elif text.startswith(_HEADS):
@@ -195,7 +199,7 @@ class ThinkingFilter:
                 len(low),
             )
             end = tail + start
-            while also and end and held[end - 1] in also:
-                end -= 1
+            if also:
+                end = max(len(held[:end].rstrip(also)), end - _MOST_HELD)
         self._held = held[end:]
         return held[:end]

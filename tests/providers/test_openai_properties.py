@@ -14,6 +14,7 @@ from nanobot.errors import ProviderError
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.port import Prompt, Reply, Toolset, user_message
 from nanobot.providers.replies import EventParser, IncomingReply, ReplyContext
+from tests.growth import assert_linear
 
 ALWAYS_THE_SAME = settings(derandomize=True, deadline=None, database=None)
 
@@ -155,3 +156,30 @@ def test_no_choice_makes_the_reply_parser_raise_anything_but_provider_errors(
     body = json.dumps({"choices": [choice, {**wild_choice, "index": 0}]}).encode()
     with suppress(ProviderError):
         received([b"data: " + body + b"\n\ndata: [DONE]\n\n"])
+
+
+def details(*pieces: object) -> list[bytes]:
+    """A stream with these `reasoning_details`, which ends in a call."""
+    deltas: list[dict[str, object]] = [{"reasoning_details": piece} for piece in pieces]
+    deltas.append({"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]})
+    events = [{"choices": [{"delta": delta}]} for delta in deltas]
+    return [b"data: %s\n\n" % json.dumps(one).encode() for one in events] + [b"data: [DONE]\n\n"]
+
+
+def test_reasoning_that_comes_in_many_pieces_takes_linear_time() -> None:
+    piece = [{"type": "reasoning.text", "index": 0, "text": "word " * 20}]
+
+    def receive(times: int) -> None:
+        data = received(details(*[piece] * times))[0].provider_data
+        assert data is not None
+        assert data.fields["reasoning_details"] == [{**piece[0], "text": "word " * 20 * times}]
+
+    assert_linear(receive, 1_000)
+
+
+def test_reasoning_in_an_odd_form_goes_back_as_far_as_it_is_understood() -> None:
+    reply, _ = received(details({"odd": 1}, [{"text": "a"}], [1, {"text": "b"}, {"text": None}]))
+    assert reply.provider_data is not None
+    assert reply.provider_data.fields["reasoning_details"] == [
+        *({"text": "a"}, 1, {"text": "b"}, {"text": None})
+    ]

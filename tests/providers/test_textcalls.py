@@ -23,6 +23,7 @@ from nanobot.providers.port import (
     user_message,
 )
 from nanobot.providers.textcalls import TextCallFilter, TextCalls, read_text_calls
+from tests.growth import assert_linear
 
 WRITE = ToolSpec(
     "write_file",
@@ -470,3 +471,15 @@ def test_tags_of_a_tool_result_that_a_model_imitates_are_taken_off() -> None:
     shown = TextCallFilter(TOOLS, prompt)
     assert [shown.feed(letter) for letter in text] == [""] * len(text)
     assert shown.close() == TextCalls("Results 1 to 1")
+
+
+@pytest.mark.parametrize("piece", ["`", " ", "\n", "<", "{'name':'list_jobs','arguments':{}}\n"])
+@pytest.mark.parametrize("before", ["", "a\n", "<tool_call>", "<tool_response>"])
+def test_a_model_that_repeats_itself_for_ever_takes_linear_time(piece: str, before: str) -> None:
+    def stream(times: int) -> None:
+        reading = TextCallFilter(TOOLS, asked())
+        for one in (before, *[piece] * times, "b"):
+            reading.feed(one)
+        reading.close()
+
+    assert_linear(stream, 1_000)

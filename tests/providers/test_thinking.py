@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.providers.thinking import ThinkingFilter
+from tests.growth import assert_linear
 
 
 def visible(pieces: Iterable[str]) -> tuple[str, bool]:
@@ -122,3 +123,9 @@ def test_what_was_shown_before_a_closing_tag_is_taken_back() -> None:
 
 def test_halves_of_a_character_are_joined_and_stray_ones_replaced() -> None:
     assert visible(["a\ud83d", "\ude00b\ud83d"]) == ("a😀b\ufffd", False)
+
+
+@pytest.mark.parametrize("piece", ["`", " ", "\n", "<", "a"])
+@pytest.mark.parametrize("before", ["", "a\n"])
+def test_a_model_that_repeats_itself_for_ever_takes_linear_time(piece: str, before: str) -> None:
+    assert_linear(lambda times: visible([before, *[piece] * times]), 2_000)
