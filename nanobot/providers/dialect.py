@@ -48,7 +48,8 @@ class Dialect(Struct, frozen=True):
     - `reasoning_content`: tool calls must come with the model's thinking. `reads_reasoning`: the
       server makes use of thinking it gets back. `signatures`: calls must carry Gemini's.
     - `stream`; `new_limit`: `max_completion_tokens`, not `max_tokens`; `plain_schemas`: tools
-      without `$ref`, `const` and lists of types; `dropped`: optional fields that it refuses.
+      without `$ref`, `const` and lists of types; `dropped`: optional fields that it refuses, each
+      as `optional` gives it.
     - `rung`: the way to structured answers that works. `native_calls`: it has returned a tool call
       as such, so markup in its text is only text. `reports_reading`: it tells how much of a prompt
       it has read. `cache_marks`: it passes marks of Claude's prompt cache on.
@@ -71,24 +72,34 @@ class Dialect(Struct, frozen=True):
     reports_reading: bool = False
     cache_marks: bool = False
 
-    def after(self, refusal: ProviderError) -> Iterator[Dialect]:
-        """Yield the dialects that a refusal may be asking for, the likeliest first."""
+    def after(self, refusal: ProviderError, sent: Mapping[str, object]) -> Iterator[Dialect]:
+        """Yield the dialects that a refusal of the fields `sent` may be asking for, the likeliest
+        first."""
         if isinstance(refusal, ContextTooLong):
             return
         for wording, change in _CHANGES:
-            if wording.search(refusal.detail) and (changed := change(self)) != self:
+            if wording.search(refusal.detail) and (changed := change(self, sent)) != self:
                 yield changed
 
 
-_Change = Callable[[Dialect], Dialect]
+def optional(name: str, value: object) -> str:
+    """Return an optional field as `dropped` has it. A server may refuse one value of a setting
+    and take others."""
+    return f"{name}={value}" if isinstance(value, str | int | float) else name
+
+
+_Change = Callable[[Dialect, Mapping[str, object]], Dialect]
 
 
 def _sets(**fields: object) -> _Change:
-    return lambda dialect: replace(dialect, **fields)
+    return lambda dialect, _: replace(dialect, **fields)
 
 
 def _drops(name: str) -> tuple[re.Pattern[str], _Change]:
-    return re.compile(rf"\b{name}\b"), lambda one: replace(one, dropped=one.dropped | {name})
+    def drop(one: Dialect, sent: Mapping[str, object]) -> Dialect:
+        return replace(one, dropped=one.dropped | {optional(name, sent.get(name))})
+
+    return re.compile(rf"\b{name}\b"), drop
 
 
 _OPTIONAL = (
@@ -134,7 +145,7 @@ _CHANGES: Sequence[tuple[re.Pattern[str], _Change]] = (
         ),
         _sets(plain_schemas=True),
     ),
-    (_wording(r"stream.*support|support.*stream"), _sets(stream=False)),
+    (_wording(r"\bstream.*support|support.*\bstream"), _sets(stream=False)),
 )
 """Wordings of refusals, each with the change that it asks for."""
 
@@ -155,7 +166,7 @@ hurt there."""
 _MISTRAL = _wording(r"mi[sx]tral|magistral|codestral|devstral|pixtral")
 
 
-def known_dialect(base_url: str, model: str, *, stream: bool = True) -> Dialect:
+def known_dialect(base_url: str, model: str) -> Dialect:
     """Return the documented dialect of a server and a model. Unknown servers and those on private
     addresses count as the strictest."""
     host = host_of(base_url)
@@ -173,7 +184,6 @@ def known_dialect(base_url: str, model: str, *, stream: bool = True) -> Dialect:
         reasoning_content=kimi or on("deepseek.com"),
         reads_reasoning=is_near(base_url),
         signatures=on("googleapis.com"),
-        stream=stream,
         new_limit=on("api.openai.com"),
         cache_marks=on("openrouter.ai") and "claude" in model.lower(),
     )
@@ -230,14 +240,21 @@ class Dialects:
         fresh = found is not None and self._clock.now() - found.at < _LEARNED_FOR
         return found.dialect if found and fresh else known
 
-    async def learn(self, source: str, dialect: Dialect) -> None:
-        """Use `dialect` for a source from now on. A store that refuses it is logged: then it will
-        be learned again."""
+    async def learn(self, source: str, known: Dialect, shown: Dialect) -> None:
+        """Use the traits of `shown` that `known` lacks for a source from now on. Other requests may
+        have learned other traits."""
+        new = {
+            name: getattr(shown, name)
+            for name in Dialect.__struct_fields__
+            if getattr(shown, name) != getattr(known, name)
+        }
+        dialect = replace(self.of(source, known), **new)
         logger.info("{}: learned {}", source, ", ".join(changes_of(dialect)) or "the default")
         await self.replace({source: dialect})
 
     async def replace(self, learned: Mapping[str, Dialect | None]) -> None:
-        """Use these dialects from now on, by source. None forgets what was learned."""
+        """Use these dialects from now on, by source. None forgets what was learned. A store that
+        refuses them is logged: then they will be learned again."""
         for source, dialect in learned.items():
             if dialect is None:
                 self._learned.pop(source, None)
@@ -245,8 +262,13 @@ class Dialects:
                 self._learned[source] = Learned(self._clock.now(), dialect)
         if self._document is None:
             return
+
+        def change(stored: Mapping[str, Learned]) -> Mapping[str, Learned]:
+            others = {name: one for name, one in stored.items() if name not in learned}
+            return others | {name: self._learned[name] for name in learned & self._learned.keys()}
+
         try:
-            await asyncio.to_thread(self._document.save, dict(self._learned))
+            await asyncio.to_thread(self._document.change, change)
         except NanobotError as error:
             logger.warning("what model servers want could not be saved: {}", error)
 

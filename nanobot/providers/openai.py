@@ -36,6 +36,7 @@ from nanobot.providers.dialect import (
     Rung,
     is_near,
     known_dialect,
+    optional,
     refuses_forcing,
 )
 from nanobot.providers.dialogue import Dialogue
@@ -131,7 +132,7 @@ class OpenAIProvider:
     def dialect(self, model: str = "") -> Dialect:
         """Return the known dialect of the server for a model."""
         model = model or self._endpoint.model
-        known = known_dialect(self._base_url, model, stream=self._stream)
+        known = known_dialect(self._base_url, model)
         return self._dialects.of(self._endpoint.source(model), known)
 
     async def _structured(self, prompt: Prompt, options: CallOptions, spec: ToolSpec) -> Reply:
@@ -156,8 +157,9 @@ class OpenAIProvider:
             reply = _with_call(reply, spec, asked)
             called = any(call.name == spec.name for call in reply.tool_calls)
             if called and rung != known:
-                learned = replace(self.dialect(options.model), rung=rung)
-                await self._dialects.learn(self._endpoint.source(options.model), learned)
+                before = self.dialect(options.model)
+                learned = replace(before, rung=rung)
+                await self._dialects.learn(self._endpoint.source(options.model), before, learned)
             if called or reply.finish == "length":
                 return reply
             first = first or reply
@@ -178,6 +180,8 @@ class OpenAIProvider:
         forced = options.tool_choice not in ("", "none") or form is not None
         if options.schema is not None and (known.rung == "schema" or is_near(self._base_url)):
             form = _format_of(options.schema)
+        documented = known_dialect(self._base_url, options.model)
+        tried: set[bytes] = set()
         for _ in range(_MOST_CHANGES):
             try:
                 reply, dialect = await self._ask(prompt, options, dialect, on_text, form)
@@ -188,15 +192,19 @@ class OpenAIProvider:
                 if forced and refuses_forcing(error):
                     raise
                 # A change counts if it changes the request: words may be about something else.
-                sent, tried = self.body(prompt, options, dialect, form), dialect.after(error)
-                changed = (one for one in tried if self.body(prompt, options, one, form) != sent)
-                if (better := next(changed, None)) is None:
+                # If none is left, what was learned may be what is refused now.
+                tried.add(self.body(prompt, options, dialect, form))
+                fields = self._fields(prompt, options, dialect, form)
+                changes = [*dialect.after(error, fields)]
+                changes += [documented] if _may_be_the_form(error) else []
+                new = (one for one in changes if self.body(prompt, options, one, form) not in tried)
+                if (better := next(new, None)) is None:
                     raise
                 dialect = better
         else:
             raise self._endpoint.unusable("the server refuses each form of the request", "")
         if dialect != known:
-            await self._dialects.learn(self._endpoint.source(options.model), dialect)
+            await self._dialects.learn(self._endpoint.source(options.model), known, dialect)
         return reply
 
     async def _ask(
@@ -288,9 +296,11 @@ class OpenAIProvider:
         """Return the request as it is sent: JSON. `form` are more fields for it."""
         model = options.model or self._endpoint.model
         dialect = dialect or self.dialect(model)
-        fields = {**self._fields(prompt, options, dialect), **(form or {})}
-        for name in dialect.dropped & fields.keys():
-            del fields[name]
+        fields = {
+            name: value
+            for name, value in self._fields(prompt, options, dialect, form).items()
+            if optional(name, value) not in dialect.dropped
+        }
         tools = self._tools(prompt.tools, dialect)
         parts = [b'{"model":', _json(fields.pop("model", model))]
         if tools.wire:
@@ -312,8 +322,14 @@ class OpenAIProvider:
             self._plain = tools, plain_tools(tools)
         return self._plain[1]
 
-    def _fields(self, prompt: Prompt, options: CallOptions, dialect: Dialect) -> dict[str, Any]:
-        """Return the fields behind the messages, the owner's own fields last."""
+    def _fields(
+        self,
+        prompt: Prompt,
+        options: CallOptions,
+        dialect: Dialect,
+        form: Mapping[str, Any] | None,
+    ) -> dict[str, Any]:
+        """Return the fields behind the messages, the owner's and `form` last."""
         fields: dict[str, Any] = {}
         if options.tool_choice and prompt.tools.wire:
             fields["tool_choice"] = options.tool_choice
@@ -322,7 +338,7 @@ class OpenAIProvider:
                 fields["tool_choice"] = {"type": "function", "function": function}
         if limit := options.max_tokens or self._max_tokens:
             fields["max_completion_tokens" if dialect.new_limit else "max_tokens"] = limit
-        if dialect.stream:
+        if dialect.stream and self._stream:
             fields |= {"stream": True, "stream_options": {"include_usage": True}}
             if dialect.reports_reading:
                 fields["return_progress"] = True
@@ -330,7 +346,7 @@ class OpenAIProvider:
             fields["temperature"] = self._settings.temperature
         if effort := options.effort or self._settings.effort:
             fields |= _effort_fields(effort, self._base_url)
-        return {**fields, **self._settings.extra_body}
+        return {**fields, **self._settings.extra_body, **(form or {})}
 
 
 def _json(value: object) -> bytes:
