@@ -79,13 +79,13 @@ that was meant as an example, and one too many shows a call as text."""
 _ASKS = re.compile(
     r"\b(?:tool|function)s?[ -]?call(?:s|ing)?\b"
     r"|\bcall(?:ing|s)? (?:your |of )?(?:tool|function)s\b"
-    r"|\bhow\b.{0,40}\b(?:call|invoke|use)\b.{0,30}\b(?:tools?|functions?)\b"
+    r"|\bhow\b[^.?!]{0,40}\b(?:call|invoke|use)\b[^.?!]{0,30}\b(?:tools?|functions?)\b"
     r"|\bmarkup\b|\bchat template|\bspecial tokens?\b|(?:tool|werkzeug|funktions)-?aufruf"
-    r"|\bwie\b.{0,40}\b(?:werkzeuge?|tools?)\b|appels? (?:d['’]outils?|de fonctions?)"
-    r"|\bcomment\b.{0,40}\boutils?\b|llamadas? a (?:la )?(?:herramienta|función|funciones)"
-    r"|\bcómo\b.{0,40}\bherramientas?\b|chiamat[ae] \w+ (?:uno )?(?:strument|funzion)"
+    r"|\bwie\b[^.?!]{0,40}\b(?:werkzeuge?|tools?)\b|appels? (?:d['’]outils?|de fonctions?)"
+    r"|\bcomment\b[^.?!]{0,40}\boutils?\b|llamadas? a (?:la )?(?:herramienta|función|funciones)"
+    r"|\bcómo\b[^.?!]{0,40}\bherramientas?\b|chiamat[ae] \w+ (?:uno )?(?:strument|funzion)"
     r"|chamadas? de (?:ferramenta|função|funções)|вызов\w* (?:инструмент|функци)"
-    r"|\bкак\b.{0,40}инструмент|(?:工具|函数|函數)(?:的?[调調]用|呼叫)|(?:[调調]用|呼叫)(?:工具|函数|函數)"
+    r"|\bкак\b[^.?!]{0,40}инструмент|(?:工具|函数|函數)(?:的?[调調]用|呼叫)|(?:[调調]用|呼叫)(?:工具|函数|函數)"
     r"|(?:ツール|関数)の?呼び出|(?:도구|함수)\s?호출|araç çağ|wywołani\w+ (?:narzędzi|funkcji)"
     r"|استدعاء",
     re.IGNORECASE,

@@ -483,3 +483,12 @@ def test_a_model_that_repeats_itself_for_ever_takes_linear_time(piece: str, befo
         reading.close()
 
     assert_linear(stream, 1_000)
+
+
+@pytest.mark.parametrize(
+    "asked_for",
+    ["How full is the disk? Use the tool exec.", "Wie voll ist sie? Nimm das Tool exec."],
+)
+def test_an_order_behind_a_question_runs(asked_for: str) -> None:
+    text = '<tool_call>{"name": "exec", "arguments": {"command": "df"}}</tool_call>'
+    assert [call.name for call in read(text, user_message(asked_for)).calls] == ["exec"]
