@@ -156,7 +156,9 @@ def error_in(fields: Mapping[str, object]) -> ErrorBody | None:
 
 
 _DONE = "data: [DONE]"
-_UNSEEN = re.compile(r"<(head|script|style|svg)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>", re.I | re.DOTALL)
+_UNSEEN = re.compile(
+    r"<(head|script|style|svg)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)|<[^<>]*>", re.I | re.DOTALL
+)
 _REASON_KEYS = (
     *("message", "msg", "detail", "description", "reason", "errormessage", "errmsg", "error_msg"),
 )

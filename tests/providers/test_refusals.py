@@ -313,7 +313,20 @@ def test_no_body_breaks_the_reader(body: bytes) -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    ["1", "1,", "tokens ", "max_tokens ", "context length ", "limit 1 ", '{"a":', "[", "a: ' "],
+    [
+        "1",
+        "1,",
+        "tokens ",
+        "max_tokens ",
+        "context length ",
+        "limit 1 ",
+        '{"a":',
+        "[",
+        "a: ' ",
+        "<",
+        "<head>",
+        "<!--",
+    ],
 )
 def test_a_long_body_takes_no_more_than_linear_time(piece: str) -> None:
     def decide(times: int) -> None:
