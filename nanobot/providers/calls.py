@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,9 @@ from nanobot.text import valid_unicode
 if TYPE_CHECKING:
     from nanobot.providers.textcalls import TextCall
 
+_AROUND_NAME = re.compile(
+    r"\s*(?:(?:functions|default_api)[.:])?([\w-]+)(?:\(\)|:[0-9]+|<\|.*)?\s*", re.ASCII | re.DOTALL
+)
 _ID_LENGTH = 9
 """Every server takes ids of nine letters and digits; some take nothing else."""
 _MALFORMED = 1_000
@@ -132,8 +136,17 @@ def made_calls(
             call_id = hashlib.sha256(seed.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_LENGTH]
             attempt += 1
         used.add(call_id)
-        calls.append(ToolCall(call_id, fitting_name(name), arguments or "{}", malformed))
+        calls.append(ToolCall(call_id, _known(name, prompt), arguments or "{}", malformed))
     return tuple(calls)
+
+
+def _known(name: str, prompt: Prompt) -> str:
+    """Return a name in the API's characters, without what models put around a tool's name:
+    `functions.NAME:0` (Kimi), `default_api.NAME` (Gemini), `NAME<|channel|>json` (gpt-oss)."""
+    found = _AROUND_NAME.fullmatch(name)
+    if found and found[1] in {spec.name for spec in prompt.tools.specs}:
+        return found[1]
+    return fitting_name(name)
 
 
 def _excerpt(text: str) -> str:

@@ -402,6 +402,8 @@ def empty_reply_error(reply: Reply) -> ProviderError:
             status=0,
             hint=_MORE_TOKENS,
         )
+    if finish in _ENDS | _CALLS and reply.thought:
+        return ProviderGarbage("the model only thought and wrote no answer, twice")
     if finish in _ENDS | _CALLS:
         return ProviderGarbage("the model gave an empty answer, twice")
     return ProviderGarbage(

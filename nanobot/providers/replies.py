@@ -88,8 +88,13 @@ _BLANK = b" \t\r\n\xef\xbb\xbf"
 _TAIL_SECONDS, _DOUBTFUL_TAIL_SECONDS = 2.0, 10.0
 """How long to wait for more of an answer that seems to be complete. A finish reason that comes with
 text is doubtful, because some servers put one into each piece."""
-_FINISH = {"null": "", "none": "", **dict.fromkeys(("max_tokens", "model_length"), "length")}
-"""Other words for finish reasons: of vLLM's forks, Gemini, Mistral."""
+_FINISH = {
+    **dict.fromkeys(("null", "none"), ""),
+    **dict.fromkeys(("max_tokens", "model_length", "max_output_tokens"), "length"),
+    **dict.fromkeys(("stop", "end_turn", "complete", "eos", "eos_token"), "stop"),
+    **dict.fromkeys(("stop_sequence", "stop_str", "finish_reason_stop"), "stop"),
+}
+"""Other words for finish reasons: of vLLM's forks, Gemini, Mistral, Anthropic, Cohere, TGI."""
 _BROKEN_OFF = ("error", "insufficient_system_resource")
 """Finish reasons with which servers say that they gave up."""
 
@@ -192,6 +197,8 @@ class IncomingReply:
 
     def _take(self, data: bytes) -> None:
         """Take the data of an event, or a whole body."""
+        if not data.strip():
+            return  # keeps the connection alive
         if data.strip() == b"[DONE]":
             self._terminated = True
             return
@@ -270,7 +277,7 @@ class _ReplyDraft:
         whole = choice.get("delta") is None and not (self._characters or self.calls.size)
         fields = mapping(choice.get("message" if whole else "delta"))
         before = self._characters + self.calls.size
-        content = _text_of(fields.get("content"))
+        content = _text_of(fields.get("content") or (fields or choice).get("text"))
         self._returned.add(fields)
         self._characters += len(content)
         self._text.feed(content)
@@ -467,9 +474,12 @@ def read_usage(fields: Mapping[str, object]) -> Usage:
     )
 
 
+_TEXT_PARTS = ("text", "output_text")
+
+
 def _text_of(content: object) -> str:
     """The text of `content`: a string, or an array of parts of which only text counts."""
     if isinstance(content, str):
         return content
-    parts = [mapping(part) for part in items(content)]
-    return "".join(string(part.get("text")) for part in parts if part.get("type") == "text")
+    parts = [mapping(part) for part in items(content)] or [mapping(content)]
+    return "".join(string(part.get("text")) for part in parts if part.get("type") in _TEXT_PARTS)

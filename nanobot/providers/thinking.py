@@ -3,8 +3,10 @@
 Templates and models mark it in several ways:
 
 - `<think>…</think>` at the beginning (DeepSeek R1, Qwen 3), also `<thinking>`, `<thought>`,
-  `<seed:think>` (Seed-OSS) and `[THINK]…[/THINK]` (Magistral). Without a
-  closing tag everything is thinking.
+  `<reasoning>`, `<seed:think>` (Seed-OSS), `<longcat_think>` (LongCat), `[THINK]` (Magistral),
+  `◁think▷` (Kimi-VL), `<|START_THINKING|>` (Command A), `<|channel>thought` (Gemma 4) and
+  `<unused94>thought` (MedGemma). Without a closing tag everything is thinking. The answer behind it
+  may have tags as well: `<answer>` (Hunyuan), `<response>` (Granite).
 - A closing tag alone: the template opened the tag in the prompt (DeepSeek R1, QwQ), so everything
   before it is thinking. It counts once and outside of code, and what was shown is taken back.
 - gpt-oss's channels: `<|channel|>analysis<|message|>…<|end|>`, then
@@ -18,25 +20,52 @@ in two pieces are joined, stray ones replaced.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from nanobot.text import valid_unicode
 
-_NAMES = "thinking|think|thought|seed:think"
-_OPENING = re.compile(rf"<(?P<name>{_NAMES})>|\[THINK\]", re.IGNORECASE | re.ASCII)
-_CLOSING = {
-    name: re.compile(re.escape(tag), re.IGNORECASE | re.ASCII)
-    for name, tag in [(name, f"</{name}>") for name in _NAMES.split("|")] + [("", "[/THINK]")]
+_NAMES = (
+    "thinking",
+    "think",
+    "thought",
+    "reasoning",
+    "seed:think",
+    "mm:think",
+    "longcat_think",
+    "antthinking",
+)
+_PAIRS = {
+    **{f"<{name}>": f"</{name}>" for name in _NAMES},
+    "[think]": "[/think]",
+    "◁think▷": "◁/think▷",
+    "<|start_thinking|>": "<|end_thinking|>",
+    "<|begin_of_thought|>": "<|end_of_thought|>",
+    "<|channel>thought": "<channel|>",
+    "<unused94>thought": "<unused95>",
 }
+_ANSWERS = {
+    "<answer>": "</answer>",
+    "<response>": "</response>",
+    "<|start_response|>": "<|end_response|>",
+    "<|begin_of_solution|>": "<|end_of_solution|>",
+}
+"""What some models put around the answer that follows their thinking."""
+
+
+def _any_of(tags: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, tags)), re.IGNORECASE | re.ASCII)
+
+
+_OPENING, _ANSWER = _any_of(_PAIRS), _any_of(_ANSWERS)
+_CLOSING = {tag: _any_of([end]) for tag, end in _PAIRS.items()}
 _SIGNS = re.compile(
-    rf"(?P<code>`+|~{{3,}})|(?P<line>\n)|(?P<close></(?:{_NAMES})>|\[/THINK\])"
-    rf"|(?P<open><(?:{_NAMES})>|\[THINK\])",
+    rf"(?P<code>`+|~{{3,}})|(?P<line>\n)|(?P<close>{_any_of(_PAIRS.values()).pattern})"
+    rf"|(?P<open>{_OPENING.pattern})",
     re.IGNORECASE | re.ASCII,
 )
-_TAGS = ("[think]", "[/think]", *(f"<{end}{name}>" for name in _NAMES.split("|") for end in "/ "))
-_TAGS = tuple(tag.replace(" ", "") for tag in _TAGS)
-_OPENING_TAGS = tuple(tag for tag in _TAGS if tag[1] != "/")
-_LONGEST_TAG = max(map(len, _TAGS))
+_TAGS = (*_PAIRS, *_PAIRS.values())
+_LONGEST_TAG = max(map(len, (*_TAGS, *_ANSWERS, *_ANSWERS.values())))
 
 _HEADS = ("<|channel|>", "<|start|>")
 _MESSAGE = "<|message|>"
@@ -63,7 +92,8 @@ class ThinkingFilter:
     def __init__(self) -> None:
         self._half = self._held = ""
         self._state = self._begin
-        self._closing = _END_OF_ANALYSIS
+        self._closing, self._end = _END_OF_ANALYSIS, _END_OF_ANSWER
+        self._end_tokens: tuple[str, ...] = _END_TOKENS
         self._keep = _LONGEST_TAG
         self._code = ""
         self._trim = self._any = self._void = self._ended = False
@@ -102,7 +132,11 @@ class ThinkingFilter:
         if not text:
             self._held = self._held[-_MOST_HELD:]
         if found := _OPENING.match(text):
-            self._think(_CLOSING[(found["name"] or "").lower()], text[found.end() :])
+            self._think(_CLOSING[found[0].lower()], text[found.end() :])
+        elif self.thought and (found := _ANSWER.match(text)):
+            end = _ANSWERS[found[0].lower()]
+            self._enter(re.compile(rf"\n?{re.escape(end)}", re.IGNORECASE), (end, f"\n{end}"))
+            self._held, self._state = text[found.end() :], self._lead
         elif text.startswith(_HEADS):
             self._read_head(text, last)
         elif last or (text and not self._may_be_tag(text)):
@@ -112,7 +146,12 @@ class ThinkingFilter:
 
     def _may_be_tag(self, text: str) -> bool:
         low = text[:_LONGEST_TAG].lower()
-        return any(tag.startswith(low) for tag in (*_TAGS, *_HEADS))
+        tags = (*_TAGS, *_HEADS, *(_ANSWERS if self.thought else ()))
+        return any(tag.startswith(low) for tag in tags)
+
+    def _enter(self, end: re.Pattern[str], tokens: tuple[str, ...]) -> None:
+        """What follows is the answer, up to its end."""
+        self._state, self._end, self._end_tokens = self._answer, end, tokens
 
     def _read_head(self, text: str, last: bool) -> None:
         """The head of a message in a channel, up to its `<|message|>`."""
@@ -129,7 +168,8 @@ class ThinkingFilter:
         elif "analysis" in head:
             self._think(_END_OF_ANALYSIS, body)
         else:
-            self._held, self._state = body, self._answer
+            self._enter(_END_OF_ANSWER, _END_TOKENS)
+            self._held = body
 
     def _think(self, closing: re.Pattern[str], rest: str) -> None:
         self.thought = self._trim = True
@@ -143,13 +183,20 @@ class ThinkingFilter:
             self._held = "" if last else self._held[-_LONGEST_TAG:]
         return ""
 
+    def _lead(self, last: bool) -> str | None:
+        """White space in front of the answer."""
+        self._held = self._held.lstrip(_WHITESPACE)
+        if self._held or last:
+            self._state = self._answer
+        return ""
+
     def _answer(self, last: bool) -> str | None:
         """The text of a channel, up to its end."""
-        if found := _END_OF_ANSWER.search(self._held):
+        if found := self._end.search(self._held):
             text, self._held = self._held[: found.start()], self._held[found.end() :]
             self._trim, self._state = True, self._begin
         else:
-            text = self._released(_END_TOKENS, last)
+            text = self._released(self._end_tokens, last)
         between = "\n\n" if text and self._ended else ""
         self._ended = (bool(found) and (self._any or bool(text))) or (self._ended and not text)
         self._any = self._any or bool(text)

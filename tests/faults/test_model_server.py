@@ -187,6 +187,11 @@ FINAL: dict[str, tuple[Sequence[Step], str]] = {
         " model.max_completion_tokens, or lower model.reasoning_effort. /retry runs the message"
         " again.",
     ),
+    "nothing but thinking": (
+        [Answer("", reasoning="Let me think about it")] * 2,
+        "The model gave no answer: the model only thought and wrote no answer, twice."
+        " /retry runs the message again.",
+    ),
     "an early end": (
         [Answer("", finish="abort")] * 2,
         "The model gave no answer: the provider ended the answer before the first word (abort),"

@@ -14,6 +14,7 @@ from nanobot.providers.port import (
     Prompt,
     Reply,
     Toolset,
+    ToolSpec,
     Usage,
     assistant_message,
     tool_message,
@@ -69,6 +70,10 @@ async def test_a_server_that_ignores_streaming_is_understood() -> None:
         stream({"refusal": "H"}, {"refusal": "i"}),
         stream({"reasoning": "hm"}, {"reasoning_content": "hm"}, {"content": "Hi"}),
         b'data: {"choices":[{"index":1,"delta":{"content":"no"}}]}\n\n' + stream({"content": "Hi"}),
+        b"data: \n\ndata:\n\n" + stream({"content": "Hi"}),
+        stream({"content": [{"type": "output_text", "text": "Hi"}]}),
+        stream({"content": {"type": "text", "text": "Hi"}}),
+        b'data: {"choices":[{"index":0,"text":"Hi","finish_reason":"stop"}]}\n\n',
     ],
 )
 async def test_liberties_of_streams_are_taken_in_good_part(body: bytes) -> None:
@@ -165,6 +170,29 @@ async def test_an_id_that_a_server_gives_again_and_again_is_ours_each_time_anoth
 async def test_names_that_could_not_be_sent_back_are_changed(name: str, sendable: str) -> None:
     reply = await reply_to(stream(call(name, "{}", index=0, id="x")))
     assert reply.tool_calls[0].name == sendable
+
+
+@pytest.mark.parametrize(
+    "finish", ["STOP", "COMPLETE", "end_turn", "eos_token", "stop_sequence", "FINISH_REASON_STOP"]
+)
+async def test_other_words_for_the_end_are_the_end(finish: str) -> None:
+    assert (await reply_to(stream({"content": "Hi"}, finish=finish))).finish == "stop"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        # Kimi, Gemini, gpt-oss (vllm-project/vllm, public reports), and models that call in Python
+        *("functions.look", "functions.look:0", "default_api.look", "default_api:look"),
+        *("look<|channel|>commentary", "look<|channel|>json", " look ", "look()"),
+    ],
+)
+async def test_a_tool_is_found_whatever_a_model_puts_around_its_name(name: str) -> None:
+    call = {"index": 0, "id": "c1", "function": {"name": name, "arguments": "{}"}}
+    tools = Toolset.of([ToolSpec("look", "Look.", {"type": "object"})])
+    prompt = Prompt((user_message("Hello"),), tools)
+    reply = await reply_to(stream({"tool_calls": [call]}, finish="tool_calls"), prompt)
+    assert [one.name for one in reply.tool_calls] == ["look"]
 
 
 async def test_a_surrogate_pair_split_over_events_is_joined_and_a_stray_half_replaced() -> None:
