@@ -77,7 +77,7 @@ _EXPLAINS = re.compile(
 """Words and tags that show that the text before markup is about markup. Missing one may run a call
 that was meant as an example, and one too many shows a call as text."""
 _ASKS = re.compile(
-    r"\b(?:tool|function)s?[ -]?call(?:s|ing)?\b"
+    r"(?<![</])\b(?:tool|function)s?[ -]?call(?:s|ing)?\b"
     r"|\bcall(?:ing|s)? (?:your |of )?(?:tool|function)s\b"
     r"|\bhow\b[^.?!]{0,40}\b(?:call|invoke|use)\b[^.?!]{0,30}\b(?:tools?|functions?)\b"
     r"|\bmarkup\b|\bchat template|\bspecial tokens?\b|(?:tool|werkzeug|funktions)-?aufruf"

@@ -4,6 +4,9 @@ The forms, each as the model's chat template has it and as servers read it:
 
 - `<tool_call>{"name":…,"arguments":{…}}</tool_call>`: Hermes, Qwen (vLLM's hermes parser); with
   `<tools>` around it from Qwen2.5-Coder.
+- the same objects, or a list of them, in `<tool_calls>` (MiniMax M1, Hunyuan), `<TOOLCALL>`
+  (Nemotron), `<longcat_tool_call>` (LongCat), `<|tool_call|>` (Phi 4, Granite), `<|python_tag|>`
+  (Llama 3.1) and `<|START_ACTION|>` (Command A, with `tool_name`).
 - `<function=NAME>{…}</function>`: Llama 3.1's custom tools (Meta's prompt format);
   `<function=NAME><parameter=K>V</parameter></function>`: Qwen3-Coder (SGLang's qwen3_coder).
 - `[TOOL_CALLS][{…}]` and `[TOOL_CALLS]NAME[ARGS]{…}`: Mistral (vLLM's mistral parser).
@@ -12,7 +15,8 @@ The forms, each as the model's chat template has it and as servers read it:
 - `<tool_call>NAME<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>`: GLM 4.5 (SGLang's
   glm4_moe detector).
 - `<minimax:tool_call><invoke name="…"><parameter name="…">…`: MiniMax M2 (SGLang's minimax_m2), and
-  `<invoke …>` with `<function_calls>` around it or nothing.
+  `<invoke …>` with `<function_calls>` around it or nothing; with `｜DSML｜` in each tag from
+  DeepSeek V3.2 (SGLang's deepseekv32).
 - `<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{…}<|call|>`: gpt-oss
   (OpenAI's harmony format).
 
@@ -33,6 +37,15 @@ from nanobot.providers.repair import first_object
 OPENERS = (
     "<tool_call>",
     "<tools>",
+    "<tool_calls>",
+    "<TOOLCALL>",
+    "<longcat_tool_call>",
+    "<seed:tool_call>",
+    "<|tool_call|>",
+    "<|python_tag|>",
+    "<|START_ACTION|>",
+    "<｜DSML｜function_calls>",
+    "<｜DSML｜invoke name=",
     "<function=",
     "[TOOL_CALLS]",
     "<｜tool▁calls▁begin｜>",
@@ -101,7 +114,8 @@ def call_in(source: str) -> WrittenCall:
         fields = msgspec.json.decode(read_arguments(source) or "", type=dict[str, msgspec.Raw])
         if "function" in fields and bytes(fields["function"])[:1] == b"{":
             fields = msgspec.json.decode(fields["function"], type=dict[str, msgspec.Raw])
-        name = msgspec.json.decode(fields.get("name", b"null"), type=str)
+        named = fields.get("name", fields.get("tool_name", b"null"))
+        name = msgspec.json.decode(named, type=str)
     except (msgspec.MsgspecError, RecursionError):
         raise Unreadable from None
     given = fields.get("arguments", fields.get("parameters"))
@@ -109,7 +123,10 @@ def call_in(source: str) -> WrittenCall:
     return WrittenCall(name.removeprefix("functions."), source, arguments)
 
 
-_IN_TAGS = re.compile(r"<(?P<tag>tool_call|tools)>\s*+")
+_IN_TAGS = re.compile(
+    r"(?P<tag><(?:tool_call|tools|tool_calls|TOOLCALL|longcat_tool_call|seed:tool_call)>"
+    r"|<\|(?:tool_call|python_tag|START_ACTION)\|>)\s*+"
+)
 _FUNCTION = re.compile(rf"<function={NAME}\s*+>\s*+")
 _PARAMETER = re.compile(
     r"<parameter=(?P<key>[^>\n]{1,100})>(?P<value>.*?)</parameter>(?=\s*(?:<parameter=|</function>))\s*+",
@@ -134,14 +151,16 @@ _KIMI_CALL = re.compile(
     rf"<\|tool_call_begin\|>\s*+{NAME}(?::\d++)?\s*+<\|tool_call_argument_begin\|>\s*+"
 )
 _KIMI_END = re.compile(r"\s*+(?:<\|tool_call_end\|>)?\s*+(?:<\|tool_calls_section_end\|>)?")
-_WRAPPED = re.compile(r"<(?:minimax:tool_call|function_calls)>\s*+|(?=<invoke name=)")
-_INVOKE = re.compile(rf"""<invoke name=["']?{NAME}["']?\s*+>\s*+""")
+_D = "(?:｜DSML｜)?"
+_WRAPPED = re.compile(rf"<(?:minimax:tool_call|{_D}function_calls)>\s*+|(?=<{_D}invoke name=)")
+_INVOKE = re.compile(rf"""<{_D}invoke name=["']?{NAME}["']?\s*+>\s*+""")
+_INVOKE_END = re.compile(rf"\s*+</{_D}invoke>")
 _NAMED = re.compile(
-    r"""<parameter name=["']?(?P<key>[^"'>\n]{1,100})["']?[^>\n]{0,100}>"""
-    r"(?P<value>.*?)</parameter>(?=\s*(?:<parameter name=|</invoke>))\s*+",
+    rf"""<{_D}parameter name=["']?(?P<key>[^"'>\n]{{1,100}})["']?[^>\n]{{0,100}}>"""
+    rf"(?P<value>.*?)</{_D}parameter>(?=\s*(?:<{_D}parameter name=|</{_D}invoke>))\s*+",
     re.DOTALL,
 )
-_WRAPPED_END = re.compile(r"\s*+(?:</minimax:tool_call>|</function_calls>)?")
+_WRAPPED_END = re.compile(rf"\s*+(?:</minimax:tool_call>|</{_D}function_calls>)?")
 _HARMONY = re.compile(
     rf"(?:<\|start\|>assistant)?(?:<\|channel\|>commentary)? to={NAME}\s*+"
     r"(?:<\|channel\|>commentary)?\s*+(?:<\|constrain\|>)?\s*+(?:json)?\s*+<\|message\|>\s*+"
@@ -161,7 +180,10 @@ def _in_tags(text: str, at: int) -> tuple[list[WrittenCall], int]:
         calls = [WrittenCall(found["name"], text[at:end], None, pairs)]
     else:
         calls, end = _objects(text, at)
-    closing = f"</{opener['tag']}>"
+    tag = opener["tag"]
+    closing = {"<|tool_call|>": "<|/tool_call|>", "<|START_ACTION|>": "<|END_ACTION|>"}.get(
+        tag, tag.replace("<", "</")
+    )
     after = _skip(text, end)
     return calls, after + len(closing) if text.startswith(closing, after) else end
 
@@ -237,7 +259,7 @@ def _harmony(text: str, at: int) -> tuple[list[WrittenCall], int]:
 
 def _invoke(text: str, at: int) -> tuple[list[WrittenCall], int]:
     at = _WRAPPED.match(text, at).end()  # type: ignore[union-attr]
-    calls, end = _repeated(_invoked, re.compile("<invoke name="), text, at)
+    calls, end = _repeated(_invoked, re.compile(f"<{_D}invoke name="), text, at)
     return calls, _WRAPPED_END.match(text, end).end()  # type: ignore[union-attr]
 
 
@@ -246,7 +268,10 @@ def _invoked(text: str, at: int) -> tuple[list[WrittenCall], int]:
     if found is None:
         raise Unreadable
     pairs, end = _pairs(_NAMED, text, found.end())
-    end = _expect("</invoke>", text, end)
+    closed = _INVOKE_END.match(text, end)
+    if closed is None:
+        raise Unreadable
+    end = closed.end()
     return [WrittenCall(found["name"], text[at:end], None, pairs)], end
 
 

@@ -85,6 +85,18 @@ FORMS = {
     f"<parameter=content>\n{ARGUMENTS['content']}\n</parameter>\n<parameter=lines>\n2\n"
     '</parameter>\n<parameter=tags>\n["p"]\n</parameter>\n</function>\n</tool_call>',
     "mistral": f'[TOOL_CALLS][{{"name": "write_file", "arguments": {A}}}]</s>',
+    "nemotron": f'<TOOLCALL>[{{"name": "write_file", "arguments": {A}}}]</TOOLCALL>',
+    "hunyuan": f'<tool_calls>[{{"name": "write_file", "arguments": {A}}}]</tool_calls>',
+    "phi": f'<|tool_call|>[{{"name": "write_file", "arguments": {A}}}]<|/tool_call|>',
+    "llama 3.1": f'<|python_tag|>{{"name": "write_file", "parameters": {A}}}',
+    "command a": '<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "write_file", "parameters":'
+    f" {A}}}]<|END_ACTION|>",
+    "deepseek v3.2": '<｜DSML｜function_calls>\n<｜DSML｜invoke name="write_file">\n'
+    '<｜DSML｜parameter name="path" string="true">a.txt</｜DSML｜parameter>\n'
+    f'<｜DSML｜parameter name="content" string="true">{ARGUMENTS["content"]}</｜DSML｜parameter>\n'
+    '<｜DSML｜parameter name="lines" string="false">2</｜DSML｜parameter>\n<｜DSML｜parameter '
+    'name="tags" string="false">["p"]</｜DSML｜parameter>\n</｜DSML｜invoke>\n'
+    "</｜DSML｜function_calls>",
     "mistral with a blank": f'[TOOL_CALLS] [{{"name": "write_file", "arguments": {A}}}]',
     "mistral by name": f"[TOOL_CALLS]write_file{A}",
     "mistral by name and id": f"[TOOL_CALLS]write_file[CALL_ID]abc123xyz[ARGS]{A}",
