@@ -26,6 +26,7 @@ from nanobot.errors import (
     RequestBlamed,
     ToolUseFailed,
 )
+from nanobot.messages import ToolCall
 from nanobot.providers.arguments import read_arguments
 from nanobot.providers.calls import made_calls, written_calls
 from nanobot.providers.catalogue import provider_at
@@ -138,7 +139,11 @@ class OpenAIProvider:
     async def _structured(self, prompt: Prompt, options: CallOptions, spec: ToolSpec) -> Reply:
         """Get a call of one tool by the best way that works with this server, and learn the way. If
         none works, return the first reply."""
-        known = self.dialect(options.model).rung
+        dialect = self.dialect(options.model)
+        known = dialect.rung
+        if dialect.reports_reading and known == "name":
+            # llama.cpp takes a tool by its name for "auto" without a word (its issue 26535).
+            known = "schema"
         rungs = list(RUNGS[RUNGS.index(known) :])
         first: Reply | None = None
         while rungs:
@@ -155,7 +160,7 @@ class OpenAIProvider:
                     rungs = rungs[-1:]
                 continue
             reply = _with_call(reply, spec, asked)
-            called = any(call.name == spec.name for call in reply.tool_calls)
+            called = any(_answers(call, spec) for call in reply.tool_calls)
             if called and rung != known:
                 before = self.dialect(options.model)
                 learned = replace(before, rung=rung)
@@ -417,13 +422,17 @@ def _format_of(spec: ToolSpec) -> Mapping[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
+def _answers(call: ToolCall, spec: ToolSpec) -> bool:
+    """Whether a call is one of this tool, with each field that it requires."""
+    required = set(spec.parameters.get("required", ()))
+    return call.name == spec.name and required <= set(mapping(json.loads(call.arguments)))
+
+
 def _with_call(reply: Reply, spec: ToolSpec, prompt: Prompt) -> Reply:
     """Return a reply whose text is the arguments of a call as that call."""
     if reply.tool_calls or reply.finish == "length":
         return reply
     arguments = read_arguments(reply.text.strip()) if reply.text.strip() else None
-    if arguments is None or not set(spec.parameters.get("required", ())) <= set(
-        mapping(json.loads(arguments))
-    ):
+    if arguments is None or not _answers(ToolCall("", spec.name, arguments), spec):
         return reply
     return replace(reply, text="", tool_calls=made_calls([(spec.name, arguments)], prompt))

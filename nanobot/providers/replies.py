@@ -266,11 +266,9 @@ class _ReplyDraft:
             data = ProviderData(self._context.source, self.calls.ids, returned, self.calls.extras)
         else:
             calls = written_calls(written, prompt)
-        finish = self.finish or "stop"
+        finish = self.finish or ("tool_calls" if calls else "stop")
         thought = self._returned.thought or self._text.thought
-        return Reply(
-            text, calls, self._usage, "tool_calls" if calls else finish, self._model, thought, data
-        )
+        return Reply(text, calls, self._usage, finish, self._model, thought, data)
 
     def _add_choice(self, choice: Mapping[str, object]) -> None:
         self._choices += 1
