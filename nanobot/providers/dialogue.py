@@ -46,6 +46,7 @@ NOTED = "(continued)"
 """The assistant's message between a tool's result and a user message, in strict form. It is never
 stored or shown. Small models imitate it, so it promises nothing."""
 _MOST_RECENT = 32
+_MOST_FORMS = 4
 _NO_THINKING = " "
 """Kimi takes an empty text for a missing one."""
 _UNSIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
@@ -284,6 +285,10 @@ def _calls_wire(
         wire = json.dumps(body | fields, separators=(",", ":")).encode()
     if dialect.strict_roles and wire.startswith(_CALLS_ONLY):  # templates trip over null
         wire = _NO_TEXT + wire[len(_CALLS_ONLY) :]
+    if (
+        len(message.forms) == _MOST_FORMS
+    ):  # Kimi's ids change whenever the conversation is shortened
+        message.forms.clear()
     message.forms[form] = wire
     return wire
 

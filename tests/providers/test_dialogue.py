@@ -271,3 +271,13 @@ def test_names_that_other_programs_stored_are_sent_as_servers_take_them(
     (call,) = answer["tool_calls"]
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", call["function"]["name"])
     assert result["tool_call_id"] == call["id"]
+
+
+def test_a_conversation_that_slides_for_ever_keeps_few_forms_of_its_messages() -> None:
+    kimi, dialogue = Dialect(call_ids="kimi"), Dialogue()
+    said: list[PromptMessage] = []
+    for number in range(30):
+        said += [user_message("Hi"), calls(f"a{number}"), tool_message(f"a{number}", "seen")]
+    for start in range(0, len(said), 3):
+        dialogue.wire_messages(said[start:], kimi, HERE)
+    assert max(len(one.forms) for one in said) < 10
