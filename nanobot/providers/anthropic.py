@@ -90,7 +90,7 @@ class AnthropicProvider:
         version = API_VERSION if settings.temperature is None else _SAMPLING_VERSION
         headers = {"anthropic-version": version, **({"x-api-key": key} if key else {})}
         place = base_url.rstrip("/").removesuffix("/v1").rstrip("/") + "/v1"
-        self._endpoint = Endpoint(place, model, key, headers={**headers, **settings.headers})
+        self._endpoint = Endpoint(place, model, key, headers=headers, own_headers=settings.headers)
         self._max_tokens, self._settings = max_tokens, settings
         self._stall = stall_seconds
         self._first = max(stall_seconds, first_token_seconds)

@@ -1,13 +1,13 @@
 """One model server, and what went wrong with it, as errors.
 
 Here statuses become decisions, with the help of the words in `refusals`. No text made here holds
-the API key, whatever the server echoes, and none is long.
+the API key or another secret, whatever the server echoes, and none is long.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -58,7 +58,7 @@ def is_secret_key(key: str, base_url: str, model: str) -> bool:
     then people write `ollama`, or the name of the host or the model."""
     if len(key) < _LEAST_KEY:
         return False
-    host = urlsplit(base_url).netloc.rpartition("@")[2]
+    host = base_url.partition("://")[2].partition("/")[0].rpartition("@")[2]
     return key not in host and key not in model
 
 
@@ -110,17 +110,21 @@ class Endpoint:
         return f"{self.place} {model}"
 
     def shorten(self, text: str) -> str:
-        """`text` on one line, without the key, cut to what a person reads."""
-        if self._key_is_secret:
-            text = text.replace(self.api_key, "[api key]")
+        """`text` on one line, without secrets, cut to what a person reads."""
+        for secret in self._secrets:
+            text = text.replace(secret, "[api key]")
         text = " ".join(text[: 20 * _DETAIL_CHARACTERS].split())
         text = "".join(letter if letter.isprintable() else "?" for letter in text)
         return text if len(text) <= _DETAIL_CHARACTERS else f"{text[:_DETAIL_CHARACTERS]}…"
 
     @property
-    def _key_is_secret(self) -> bool:
-        """Whether the key has to be removed from what is shown."""
-        return is_secret_key(self.api_key, self.base_url, self.model)
+    def _secrets(self) -> Iterator[str]:
+        """The key, the password in the address, and the owner's headers with the words of each."""
+        password = self.base_url.rpartition("@")[0].rpartition(":")[2]
+        headers = (part for one in self.own_headers.values() for part in (one, *one.split()))
+        for secret in (self.api_key, password, *headers):
+            if is_secret_key(secret, self.base_url, self.model):
+                yield secret
 
     def unreachable(self, reason: str) -> ProviderUnavailable:
         """No connection."""

@@ -166,6 +166,17 @@ def test_a_word_that_people_write_for_a_key_is_left_in_errors(
     assert f"no {key} here" in str(error)
 
 
+def test_no_error_holds_a_header_of_the_owners_or_the_password_of_the_address() -> None:
+    headers = {"Authorization": "Bearer sk-of-my-own", "X-Gateway": "gateway secret"}
+    here = Endpoint("http://me:p4ssw0rd!@localhost:1/v1", "m", own_headers=headers)
+    error = here.refused(
+        401, {}, b"no sk-of-my-own, Bearer sk-of-my-own, gateway secret, p4ssw0rd!"
+    )
+    shown = f"{error} {error.detail}"
+    assert not any(one in shown for one in ("sk-of-my-own", "gateway secret", "p4ssw0rd!"))
+    assert "http://localhost:1/v1" in shown
+
+
 def test_a_key_of_eight_characters_is_a_secret() -> None:
     error = Endpoint("http://localhost:1/v1", "m", "k1234567").refused(400, {}, b"no k1234567")
     assert "no [api key]" in str(error)
