@@ -1,8 +1,8 @@
 """From the bytes of a Messages answer to a `Reply`.
 
-`IncomingMessage` takes the body of an answer with status 200 as it arrives, a stream of events or
-one JSON object, gives the text to the sink on the way and the reply at the end. Events and blocks
-of unknown kinds are skipped: the API may add some within a version. It holds at most `MOST_BYTES`.
+`IncomingMessage` takes the body of an answer as it arrives, gives the text to the sink on the way
+and the reply at the end. Events and blocks of unknown kinds are skipped: the API may add some
+within a version.
 
 Source: https://platform.claude.com/docs/en/build-with-claude/streaming
 """
@@ -22,14 +22,8 @@ from nanobot.providers.calls import made_calls
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import count, items, mapping, parse_json, string
 from nanobot.providers.port import Prompt, Reply, TextSink, Usage
-from nanobot.providers.replies import EventParser
+from nanobot.providers.replies import AnswerBody
 from nanobot.text import valid_unicode
-
-MOST_BYTES = 8 * 1024 * 1024
-_STREAM_OVERHEAD = 16
-"""An event takes a few hundred bytes to bring a few characters."""
-_EXCERPT = 4_096
-_BLANK = b" \t\r\n\xef\xbb\xbf"
 
 _FINISH = {
     "end_turn": "stop",
@@ -75,10 +69,7 @@ class IncomingMessage:
     ) -> None:
         self._endpoint, self._source, self._prompt = endpoint, source, prompt
         self._on_text = on_text
-        self._total = self._held = 0
-        self._kind = ""
-        self._body = bytearray()
-        self._events = EventParser()
+        self._held, self._body = 0, AnswerBody(endpoint)
         self._blocks: dict[int, _Block] = {}
         self._stop = self._model = ""
         self._usage: dict[str, int] = {}
@@ -91,37 +82,20 @@ class IncomingMessage:
 
     def feed(self, chunk: bytes) -> bool:
         """Take what arrived; True if it was more than a sign of life."""
-        self._total += len(chunk)
-        chunk = chunk if self._kind else chunk.lstrip(_BLANK)
-        if chunk and not self._kind:
-            self._kind = {b"{": "json", b"<": "html"}.get(chunk[:1], "stream")
-        if self._kind == "html":
-            raise self._endpoint.garbage("a web page", chunk)
-        progress = False
-        if self._kind == "json":
-            self._body += chunk
-            progress = True
-        elif self._kind:
-            self._body += chunk[: _EXCERPT - len(self._body)]
-            for data in self._events.feed(chunk):
-                progress = self._take_event(data) or progress
-        overhead = _STREAM_OVERHEAD if self._started else 1
-        if max(self._events.pending + self._held, self._total // overhead) > MOST_BYTES:
-            raise self._endpoint.garbage(f"more than {MOST_BYTES} bytes")
-        return progress
+        news = [self._take_event(data) for data in self._body.feed(chunk)]
+        self._body.refuse_beyond_limit(self._held, streamed=self._started)
+        return any(news) or self._body.is_json
 
     def finish(self) -> Reply:
         """Return the reply, once the body has ended. Raise a `ProviderError` if there is none."""
-        if not self._total:
-            raise self._endpoint.cut("an empty body")
-        if self._kind == "json":
-            self._take_whole(self._endpoint.object_in(bytes(self._body)))
-        else:
-            with suppress(ProviderGarbage):  # the connection ended inside an event
-                for data in self._events.close():
-                    self._take_event(data)
+        last = self._body.close()
+        if self._body.is_json:
+            self._take_whole(self._endpoint.object_in(self._body.content))
+        with suppress(ProviderGarbage):  # the connection ended inside an event
+            for data in last:
+                self._take_event(data)
         if not self._started:
-            raise self._endpoint.garbage("something that is no message", bytes(self._body))
+            raise self._endpoint.garbage("something that is no message", self._body.content)
         if not self.complete:
             raise self._endpoint.cut("the stream ended without a stop reason")
         return self._reply()
@@ -179,7 +153,7 @@ class IncomingMessage:
     def _take_whole(self, message: Mapping[str, object]) -> None:
         """Take a message that came as one object."""
         if message.get("type") != "message":
-            raise self._endpoint.garbage("something that is no message", bytes(self._body))
+            raise self._endpoint.garbage("something that is no message", self._body.content)
         self._start({"message": message})
         for position, content in enumerate(items(message.get("content"))):
             self._begin(position, mapping(content))

@@ -1,8 +1,7 @@
 """From the bytes of an answer to a `Reply`.
 
-`IncomingReply` takes the body of an answer with status 200 as it arrives, a stream of events or one
-JSON object, whichever the server chose to send. It gives the visible text to the sink on the way
-and the reply at the end. It holds at most `MOST_BYTES`: no server can fill the memory.
+`IncomingReply` takes the body of an answer as it arrives. It gives the visible text to the sink on
+the way and the reply at the end.
 
 - Server-sent events: bytes go in as they arrive, the data of whole events comes out, however the
   bytes were cut. As the standard says, lines end in LF, CRLF or CR; a byte order mark, comments and
@@ -31,6 +30,15 @@ from nanobot.text import valid_unicode
 
 if TYPE_CHECKING:
     from nanobot.providers.textcalls import TextCall, TextCallFilter
+
+
+MOST_BYTES = 8 * 1024 * 1024
+_EXCERPT = 4_096
+_STREAM_OVERHEAD = 16
+"""An event takes a few hundred bytes to bring a few characters, so whole streams may be this much
+larger than what is held of them."""
+_BLANK = b" \t\r\n\xef\xbb\xbf"
+"""Blank bytes keep a connection alive; a byte order mark says nothing either."""
 
 
 class EventParser:
@@ -73,18 +81,55 @@ class EventParser:
         return events
 
 
+class AnswerBody:
+    """The body of an answer with status 200 on its way in: a stream of events or one JSON object,
+    whichever the server chose to send. It holds at most `MOST_BYTES`."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._kind, self._size, self._events = "", 0, EventParser()
+        self._start = bytearray()
+
+    @property
+    def is_json(self) -> bool:
+        """Whether it is one object."""
+        return self._kind == "json"
+
+    @property
+    def content(self) -> bytes:
+        """The object, or the beginning of the stream."""
+        return bytes(self._start)
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Take what arrived; return the data of the events that are complete now."""
+        self._size += len(chunk)
+        chunk = chunk if self._kind else chunk.lstrip(_BLANK)
+        if chunk and not self._kind:
+            self._kind = {b"{": "json", b"<": "html", b"[": "json"}.get(chunk[:1], "stream")
+        if self._kind == "html":
+            raise self._endpoint.garbage("a web page", chunk)
+        self._start += chunk if self.is_json else chunk[: _EXCERPT - len(self._start)]
+        return [] if self.is_json else self._events.feed(chunk)
+
+    def refuse_beyond_limit(self, held: int, *, streamed: bool) -> None:
+        """Raise `ProviderGarbage` if that is too large, with what is `held` of it elsewhere."""
+        total = self._size // (_STREAM_OVERHEAD if streamed else 1)
+        if max(self._events.pending + held, total) > MOST_BYTES:
+            raise self._endpoint.garbage(f"more than {MOST_BYTES} bytes")
+
+    def close(self) -> list[bytes]:
+        """Return the data of the last event, if nothing ended it. Raises `ProviderError` for an
+        empty body."""
+        if not self._size:
+            raise self._endpoint.cut("an empty body")
+        return self._events.close()
+
+
 _MESSAGE_FIELDS = (
     *("reasoning_content", "reasoning", "reasoning_details", "reasoning_opaque"),
     *("thinking_blocks", "extra_content"),
 )
 """Fields that servers want back with a message that has calls."""
-MOST_BYTES = 8 * 1024 * 1024
-_EXCERPT = 4_096
-_STREAM_OVERHEAD = 16
-"""An event takes a few hundred bytes to bring a few characters, so whole streams may be this much
-larger than what is held of them."""
-_BLANK = b" \t\r\n\xef\xbb\xbf"
-"""Blank bytes keep a connection alive; a byte order mark says nothing either."""
 _TAIL_SECONDS, _DOUBTFUL_TAIL_SECONDS = 2.0, 10.0
 """How long to wait for more of an answer that seems to be complete. A finish reason that comes with
 text is doubtful, because some servers put one into each piece."""
@@ -116,10 +161,7 @@ class IncomingReply:
 
     def __init__(self, context: ReplyContext) -> None:
         self._endpoint = context.endpoint
-        self._total = 0
-        self._kind = ""
-        self._body = bytearray()
-        self._events = EventParser()
+        self._body = AnswerBody(context.endpoint)
         self._draft = _ReplyDraft(context)
         self._terminated = False
 
@@ -140,7 +182,7 @@ class IncomingReply:
     @property
     def has_begun(self) -> bool:
         """Whether any text, thinking or call has arrived."""
-        return self._draft.size > 0 or bool(self._draft.finish) or self._kind == "json"
+        return self._draft.size > 0 or bool(self._draft.finish) or self._body.is_json
 
     @property
     def has_native_calls(self) -> bool:
@@ -154,42 +196,27 @@ class IncomingReply:
 
     def feed(self, chunk: bytes) -> bool:
         """Take what arrived; True if it was more than a sign of life."""
-        self._total += len(chunk)
-        chunk = chunk if self._kind else chunk.lstrip(_BLANK)
-        if chunk and not self._kind:
-            self._kind = {b"{": "json", b"<": "html", b"[": "json"}.get(chunk[:1], "stream")
-        if self._kind == "html":
-            raise self._endpoint.garbage("a web page", chunk)
-        events = []
-        if self._kind == "json":
-            self._body += chunk
-        elif self._kind:
-            self._body += chunk[: _EXCERPT - len(self._body)]
-            events = self._events.feed(chunk)
-            for data in events:
-                self._take(data)
-        streamed = _STREAM_OVERHEAD if self._draft.events else 1
-        held = max(self._events.pending + self._draft.size, self._total // streamed)
-        if held > MOST_BYTES:
-            raise self._endpoint.garbage(f"more than {MOST_BYTES} bytes")
-        return bool(events) or self._kind == "json"
+        events = self._body.feed(chunk)
+        for data in events:
+            self._take(data)
+        self._body.refuse_beyond_limit(self._draft.size, streamed=self._draft.events > 0)
+        return bool(events) or self._body.is_json
 
     def finish(self) -> Reply:
         """Return the reply once the body has ended. Raises `ProviderError` if it is none."""
-        if not self._total:
-            raise self._endpoint.cut("an empty body")
-        if self._kind == "json":
-            self._take(bytes(self._body))
+        last = self._body.close()
+        if self._body.is_json:
+            self._take(self._body.content)
             return self._draft.reply()
         whole = True
         try:
-            for data in self._events.close():
+            for data in last:
                 self._take(data)
         except ProviderGarbage:  # the connection ended inside an event
             whole = False
         if not self.complete:
             if not self._draft.events:
-                raise self._endpoint.garbage("something that is no completion", bytes(self._body))
+                raise self._endpoint.garbage("something that is no completion", self._body.content)
             # Some servers end a stream without a word; then the end of the body is the end.
             if not (whole and self._draft.is_answer):
                 raise self._endpoint.cut("the stream ended without a finish reason")
