@@ -8,14 +8,23 @@ import zlib
 from collections.abc import Sequence
 from struct import pack
 
-from bench.dialects.stage import THOUGHT, Play, Shape, Stage, WrongError, expect, probe
+from bench.dialects.stage import (
+    THOUGHT,
+    Play,
+    Shape,
+    Stage,
+    WrongError,
+    expect,
+    expect_words,
+    probe,
+)
 from nanobot.bus.events import Media
 from nanobot.testing import FakeClock
 from tests.doubles.dialects.replies import Call, Says
 from tests.doubles.dialects.requests import calls_of, messages_of
 from tests.doubles.dialects.server import KINDS, DialectServer, Line, as_step, reasoning_in
 from tests.doubles.dialects.templates import llama
-from tests.doubles.openai.answers import ChatRequest
+from tests.doubles.openai.answers import ChatRequest, Raw
 from tests.support import Gate
 
 ORDINARY = (
@@ -128,6 +137,21 @@ async def album(stage: Stage) -> None:
         gate.opened.set()
         expect(await stage.channel.answer_to(last), "three pictures", "the answer")
         await stage.goes_on()
+
+
+async def heavy(stage: Stage) -> None:
+    """A request that is too large by its bytes (413 of nginx) is made without its picture."""
+    stage.channel.files["p"] = base64.b64decode(png())
+    photo = Media("p", "image", "image/png", "p.png")
+
+    def script(request: ChatRequest) -> Line:
+        heavy = b"image_url" in request.raw
+        return Raw(b"<h1>413 Request Entity Too Large</h1>", 413) if heavy else "a guess"
+
+    async with stage.nanobot(script):
+        said = await stage.say("what is it?", media=(photo,))
+        expect_words(await stage.channel.answer_to(said), "a guess", "without seeing any")
+        await stage.goes_on("a guess")
 
 
 async def job(stage: Stage) -> None:
@@ -290,6 +314,7 @@ def _shapes() -> list[Shape]:
         Shape(f"{kind}: two people at once", kind, two_people)
         for kind in ("kimi", "deepseek", "openrouter-gemini", "gemini", "llama.cpp", "openai")
     ]
+    found.append(Shape("a picture that makes a request too large", "lenient", heavy))
     return [*found, Shape("kimi: the ids of another server's calls", "kimi", kimi_ids)]
 
 

@@ -227,7 +227,14 @@ class Turns:
             except ContextTooLong as error:
                 if turn.inbound.off_record or error is refused:
                     raise
-                if not await self._parts.consolidator.consolidate_half(session):
+                counts_bytes = error.status == 413 and not error.tokens
+                if (
+                    counts_bytes
+                    and not blinded
+                    and self._context.leave_out_images(session, turn.messages)
+                ):
+                    blinded = True
+                elif not await self._parts.consolidator.consolidate_half(session):
                     refused = error
             except (ProviderRejected, RequestBlamed) as error:
                 if blinded:

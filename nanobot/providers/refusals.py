@@ -363,7 +363,7 @@ _BLAMES_REQUEST = re.compile(
     r"|type must be|object is not (iterable|subscriptable)|can only concatenate str"
     r"|object has no attribute|index out of range|can't evaluate field|ValidationException"
     r"|\b(must|should) (not )?(be|have|contain|match)\b|\bis (required|not (supported|allowed))\b"
-    r"|\bwithout (a )?\w*(result|response)"
+    r"|\bwithout (a )?\w*(result|response)|\bmissing\b.{0,40}\b(image|required|field|param)"
     r"|expected (a )?(string|array|object|str|list|dict)|invalid_request_error",
     re.I,
 )

@@ -253,6 +253,7 @@ def test_a_tool_call_that_the_server_cannot_parse_keeps_the_models_text() -> Non
         "messages.1.content.0: tool_use ids were found without tool_result blocks",
         "'NoneType' object has no attribute 'startswith'",
         "Internal server error: list index out of range",
+        "this model is missing data required for image input",
     ],
 )
 def test_a_failure_that_blames_the_request_is_no_outage(words: str) -> None:
