@@ -24,6 +24,8 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
 PATIENCE = 1200.0
 """Seconds for an answer, however slowly the machine reads."""
 _STARTS = 300.0
+_ENOUGH = 1024
+"""Tokens after which a direct answer that has not ended never will."""
 _FUNCTION = re.compile(
     r"<function=([\w.-]+)>|\[TOOL_CALLS\]\s*(\w+)\s*(?=\{)|\bto=functions\.(\w+)"
 )
@@ -70,6 +72,7 @@ class LlamaServer:
         """Its whole answer to a Chat Completions request, past nanobot and the proxy."""
         streaming = ("stream", "stream_options", "return_progress")
         body = {key: value for key, value in request.items() if key not in streaming}
+        body["max_tokens"] = min(body.get("max_tokens", _ENOUGH), _ENOUGH)
         _, answer = _asked(self.port, "POST", "/v1/chat/completions", body, PATIENCE)
         content = json.loads(answer)
         choices = content.get("choices") or [{"message": {"content": json.dumps(content)}}]

@@ -303,6 +303,8 @@ def play(stage: Stage, number: int, scenario: Scenario, kept: Path) -> Row:
     except Exception as error:  # noqa: BLE001 - the other scenarios are played all the same
         right, request = False, None
         stage.notes.append(f"broke off: {error!r}")
+    finally:
+        _keep_exchanges(kept / f"{number:02}.requests", stage.exchanges())
     seconds = time.monotonic() - began
     stage.recorder.settle()
     raw, direct = None, None
