@@ -45,7 +45,7 @@ _EXCESS = re.compile(
     r"|\bout of (context|room)\b"
     r"|\bmust (have|be|contain) (less|fewer|at most|smaller)|\bless than or equal\b"
     r"|\b(cannot|can't|do(es)? not|do(es)?n't) fit\b|\boverflow(s|ed)?\b"
-    r"|\bover the (limit|maximum)\b"
+    r"|\b(over|above|beyond) the (limit|maximum)\b|\bout(side)? (of )?(the )?range\b"
     r"|\b(reduce|shorten|trim|decrease)\b|\b(limit|maximum|max)\b.{0,60}\b(is|was|of)\b.{0,40}[0-9]"
     r"|\bshould be \[\s*[0-9]+\s*,\s*[0-9]+|\bbut the configured\b|\b(limit|maximum) (was )?reached"
     r"|\bonly supports? up to\b",

@@ -564,6 +564,18 @@ TOO_LONG = [
         14483,
         12000,
     ),
+    (
+        "YandexGPT: community-of-python/any-llm-client, its tests",
+        "text length is 349354, which is outside the range (0, 100000]",
+        0,
+        0,
+    ),
+    (
+        "watsonx.ai: public reports of 2026",
+        "token_quantity_exceeded: input token count is above the limit",
+        0,
+        0,
+    ),
 ]
 
 SOMETHING_ELSE = [
@@ -853,6 +865,7 @@ SOMETHING_ELSE = [
         "a filter",
         "The prompt was blocked because it exceeds the safety threshold",
     ),
+    ("a parameter", "temperature in the request is out of range [0, 2]"),
 ]
 
 
