@@ -1,7 +1,7 @@
 """Tool calls that a model writes as text, because of its template or its server. Pure.
 
-The forms are in `textforms`, and a reply that is one bare or fenced JSON object with `name` and
-`arguments` or `parameters` (Qwen2.5-Coder, Llama 3.x and others) is one too.
+The forms are in `textforms`. A reply that is only a JSON object with `name` and `arguments` or
+`parameters` (Qwen2.5-Coder, Llama 3.x and others), or a list of them, is one too, also in a fence.
 
 What makes markup a call and not a quotation:
 
@@ -37,9 +37,8 @@ from nanobot.providers.textforms import (
     OPENERS,
     Unreadable,
     WrittenCall,
-    call_in,
     calls_at,
-    object_at,
+    objects_at,
 )
 from nanobot.text import valid_unicode
 
@@ -103,7 +102,7 @@ _MOST_BLANK = 500
 _INDENTED = 4
 """Spaces in front of a line that make it code."""
 _BARE_KEYS = ("name", "arguments", "parameters", "type", "id")
-_BARE = re.compile(r"\s*+(?:```[\w-]*+[ \t]*+\n\s*+)?(?=\{)")
+_BARE = re.compile(r"\s*+(?:```[\w-]*+[ \t]*+\n\s*+)?(?=\{|\[\s*+\{)")
 _BARE_END = re.compile(r"\s*+(?:```)?\s*+")
 
 
@@ -298,23 +297,26 @@ def _undecided(text: str) -> int:
 
 
 def _read_bare(text: str, specs: Mapping[str, ToolSpec], prompt: Prompt) -> TextCalls | None:
-    """The call that the whole reply is, as one JSON object."""
+    """The calls that the whole reply is, as a JSON object or a list of them."""
     start = _BARE.match(text)
     if start is None or not _may_be_bare(text):
         return None
     try:
-        source, end = object_at(text, start.end())
-        written = call_in(source)
+        written, end = objects_at(text, start.end())
     except Unreadable:
         return None
-    given = msgspec.json.decode(read_arguments(source) or "{}")
-    has_arguments = not given.keys().isdisjoint(("arguments", "parameters", "function"))
-    if written.name not in specs or not has_arguments or _after_bare(text, end):
+    are_calls = all(one.name in specs and _has_arguments(one.source) for one in written)
+    if not are_calls or _after_bare(text, end):
         return None
     shown = any('"name"' in one and _ARGUMENTS.search(one) for one in _newest(prompt))
-    if shown or _is_quoted("", [source], prompt):
+    if shown or _is_quoted("", [one.source for one in written], prompt):
         return None
-    return TextCalls("", (_checked(written, specs),))
+    return TextCalls("", tuple(_checked(one, specs) for one in written))
+
+
+def _has_arguments(source: str) -> bool:
+    given = msgspec.json.decode(read_arguments(source) or "{}")
+    return not given.keys().isdisjoint(("arguments", "parameters", "function"))
 
 
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"')
@@ -335,6 +337,7 @@ def _may_be_bare(text: str) -> bool:
         if not re.fullmatch(r"```[\w-]{0,20}[ \t]*", fence):
             return False
         rest = rest.lstrip()
+    rest = rest[1:].lstrip() if rest[:1] == "[" else rest
     if not rest:
         return True
     key = rest[1:].lstrip()
@@ -349,7 +352,7 @@ def _bare_is_over(held: str) -> bool:
     """Whether an object that might have been a call is followed by text."""
     start = _BARE.match(held)
     try:
-        end = object_at(held, start.end() if start else 0)[1]
+        end = objects_at(held, start.end() if start else 0)[1]
     except Unreadable:
         return False
     rest = _after_bare(held, end)

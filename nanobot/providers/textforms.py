@@ -179,7 +179,7 @@ def _in_tags(text: str, at: int) -> tuple[list[WrittenCall], int]:
         end = _expect("</tool_call>", text, end)
         calls = [WrittenCall(found["name"], text[at:end], None, pairs)]
     else:
-        calls, end = _objects(text, at)
+        calls, end = objects_at(text, at)
     tag = opener["tag"]
     closing = {"<|tool_call|>": "<|/tool_call|>", "<|START_ACTION|>": "<|END_ACTION|>"}.get(
         tag, tag.replace("<", "</")
@@ -188,8 +188,9 @@ def _in_tags(text: str, at: int) -> tuple[list[WrittenCall], int]:
     return calls, after + len(closing) if text.startswith(closing, after) else end
 
 
-def _objects(text: str, at: int) -> tuple[list[WrittenCall], int]:
-    """One or more JSON objects, or a list of them."""
+def objects_at(text: str, at: int) -> tuple[list[WrittenCall], int]:
+    """Return the calls that one or more JSON objects are, or a list of them, and their end. Raises
+    `Unreadable`."""
     listed = text[at : at + 1] == "["
     end = _skip(text, at + listed)
     calls: list[WrittenCall] = []
@@ -217,7 +218,7 @@ def _mistral(text: str, at: int) -> tuple[list[WrittenCall], int]:
     opener = _MISTRAL.match(text, at)
     at = opener.end() if opener else at
     if text[at : at + 1] in ("[", "{"):
-        return _objects(text, at)
+        return objects_at(text, at)
     return _named_object(_MISTRAL_NAME, re.compile(""), text, at)
 
 

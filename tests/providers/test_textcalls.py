@@ -128,6 +128,8 @@ BARE = {
     "bare": f'{{"name": "write_file", "arguments": {A}}}',
     "bare with parameters": f'{{"name": "write_file", "parameters": {A}}}',
     "fenced": f'```json\n{{"name": "write_file", "arguments": {A}}}\n```',
+    "a list": f'[{{"name": "write_file", "arguments": {A}}}]',
+    "a fenced list": f'```json\n[\n{{"name": "write_file", "arguments": {A}}}\n]\n```',
     "fenced with blanks": f'\n```\n{{\n"name": "write_file", "arguments": {A}}}\n```\n<|im_end|>',
 }
 ALL = FORMS | BARE
