@@ -91,8 +91,13 @@ _ASKS = re.compile(
 )
 """Words of a person who asks about calls and not for one. In English only nouns count: "call the
 tool" is an order."""
-_ASKED_LATELY = 2
-"""How many of the person's latest messages may ask about calls."""
+_QUESTION = re.compile(
+    r"[?？؟]|\b(?:show|explain|describe|demonstrate|tell|write down|zeig\w*|erklär\w*|montre\w*"
+    r"|expli\w+|muestra\w*|muéstra\w*|mostra\w*|mostre|покажи\w*|объясни\w*|pokaż|wyjaśnij|göster"
+    r"|açıkla)\b|展示|显示|顯示|解释|解釋|看看|給我看|给我看|見せ|教え|説明|보여|설명|اشرح|أرني",
+    re.IGNORECASE,
+)
+"""What makes a mention of calls a question: "fix the function call in a.py" is none."""
 _LONGEST_LINE = 200
 """Characters of a line that are looked at for a code fence."""
 _WRAPPER = "<tool_response>"
@@ -489,8 +494,7 @@ def _kinds(schema: object) -> tuple[str, ...]:
 def _is_quoted(markup: str, sources: Sequence[str], prompt: Prompt) -> bool:
     """Whether calls are in the prompt, their opening tags in the newest turn, or the person asks
     about calls."""
-    asked = [one.text for one in prompt.messages if one.role == "user"][-_ASKED_LATELY:]
-    if any(map(_ASKS.search, asked)):
+    if _asks_about_calls(prompt):
         return True
     squeezed = [_squeezed(source) for source in sources]
     marks = {_squeezed(found[0]) for found in MENTION.finditer(markup)}
@@ -501,6 +505,14 @@ def _is_quoted(markup: str, sources: Sequence[str], prompt: Prompt) -> bool:
         source in text
         for text in (_squeezed(one.text) for one in prompt.messages if one.role != "assistant")
         for source in squeezed
+    )
+
+
+def _asks_about_calls(prompt: Prompt) -> bool:
+    """Whether the person's latest message does, or goes on asking after one that did."""
+    asked = [one.text for one in prompt.messages if one.role == "user"][-2:]
+    return all(map(_QUESTION.search, asked[-1:])) and any(
+        _QUESTION.search(text) and _ASKS.search(text) for text in asked
     )
 
 

@@ -352,6 +352,14 @@ def test_the_answer_to_a_question_about_calls_is_no_call(form: str, question: st
         assert read(text, user_message(question)) == TextCalls(text)
 
 
+@pytest.mark.parametrize("form", ALL)
+def test_a_question_about_calls_ends_with_an_order(form: str) -> None:
+    asked = (user_message("How do you call your tools?"), assistant_message("I write a block."))
+    assert not read(ALL[form], *asked, user_message("And for write_file?")).calls
+    assert read(ALL[form], *asked, user_message("Now write it.")).calls
+    assert read(ALL[form], user_message("Fix the function call in a.txt.")).calls
+
+
 @pytest.mark.parametrize(
     "before",
     [
