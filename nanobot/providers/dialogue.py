@@ -28,7 +28,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nanobot.messages import ProviderData, ToolCall
+from nanobot.messages import TURN_FAILED, TURN_STOPPED, ProviderData, ToolCall
 from nanobot.providers.dialect import CallIds, Dialect
 from nanobot.providers.port import (
     PromptMessage,
@@ -45,6 +45,9 @@ CONTINUED = "[nanobot: the conversation goes on here]"
 NOTED = "(continued)"
 """The assistant's message between a tool's result and a user message, in strict form. It is never
 stored or shown. Small models imitate it, so it promises nothing."""
+_ENDS = {TURN_STOPPED: "(stopped)", TURN_FAILED: "(no answer)"}
+"""Notes after a turn without an answer, as the answer in strict form: joined to the next question,
+they make small models answer the note."""
 _MOST_RECENT = 32
 _MOST_FORMS = 4
 _NO_THINKING = " "
@@ -191,8 +194,10 @@ def _with_results(messages: Sequence[PromptMessage]) -> Iterator[PromptMessage]:
 def _in_turn(messages: Sequence[PromptMessage], *, strict: bool) -> list[PromptMessage]:
     """Rule 4. If it is not strict, only assistant messages in a row become one."""
     turns: list[PromptMessage] = []
-    for message in messages:
+    for given in messages:
         before = turns[-1].role if turns else ""
+        ends = strict and before in ("user", "tool") and given.text in _ENDS
+        message = assistant_message(_ENDS[given.text]) if ends else given
         if strict and before == "tool" and message.role == "user":
             turns.append(assistant_message(NOTED))
         if before == message.role and (before == "assistant" or (strict and before == "user")):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.messages import ProviderData, ToolCall
+from nanobot.messages import TURN_STOPPED, ProviderData, ToolCall
 from nanobot.providers.dialect import CallIds, Dialect
 from nanobot.providers.dialogue import CONTINUED, NO_RESULT, NOTED, Dialogue
 from nanobot.providers.port import (
@@ -60,6 +60,12 @@ def test_in_strict_form_an_assistant_message_stands_between_a_result_and_a_perso
     steered = (user_message("Hi"), calls("a1"), tool_message("a1", "seen"), user_message("Stop"))
     assert told(*steered)[-2:] == [("assistant", NOTED), ("user", "Stop")]
     assert told(*steered, dialect=FREE)[-2:] == [("tool", "seen"), ("user", "Stop")]
+
+
+def test_in_strict_form_a_stopped_turn_has_an_answer_of_its_own() -> None:
+    said = (user_message("A story!"), user_message(TURN_STOPPED), user_message("Hi"))
+    assert told(*said) == [("user", "A story!"), ("assistant", "(stopped)"), ("user", "Hi")]
+    assert told(*said, dialect=FREE)[1] == ("user", TURN_STOPPED)
 
 
 def test_in_strict_form_messages_in_a_row_become_one() -> None:
