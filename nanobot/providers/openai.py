@@ -146,6 +146,7 @@ class OpenAIProvider:
             known = "schema"
         rungs = list(RUNGS[RUNGS.index(known) :])
         first: Reply | None = None
+        is_clear = True
         while rungs:
             rung, *rungs = rungs
             asked = _asking_for(rung, prompt, spec)
@@ -157,11 +158,11 @@ class OpenAIProvider:
                 if not _may_be_the_form(error) or (first is None and not rungs):
                     raise
                 if not refuses_forcing(error):  # then the plainest way shows whether it is the form
-                    rungs = rungs[-1:]
+                    rungs, is_clear = rungs[-1:], False
                 continue
             reply = _with_call(reply, spec, asked)
             called = any(_answers(call, spec) for call in reply.tool_calls)
-            if called and rung != known:
+            if called and rung != known and is_clear:
                 before = self.dialect(options.model)
                 learned = replace(before, rung=rung)
                 await self._dialects.learn(self._endpoint.source(options.model), before, learned)

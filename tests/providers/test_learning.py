@@ -111,6 +111,19 @@ async def test_a_refusal_of_something_else_changes_nothing(words: str) -> None:
         assert len(server.requests) == 1
 
 
+async def test_a_refusal_without_a_reason_is_not_taken_for_the_servers_way() -> None:
+    saved = Answer("", (ToolCall("a", "look", "{}"),))
+    dialects = Dialects()
+    async with FakeOpenAI([refusing("Bad Request"), "{}", saved]) as server:
+        provider = provider_at(server, dialects)
+        for _ in range(2):
+            reply = await provider.complete(HELLO, CallOptions(tool_choice="look"))
+            assert [call.name for call in reply.tool_calls] == ["look"]
+        await provider.close()
+        assert "tool_choice" in server.requests[-1].body
+    assert all(one.dialect.rung == "name" for one in dialects.learned().values())
+
+
 async def test_requests_side_by_side_lose_nothing_that_another_has_learned() -> None:
     dialects = Dialects()
     await dialects.learn("here m", KNOWN, replace(KNOWN, new_limit=True))
