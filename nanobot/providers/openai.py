@@ -140,11 +140,11 @@ class OpenAIProvider:
         """Get a call of one tool by the best way that works with this server, and learn the way. If
         none works, return the first reply."""
         dialect = self.dialect(options.model)
-        known = dialect.rung
-        if dialect.reports_reading and known == "name":
+        start = dialect.rung
+        if dialect.reports_reading and start == "name":
             # llama.cpp takes a tool by its name for "auto" without a word (its issue 26535).
-            known = "schema"
-        rungs = list(RUNGS[RUNGS.index(known) :])
+            start = "schema"
+        rungs = list(RUNGS[RUNGS.index(start) :])
         first: Reply | None = None
         is_clear = True
         while rungs:
@@ -162,7 +162,7 @@ class OpenAIProvider:
                 continue
             reply = _with_call(reply, spec, asked)
             called = any(_answers(call, spec) for call in reply.tool_calls)
-            if called and rung != known and is_clear:
+            if called and rung != dialect.rung and is_clear:
                 before = self.dialect(options.model)
                 learned = replace(before, rung=rung)
                 await self._dialects.learn(self._endpoint.source(options.model), before, learned)
