@@ -124,6 +124,8 @@ def made_calls(
     """Return tool calls for the names and argument texts of a model. Ids are short, unique in
     `prompt`, and practically unique across prompts. If the reply was `cut`, no arguments are
     repaired."""
+    if not given:
+        return ()
     used = {call.id for message in prompt.messages for call in message.tool_calls}
     calls = []
     for position, (name, text) in enumerate(given):

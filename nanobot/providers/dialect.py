@@ -20,6 +20,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -166,6 +167,7 @@ hurt there."""
 _MISTRAL = _wording(r"mi[sx]tral|magistral|codestral|devstral|pixtral")
 
 
+@lru_cache(maxsize=64)
 def known_dialect(base_url: str, model: str) -> Dialect:
     """Return the documented dialect of a server and a model. Unknown servers and those on private
     addresses count as the strictest."""

@@ -241,9 +241,9 @@ class ThinkingFilter:
         if not last:
             tail = max(0, end - _LONGEST_TAG)
             low = held[tail:].lower()
+            begins = (at for at, letter in enumerate(low) if letter in "<[")
             start = next(
-                (at for at in range(len(low)) if any(tag.startswith(low[at:]) for tag in tags)),
-                len(low),
+                (at for at in begins if any(tag.startswith(low[at:]) for tag in tags)), len(low)
             )
             end = tail + start
             if also:
