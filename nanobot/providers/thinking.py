@@ -73,6 +73,7 @@ _LONGEST_HEAD = 200
 _END_OF_ANALYSIS = re.compile(r"<\|end\|>|<\|return\|>|(?=<\|start\|>|<\|channel\|>)")
 _END_OF_ANSWER = re.compile(r"<\|end\|>|<\|return\|>|(?=<\|start\|>)")
 _END_TOKENS = ("<|end|>", "<|return|>", "<|start|>", "<|channel|>")
+_FIRST_OF_TAGS = "<[\n"
 _WHITESPACE = " \t\r\n"
 _FENCE = 3
 _MOST_HELD = 500
@@ -241,7 +242,7 @@ class ThinkingFilter:
         if not last:
             tail = max(0, end - _LONGEST_TAG)
             low = held[tail:].lower()
-            begins = (at for at, letter in enumerate(low) if letter in "<[")
+            begins = (at for at, letter in enumerate(low) if letter in _FIRST_OF_TAGS)
             start = next(
                 (at for at in begins if any(tag.startswith(low[at:]) for tag in tags)), len(low)
             )
