@@ -84,7 +84,9 @@ def read_text_calls(text: str, tools: Sequence[ToolSpec], prompt: Prompt) -> Tex
     if (inside := text.strip()).startswith(_WRAPPER):
         text = inside.removeprefix(_WRAPPER).removesuffix("</tool_response>").strip()
     specs = {spec.name: spec for spec in tools}
-    if (bare := _read_bare(text, specs, prompt)) is not None:
+    inside = text.strip()
+    doubled = inside.startswith("{{") and inside.endswith("}}")  # as templates write a brace
+    if (bare := _read_bare(inside[1:-1] if doubled else text, specs, prompt)) is not None:
         return bare
     start = _start_of_calls(text)
     if start < 0 or explains(text, start):
@@ -150,7 +152,7 @@ class TextCallFilter:
     def _scan(self) -> str:
         if self._state == "start":
             head = self._held.lstrip()
-            if head.startswith(_WRAPPER):
+            if head.startswith((_WRAPPER, "{{")):
                 self._state = "wrapped"
             if self._state == "wrapped" or (head and _WRAPPER.startswith(head)):
                 return ""

@@ -490,6 +490,9 @@ def test_tags_of_a_tool_result_that_a_model_imitates_are_taken_off() -> None:
     call = '{"name": "exec", "arguments": {"command": "ls"}}'
     (read,) = read_text_calls(f"<tool_response>{call}</tool_response>", TOOLS, prompt).calls
     assert (read.name, read.problem) == ("exec", "")
+    doubled = f"{{{call}}}"
+    assert [one.name for one in read_text_calls(doubled, TOOLS, prompt).calls] == ["exec"]
+    assert read_text_calls("{{ name }}", TOOLS, prompt) == TextCalls("{{ name }}")
     shown = TextCallFilter(TOOLS, prompt)
     assert [shown.feed(letter) for letter in text] == [""] * len(text)
     assert shown.close() == TextCalls("Results 1 to 1")

@@ -207,6 +207,9 @@ _MOST_FACTS = 40
 _LONGEST_FACT = 500
 _LONGEST_ENTRY = 8_000
 _FENCE = re.compile(r"\A\s*```[\w-]*[ \t]*\n(?P<inside>.*?)\n?\s*```\s*\Z", re.DOTALL)
+_TRANSCRIPT = re.compile(
+    r"(?P<mark>\s*(?:[-*]\s+)?)\[[^\]\n]{1,40}\] (?P<who>USER|ASSISTANT|TOOL)(?: \[[^\]\n]*\])?:\s*"
+)
 _TEXT_FIELDS = ("text", "content", "summary", "entry", "markdown", "fact", "value")
 
 
@@ -246,8 +249,21 @@ def _read_fields(fields: Mapping[str, object]) -> Saved | str:
     update = _text(fields.get("memory_update"), "\n")
     if fenced := _FENCE.match(update):
         update = fenced["inside"]
+    update = _without_transcript(update)
     key_facts, quotes = (_lines(fields.get(key)) for key in ("key_facts", "quotes"))
     return Saved(entry, update.strip("\n") if update.strip() else None, key_facts, quotes)
+
+
+def _without_transcript(update: str) -> str:
+    """Return a memory update without lines of the shown conversation, which small models copy.
+    The person's own words stay, without the time and name in front of them."""
+    lines = ((line, _TRANSCRIPT.match(line)) for line in update.split("\n"))
+    kept = (
+        f"{found['mark']}{line[found.end() :]}" if found else line
+        for line, found in lines
+        if not found or found["who"] == "USER"
+    )
+    return "\n".join(kept)
 
 
 def _text(value: object, between: str = " ") -> str:

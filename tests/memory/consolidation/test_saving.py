@@ -49,6 +49,18 @@ def test_whatever_says_what_was_meant_is_taken(reply: Reply) -> None:
     assert read_reply(reply) == WHOLE
 
 
+def test_lines_of_the_conversation_that_a_small_model_copies_are_no_facts() -> None:
+    update = """# Memory
+
+- likes blue
+- [2026-11-27T02:39] USER: Our boat lies at berth 417.
+[2026-11-27T02:39] ASSISTANT [tools: note]: I noted that.
+[?] TOOL: saved"""
+    saved = read_reply(called({**GOOD, "memory_update": update}))
+    assert isinstance(saved, Saved)
+    assert saved.memory_update == "# Memory\n\n- likes blue\n- Our boat lies at berth 417."
+
+
 @pytest.mark.parametrize("update", ["", "  \n", None, {}, [], True])
 def test_an_empty_update_changes_nothing(update: object) -> None:
     saved = read_reply(called({**GOOD, "memory_update": update}))
