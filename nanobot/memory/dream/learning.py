@@ -47,6 +47,7 @@ from nanobot.memory.lines import apply_operations
 from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import OWNER, Memory
 from nanobot.memory.version import Change
+from nanobot.memory.wording import share, words
 from nanobot.providers.port import (
     CallOptions,
     Prompt,
@@ -63,6 +64,7 @@ from nanobot.templates import render
 from nanobot.text import counted
 
 _NO_JSON = "That was no JSON object in the form asked for. Answer with the object and nothing else."
+_LEAST_SHARED = 0.2
 _LATELY = 50
 """Versions among which one from before a crash is looked for."""
 
@@ -150,12 +152,16 @@ class Planner:
         newest = max(entry.said_at for entry in group)
         reading = partial(read_extraction, count=len(group))
         items, read = await self._ask_until_read(messages, reading, EXTRACTION)
+        texts = (text for one in group for text in (one.text, *(m.content for m in one.said)))
+        material = "\n".join((*texts, *files.values()))
         rated = "\n".join(line for file in seen.values() for line in file.levels)
 
         def is_wanted(item: FactCandidate) -> bool:
-            """Neither forgotten since it was said, nor rated already; what is over may go."""
+            """Neither forgotten since it was said, nor rated already, nor an example of the
+            prompt; what is over may go."""
             said_at = newest if item.entry is None else group[item.entry].said_at
-            if item.new and self._forgotten.hides_line(item.new, said_at):
+            hidden = item.new and self._forgotten.hides_line(item.new, said_at)
+            if hidden or _is_example(item.new, messages[0].text, material):
                 return False
             return not item.only_rates or not find_line(item.old, rated)
 
@@ -208,6 +214,12 @@ class Planner:
         used = reply.usage.prompt + reply.usage.completion
         self._tokens += used or asked + estimate_tokens(reply.text)
         return reply.text
+
+
+def _is_example(text: str, instructions: str, material: str) -> bool:
+    """Whether a line comes from the instructions: small models give their examples as facts."""
+    own = [word for word in words(text) if not word.isdigit()]
+    return bool(text) and text in instructions and share(own, material) < _LEAST_SHARED
 
 
 async def carry_out(memory: Memory, plan: DreamPlan, report: DreamReport, *, again: bool) -> None:

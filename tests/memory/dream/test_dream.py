@@ -35,6 +35,19 @@ async def test_a_fact_of_a_conversation_becomes_a_line_of_its_file(world: World)
     assert world.memory().history.dream_cursor() == entry.cursor
 
 
+async def test_an_example_of_the_instructions_is_no_fact(world: World) -> None:
+    world.remembers("We spoke of tea.", "I drink genmaicha every morning.")
+    items = [
+        {"text": "Allergic to penicillin", "entry": 0},
+        {"text": "Drinks genmaicha", "entry": 0},
+    ]
+    report = await world.dreams(
+        found(memory_updates=items, processed_entries=[0]),
+        edits({"old": "", "new": "- Drinks genmaicha", "section": ""}),
+    )
+    assert report.learned == ("Drinks genmaicha",)
+
+
 async def test_the_model_sees_the_files_the_entries_and_its_instructions(world: World) -> None:
     world.write(LONG_TERM, "- Has a cat\n")
     world.write("memory/2026-03-09.md", "# 2026-03-09\n\n- 10:00 bought paint\n")
