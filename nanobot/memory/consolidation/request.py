@@ -208,8 +208,10 @@ _LONGEST_FACT = 500
 _LONGEST_ENTRY = 8_000
 _FENCE = re.compile(r"\A\s*```[\w-]*[ \t]*\n(?P<inside>.*?)\n?\s*```\s*\Z", re.DOTALL)
 _TRANSCRIPT = re.compile(
-    r"(?P<mark>\s*(?:[-*]\s+)?)\[[^\]\n]{1,40}\] (?P<who>USER|ASSISTANT|TOOL)(?: \[[^\]\n]*\])?:\s*"
+    r"(?P<mark>\s*(?:[-*]\s+)?)[\[\]\dT:?.,+ -]{0,32}"
+    r"(?:(?P<who>USER|ASSISTANT|TOOL)(?: \[[^\]\n]*\])?|\[tools: [^\]\n]*\]):\s*"
 )
+"""A line of the shown conversation, also as small models copy it, with or without its time."""
 _TEXT_FIELDS = ("text", "content", "summary", "entry", "markdown", "fact", "value")
 
 

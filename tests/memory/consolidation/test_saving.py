@@ -55,10 +55,15 @@ def test_lines_of_the_conversation_that_a_small_model_copies_are_no_facts() -> N
 - likes blue
 - [2026-11-27T02:39] USER: Our boat lies at berth 417.
 [2026-11-27T02:39] ASSISTANT [tools: note]: I noted that.
-[?] TOOL: saved"""
+[?] TOOL: saved
+[tools: cron]: Done
+2026-11-27 03:27:00, USER: The dentist moved it."""
     saved = read_reply(called({**GOOD, "memory_update": update}))
     assert isinstance(saved, Saved)
-    assert saved.memory_update == "# Memory\n\n- likes blue\n- Our boat lies at berth 417."
+    assert (
+        saved.memory_update
+        == "# Memory\n\n- likes blue\n- Our boat lies at berth 417.\nThe dentist moved it."
+    )
 
 
 @pytest.mark.parametrize("update", ["", "  \n", None, {}, [], True])
