@@ -166,5 +166,5 @@ async def test_a_button_is_good_after_a_restart_and_only_in_its_chat(
         await graph.wait_for(lambda: "re: yes, do it" in graph.texts())
     assert "re: yes, do it" not in graph.texts(OTHER)
     assert "yes" not in asked.buttons[0].id
-    assert heard(model.prompts[-1]) == "yes, do it"
+    assert "yes, do it" in map(heard, model.prompts)  # the other press may be answered last
     assert graph.violations == []
