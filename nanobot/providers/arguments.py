@@ -55,17 +55,17 @@ def _read(text: str, encoded: int) -> str | None:
         from nanobot.providers.repair import repaired_object
 
         inner = repaired_object(text)
-        if inner is None or inner[:1] != '"':
-            return inner
-        return _read(inner, encoded - 1) if encoded else None
+        if inner is not None and inner[:1] == '"':
+            return _read(inner, encoded - 1) if encoded else None
+        return _only_item(inner) if inner is not None and inner[:1] == "[" else inner
     if isinstance(value, str) and encoded and value.lstrip()[:1] in ("{", "[", '"', "'", "`", ""):
         return _read(value, encoded - 1)
     if isinstance(value, list):
-        return only_item(text)
+        return _only_item(text)
     return text if isinstance(value, dict) else "{}" if value is None else None
 
 
-def only_item(listed: str) -> str | None:
+def _only_item(listed: str) -> str | None:
     """Return the text of the object that a list holds, if it holds nothing else."""
     inner = msgspec.json.decode(listed, type=list[msgspec.Raw])
     one = bytes(inner[0]).decode() if len(inner) == 1 else ""

@@ -198,7 +198,7 @@ class OpenAIProvider:
                 if forced and refuses_forcing(error):
                     raise
                 # A change counts if it changes the request: words may be about something else.
-                # If none is left, what was learned may be what is refused now.
+                # If none is left, the server may refuse a learned change by now.
                 tried.add(self.body(prompt, options, dialect, form))
                 fields = self._fields(prompt, options, dialect, form)
                 changes = [*dialect.after(error, fields)]

@@ -16,8 +16,6 @@ import re
 
 import msgspec
 
-from nanobot.providers.arguments import only_item
-
 _MOST_REPAIRED = 2_000_000
 """Characters. No tool takes more, and repair takes a second for it at worst."""
 _DEEPEST = 200
@@ -111,8 +109,8 @@ def _encoded_object(body: str) -> str:
 
 
 def _only_object(body: str) -> str | None:
-    """Return the one object of `body`, repaired. Empty objects in front of it and a list around it
-    are dropped. Raises `_Unreadable`."""
+    """Return the one object or list of `body`, repaired. Empty objects in front of it are dropped.
+    Raises `_Unreadable`."""
     empty = _EMPTY.match(body)
     start = empty.end() if empty else 0
     if body[start : start + 1] not in ("{", "["):
@@ -121,7 +119,7 @@ def _only_object(body: str) -> str | None:
     left = _LEFT_OVER.match(body, end)
     if left is None or left.end() < len(body):
         return None
-    return value if value[0] == "{" else only_item(value)
+    return value
 
 
 def _without_halves(text: str) -> str | None:
