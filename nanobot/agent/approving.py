@@ -100,7 +100,10 @@ class Approving:
         return await self._answered(call, code, how_long or "once")
 
     async def _deny(self, call: CommandCall) -> Answer:
-        return await self._answered(call, "".join(call.arguments.split()), "no")
+        words = call.arguments.split()
+        unseen = bool(words) and words[-1].lower() == "unseen"
+        code = "".join(words[:-1] if unseen else words)
+        return await self._answered(call, code, "unseen" if unseen else "no")
 
     async def _answered(self, call: CommandCall, code: str, answer: ApprovalAnswer) -> Answer:
         here, by = call.message.address, _account(call)

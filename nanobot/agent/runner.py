@@ -40,6 +40,7 @@ from nanobot.bus.events import (
 )
 from nanobot.clock import Clock
 from nanobot.errors import ContextTooLong, ProviderGarbage
+from nanobot.memory.taint import origins_of
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import (
     CallOptions,
@@ -172,6 +173,16 @@ def groups_of(
             groups.append([call])
         joins = parallel
     return groups
+
+
+def as_chosen(caller: TurnContext) -> TurnContext:
+    """The caller of the calls of the last step, with what the model had read when it chose them:
+    no result of that step counts, so the order in which its calls run does not matter."""
+    read = tuple(caller.messages_read())
+    at = _last_group(read)
+    before = read if at is None else read[: at + 1]
+    origins = caller.origins() if len(before) == len(read) else origins_of(before)
+    return replace(caller, messages_read=lambda: before, origins=lambda: origins)
 
 
 class TurnLog:
@@ -384,35 +395,35 @@ class _Run(Struct):
     async def resume(self, resumed: Resumed) -> None:
         """Take up what an earlier process did, and give its open calls an outcome."""
         self.add(resumed.messages)
-        calls = open_calls(resumed.messages)
+        calls, caller = open_calls(resumed.messages), as_chosen(self.caller)
         lost = {call.id for call in calls if call.id in resumed.started}
         for call in calls:
             if call.id in lost:
                 await self._record(call, ToolResult(INTERRUPTED, trusted=True), 0.0)
-        await self._call_all([call for call in calls if call.id not in lost])
+        await self._call_all([call for call in calls if call.id not in lost], caller)
 
     async def act(self, reply: Reply) -> None:
         """Run the tools that a reply calls, in order; neighbours that may, side by side."""
         now = self.runner.clock.now()
         called = Message("assistant", reply.text, now, tool_calls=reply.tool_calls)
         await self.record(replace(called, provider_data=reply.provider_data))
-        await self._call_all(reply.tool_calls)
+        await self._call_all(reply.tool_calls, as_chosen(self.caller))
         unread = all(call.malformed for call in reply.tool_calls)
         self.unreadable = self.unreadable + 1 if unread else 0
 
-    async def _call_all(self, calls: Sequence[ToolCall]) -> None:
+    async def _call_all(self, calls: Sequence[ToolCall], caller: TurnContext) -> None:
         images: list[Message] = []
         for group in groups_of(calls, self.runner.tools.has_effects):
-            results = await asyncio.gather(*map(self._call, group))
+            results = await asyncio.gather(*(self._call(call, caller) for call in group))
             for call, (result, seconds) in zip(group, results, strict=True):
                 await self._record(call, result, seconds)
                 images.extend(await self._image_message(call, result))
         for message in images:
             await self.record(message)
 
-    async def _call(self, call: ToolCall) -> tuple[ToolResult, float]:
+    async def _call(self, call: ToolCall, caller: TurnContext) -> tuple[ToolResult, float]:
         """The result, and the seconds that the tool ran; none where it was not let to."""
-        caller, started = self.caller, list[float]()
+        started = list[float]()
         place = (caller.channel, caller.chat_id, caller.turn_id)
 
         def show(text: str) -> None:

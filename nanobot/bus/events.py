@@ -397,8 +397,9 @@ class Notice(Struct, frozen=True):
     thread_id: str = ""
 
 
-ApprovalAnswer = Literal["once", "chat_today", "always", "no"]
-"""What the owner can say to a question about a call."""
+ApprovalAnswer = Literal["once", "chat_today", "always", "no", "unseen"]
+"""The answers to a question about a call. A program that nobody watches answers `unseen`: the call
+does not run, and the owner has not refused it."""
 
 
 class ApprovalAsked(_OfTurn, frozen=True):
@@ -434,6 +435,7 @@ _OUTCOMES = {
     "chat_today": "Approved for this chat today",
     "always": "Approved from now on",
     "no": "Denied",
+    "unseen": "Not approved, nobody was there to be asked",
     "expired": "Not answered in time",
     "withdrawn": "No longer needed",
 }

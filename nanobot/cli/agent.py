@@ -181,12 +181,12 @@ def replies(
 
 
 def _answered(question: Question) -> str:
-    """The answer of the person at the terminal, who is asked on standard error; where nobody is
-    there it is no, so that a script does not wait for ten minutes."""
+    """The answer of the person at the terminal, who is asked on standard error. Without a
+    terminal nobody can be asked, and a script does not wait for ten minutes."""
     print_text(f"{question.said.text}\n", sys.stderr)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        print_text("Denied: nobody is at the terminal to be asked.\n", sys.stderr)
-        return question.no.value
+        print_text("Not approved: nobody is at the terminal to be asked.\n", sys.stderr)
+        return f"{question.no.value} unseen"
     import termios
 
     termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before answers nothing

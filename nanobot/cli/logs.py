@@ -127,7 +127,8 @@ def _event(record: Data) -> str:
     outcome = record.field("outcome")
     match record.field("event"):
         case "answered":
-            return f"{outcome} by owner" if outcome == "allowed" else f"{outcome} when asked"
+            how = {"allowed": " by owner", "denied": " when asked"}
+            return f"{outcome}{how.get(outcome, '')}"
         case "standing approval":
             return f"approval {outcome}, {record.field('by', 40)}"
         case "changed":

@@ -31,10 +31,10 @@ from nanobot.validation import Checked
 class TurnContext(Struct, frozen=True):
     """Whom a turn is for, worked out once when it begins; on whose behalf its tools run.
 
-    Taint is never frozen: what the model has read is asked for at each call. `scope` is whose
-    memory and files: `owner`, `people/<id>` or `groups/<id>`. `messages_read` gives the messages
-    that the model has read when it calls: what may become a memory depends on who said it.
-    `origins` names where the untrusted text among them came from, empty where there is none.
+    `scope` is whose memory and files: `owner`, `people/<id>` or `groups/<id>`. `messages_read`
+    gives the messages that the model has read, and `origins` names the sources of untrusted
+    content among them. Both grow with the turn; the runner freezes them for the calls of one step
+    (`as_chosen`).
     `initiator` is who began the turn: for anything but a person nobody is there to be asked, and
     `job` names the scheduled job whose run it is. `off_record`: nothing of the turn is to be
     remembered. `conversation` stands for the messages since the last `/new`; a helper has that of
@@ -216,10 +216,22 @@ class Allowed(Struct, frozen=True):
 
 
 class Denied(Struct, frozen=True):
-    """The call must not run; `reason` is told to the model, `by` is who said no when asked."""
+    """The call must not run. The model reads `reason`; `by` is the owner's account if they said no.
+    `outcome`: only `denied` is a no, by the owner or their settings. Otherwise nobody could be
+    asked (`not asked`), or nobody answered in time (`unanswered`)."""
 
     reason: str
     by: str = ""
+    outcome: Literal["denied", "not asked", "unanswered"] = "denied"
+
+
+def not_asked(why: str) -> Denied:
+    """The refusal of a call about which the owner was not asked."""
+    return Denied(
+        f"this needs the owner's approval, and {why}. They have not refused it. Tell them what you"
+        " wanted to do.",
+        outcome="not asked",
+    )
 
 
 class Ask(Struct, frozen=True):

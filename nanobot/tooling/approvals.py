@@ -30,7 +30,7 @@ from nanobot.clock import Clock, with_timeout
 from nanobot.errors import NanobotError, StorageError
 from nanobot.messages import ToolCall
 from nanobot.text import escape_for_review, escape_invisible
-from nanobot.tooling import OWNER, Allowed, Ask, Denied, TurnContext
+from nanobot.tooling import OWNER, Allowed, Ask, Denied, TurnContext, not_asked
 from nanobot.tooling.standing import StandingApprovals
 
 WAIT_SECONDS = 600.0
@@ -69,6 +69,7 @@ Elsewhere = Callable[[str, Address | None, ApprovalAnswer, str], Awaitable[str]]
 where all that waits is shown), the answer, who gives it. What to tell them. Raises
 `NanobotError`."""
 
+NEVER: tuple[ApprovalAnswer, ...] = ("no", "unseen")
 ONCE: tuple[ApprovalAnswer, ...] = ("once", "no")
 LONGER: tuple[ApprovalAnswer, ...] = ("once", "chat_today", "always", "no")
 
@@ -145,16 +146,16 @@ class Approvals:
             return Allowed(f"{given.given_by}, in advance ({given.id})")
         details = question.risk.details
         if len(details) > MOST_SHOWN or len(escape_for_review(details)) > MOST_SHOWN:
-            return Denied(
-                "this needs the owner's approval, and what is to be judged is too long (at most "
-                f"{MOST_SHOWN:,} characters, with invisible ones written out); make it smaller"
+            return not_asked(
+                f"the call is too long to be judged (at most {MOST_SHOWN:,} characters, with "
+                "invisible ones written out); make it smaller"
             )
         if sum(w.caller.session_key == caller.session_key for w in self._waiting.values()) >= (
             MOST_WAITING
         ):
-            return Denied("too many questions wait for the owner already")
+            return not_asked(f"{MOST_WAITING} questions of this conversation wait for them already")
         if not self._may_ask_again(caller.scope):
-            return Denied("the owner was asked too often within the last hour; do without it")
+            return not_asked(f"{MOST_AN_HOUR} questions an hour are the limit; do without it")
         code = self._new_code()
         answer: asyncio.Future[_Answered] = asyncio.get_running_loop().create_future()
         waiting = _Waiting(caller, question, answer, LONGER if question.repeatable else ONCE)
@@ -199,13 +200,13 @@ class Approvals:
         self, code: str, address: Address, answer: ApprovalAnswer, by: str
     ) -> str:
         here = {c: w for c, w in self._waiting.items() if w.address == address}
-        verb = "deny" if answer == "no" else "approve"
+        verb = "deny" if answer in NEVER else "approve"
         if not code and len(here) > 1:
             lines = [f"/{verb} {c}: {w.what}" for c, w in here.items()]
             return "\n".join(["Several questions wait:", *lines])
         only = next(iter(here), "")
         waiting = here.get(code or only)
-        if waiting and answer != "no" and not code and not self._was_read(address, waiting):
+        if waiting and answer not in NEVER and not code and not self._was_read(address, waiting):
             return f"To be sure that you have read this one: /{verb} {only}: {waiting.what}"
         return await self._settle(waiting, answer, by)
 
@@ -224,12 +225,12 @@ class Approvals:
             raise NanobotError(
                 "No question waits for this answer: it was answered, is too old, or was dropped."
             )
-        if answer not in waiting.answers:
+        if answer not in (*waiting.answers, *NEVER):
             raise NanobotError(f"To be approved once only: {waiting.what}.")
         what, caller = waiting.asked.repeatable, waiting.caller
-        said = "Denied" if answer == "no" else "Approved"
+        said = "Not approved" if answer == "unseen" else "Denied" if answer == "no" else "Approved"
         more = ""
-        if answer not in ONCE and what and self._standing:
+        if answer not in (*ONCE, *NEVER) and what and self._standing:
             waiting.settled = True
             try:
                 given = await asyncio.to_thread(self._standing.give, what, caller, answer, by)
@@ -254,7 +255,7 @@ class Approvals:
             shown.turn_id,
             shown.code,
             answered.answer if answered else otherwise,
-            answered.by if answered else "",
+            answered.by if answered and answered.answer != "unseen" else "",
             thread_id=shown.thread_id,
         )
         self._announce(waiting.caller.session_key, closed)
@@ -290,7 +291,7 @@ class Approvals:
         except NanobotError as error:
             logger.warning("the owner could not be asked: {}", error)
         if there is None:
-            return Denied("this needs the owner's approval, and there is no chat to ask them in")
+            return not_asked("there is no chat to ask them in")
         shown = _shown(code, waiting, there, self._clock.now())
         waiting.shown, waiting.since = shown, self._clock.monotonic()
         self._announce(caller.session_key, shown)
@@ -300,9 +301,12 @@ class Approvals:
         if not waiting.answer.done() or waiting.answer.cancelled():
             return Denied(
                 f"the owner was asked and did not answer within {WAIT_SECONDS / 60:g} minutes; "
-                "tell them what you wanted to do"
+                "tell them what you wanted to do",
+                outcome="unanswered",
             )
         said = waiting.answer.result()
+        if said.answer == "unseen":
+            return not_asked("nobody is at the terminal that asked")
         if said.answer == "no":
             return Denied("the owner was asked and said no; do not try it again", said.by)
         return Allowed(said.by)

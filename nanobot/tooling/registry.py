@@ -36,6 +36,7 @@ from nanobot.tooling import (
     ToolResult,
     TurnContext,
     may_repeat,
+    not_asked,
 )
 from nanobot.tooling.schema import parameters_of, parse_arguments
 
@@ -188,19 +189,24 @@ class ToolRegistry:
             if isinstance(decision, Allowed) and unchanged:
                 await unchanged()
         if isinstance(decision, Denied):
-            raise CallRefused(f"not allowed: {decision.reason}")
+            verb = "not allowed" if decision.outcome == "denied" else "not run"
+            raise CallRefused(f"{verb}: {decision.reason}")
         return tool, arguments
 
     async def _asked(self, call: ToolCall, caller: TurnContext, question: Ask) -> Allowed | Denied:
         if not caller.attended:
             return Denied(
-                f"{question.because} This would need the owner's approval, and nobody is there to "
-                "be asked. Say in your answer what you would have done."
+                f"{question.because} This needs the owner's approval, and nobody is there to be "
+                "asked. They have not refused it. Say in your answer what you would have done.",
+                outcome="not asked",
             )
         if self._ask is None:
-            return Denied("this needs the owner's approval, and they cannot be asked here")
+            return not_asked("they cannot be asked here")
         try:
             return await self._ask(call, caller, question)
+        except asyncio.CancelledError:
+            self._record("answered", call, caller, outcome="withdrawn")
+            raise
         except StorageError as error:  # which is no word of the owner's: the turn waits
             raise TurnStopped("the owner cannot be asked now") from error
 
@@ -290,7 +296,7 @@ def _outcome(decision: Allowed | Denied | Ask) -> dict[str, Value]:
     if isinstance(decision, Allowed):
         return {"outcome": "allowed", **_said_by(decision)}
     if isinstance(decision, Denied):
-        return {"outcome": "denied", "because": decision.reason, **_said_by(decision)}
+        return {"outcome": decision.outcome, "because": decision.reason, **_said_by(decision)}
     risk = decision.risk
     asked: dict[str, Value] = {"risk": risk.kind, "asked": risk.what, "details": risk.details}
     return {"outcome": "asked", "because": decision.because, **asked}

@@ -61,16 +61,17 @@ def test_json_lists_what_was_said_before_the_reply(gateway: Any, here: Any) -> N
     assert told["reply"] == "that was it"
 
 
-def test_without_a_terminal_a_question_is_denied_at_once_and_said_on_the_error_stream(
+def test_without_a_terminal_a_question_is_not_approved_at_once_and_said_on_the_error_stream(
     gateway: Any, here: Any
 ) -> None:
     done = here("agent", "-m", "ask A1 A2")
     assert (done.stdout, done.returncode) == ("/deny /deny\n", 0)
+    assert [text for _, text in gateway.said][1:] == ["/deny A1 unseen", "/deny A2 unseen"]
     assert done.stderr.splitlines() == [
         "May I do A1?",
-        "Denied: nobody is at the terminal to be asked.",
+        "Not approved: nobody is at the terminal to be asked.",
         "May I do A2?",
-        "Denied: nobody is at the terminal to be asked.",
+        "Not approved: nobody is at the terminal to be asked.",
     ]
 
 

@@ -30,6 +30,7 @@ from nanobot.tooling.approvals import (
     APART_SECONDS,
     MOST_AN_HOUR,
     MOST_SHOWN,
+    MOST_WAITING,
     SEEN_SECONDS,
     WAIT_SECONDS,
     Approvals,
@@ -111,6 +112,48 @@ async def test_a_call_runs_by_the_owners_yes_and_not_by_their_no() -> None:
     assert isinstance(refusal, Denied)
     assert "said no" in refusal.reason
     assert refusal.by == BY
+
+
+@pytest.mark.parametrize(
+    ("why", "outcome", "says"),
+    [
+        ("no", "denied", "said no"),
+        ("late", "unanswered", "did not answer within 10 minutes"),
+        ("no chat", "not asked", "no chat to ask them in"),
+        ("unseen", "not asked", "nobody is at the terminal"),
+        ("too long", "not asked", "too long to be judged"),
+        ("too many", "not asked", "wait for them already"),
+        ("too often", "not asked", "an hour"),
+    ],
+)
+async def test_only_a_no_of_the_owners_counts_as_one(why: str, outcome: str, says: str) -> None:
+    desk, caller, question = Desk(), OWNER, QUESTION
+    if why == "no chat":
+        desk.address = None
+    if why == "too long":
+        question = Ask(replace(RISK, details="x" * (MOST_SHOWN + 1)), "")
+    if why == "too often":
+        caller = replace(OWNER, scope="people/telegram_8")
+    before = {"too many": MOST_WAITING, "too often": MOST_AN_HOUR}.get(why, 0)
+    callers = [replace(caller, session_key=f"telegram:{at}") for at in range(MOST_AN_HOUR)]
+    others = [
+        desk.ask(caller if why == "too many" else callers[at], question) for at in range(before)
+    ]
+    await desk.asking(before)
+    asked = desk.ask(caller, question)
+    if why in ("no", "unseen", "late"):
+        await desk.asking()
+    if why in ("no", "unseen"):
+        await desk.approvals.answer_in_chat("CODE0", HOME, why, BY)  # type: ignore[arg-type]
+    if why == "late":
+        await desk.clock.advance(WAIT_SECONDS)
+    refusal = await asked
+    assert isinstance(refusal, Denied)
+    assert refusal.outcome == outcome
+    assert says in refusal.reason
+    assert ("said no" in refusal.reason) == (why == "no")
+    for other in others:
+        other.cancel()
 
 
 async def test_an_answer_counts_once() -> None:

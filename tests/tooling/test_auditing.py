@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,8 +125,27 @@ async def test_a_call_that_is_refused_leaves_the_reason_and_no_effect(gate: Gate
 async def test_a_call_of_a_job_says_which_one_and_that_nobody_was_asked(gate: Gate) -> None:
     origins = TAINTED.origins
     job = TurnContext("cli", "1", "cron:j1", "t", initiator="job", job="j1", origins=origins)
-    assert await gate.call(CALL, job, Allowed()) == [("decided", "asked"), ("answered", "denied")]
+    assert await gate.call(CALL, job, Allowed()) == [
+        ("decided", "asked"),
+        ("answered", "not asked"),
+    ]
     assert {(record["begun_by"], record["job"]) for record in gate.records()} == {("job", "j1")}
+
+
+async def test_a_question_that_was_withdrawn_is_recorded_as_no_answer(gate: Gate) -> None:
+    log, asked = AuditLog(gate.path, Redactor(), FakeClock()), asyncio.Event()
+
+    async def wait(call: ToolCall, caller: TurnContext, question: Ask) -> Allowed | Denied:
+        asked.set()
+        return await asyncio.Future[Allowed]()
+
+    registry = ToolRegistry(policy=OwnersPolicy(), ask=wait, audit=log)
+    registry.register(Post())
+    call = asyncio.create_task(registry.call(CALL, TAINTED))
+    await asked.wait()
+    call.cancel()
+    await asyncio.wait([call])
+    assert [record["outcome"] for record in gate.records()] == ["asked", "withdrawn"]
 
 
 async def test_an_effect_that_failed_says_why(gate: Gate) -> None:
