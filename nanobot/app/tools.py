@@ -337,7 +337,8 @@ def _build_mcp(base: Base, registry: ToolRegistry) -> McpServers:
     ]
     state, tell = base.stores.journal.state, base.notifier.warn
     added = partial(_added_server, base)
-    return McpServers(servers, connections, registry, state, base.clock, tell, added)
+    agents = (base.stores.workspace.path,)
+    return McpServers(servers, connections, registry, state, base.clock, tell, added, agents)
 
 
 def _added_server(base: Base, name: str) -> McpServer | None:

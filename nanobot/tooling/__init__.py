@@ -13,7 +13,7 @@ no difference.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -184,17 +184,16 @@ class Tool:
         return None
 
     async def repeatable(self, arguments: Any, caller: TurnContext) -> Repeatable | None:
-        """What a standing approval of this call would cover; None where each call needs a word of
-        its own. Called while nobody changes what `exclusive` keeps."""
+        """What a standing approval of this call would cover; None if each call needs its own."""
         return None
 
-    def exclusive(
+    async def pin(
         self, arguments: Any, caller: TurnContext
-    ) -> AbstractAsyncContextManager[Callable[[], Awaitable[None]]] | None:
+    ) -> Callable[[], AbstractAsyncContextManager[None]] | None:
         """For a tool whose calls do something else once files have changed (a command reads
-        scripts): entered before the owner is asked about a call, left when it has run; nobody else
-        changes what it may work on meanwhile. Gives what is awaited after the owner's yes, which
-        raises `ToolError` if anything did change. Raises `ToolError` where that cannot be had."""
+        scripts). Called before the owner is asked. The result is entered after their yes and left
+        when the call has run: it keeps those files as they are, and raises `ToolError` if they
+        changed before the yes. Waiting for the answer keeps nothing and stops no other call."""
         return None
 
 
@@ -270,14 +269,10 @@ class OwnersPolicy:
         return Ask(risk, f"Text from elsewhere is in the conversation ({named}).")
 
 
-_REPEATABLE: frozenset[RiskKind] = frozenset({"exec", "mcp"})
-"""Nothing that says, fetches, keeps or schedules something is ever allowed in advance."""
-
-
 def may_repeat(caller: TurnContext, risk: Risk, what: Repeatable) -> bool:
-    """Whether a standing approval may be given for this call, or may serve it: for the owner's own
-    conversation, a person being there, and while what came from elsewhere is at most what this very
-    tool answered."""
+    """Whether a standing approval may be given for this call, or may serve it: only for a tool of
+    an MCP server, in the owner's own conversation with a person there, and while the untrusted
+    content in it is at most what this very tool answered."""
     owns = caller.scope == OWNER and caller.attended and not caller.job
     foreign = set(caller.origins()) - {what.own_results}
-    return risk.kind in _REPEATABLE and owns and not foreign
+    return risk.kind == "mcp" and owns and not foreign

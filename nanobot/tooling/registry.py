@@ -159,8 +159,8 @@ class ToolRegistry:
     async def _admitted(
         self, call: ToolCall, caller: TurnContext, held: AsyncExitStack
     ) -> tuple[Tool, Arguments]:
-        """The tool and its arguments, once nothing stands in the way; `held` is what keeps others
-        from changing what the owner was asked about. Raises `ToolError`."""
+        """The tool and its arguments, once the call may run; `held` keeps the files as they are
+        that an approved call works on. Raises `ToolError`."""
         tool = self._find(call.name)
         if tool is None or not _is_for(tool, caller.scope):
             raise self._unknown(call.name, caller.scope)
@@ -176,18 +176,17 @@ class ToolRegistry:
         self._record("decided", call, caller, **_outcome(decision), arguments=call.arguments)
         if isinstance(decision, Ask):
             question = decision
-            unchanged: Callable[[], Awaitable[None]] | None = None
+            pinned = None
             if caller.attended:
-                if exclusive := tool.exclusive(arguments, caller):
-                    unchanged = await held.enter_async_context(exclusive)
+                pinned = await tool.pin(arguments, caller)
                 what = await tool.repeatable(arguments, caller)
                 if what and may_repeat(caller, question.risk, what):
                     question = replace(question, repeatable=what)
             decision = await self._asked(call, caller, question)
             asked = {"risk": question.risk.kind, "asked": question.risk.what}
             self._record("answered", call, caller, **_outcome(decision), **asked)
-            if isinstance(decision, Allowed) and unchanged:
-                await unchanged()
+            if isinstance(decision, Allowed) and pinned:
+                await held.enter_async_context(pinned())
         if isinstance(decision, Denied):
             verb = "not allowed" if decision.outcome == "denied" else "not run"
             raise CallRefused(f"{verb}: {decision.reason}")

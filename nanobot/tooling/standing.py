@@ -2,8 +2,9 @@
 
 Invariants:
 
-- One covers exactly what its `fingerprint` stands for: an MCP tool as its server describes it, or a
-  command with its files. Any change ends it, also one that is taken back.
+- One covers exactly what its `fingerprint` stands for: an MCP tool as its server describes it, with
+  the server's program. Any change ends it, also one that is taken back. There are none for
+  commands: the files that one will read cannot be known.
 - It is the owner's and serves the owner's own conversations alone (`may_repeat`): no guest, no run
   without a person, and no conversation with text from elsewhere, what this very tool answered aside
   where the tool says so.

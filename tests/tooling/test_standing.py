@@ -262,8 +262,8 @@ async def test_what_the_tool_itself_answered_is_nothing_new(house: House) -> Non
     assert not await house.call(caller=answered)
 
 
-@pytest.mark.parametrize("kind", ["send", "fetch", "persist", "schedule"])
-async def test_what_sends_fetches_keeps_or_schedules_is_never_allowed_in_advance(
+@pytest.mark.parametrize("kind", ["exec", "send", "fetch", "persist", "schedule"])
+async def test_only_a_tool_of_an_mcp_server_is_ever_allowed_in_advance(
     house: House, kind: RiskKind
 ) -> None:
     await house.call("always")

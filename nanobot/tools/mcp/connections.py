@@ -303,11 +303,15 @@ class Connections:
             relay = await stack.enter_async_context(network_relay(self._egress))
         return sandbox.launch(command, confined, relay)
 
+    def home_of(self, server: McpServer) -> Path:
+        """The folder that a server's program runs in."""
+        return self._folder / server.name
+
     def _prepared(self, server: McpServer) -> Path:
         for path in (*server.paths, *server.writable):
             if not os.path.lexists(path):
                 raise ToolError(f"{path} does not exist; it is listed in mcp.servers.{server.name}")
-        home = self._folder / server.name
+        home = self.home_of(server)
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         return home
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from loguru import logger
@@ -27,6 +28,7 @@ from nanobot.text import printable
 from nanobot.tooling import Arguments, Repeatable, Risk, Tool, ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.mcp.connections import Connections
+from nanobot.tools.mcp.program_state import program_digest
 from nanobot.tools.mcp.running import ServerRunner
 from nanobot.tools.mcp.values import (
     Ledger,
@@ -75,9 +77,13 @@ class McpTool(Tool):
         return Risk("mcp", "call a tool of an MCP server", f"{called}\n{given}")
 
     async def repeatable(self, arguments: McpArguments, caller: TurnContext) -> Repeatable | None:
-        """Each call of this tool, for as long as the server describes it as it does now."""
+        """Each call of this tool, for as long as it is described as now and its server's program
+        is the same. None for a program that the agent could change."""
         server, described = self.server, self.described
-        how = json.dumps([server.identity, *astuple(described)])
+        program = await asyncio.to_thread(self._servers.program_digest, server)
+        if not program:
+            return None
+        how = json.dumps([program, *astuple(described)])
         return Repeatable(
             f"mcp:{server.name}/{described.name}",
             hashlib.sha256(how.encode("utf-8", "backslashreplace")).hexdigest(),
@@ -125,7 +131,7 @@ class McpServers:
     """`servers` have different names. Their tools are offered in `registry`, `store` holds
     their ledger, and `tell` sends the owner a text, once for each name that goes with it; it may
     raise `StorageError`. `added` finds one that was set up since; it blocks, and may raise
-    `NanobotError`."""
+    `NanobotError`. The agent can write in `agents`, and where a server can."""
 
     def __init__(
         self,
@@ -136,7 +142,9 @@ class McpServers:
         clock: Clock,
         tell: Callable[[str, str], Awaitable[None]] | None = None,
         added: Callable[[str], McpServer | None] | None = None,
+        agents: tuple[Path, ...] = (),
     ) -> None:
+        self._agents = agents
         self._tell, self._added = tell, added
         self._connections, self._registry, self._clock = connections, registry, clock
         self._ledger = Ledger(store)
@@ -187,6 +195,12 @@ class McpServers:
         self._background.cancel()
         await asyncio.gather(*(running.stop(grace) for running in self._running.values()))
         await self._background.drain(grace)
+
+    def program_digest(self, server: McpServer) -> str:
+        """Return a digest of a server's program, or "" if the agent could change it. Blocks."""
+        home = self._connections.home_of(server)
+        writable = (path for one in self._servers.values() for path in one.writable)
+        return program_digest(server, home, (*self._agents, *writable))
 
     def tools(self) -> tuple[McpTool, ...]:
         """What is offered now."""

@@ -1,12 +1,13 @@
-"""All commands that run, whose they are, and times in which none runs for a scope.
+"""All running commands, who owns them, and times in which only one may run for a scope.
 
 A command runs independently of the call that started it: so one call can start it and another read
 it. Invariant: it belongs to the conversation and the scope that started it, and does not exist for
 others; there are only so many; and `close` leaves none.
 
-What a command will read cannot be known before it runs, so where the owner is asked about one, all
-of its folder must stay as it is. The time of a file's last change (ctime) is the kernel's word: no
-program can set it, unlike that of its content.
+The files that a command will read can't be known before it runs, so from the owner's question to
+the end of an approved command its whole folder must stay as it is: a change before the yes voids
+the yes, and after it nothing else runs or writes there. The time of a file's last change (ctime) is
+set by the kernel only, unlike that of its content.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ _KEPT_SECONDS = 3_600.0
 _SHOWN_COMMAND = 80
 _RULES_CHANGED = "It was ended because nanobot changed a rule file (AGENTS.md, USER.md …) just now."
 
-_HELD = "until a command that the owner is asked about has run, nothing else is run or written here"
+_HELD = "until the command that the owner approved has ended, nothing else is run or written here"
 
 Prepared = Callable[["Running"], AbstractAsyncContextManager[Launch]]
 """Makes ready what a command needs, for as long as it runs."""
@@ -202,11 +203,10 @@ class Processes:
 
     @asynccontextmanager
     async def alone(self, caller: TurnContext) -> AsyncIterator[None]:
-        """For what the owner is asked about: nothing else is run or written for this scope until
-        the one command is over that this turn starts, be it in the background. Raises `ToolError`
-        where something runs."""
-        self.refuse_if_held(caller)
-        self.refuse_if_running(caller)
+        """For a command that the owner approved: nothing else is run or written for this scope
+        until it has ended, even if it runs in the background. Raises `ToolError` if something
+        runs."""
+        self.refuse_unless_alone(caller)
         self._holds[caller.scope] = hold = _Hold((caller.session_key, caller.turn_id))
         try:
             yield
@@ -224,6 +224,11 @@ class Processes:
             del self._holds[caller.scope]
         elif hold.command is not None or hold.turn != (caller.session_key, caller.turn_id):
             raise ToolError(_HELD, hint="Try again later; exec_kill ends one in the background.")
+
+    def refuse_unless_alone(self, caller: TurnContext) -> None:
+        """Raise `ToolError` if `alone` would."""
+        self.refuse_if_held(caller)
+        self.refuse_if_running(caller)
 
     def refuse_if_running(self, caller: TurnContext) -> None:
         """Raise `ToolError` where commands of the caller's scope run."""

@@ -10,7 +10,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
 from functools import partial
 from itertools import dropwhile
 from pathlib import Path
@@ -23,13 +28,12 @@ from nanobot.clock import Clock, with_timeout
 from nanobot.errors import ToolError
 from nanobot.security.egress import Egress
 from nanobot.security.paths import Root
-from nanobot.security.sandbox import PATH, Confined, Launch, Sandbox
+from nanobot.security.sandbox import Confined, Launch, Sandbox
 from nanobot.security.sandbox.finding import FindSandbox
 from nanobot.security.sandbox.relay import network_relay
 from nanobot.text import printable
-from nanobot.tooling import Arguments, Repeatable, Risk, Tool, ToolResult, TurnContext
+from nanobot.tooling import Arguments, Risk, Tool, ToolResult, TurnContext
 from nanobot.tools.shell.processes import Processes, Running, begin, changed_since
-from nanobot.tools.shell.repeating import command_fingerprint
 
 _FORK_BOMB = re.compile(r"([\w:.]{1,30})\(\)\{\1\|\1&\}")
 _BETWEEN_COMMANDS = re.compile(r"[;&|\n(){}`]")
@@ -142,38 +146,25 @@ class Exec(Tool, Struct, frozen=True):
         how = "without a sandbox" if sandbox.kind == "none" else "with network access"
         return Risk("exec", f"run a command {how}", f"({where}{when})\n{arguments.command}")
 
-    async def repeatable(self, arguments: ExecArguments, caller: TurnContext) -> Repeatable | None:
-        """The same command with the same files, as far as it can be told which those are. One that
-        is to have network, or to run on in the background, is looked at each time."""
-        if arguments.network or arguments.background:
-            return None
-        await self._checked(arguments, caller)
-        confined = await asyncio.to_thread(self._confined, arguments, caller)
-        folder, command = confined.cwd or confined.workspace, arguments.command.strip()
-        path = confined.environment.get("PATH", PATH)
-        state = await asyncio.to_thread(command_fingerprint, command, folder, path)
-        where = printable(arguments.cwd.strip()) or "the workspace"
-        subject = f"the command `{command}` in {where}, its files being unchanged"
-        return Repeatable(f"exec:{folder}:{command}", state, subject) if state else None
+    async def pin(
+        self, arguments: ExecArguments, caller: TurnContext
+    ) -> Callable[[], AbstractAsyncContextManager[None]]:
+        """See `Tool`. Which files a command reads can't be known, so it's the whole folder."""
+        self.processes.refuse_unless_alone(caller)
+        begun = await asyncio.to_thread(begin)
+        return partial(self._alone, caller, begun)
 
     @asynccontextmanager
-    async def exclusive(
-        self, arguments: ExecArguments, caller: TurnContext
-    ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-        """See `Tool`."""
+    async def _alone(self, caller: TurnContext, begun: int) -> AsyncIterator[None]:
         async with self.processes.alone(caller):
             folder = str(self.confined_of(caller).workspace)
-            begun = await asyncio.to_thread(begin)
-
-            async def unchanged() -> None:
-                if path := await asyncio.to_thread(changed_since, folder, begun):
-                    raise ToolError(
-                        f"not run: {printable(path)} changed while the owner was asked, and what "
-                        "they allowed may be something else now",
-                        hint="Ask again once nobody changes files there, the owner included.",
-                    )
-
-            yield unchanged
+            if path := await asyncio.to_thread(changed_since, folder, begun):
+                raise ToolError(
+                    f"not run: {printable(path)} changed while the owner was asked, and what "
+                    "they allowed may be something else now",
+                    hint="Ask again once no files change there; the owner's changes count, too.",
+                )
+            yield
 
     async def __call__(self, arguments: ExecArguments, caller: TurnContext) -> ToolResult:
         sandbox = await self._checked(arguments, caller)

@@ -33,7 +33,9 @@ class House:
 
     def __init__(self, place: Path) -> None:
         self.home, self.folder = place / "home", place / "little"
+        self.workspace = place / "workspace"
         self.home.mkdir()
+        self.workspace.mkdir()
         self.folder.mkdir()
         self.clock, self.state = FakeClock(), MemoryState()
         self.little = McpServer(
@@ -84,7 +86,8 @@ class Gate:
         self.registry, self.told = ToolRegistry(), dict[str, str]()
         connections = Connections(house.home / "mcp", no_sandbox, Egress(), bounds)
         self.servers = McpServers(
-            servers, connections, self.registry, house.state, house.clock, self._tell
+            *(servers, connections, self.registry, house.state, house.clock, self._tell),
+            agents=(house.workspace,),
         )
 
     async def _tell(self, text: str, name: str) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from nanobot.tooling import Repeatable
 from nanobot.tools.mcp.servers import McpArguments, McpServers
-from tests.tools.mcp.conftest import OWNER, House, accept
+from nanobot.tools.mcp.values import McpServer
+from tests.tools.mcp.conftest import OWNER, PROGRAM, House, accept
 
 
 async def covered(servers: McpServers, name: str = "little__echo") -> Repeatable:
@@ -52,3 +58,69 @@ async def test_another_program_under_the_same_name_is_another_tool(house: House)
         await accept(gate.servers, "little")
         after = await covered(gate.servers)
     assert after.fingerprint != before.fingerprint
+
+
+def copied(house: House, folder: Path) -> McpServer:
+    """The little server, its script copied to a folder."""
+    folder.mkdir(exist_ok=True)
+    script = shutil.copy(PROGRAM, folder / "script.py")
+    shell = folder / "run"
+    shell.write_text('#!/bin/sh\nexec "$@"\n')
+    shell.chmod(0o755)
+    little = house.little
+    args = (little.command, "-S", "-I", str(script), str(house.folder))
+    return replace(little, command=str(shell), args=args)
+
+
+async def offered(house: House, server: McpServer) -> Repeatable | None:
+    async with house.open(server) as gate:
+        await accept(gate.servers, "little")
+        (tool,) = (tool for tool in gate.servers.tools() if tool.name == "little__echo")
+        return await tool.repeatable(McpArguments({}), OWNER)
+
+
+@pytest.mark.parametrize("file", ["script.py", "run"])
+async def test_a_changed_file_of_the_program_is_another_tool(house: House, file: str) -> None:
+    folder = house.home / "server"
+    server = copied(house, folder)
+    before = await offered(house, server)
+    assert before is not None
+    assert await offered(house, server) == before
+    with (folder / file).open("a") as text:
+        text.write("\n# changed\n")
+    after = await offered(house, server)
+    assert after is not None
+    assert after.fingerprint != before.fingerprint
+
+
+def _in_the_workspace(house: House) -> McpServer:
+    return copied(house, house.workspace)
+
+
+def _by_a_link(house: House) -> McpServer:
+    server = copied(house, house.workspace)
+    (house.home / "link").symlink_to(house.workspace)
+    args = (word.replace(str(house.workspace), str(house.home / "link")) for word in server.args)
+    return replace(server, command=shutil.which("env") or "", args=(*args,))
+
+
+def _modules_there(house: House) -> McpServer:
+    return replace(house.little, env={"PYTHONPATH": f"/nowhere:{house.workspace}"})
+
+
+def _an_option(house: House) -> McpServer:
+    return replace(house.little, args=(*house.little.args, f"--directory={house.workspace}"))
+
+
+def _can_be_written(house: House) -> McpServer:
+    server = copied(house, house.home / "server")
+    return replace(server, writable=(house.home / "server",))
+
+
+@pytest.mark.parametrize(
+    "server", [_in_the_workspace, _by_a_link, _modules_there, _an_option, _can_be_written]
+)
+async def test_a_program_that_the_agent_could_change_is_asked_about_each_time(
+    house: House, server: Callable[[House], McpServer]
+) -> None:
+    assert await offered(house, server(house)) is None

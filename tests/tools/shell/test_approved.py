@@ -110,14 +110,12 @@ async def test_beside_a_command_that_runs_nothing_is_asked(desk: Desk, owner: Ow
     assert (await ask(desk)).text == "harmless\n[exit code 0]"
 
 
-async def test_from_the_question_to_the_end_nothing_else_runs_or_is_written(
+async def test_from_the_yes_to_the_end_nothing_else_runs_or_is_written(
     desk: Desk, owner: Owner
 ) -> None:
     (desk.workspace / "work" / "fetch.sh").write_text("echo here; cat gate\n")
     os.mkfifo(desk.workspace / "gate")
     task = ask(desk)
-    await owner.was_asked.wait()
-    await refused(desk)
     owner.may_answer.set()
     await desk.watched.until("here\n")
     await refused(desk)
@@ -125,6 +123,31 @@ async def test_from_the_question_to_the_end_nothing_else_runs_or_is_written(
     assert (await task).text == "here\nend\n[exit code 0]"
     assert "exit code 0" in await desk.says("exec", command="true")
     assert await written(desk) == "created other.txt (1 bytes)"
+
+
+async def test_a_question_that_waits_stops_no_other_conversation(desk: Desk, owner: Owner) -> None:
+    task = ask(desk)
+    await owner.was_asked.wait()
+    other = desk.other(session_key="telegram:7", turn_id="turn-2")
+    assert "exit code 0" in (await desk.call("exec", other, command="echo x > work/x")).text
+    assert await written(desk) == "created other.txt (1 bytes)"
+    owner.may_answer.set()
+    said = await task
+    assert said.is_error, "the owner's yes was for other files"
+    assert "not run: " in said.text
+
+
+async def test_beside_a_command_that_began_during_the_question_nothing_is_run(
+    desk: Desk, owner: Owner
+) -> None:
+    task = ask(desk)
+    await owner.was_asked.wait()
+    other = desk.other(session_key="telegram:7", turn_id="turn-2")
+    await desk.call("exec", other, command="sleep 600", background=True)
+    owner.may_answer.set()
+    said = await task
+    assert said.is_error
+    assert "sleep 600" in said.text
 
 
 async def test_the_same_holds_for_one_in_the_background(desk: Desk, owner: Owner) -> None:
