@@ -16,7 +16,7 @@ import asyncio
 import os
 import secrets
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
@@ -122,6 +122,7 @@ class Processes:
         self._quiet: Counter[str] = Counter()
         self._quiet_ended = asyncio.Event()
         self._holds: dict[str, _Hold] = {}
+        self._approved: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._background = Background()
         self._closed = False
         self._ledger = -1
@@ -204,16 +205,19 @@ class Processes:
     @asynccontextmanager
     async def alone(self, caller: TurnContext) -> AsyncIterator[None]:
         """For a command that the owner approved: nothing else is run or written for this scope
-        until it has ended, even if it runs in the background. Raises `ToolError` if something
-        runs."""
-        self.refuse_unless_alone(caller)
-        self._holds[caller.scope] = hold = _Hold((caller.session_key, caller.turn_id))
-        try:
-            yield
-        finally:
-            over = hold.command is None or hold.command.over.is_set()
-            if over and self._holds.get(caller.scope) is hold:  # nobody else's by now
-                del self._holds[caller.scope]
+        until it has ended, even if it runs in the background. Waits for the commands that run.
+        Raises `ToolError` if one of them is in the background."""
+        async with self._approved[caller.scope]:
+            self.refuse_if_held(caller)
+            self._holds[caller.scope] = hold = _Hold((caller.session_key, caller.turn_id))
+            try:
+                self.refuse_if_running(caller, background=True)
+                for one in self._running(caller.scope):
+                    await one.over.wait()
+                yield
+            finally:
+                if hold.command is None or hold.command.over.is_set():
+                    self._holds.pop(caller.scope, None)
 
     def refuse_if_held(self, caller: TurnContext) -> None:
         """Raise `ToolError` where another call has the folder to itself."""
@@ -225,17 +229,13 @@ class Processes:
         elif hold.command is not None or hold.turn != (caller.session_key, caller.turn_id):
             raise ToolError(_HELD, hint="Try again later; exec_kill ends one in the background.")
 
-    def refuse_unless_alone(self, caller: TurnContext) -> None:
-        """Raise `ToolError` if `alone` would."""
-        self.refuse_if_held(caller)
-        self.refuse_if_running(caller)
-
-    def refuse_if_running(self, caller: TurnContext) -> None:
-        """Raise `ToolError` where commands of the caller's scope run."""
+    def refuse_if_running(self, caller: TurnContext, *, background: bool = False) -> None:
+        """Raise `ToolError` if commands of the caller's scope run, perhaps only for those in the
+        `background`."""
         shown = [
             str(one) if one.caller.session_key == caller.session_key else _short(one.command)
-            for one in self._alive()
-            if one.caller.scope == caller.scope
+            for one in self._running(caller.scope)
+            if one.background or not background
         ]
         if shown:
             raise ToolError(
@@ -255,6 +255,9 @@ class Processes:
 
     def _alive(self) -> list[Running]:
         return [running for running in self._table.values() if not running.over.is_set()]
+
+    def _running(self, scope: str) -> list[Running]:
+        return [one for one in self._alive() if one.caller.scope == scope]
 
     def _of(self, caller: TurnContext) -> list[Running]:
         """The background commands of a conversation, without those that ended long ago."""

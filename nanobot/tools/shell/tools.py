@@ -150,7 +150,7 @@ class Exec(Tool, Struct, frozen=True):
         self, arguments: ExecArguments, caller: TurnContext
     ) -> Callable[[], AbstractAsyncContextManager[None]]:
         """See `Tool`. Which files a command reads can't be known, so it's the whole folder."""
-        self.processes.refuse_unless_alone(caller)
+        self.processes.refuse_if_running(caller)
         begun = await asyncio.to_thread(begin)
         return partial(self._alone, caller, begun)
 

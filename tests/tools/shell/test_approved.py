@@ -150,6 +150,36 @@ async def test_beside_a_command_that_began_during_the_question_nothing_is_run(
     assert "sleep 600" in said.text
 
 
+async def test_after_the_yes_it_waits_for_the_commands_that_run(desk: Desk, owner: Owner) -> None:
+    gate = desk.workspace.parent / "gate"
+    os.mkfifo(gate)
+    task = ask(desk)
+    await owner.was_asked.wait()
+    other = desk.other(session_key="telegram:7", turn_id="turn-2")
+    command = "echo there; read line < ../gate"
+    running = asyncio.create_task(desk.call("exec", other, command=command))
+    await desk.watched.until("there\n")
+    owner.may_answer.set()
+    while not (await desk.call("exec", other, command="true")).is_error:
+        pass
+    assert not task.done()
+    await asyncio.to_thread(gate.write_text, "end\n")
+    assert "exit code 0" in (await running).text
+    assert (await task).text == "harmless\n[exit code 0]"
+
+
+async def test_two_that_were_approved_run_one_after_the_other(desk: Desk, owner: Owner) -> None:
+    other = desk.other(session_key="telegram:7", turn_id="turn-2")
+    arguments = {"command": "sh work/fetch.sh", "network": True}
+    first = ask(desk)
+    await owner.was_asked.wait()
+    owner.was_asked.clear()
+    both = first, asyncio.create_task(desk.call("exec", other, **arguments))
+    await owner.was_asked.wait()
+    owner.may_answer.set()
+    assert [(await one).text for one in both] == ["harmless\n[exit code 0]"] * 2
+
+
 async def test_the_same_holds_for_one_in_the_background(desk: Desk, owner: Owner) -> None:
     (desk.workspace / "work" / "fetch.sh").write_text("sleep 600\n")
     owner.may_answer.set()
@@ -169,21 +199,12 @@ async def test_others_are_not_kept_from_anything(desk: Desk, owner: Owner) -> No
     assert "exit code 0" in (await task).text
 
 
-async def test_who_comes_right_after_the_end_may_have_the_folder(desk: Desk) -> None:
-    other = desk.other(session_key="telegram:7", turn_id="turn-2")
-    async with desk.processes.alone(desk.me):
-        await desk.says("exec", command="true")
-        async with desk.processes.alone(other):
-            pass
-    desk.processes.refuse_if_held(other)
-
-
 async def refused(desk: Desk) -> None:
     """Another conversation of the owner's can change nothing."""
     other = desk.other(session_key="telegram:7", turn_id="turn-2")
     for more in ({}, {"background": True}, {"network": True}):
         result = await desk.call("exec", other, command="echo evil > work/fetch.sh", **more)
-        assert "nothing else is run or written" in result.text
+        assert "nothing else" in result.text
     with pytest.raises(ToolError, match="nothing else is run or written"):
         await written(desk)
 
