@@ -1,11 +1,12 @@
 """How the owner answers questions about calls: `/approve` and `/deny` in the chat where one was
 asked, and the operations `approvals.…`, which their page and the control socket use. `/approvals`
-shows what they have allowed for longer than one call, and takes it back."""
+lists the pending questions and the standing approvals, and takes these back."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import get_args
 
 from nanobot.bus.events import ApprovalAnswer
@@ -24,7 +25,7 @@ _HOW_LONG: Mapping[str, ApprovalAnswer] = {
 }
 _LONGEST_NAME = 80
 _COMMAND_LINE = "the command line"
-_NONE = "Nothing is allowed for longer than one call."
+_NONE = "No questions are pending, and nothing is allowed for longer than one call."
 
 
 class Approving:
@@ -50,7 +51,7 @@ class Approving:
             ),
             Command(
                 "approvals",
-                "Show what you allowed for longer, or take it back",
+                "List pending questions and standing approvals",
                 self._run,
                 "[revoke ID]",
                 "owner",
@@ -70,7 +71,11 @@ class Approving:
 
     async def waiting(self, _: Mapping[str, object]) -> dict[str, object]:
         """The questions that can be answered now, the oldest first."""
-        return {"waiting": [_question_fields(one) for one in self._approvals.waiting()]}
+        return {"waiting": self.pending()}
+
+    def pending(self) -> Sequence[dict[str, object]]:
+        """The pending questions of all conversations, the oldest first."""
+        return [_question_fields(one) for one in self._approvals.waiting()]
 
     async def answer(self, given: Mapping[str, object]) -> dict[str, object]:
         """Answer the question `code` with `answer`; `by` names who does so, and where."""
@@ -82,10 +87,14 @@ class Approving:
         return {"text": await self._approvals.answer_anywhere(code, answer, by)}
 
     async def list(self, _: Mapping[str, object]) -> dict[str, object]:
-        """What is allowed for longer than one call, the oldest first."""
+        """The pending questions, and the standing approvals; the oldest first."""
         entries = await asyncio.to_thread(self._standing.entries)
         shown = [_standing_fields(one) for one in entries]
-        return {"approvals": shown, "trouble": self._standing.problem}
+        return {
+            "waiting": self.pending(),
+            "approvals": shown,
+            "trouble": self._standing.problem,
+        }
 
     async def revoke(self, given: Mapping[str, object]) -> dict[str, object]:
         """Take back the one with this `id`; `by` names who does so, and where."""
@@ -115,7 +124,8 @@ class Approving:
         match call.arguments.split():
             case []:
                 entries = await asyncio.to_thread(self._standing.entries)
-                lines = [_line(one) for one in entries] or [_NONE]
+                pending = map(_pending_line, self._approvals.waiting())
+                lines = [*pending, *map(_line, entries)] or [_NONE]
                 return Answer("\n".join(filter(None, [self._standing.problem, *lines])))
             case ["revoke", id]:
                 return Answer(await self._revoked(id, _account(call)))
@@ -128,6 +138,15 @@ class Approving:
 
 def _account(call: CommandCall) -> str:
     return f"{call.message.channel}:{call.message.sender_id}"
+
+
+def _pending_line(one: Question) -> str:
+    """A pending question, for a chat."""
+    minutes = math.ceil(one.seconds_left / 60)
+    return (
+        f"- May I {one.shown.what}? `/approve {one.shown.code}` or `/deny {one.shown.code}` in"
+        f" {one.address.key}, for {one.caller.session_key}; {minutes} min left"
+    )
 
 
 def _line(one: Standing) -> str:
@@ -158,6 +177,7 @@ def _question_fields(question: Question) -> dict[str, object]:
     shown, caller = question.shown, question.caller
     return {
         "code": shown.code,
+        "asked_in": question.address.key,
         "session": caller.session_key,
         "turn": caller.turn_id,
         "scope": caller.scope,

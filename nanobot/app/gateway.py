@@ -92,7 +92,9 @@ class Gateway:
         agent = Agent(base, models, memory, toolbox, hook)
         platforms = Platforms(base, toolbox)
         upkeep, pairing = Upkeep(base), Pairing(base.access, base.notifier.send)
-        monitoring = Monitoring(base, memory, agent, platforms, upkeep, turn_metrics)
+        monitoring = Monitoring(
+            base, memory, agent, platforms, upkeep, turn_metrics, toolbox.approving
+        )
         self._parts = parts = Parts(
             base, models, memory, toolbox, agent, platforms, upkeep, monitoring
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from loguru import logger
 from msgspec import Struct
 
+from nanobot.agent.approving import Approving
 from nanobot.agent.intake import Intake
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.prompt import ContextBuilder, PromptRoom, ScopedSources
@@ -318,6 +319,7 @@ class Monitoring:
         platforms: Platforms,
         upkeep: Upkeep,
         turn_metrics: TurnMetrics,
+        approving: Approving,
     ) -> None:
         settings, stores, clock = base.settings, base.stores, base.clock
         journal, owners = stores.journal, memory.memories.of(OWNER).store
@@ -330,7 +332,12 @@ class Monitoring:
         self.counted = LogCounter()
         turns = agent.turns
         live = RuntimeStatus(
-            clock.monotonic(), lambda: len(turns.running), monitor, turn_metrics, self.counted
+            clock.monotonic(),
+            lambda: len(turns.running),
+            monitor,
+            turn_metrics,
+            self.counted,
+            approving.pending,
         )
         self.status = Status(about(settings), journal, stores.sessions, clock, live)
         self.systemd = SystemdNotifier(os.environ)

@@ -163,6 +163,7 @@ class Commands:
     """The commands below `parser`, of which `dest` is the name in the namespace."""
 
     def __init__(self, parser: Parser, dest: str = "what") -> None:
+        self._parser = parser
         self._parsers = parser.add_subparsers(dest=dest, metavar="COMMAND", prog=parser.prog)
 
     def add(self, name: str, summary: str, run: Callable[[Options], int]) -> Parser:
@@ -184,14 +185,22 @@ class Commands:
         return Commands(parser)
 
     def operation(
-        self, name: str, summary: str, operation: str, shown: Callable[[Data], str] | None = None
+        self,
+        name: str,
+        summary: str,
+        operation: str,
+        shown: Callable[[Data], str] | None = None,
+        *,
+        default: bool = False,
     ) -> Parser:
         """A command that is one operation of the gateway: its arguments are those of the operation,
-        and the answer is printed by `print_result`."""
+        and the answer is printed by `print_result`. The `default` runs if no command is named."""
 
         def run(options: Options) -> int:
             return options.print_result(options.operate(operation, **options.operands), shown)
 
+        if default:
+            self._parser.json().set_defaults(run=run)
         return self.add(name, summary, run).json()
 
 

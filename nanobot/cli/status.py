@@ -173,6 +173,8 @@ def _rows(status: Data) -> Iterator[tuple[str, str]]:
     if since:
         errors, warnings = since.number("errors"), since.number("warnings")
         yield "log", f"errors: {errors}, warnings: {warnings} since the start"
+    if pending := status.records("pending_approvals"):
+        yield "approvals", f"{len(pending)} pending; `nanobot approvals` lists them"
     yield "inbox", queue.counts(received="waiting", working="in work", failed="failed")
     yield "outbox", queue.counts(outbox_pending="waiting", dead="undeliverable")
     if process := status.record("process"):

@@ -38,6 +38,7 @@ from nanobot.providers.port import added_cost
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import paced
 from nanobot.text import duration
+from nanobot.tooling import OWNER
 
 SHARES = {
     "memory": ("workspace/memory", "workspace/people", "workspace/groups"),
@@ -87,6 +88,7 @@ _AT_REST: Mapping[str, object] = {
     "uptime_seconds": 0,
     "health": {"state": "stopped", "concerns": []},
     "turns_running": 0,
+    "pending_approvals": [],
     "channels": [],
 }
 
@@ -95,13 +97,15 @@ _SIZES_SECONDS = 60.0
 
 
 class RuntimeStatus(Struct, frozen=True):
-    """What only a running gateway knows; it began at `born` on the monotonic clock."""
+    """What only a running gateway knows; it began at `born` on the monotonic clock. `pending` are
+    the questions that wait for the owner."""
 
     born: float
     turns_running: Callable[[], int]
     monitor: HealthMonitor
     turn_metrics: TurnMetrics
     counted: LogCounter
+    pending: Callable[[], Sequence[Mapping[str, object]]] = tuple
 
     def report(self, health: Health, now: float) -> dict[str, object]:
         """All of it: `since_start` are turns by outcome, tokens of turns, and lines of the log."""
@@ -111,6 +115,7 @@ class RuntimeStatus(Struct, frozen=True):
             "uptime_seconds": round(now - self.born),
             "health": health.as_json(),
             "turns_running": self.turns_running(),
+            "pending_approvals": [*self.pending()],
             "channels": [state.as_json(now) for state in self.monitor.channels.values()],
             "since_start": {
                 "turns": dict(turn_metrics.turns),
@@ -178,9 +183,16 @@ class Status:
             # Less this command itself:
             f"Turns running: {self._live.turns_running()}; waiting: {queue.received - 1};"
             f" failed: {queue.failed}; replies to deliver: {queue.outbox_pending}",
+            *self._pending(call),
             *(f"Not well: {concern.text}" for concern in health.concerns),
         ]
         return "\n".join(lines)
+
+    def _pending(self, call: CommandCall) -> Iterator[str]:
+        """How many questions wait for the owner, where only they read it."""
+        pending = self._live.pending() if self._live else ()
+        if pending and call.scope == OWNER and not call.message.is_group:
+            yield f"Waiting for your approval: {len(pending)} (/approvals)"
 
     async def _last_answer(self, session_key: str) -> Sequence[str]:
         """Which model answered last, a fallback perhaps, and its price; nothing before that."""

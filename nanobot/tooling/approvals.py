@@ -81,6 +81,11 @@ class Question(Struct, frozen=True):
     caller: TurnContext
     seconds_left: float
 
+    @property
+    def address(self) -> Address:
+        """The chat where it was asked."""
+        return Address(self.shown.channel, self.shown.chat_id, self.shown.thread_id)
+
 
 class _Answered(Struct, frozen=True):
     """What was said, and by whom."""

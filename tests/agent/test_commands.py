@@ -43,7 +43,7 @@ async def test_help_offers_nobody_what_only_the_owner_may_do(tmp_path: Path) -> 
         "/pair [list | CODE | revoke ID] — Let people in, or out",
         "/skills [NAME] — What I have instructions for",
         "/approve [code] [today | always] — Allow what was asked for",
-        "/approvals [revoke ID] — Show what you allowed for longer, or take it back",
+        "/approvals [revoke ID] — List pending questions and standing approvals",
         "/deny [code] — Refuse what was asked for",
         "/send CHAT TEXT — Say something in another chat",
         "/secret move | keep — Move keys that you typed here into secrets.env",

@@ -230,10 +230,10 @@ async def test_always_is_said_with_a_button_listed_and_taken_back(tmp_path: Path
         assert given["given_by"] == "fake:person-1"
         assert given["id"] in await page.ask("/approvals")
         printed = await asyncio.to_thread(operate, tmp_path, "approvals.list")
-        assert printed == {"approvals": [given], "trouble": ""}
+        assert printed == {"waiting": [], "approvals": [given], "trouble": ""}
         said = await page.operate("approvals.revoke", id=given["id"], by=BY)
         assert said == {"text": "No longer allowed: each call of light."}
-        assert await page.ask("/approvals") == "Nothing is allowed for longer than one call."
+        assert "No questions are pending" in await page.ask("/approvals")
         event_id = await page.say("light on")
         question = await page.next_with_buttons()
         await page.say(question.buttons[1].value)
@@ -245,6 +245,28 @@ async def test_always_is_said_with_a_button_listed_and_taken_back(tmp_path: Path
     ]
     changes = [(one["outcome"], one["by"]) for one in _audited(tmp_path, "standing approval")]
     assert changes == [("given", "fake:person-1"), ("used", "fake:person-1"), ("revoked", BY)]
+
+
+async def test_a_question_that_waits_is_listed_in_the_status_and_in_other_chats(
+    tmp_path: Path,
+) -> None:
+    talk = asked()
+    page = talk.page
+    async with whole(tmp_path, talk):
+        event_id = await page.say("go on")
+        question = await page.next_with_buttons()
+        code = question.buttons[0].value.split()[1]
+        (pending,) = (await page.operate("status"))["pending_approvals"]
+        assert (pending["code"], pending["asked_in"]) == (code, "fake:1")
+        assert (await page.operate("approvals.list"))["waiting"][0]["code"] == code
+        listed = await page.answer_to(await page.say("/approvals", "2"), "2")
+        assert f"`/approve {code}` or `/deny {code}` in fake:1" in listed
+        assert "Waiting for your approval: 1" in await page.answer_to(
+            await page.say("/status", "2"), "2"
+        )
+        await page.say(question.buttons[1].value)
+        await page.answer_to(event_id)
+        assert (await page.operate("status"))["pending_approvals"] == []
 
 
 async def test_in_a_group_nobody_is_shown_what_the_owner_allowed(tmp_path: Path) -> None:
