@@ -3,14 +3,16 @@
 # make check  everything that CI checks
 # make bench  the benchmarks and fault campaigns, as a table in bench-results.md (hours; some minutes
 #             with ARGS=--quick)
+# make extra NAME=pdf   adds an extra to .venv; docs/configuration.md lists them
 # make node   Node.js for the WhatsApp helper, into .node, where none is found that is new enough
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+# `-I`: nothing in the current folder or in PYTHONPATH is imported.
+PIP := $(BIN)/python -I -m pip --disable-pip-version-check
 # Shows how many packages pip has fetched, where somebody watches; a pipe has no exit code of pip's.
-COUNTED := || touch $(VENV)/.failed; } | $(BIN)/python -uc 'import sys; \
+COUNTED := || touch $(VENV)/.failed; } | $(BIN)/python -Iuc 'import sys; \
     [sys.stderr.write(f"\r  {count} packages ...") for count, _ in enumerate( \
         (line for line in sys.stdin if line.startswith("Collecting ")), 1) if sys.stderr.isatty()]; \
     sys.stderr.write("\r\033[K" if sys.stderr.isatty() else "")'; test ! -e $(VENV)/.failed
@@ -26,10 +28,16 @@ WORKERS := $(shell echo $$(($$(nproc) * 3 / 2)))
 # Many tests start processes of their own, which would compile everything anew each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check lint format bench node bridge clean
+EXTRAS := backup-encryption embeddings highlight mcp metrics pdf standard team
+
+.PHONY: run extra test check lint format bench node bridge clean
 
 run: $(VENV)/.installed
 	@$(BIN)/nanobot agent
+
+extra: $(VENV)/.installed
+	@$(if $(filter 1,$(words $(filter $(EXTRAS),$(NAME)))),,echo "make extra NAME=one of: $(EXTRAS)" >&2; exit 2)
+	@$(PIP) install --editable '.[$(NAME)]' </dev/null
 
 test: $(VENV)/.dev
 	@$(MAKE) --silent --no-print-directory bridge \

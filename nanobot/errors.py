@@ -31,9 +31,10 @@ NanobotError                 anything a person should read; carries `hint`, the 
 from __future__ import annotations
 
 import os
-import sys
 from errno import EACCES, EPERM, EROFS
 from pathlib import Path
+
+from nanobot.origin import how_to_install
 
 
 class NanobotError(Exception):
@@ -116,11 +117,6 @@ class ExtraMissing(NanobotError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an extra, {extra}", hint=how_to_install(extra))
-
-
-def how_to_install(extra: str) -> str:
-    """What to run to add `extra` to this installation."""
-    return f"Install it: {sys.executable} -m pip install 'nanobot[{extra}]'"
 
 
 class ProviderError(NanobotError):

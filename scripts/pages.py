@@ -23,11 +23,12 @@ from nanobot.config.channels import installed_channels, options_model
 from nanobot.config.model import NamedModel
 from nanobot.config.schema import Json, section_schema
 from nanobot.config.settings import SECTIONS, ChannelSettings, OwnerSettings
+from nanobot.origin import DISTRIBUTION
 from nanobot.validation import Checked
 
 ROOT = Path(__file__).parent.parent
 GROUPS: Mapping[str, Sequence[str]] = {
-    "Setting up": ("onboard", "config", "doctor", "import", "update", "uninstall", "completion"),
+    "Setting up": ("onboard", "config", "doctor", "import", "completion"),
     "Talking": ("agent", "web"),
     "Running": ("gateway", "status", "logs", "service", "team"),
     "Channels and people": ("channels", "pair", "api"),
@@ -130,7 +131,7 @@ def settings_table() -> str:
     shipped = {
         name: options_model(point)
         for name, point in sorted(installed_channels().items())
-        if point and point.dist and point.dist.name == "nanobot"
+        if point and point.dist and point.dist.name == DISTRIBUTION
     }
     tops: dict[str, type[Checked]] = {
         **SECTIONS,

@@ -16,6 +16,7 @@ from nanobot.config.load import load_settings
 from nanobot.errors import ExtraMissing, ToolError
 from nanobot.gateway.status import exposition
 from nanobot.memory.search.library import PdfLimits, documents, read_pages
+from nanobot.origin import how_to_install
 from nanobot.upkeep.archive import make_identity
 
 Absent = Callable[[str], None]
@@ -36,7 +37,7 @@ def test_a_backup_without_encryption_says_what_to_install(absent: Absent, tmp_pa
     absent("pyrage")
     with pytest.raises(ExtraMissing) as refused:
         make_identity(tmp_path / "key", "2026-11-24")
-    assert "pip install 'nanobot[backup-encryption]'" in refused.value.hint
+    assert refused.value.hint == how_to_install("backup-encryption")
     assert not (tmp_path / "key").exists()
 
 
@@ -62,7 +63,7 @@ def test_pdf_files_are_listed_once_they_can_be_read(absent: Absent, tmp_path: Pa
     assert [place.names[-1] for place, _ in documents(folder)] == ["notes.md"]
     with pytest.raises(ToolError) as refused:
         read_pages(b"%PDF-1.7", PdfLimits())
-    assert "pip install 'nanobot[pdf]'" in refused.value.hint
+    assert refused.value.hint == how_to_install("pdf")
 
 
 def test_doctor_fails_for_an_extra_that_the_configuration_needs(
@@ -75,6 +76,6 @@ def test_doctor_fails_for_an_extra_that_the_configuration_needs(
     context = CheckContext(load_settings(tmp_path), SystemClock())
     found = {one.state: one for one in check_packages(context)}
     assert found["fail"].text == "/metrics cannot be used without the extra metrics"
-    assert "'nanobot[metrics]'" in found["fail"].hint
+    assert found["fail"].hint == how_to_install("metrics")
     spare = "embeddings (search by meaning), pdf (PDF files)"
     assert found["ok"].text == f"extras that are not installed, nor needed: {spare}"

@@ -41,9 +41,10 @@ from nanobot.clock import Clock
 from nanobot.config import not_imported
 from nanobot.config.settings import Settings
 from nanobot.config.values import plain_values
-from nanobot.errors import NanobotError, StorageError, how_to_install
+from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.lock import MOVED
 from nanobot.io import storage_errors
+from nanobot.origin import how_to_install
 
 _MEGABYTE = 1_000_000
 _SCARCE = 1_000

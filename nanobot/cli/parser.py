@@ -40,8 +40,6 @@ _COMMANDS = {
     "backup": "backup:add_backup",
     "restore": "backup:add_backup",
     "import": "importing:add_import",
-    "update": "update:add_update",
-    "uninstall": "uninstall:add_uninstall",
     "completion": "parser:add_completion",
 }
 """The module below `nanobot.cli` and the function in it that adds the grammar of a command, in the

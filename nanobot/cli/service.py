@@ -320,24 +320,19 @@ def _report(place: UnitPlace, unit: Unit, systemd: Systemd) -> str:
 
 
 def _uninstall(options: Options) -> int:
+    from nanobot.io import storage_errors
+
     place = UnitPlace(options.name, options.system)
     before = _expect_ours(place)
     if not before:
         return print_text(f"There is no {place.file}: nothing to remove.\n")
-    remove_service(place)
-    return print_text(f"{place.unit} is stopped and removed. {home_in(before)} stays as it is.\n")
-
-
-def remove_service(place: UnitPlace) -> None:
-    """Stop a service, and remove its unit file, which is there and ours. Raises `NanobotError`."""
-    from nanobot.io import storage_errors
-
     systemd = Systemd(place)
     systemd.call("disable", "--now", "--quiet", place.unit)
     with storage_errors(place.file):
         place.file.unlink(missing_ok=True)
     systemd.call("daemon-reload", may_fail=True)
     systemd.call("reset-failed", place.unit, may_fail=True)
+    return print_text(f"{place.unit} is stopped and removed. {home_in(before)} stays as it is.\n")
 
 
 def _home(place: UnitPlace) -> Path:

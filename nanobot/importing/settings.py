@@ -19,9 +19,10 @@ from msgspec import Struct
 
 from nanobot.config.document import ConfigErrors
 from nanobot.config.load import CONFIG_FILE, SECRETS_FILE, load_settings
-from nanobot.errors import ConfigError, how_to_install
+from nanobot.errors import ConfigError
 from nanobot.importing.files import ImportReport
 from nanobot.importing.foreign import OURS, Fields, People, Secrets
+from nanobot.origin import how_to_install
 from nanobot.providers.catalogue import provider_at
 from nanobot.text import escape_invisible
 

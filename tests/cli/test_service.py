@@ -320,22 +320,6 @@ def test_uninstalling_takes_the_unit_and_leaves_the_home(
     assert systemd.calls() == []
 
 
-def test_nanobot_uninstall_takes_the_service_of_its_home_and_says_what_stays(
-    systemd: FakeSystemd, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["service", "install", "--name", "two"]) == 0
-    systemd.calls()
-    capsys.readouterr()
-    assert main(["--home", str(systemd.folder), "uninstall", "--yes"]) == 0
-    assert "No service runs" in capsys.readouterr().out
-    assert main(["uninstall", "--yes"]) == 0
-    said = capsys.readouterr().out
-    assert "nanobot-two.service is stopped and removed.\n" in said
-    assert str(systemd.home) in said
-    assert systemd.calls()[0] == "disable --now --quiet nanobot-two.service"
-    assert systemd.home.is_dir()
-
-
 def test_a_service_that_cannot_be_stopped_is_not_taken_away(
     systemd: FakeSystemd, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,6 +19,7 @@ from nanobot.gateway.health import Concern, HealthMonitor
 from nanobot.gateway.status import HealthEndpoint, RuntimeStatus, Status
 from nanobot.gateway.webserver import WebServer
 from nanobot.logs import LogCounter
+from nanobot.origin import how_to_install
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
@@ -201,7 +202,7 @@ async def test_without_their_extra_metrics_say_what_to_install(
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     status, _, body = await asked(house, "/metrics")
     assert status == 501
-    assert b"'nanobot[metrics]'" in body
+    assert how_to_install("metrics").encode() in body
 
 
 async def asked(

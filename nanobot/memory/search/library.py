@@ -22,7 +22,8 @@ from typing import NamedTuple
 from loguru import logger
 from msgspec import Struct
 
-from nanobot.errors import StorageError, ToolError, how_to_install
+from nanobot.errors import StorageError, ToolError
+from nanobot.origin import how_to_install
 from nanobot.security.paths import FolderEntry, Place, Root
 from nanobot.security.worker import WorkerFailed, WorkerLimits, run_worker
 from nanobot.text import printable

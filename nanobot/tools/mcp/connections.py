@@ -27,7 +27,8 @@ from msgspec import Struct
 
 from nanobot import __version__
 from nanobot.clock import first_error
-from nanobot.errors import NanobotError, ToolError, how_to_install
+from nanobot.errors import NanobotError, ToolError
+from nanobot.origin import how_to_install
 from nanobot.security.egress import Egress
 from nanobot.security.sandbox import Confined, Launch
 from nanobot.security.sandbox.finding import FindSandbox

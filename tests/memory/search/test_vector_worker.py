@@ -18,6 +18,7 @@ import pytest
 
 from nanobot.errors import ExtraMissing, NanobotError
 from nanobot.memory.search.vectors import LocalEmbedder, VectorWorker
+from nanobot.origin import how_to_install
 from nanobot.testing.clock import FakeClock
 from tests.memory.search.talk import Home, find, said
 
@@ -154,7 +155,7 @@ async def test_without_the_extra_it_is_said_how_to_install_it(
     worker: Any = VectorWorker(FakeClock())
     with pytest.raises(ExtraMissing) as missing:
         await LocalEmbedder(worker).embed(["a text"])
-    assert "nanobot[embeddings]" in missing.value.hint
+    assert missing.value.hint == how_to_install("embeddings")
     await worker.close()
 
 

@@ -1,0 +1,69 @@
+"""Where nanobot was installed from, so that an extra comes from the same place.
+
+A package index may hold a stranger's package under our name. So no command that nanobot prints or
+runs asks an index for nanobot itself: it names the clone, or the path, archive or repository that
+the installer recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+DISTRIBUTION = "nanobot-daemon"
+
+
+def how_to_install(extra: str) -> str:
+    """Hint: what to run to add `extra` to this installation."""
+    import shlex
+
+    root = Path(__file__).resolve().parents[1]
+    if (root / "Makefile").is_file() and Path(sys.prefix).resolve() == root / ".venv":
+        return f"Install it: {shlex.join(['make', '-C', str(root), 'extra', f'NAME={extra}'])}"
+    if words := requirement(extra, _recorded()):
+        pip = (sys.executable, "-I", "-m", "pip", "install")
+        return f"Install it: {shlex.join([*pip, *words])}"
+    return (
+        f"Install nanobot again with its extra {extra}, from the clone or archive that it came"
+        " from: docs/configuration.md, Extras."
+    )
+
+
+def requirement(extra: str, origin: Mapping[str, object]) -> tuple[str, ...]:
+    """The arguments with which pip adds `extra` from `origin`, the content of a direct_url.json
+    (PEP 610). None if the origin is unknown or gone, or a repository at a path, which older
+    versions of pip do not take."""
+    from urllib.parse import unquote, urlsplit
+
+    url = str(origin.get("url", ""))
+    path = unquote(urlsplit(url).path) if url.startswith("file:") else ""
+    version_control = _text(origin, "vcs_info", "vcs")
+    if not url or (path and (version_control or not Path(path).exists())):
+        return ()
+    if _text(origin, "dir_info", "editable") == "True":
+        return ("--editable", f"{path}[{extra}]")
+    parts = []
+    if version_control:
+        url = f"{version_control}+{url}@{_text(origin, 'vcs_info', 'commit_id')}"
+    elif digest := _text(origin, "archive_info", "hash"):
+        parts.append(digest)
+    if folder := origin.get("subdirectory"):
+        parts.append(f"subdirectory={folder}")
+    return (f"{DISTRIBUTION}[{extra}] @ {url}{'#' if parts else ''}{'&'.join(parts)}",)
+
+
+def _recorded() -> Mapping[str, object]:
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        found = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _text(origin: Mapping[str, object], part: str, key: str) -> str:
+    found = origin.get(part)
+    return str(found.get(key, "")) if isinstance(found, dict) else ""
