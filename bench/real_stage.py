@@ -199,7 +199,7 @@ class Stage:
         key = self.run("api", "keys", "add", f"bench{uuid4().hex[:6]}")["key"]
         body = {
             "model": "nanobot",
-            "user": "bench",
+            "metadata": {"session_id": "bench"},
             "messages": [{"role": "user", "content": text}],
         }
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}

@@ -33,6 +33,9 @@ _SPEAKER = re.compile(r"\[from ([^\]\n]+)\](?:\n|$)")
 ATTACHED = "attached"
 """The origin of a message that holds a quote, or came with files or notes."""
 
+PROGRAM = "api:"
+"""Begins the origin of what a program sent by its API key."""
+
 
 class ToolCall(Struct, frozen=True):
     """A model's wish to run a tool.
@@ -87,11 +90,12 @@ class Message(Struct, frozen=True, gc=False):
 
     `media` holds names of files that came with it, `origin` where its content came from when that
     is not the person or the model themselves (`forwarded`, `person:<id>` for somebody else in a
-    group, `tool:<name>`, `nanobot`; `attached`: the person's own words beside quotes, files, notes,
-    which stand in lines in brackets). What the model said after it read such things has all their
-    origins, with commas between. `notice` what the prompt said about changed memory
-    when the message was first sent (stored so that later prompts repeat it byte for byte). `kept`:
-    the person marked it to keep, which its own line does not say, nor the prompt of a conversation.
+    group, `api:<key>` for a program, `tool:<name>`, `nanobot`; `attached`: the person's own words
+    beside quotes, files, notes, which stand in lines in brackets). What the model said after it
+    read such things has all their origins, with commas between. `notice` what the prompt said about
+    changed memory when the message was first sent (stored so that later prompts repeat it byte for
+    byte). `kept`: the person marked it to keep, which its own line does not say, nor the prompt of
+    a conversation.
     """
 
     role: Role
@@ -111,9 +115,15 @@ class Message(Struct, frozen=True, gc=False):
 
     @property
     def from_person(self) -> bool:
-        """Whether a person sent it; tools and nanobot itself speak from the user's side as well."""
-        spoken = self.origin in {"", ATTACHED, "forwarded"} or self.origin.startswith("person:")
-        return self.role == "user" and spoken
+        """Whether a person or a program sent it; tools and nanobot itself speak from the user's
+        side as well."""
+        spoken = self.origin in {"", ATTACHED, "forwarded"}
+        return self.role == "user" and (spoken or self.is_others)
+
+    @property
+    def is_others(self) -> bool:
+        """Whether another person in a group, or a program, sent it."""
+        return self.role == "user" and self.origin.startswith(("person:", PROGRAM))
 
     @property
     def own_words(self) -> str:
@@ -144,4 +154,6 @@ def attributed(role: str, name: str, text: str, origin: str, asker: str) -> tupl
     own = {asker} if asker else {"", ATTACHED, *(() if speaker else ("forwarded",))}
     if origin in own and name in ("", role, speaker):
         return "you", said
+    if origin.startswith(PROGRAM):
+        return f"the program {origin.removeprefix(PROGRAM)}", said
     return speaker or name.removesuffix(role) or origin.removeprefix("person:") or role, said

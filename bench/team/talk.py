@@ -187,7 +187,7 @@ class ByProgram(Platform):
         }
         body = {
             "model": "nanobot",
-            "user": "talk",
+            "metadata": {"session_id": "talk"},
             "messages": [{"role": "user", "content": text}],
         }
         timeout = aiohttp.ClientTimeout(total=_API_PATIENCE)

@@ -32,6 +32,10 @@ _REMEMBERED = 10_000
 """Turns whose beginning or end is known; one that leads to no answer is forgotten in time."""
 
 
+_UNKNOWN = "others"
+"""The mark of an answer whose turn ended in an earlier process: it may repeat anything."""
+
+
 class Wrote(Struct, frozen=True):
     """More text. `fresh`: what was written before is not the beginning of it."""
 
@@ -160,10 +164,11 @@ class Exchanges:
 
     async def _answer(self, part: OutboundPart, turn: _Turn, records: Records) -> None:
         end, reply = turn.ended, "".join(turn.parts)
-        answer = Answer("\n\n".join(filter(None, (*turn.said, reply))))
+        answer = Answer(reply, before="\n\n".join(turn.said), origin=_UNKNOWN)
         if end is not None:
             error = (end.error or "Failed") if end.outcome == "failed" else ""
-            answer = Answer(answer.text, error, end.prompt_tokens, end.completion_tokens)
+            used = end.prompt_tokens, end.completion_tokens
+            answer = Answer(reply, error, *used, answer.before, end.origin)
         try:
             await asyncio.to_thread(_keep, records, part, answer)
         except BaseException:

@@ -36,21 +36,30 @@ _ID = re.compile(r"[0-9a-f]{32}")
 
 
 class Answer(Struct, frozen=True):
-    """What was answered. `error` is the class of the error where it failed; tokens are those of all
-    calls of the model."""
+    """An answer: its `text`, and what the turn said `before` it. `error` is the class of the error
+    where it failed; tokens are those of all calls of the model. `origin` is its mark: where the
+    untrusted content came from that it may repeat."""
 
     text: str
     error: str = ""
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    before: str = ""
+    origin: str = ""
+
+    @property
+    def whole(self) -> str:
+        """All that the turn said."""
+        return "\n\n".join(filter(None, (self.before, self.text)))
 
 
 class Record(Struct, frozen=True):
     """A request, and its answer once there is one. `key` is the name of the key, `chat` where its
     message went, `digest` that of what was asked. `said` is all that was said in a request without
     a conversation (`alone`) that another one may follow. `created` is in seconds since the epoch.
-    `conversation` and `previous` are what the client named. What is not `stored` is there for a
-    repetition only; of what is `deleted` nothing is left but that it was asked."""
+    `conversation` and `previous` are what the client named. `formatted`: the answer is JSON. What
+    is not `stored` is there for a repetition only; of what is `deleted` nothing is left but that it
+    was asked."""
 
     version: Literal[1] = 1
     key: str = ""
@@ -62,6 +71,7 @@ class Record(Struct, frozen=True):
     answer: Answer | None = None
     conversation: str = ""
     previous: str = ""
+    formatted: bool = False
     state: Literal["stored", "unstored", "deleted"] = "stored"
 
 
@@ -105,7 +115,8 @@ class Records:
         with self._changing:
             record = self.read(id)
             if record is not None and record.answer is None and record.state != "deleted":
-                self._file(id).write(replace(record, answer=answer))
+                kept = replace(answer, before="") if record.formatted else answer
+                self._file(id).write(replace(record, answer=kept))
 
     def delete(self, id: str) -> None:
         """Keep nothing of a request but that it was made: repeated, it must not be done again."""

@@ -1,10 +1,9 @@
-"""From a request's JSON to what is asked, pure: OpenAI's Chat Completions and Responses.
+"""Reads requests of OpenAI's Chat Completions and Responses. Pure.
 
-What steers a model is not taken (temperature, tools of the client, output formats): nanobot has its
-own model and tools. Of the messages the last one of the user is what is said; the others are what
-was said before, which counts only for a request without a conversation. Files come as `data:`
-addresses; an address elsewhere is refused, because whoever can make nanobot fetch one learns
-something from it.
+nanobot has its own model and tools: fields that steer a model (temperature, the client's tools) are
+ignored, and a request that depends on them is refused. The last message must be the user's. The
+messages before it are the context of a request without a conversation. Files come as `data:`
+addresses: whoever can make nanobot fetch an address learns something from it.
 """
 
 from __future__ import annotations
@@ -29,6 +28,10 @@ MODEL = "nanobot"
 MOST_FILES = 20
 LONGEST_NAME = 512
 """Characters of what a client calls a conversation or a repetition."""
+LONGEST_SCHEMA = 50_000
+"""Characters of the schema of an answer."""
+
+_SYSTEM = ("system", "developer")
 
 _CLEAN = re.compile(r"(?=.*[A-Za-z])[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _DATA = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.ASCII)
@@ -46,25 +49,38 @@ class Attachment(Struct, frozen=True):
     name: str = ""
 
 
+class Headers(Struct, frozen=True):
+    """Header fields: `session` names a conversation. `is_task`: the program asks for itself (a
+    title for a chat), not for its person."""
+
+    session: str = ""
+    is_task: bool = False
+
+
 class Ask(Struct, frozen=True):
-    """What is asked. `conversation` is what the client calls it, `previous` the response that this
-    follows; neither: the request stands for itself, after `context`. `store`: it may be followed.
-    `with_usage`: a stream ends with what it used. `digest` is that of the question."""
+    """A request. `conversation` is the client's name for it, `previous` the response that this
+    follows. A request with neither is answered by itself, after `context`. `instructions` are the
+    system messages. `is_task`: see `Headers`. `schema` is the JSON Schema of the answer as text.
+    `ignored` are fields without effect here. `store`: it may be followed. `with_usage`: a stream
+    ends with its usage. `digest` is that of the question."""
 
     text: str
     files: tuple[Attachment, ...] = ()
     context: tuple[Said, ...] = ()
+    instructions: str = ""
     conversation: str = ""
     previous: str = ""
+    is_task: bool = False
+    schema: str = ""
+    ignored: tuple[str, ...] = ()
     stream: bool = False
     store: bool = False
     with_usage: bool = False
     digest: str = ""
 
 
-def chat_request(body: bytes, header: str = "") -> Ask:
-    """A request for `/chat/completions`; `header` is what `X-Nanobot-Session` said. Raises
-    `Problem`."""
+def chat_request(body: bytes, headers: Headers) -> Ask:
+    """Read a request for `/chat/completions`. Raises `Problem`."""
     data = _object_of(body)
     if data.get("n") not in (None, 1):
         raise invalid("only one choice (n = 1) is given", "n")
@@ -76,13 +92,14 @@ def chat_request(body: bytes, header: str = "") -> Ask:
         data,
         [_mapping(message, "messages") for message in messages],
         "messages",
-        header,
+        headers,
+        _schema_of(data.get("response_format"), "response_format"),
         with_usage=isinstance(options, dict) and options.get("include_usage") is True,
     )
 
 
-def response_request(body: bytes, header: str = "") -> Ask:
-    """A request for `/responses`. Raises `Problem`."""
+def response_request(body: bytes, headers: Headers) -> Ask:
+    """Read a request for `/responses`. Raises `Problem`."""
     data = _object_of(body)
     if data.get("background") is True:
         raise invalid("responses in the background are not supported; stream instead", "background")
@@ -92,21 +109,30 @@ def response_request(body: bytes, header: str = "") -> Ask:
     if not isinstance(given, list) or not given:
         raise invalid("`input` must be a text or a list of messages", "input")
     items = [_mapping(item, "input") for item in given]
-    messages = [item for item in items if item.get("type", "message") == "message"]
+    messages = list(filter(None, map(_message_of, items)))
     instructions = data.get("instructions")
     if isinstance(instructions, str) and instructions.strip():
         messages.insert(0, {"role": "system", "content": instructions})
     previous = _name(data.get("previous_response_id"), "previous_response_id")
     if previous and data.get("conversation"):
         raise invalid("give `conversation` or `previous_response_id`, not both", "conversation")
+    text = data.get("text")
+    form = text.get("format") if isinstance(text, dict) else None
     return _ask(
         data,
         messages,
         "input",
-        header,
+        headers,
+        _schema_of(form, "text.format"),
         previous=previous,
         store=data.get("store") is not False,
     )
+
+
+def refuse_items(body: bytes) -> None:
+    """Refuse to fill a new conversation. Raises `Problem`."""
+    if body.strip() and _object_of(body).get("items"):
+        raise invalid("a conversation begins empty here; send its first message instead", "items")
 
 
 def clean_name(conversation: str) -> str:
@@ -122,7 +148,8 @@ def _ask(
     data: Json,
     messages: Sequence[Json],
     param: str,
-    header: str,
+    headers: Headers,
+    schema: str,
     *,
     previous: str = "",
     store: bool = False,
@@ -136,26 +163,119 @@ def _ask(
             "model_not_found",
             param="model",
         )
-    last = max((n for n, one in enumerate(messages) if one.get("role") == "user"), default=-1)
-    if last < 0:
-        raise invalid("no message of the role `user` is there to be answered", param)
+    ignored = _ignored_tools(data)
+    last = _last_of_user(messages, param)
     text, files = _content(messages[last].get("content"), param)
     if not text.strip() and not files:
         raise invalid("the last message of the user is empty", param)
+    is_task = headers.is_task or _is_titling(messages, text)
     named = _name(data.get("conversation"), "conversation")
-    if not named and not previous and not _is_errand(messages, text):
-        named = _name(header, "X-Nanobot-Session") or _session_of(data)
+    if not named and not previous and not is_task:
+        named = _name(headers.session, "X-Nanobot-Session") or _session_of(data)
+    others = [*messages[:last], *messages[last + 1 :]]
+    system = [one for one in others if one.get("role") in _SYSTEM]
     return Ask(
         text,
         files,
-        tuple(_said_before(messages[:last], param)),
+        tuple(_said_before(others, param)),
+        "\n\n".join(said.text for said in _said_before(system, param)),
         named,
         previous,
+        is_task,
+        schema,
+        ignored,
         data.get("stream") is True,
         store,
         with_usage,
         _digest(data),
     )
+
+
+def _message_of(item: Json) -> Json | None:
+    """Return an input item of Responses as a message: a call, or the result of one, without
+    content; None for what is neither."""
+    kind = str(item.get("type", "message"))
+    if kind == "message":
+        return item
+    if kind.endswith("_call_output"):
+        return {"role": "tool"}
+    return {"role": "assistant", "tool_calls": [item]} if kind.endswith("_call") else None
+
+
+def _last_of_user(messages: Sequence[Json], param: str) -> int:
+    """Return the index of the message to answer. Raises `Problem` if the last one isn't the
+    user's: an earlier one was answered before, and answering it again could do things twice."""
+    spoken = [
+        (n, one.get("role"))
+        for n, one in enumerate(messages)
+        if one.get("role") not in _SYSTEM and not _is_placeholder(one)
+    ]
+    if not any(role == "user" for _, role in spoken):
+        raise invalid("no message of the role `user` is there to be answered", param)
+    at, role = spoken[-1]
+    if role == "assistant":
+        raise invalid(
+            "the last message is the assistant's, and nanobot doesn't continue its own answers;"
+            " send a message of the user last",
+            param,
+            "last_message_not_user",
+        )
+    if role != "user":
+        raise invalid(
+            "the last message is the result of a tool, but nanobot calls only its own tools; send"
+            " a message of the user last",
+            param,
+            "last_message_not_user",
+        )
+    return at
+
+
+def _is_placeholder(message: Json) -> bool:
+    """Whether it is an empty message of the assistant, as some clients put one at the end."""
+    has_calls = message.get("tool_calls") or message.get("function_call")
+    return message.get("role") == "assistant" and not message.get("content") and not has_calls
+
+
+def _ignored_tools(data: Json) -> tuple[str, ...]:
+    """Return which fields with tools of the client are ignored. Raises `Problem` if it depends on
+    a call of one."""
+    choice = data.get("tool_choice")
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        inner = choice.get("allowed_tools")  # Chat Completions has the mode in there
+        choice = (inner if isinstance(inner, dict) else choice).get("mode")
+    for param, value in (("tool_choice", choice), ("function_call", data.get("function_call"))):
+        if value not in (None, "auto", "none"):
+            raise invalid(
+                f"`{param}` asks for a call of the client's tools, and nanobot calls only its own;"
+                " for an answer in JSON use `response_format`",
+                param,
+                "tools_not_supported",
+            )
+    return tuple(name for name in ("tools", "functions") if data.get(name))
+
+
+def _schema_of(form: object, param: str) -> str:
+    """Return the JSON Schema of the wanted answer as text, empty for plain text. Raises
+    `Problem`."""
+    if form is None:
+        return ""
+    form = _mapping(form, param)
+    kind = form.get("type")
+    if kind == "text":
+        return ""
+    if kind not in ("json_object", "json_schema"):
+        raise invalid(f"the format {str(kind)[:50]!r} is not supported", param)
+    inner = form.get("json_schema")
+    schema = inner.get("schema") if isinstance(inner, dict) else form.get("schema")
+    if schema is None and kind == "json_schema":
+        raise invalid("a format of the type `json_schema` needs a `schema`", param)
+    schema = {"type": "object"} if schema is None else _mapping(schema, param)
+    if schema.get("type", "object") != "object":
+        raise invalid('the schema of an answer must have the type "object"', param)
+    text = json.dumps(schema)
+    if len(text) > LONGEST_SCHEMA:
+        raise invalid(f"a schema has at most {LONGEST_SCHEMA:,} characters", param)
+    return text
 
 
 def _digest(data: Json) -> str:
@@ -166,16 +286,16 @@ def _digest(data: Json) -> str:
 
 
 def _session_of(data: Json) -> str:
-    """What else names a conversation: `metadata.session_id`, as some clients send it for those who
-    trace requests, or the user."""
+    """Return the name of the conversation in the body. `user` names a person."""
     metadata = data.get("metadata")
     session = metadata.get("session_id") if isinstance(metadata, dict) else None
-    return _name(session, "metadata.session_id") or _name(data.get("user"), "user")
+    return _name(session, "metadata.session_id")
 
 
-def _is_errand(messages: Sequence[Json], text: str) -> bool:
-    """Whether a client wants something made of a chat (a title, tags) and says it as Open WebUI
-    does, beside the chat but under its name."""
+def _is_titling(messages: Sequence[Json], text: str) -> bool:
+    """Whether a request is Open WebUI's for a title or tags, which it sends under the name of the
+    chat. This only keeps it out of the conversation, and makes it untrusted; no trust rests on
+    it."""
     return len(messages) == 1 and text.startswith("### Task:") and "<chat_history>" in text
 
 
@@ -210,13 +330,13 @@ def _said_before(messages: Sequence[Json], param: str) -> list[Said]:
     said = []
     for message in messages:
         role = message.get("role")
-        if role not in ("system", "developer", "user", "assistant"):
+        if role not in (*_SYSTEM, "user", "assistant"):
             continue  # results of the client's own tools
         text, files = _content(message.get("content"), param)
         text = "\n".join(filter(None, (text, *(f"[{file.kind}]" for file in files))))
         if not text.strip():
             continue
-        if role in ("system", "developer"):
+        if role in _SYSTEM:
             text = f"[instructions of the program that asks]\n{text}"
         said.append(Said("assistant" if role == "assistant" else "user", text))
     return said

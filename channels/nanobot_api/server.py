@@ -3,7 +3,8 @@
 Every request has a key, except those that get nothing but a refusal; the body of a request without
 one is not read. A web page of another origin gets nothing, with a key or not. What a key's request
 becomes is a message of the key's person, in a conversation under the key's name; nothing that a
-client sends can name another's.
+client sends can name another's. All of it is untrusted content, except the last message of the
+user if the key was made for a program that sends only the person's own words.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from urllib.parse import urlsplit
@@ -21,7 +22,7 @@ from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.bus.events import API, InboundMessage, Said
+from nanobot.bus.events import API, InboundMessage, Said, program_origin
 from nanobot.channel import ChannelHost, Chat, Sender
 from nanobot.channel.keys import ApiKey, ApiKeys
 from nanobot.clock import first_error, with_timeout
@@ -41,7 +42,15 @@ from nanobot_api.records import (
     reason_of,
     record_id,
 )
-from nanobot_api.requests import MODEL, Ask, chat_request, clean_name, response_request
+from nanobot_api.requests import (
+    MODEL,
+    Ask,
+    Headers,
+    chat_request,
+    clean_name,
+    refuse_items,
+    response_request,
+)
 from nanobot_api.settings import ApiSettings
 from nanobot_api.shapes import ChatShape, Facts, ResponseShape, Shape
 from nanobot_api.stream import Stream
@@ -59,6 +68,7 @@ _GUESSES = 20
 """Wrong keys a minute that are told so; more of them are refused as too many."""
 _LONGEST_KEY = 255
 _SESSIONS = ("X-Nanobot-Session", "X-OpenWebUI-Chat-Id")
+_TASK = "X-Nanobot-Task"
 
 
 class _Order(Struct, frozen=True):
@@ -164,10 +174,10 @@ class Server:
 
     async def authenticate(self, http: web.Request) -> ApiKey:
         """Whose request it is. Raises `Problem`."""
-        kind, _, secret = http.headers.get("Authorization", "").partition(" ")
+        secret = _secret_in(http)
         key = None
-        if kind.lower() == "bearer" and len(secret) <= _LONGEST_KEY:
-            key = await asyncio.to_thread(self._keys.find, secret.strip())
+        if secret and len(secret) <= _LONGEST_KEY:
+            key = await asyncio.to_thread(self._keys.find, secret)
         if key is None:
             raise self._wrong_key(bool(secret))
         if self._host.admit(Sender(key.person), Chat(key.name), addressed=False) != "allowed":
@@ -189,11 +199,12 @@ class Server:
             self._wrong.append(now)
             text = "Incorrect API key provided. `nanobot api keys add NAME` makes one."
         else:
-            text = "An API key is needed, in the header `Authorization: Bearer KEY`."
+            text = "An API key is needed, in the header `Authorization: Bearer KEY` or `api-key`."
         return Problem(401, text, "invalid_api_key")
 
     async def _new_conversation(self, http: web.Request) -> web.StreamResponse:
-        await http.read()
+        async with self._body(http) as body:
+            refuse_items(body)
         id = f"conv_{secrets.token_hex(16)}"
         return web.json_response(shapes.new_conversation(id, self._now(), {}))
 
@@ -238,15 +249,16 @@ class Server:
         self,
         http: web.Request,
         key: ApiKey,
-        parse: Callable[[bytes, str], Ask],
+        parse: Callable[[bytes, Headers], Ask],
         shape: Callable[[Facts], Shape],
     ) -> _Order:
         """What a request comes to; what has to be kept of it is, when this returns. Raises
         `Problem`."""
         session = next((name for h in _SESSIONS if (name := http.headers.get(h, ""))), "")
+        headers = Headers(session, bool(http.headers.get(_TASK, "").strip()))
         token = http.headers.get("Idempotency-Key", "")
         async with self._body(http) as body:
-            ask = await asyncio.to_thread(parse, body, session)
+            ask = await asyncio.to_thread(parse, body, headers)
             return await self._understood(token, key, ask, shape)
 
     async def _understood(
@@ -257,7 +269,10 @@ class Server:
             event_id = f"{REPEATABLE}{sha256(token.encode('utf-8', 'replace')).hexdigest()[:32]}"
         else:
             event_id = f"{FOLLOWED if ask.store else ONCE}{secrets.token_hex(16)}"
-        alone, context = not (ask.conversation or ask.previous), ask.context
+        origin = program_origin(key.name)
+        own = key.own_words and not ask.is_task
+        asked = Said("user", ask.text, "" if own else origin)
+        alone, context = not (ask.conversation or ask.previous), _as_sent(ask.context, origin)
         if alone:
             name = f"once-{event_id.rpartition('-')[2]}"
         elif ask.conversation:
@@ -266,10 +281,10 @@ class Server:
             name, context = await self._followed(key, ask.previous)
         chat = f"{key.name}:{name}"
         id = record_id(chat, event_id)
-        said = (*ask.context, Said("user", ask.text)) if alone and ask.store else ()
+        said = (*context, asked) if alone and ask.store else ()
         record = Record(
             1, key.name, chat, ask.digest, self._now(), alone, said,
-            conversation=ask.conversation, previous=ask.previous,
+            conversation=ask.conversation, previous=ask.previous, formatted=bool(ask.schema),
             state="stored" if ask.store else "unstored",
         )  # fmt: skip
         if is_kept(event_id):
@@ -285,10 +300,22 @@ class Server:
             raise Problem(409, "The response to this Idempotency-Key was deleted.", "deleted")
         files = ask.files if record.answer is None else ()
         media = await asyncio.to_thread(self.records.keep_files, id, files) if files else ()
-        facts = Facts(id, record.created, ask.conversation, ask.previous, ask.store, ask.with_usage)
+        facts = Facts(
+            id,
+            record.created,
+            ask.conversation,
+            ask.previous,
+            ask.store,
+            ask.with_usage,
+            ask.schema,
+        )
+        instructions: Said | None = None
+        if key.reads_system and ask.instructions and not alone:
+            instructions = Said("user", ask.instructions, origin)
         message = InboundMessage(
             API, chat, key.person, ask.text, event_id, self._clock.now(), media=media,
-            by_program=True, off_record=alone, context=context,
+            by_program=True, off_record=alone, context=context, origin=asked.origin,
+            instructions=instructions, schema=ask.schema,
         )  # fmt: skip
         return _Order(message, record, shape(facts), ask.stream)
 
@@ -304,8 +331,10 @@ class Server:
             )
         if not record.alone:
             return record.chat.partition(":")[2], ()
-        answer = (Said("assistant", record.answer.text),) if record.answer else ()
-        return f"resp-{id}", (*record.said, *answer)
+        said = record.said
+        if record.answer is not None and not record.answer.error:
+            said += (Said("assistant", record.answer.whole, record.answer.origin),)
+        return f"resp-{id}", said
 
     async def _record_of(self, key: ApiKey, id: str) -> Record | None:
         """That of a response that is stored for a key."""
@@ -468,6 +497,23 @@ class Server:
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp())
+
+
+def _secret_in(http: web.Request) -> str:
+    """Return the key that a request gives; empty if it gives none."""
+    kind, _, secret = http.headers.get("Authorization", "").partition(" ")
+    if secret.strip() and kind.lower() == "bearer":
+        return secret.strip()
+    return http.headers.get("api-key", "").strip()  # as clients of Azure's API send it
+
+
+def _as_sent(context: Sequence[Said], origin: str) -> tuple[Said, ...]:
+    """Return what a client says was said before, as content of the program: its words for nanobot's
+    answers carry the program's name."""
+    name = f"the program {origin.partition(':')[2]}"
+    return tuple(
+        replace(one, origin=origin, name=name if one.role == "assistant" else "") for one in context
+    )
 
 
 def _refusal(problem: Problem) -> web.Response:

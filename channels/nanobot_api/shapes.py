@@ -27,8 +27,8 @@ CREATED = 1_700_000_000
 
 class Facts(Struct, frozen=True):
     """What every part of an answer repeats: the request's id, its time in seconds since the epoch,
-    what the client calls the conversation and what it followed, and whether a stream ends with its
-    usage."""
+    what the client calls the conversation and what it followed, whether a stream ends with its
+    usage, and the JSON Schema of the answer."""
 
     id: str
     created: int
@@ -36,6 +36,14 @@ class Facts(Struct, frozen=True):
     previous: str = ""
     store: bool = False
     with_usage: bool = False
+    schema: str = ""
+
+    @property
+    def format(self) -> Json:
+        """The form of the answer, as Responses has it."""
+        if not self.schema:
+            return {"type": "text"}
+        return {"type": "json_schema", "name": "answer", "schema": json.loads(self.schema)}
 
 
 class Shape(Protocol):
@@ -95,7 +103,7 @@ class ChatShape:
 
     def whole(self, answer: Answer) -> Json:
         """See `Shape`."""
-        message = {"role": "assistant", "content": answer.text, "refusal": None}
+        message = {"role": "assistant", "content": answer.whole, "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
         return {**self._common("chat.completion"), "choices": [choice], "usage": _usage(answer)}
 
@@ -159,14 +167,14 @@ class ResponseShape:
 
     def whole(self, answer: Answer) -> Json:
         """See `Shape`."""
-        return self._response("completed", [self._message(0, answer.text)], answer)
+        return self._response("completed", [self._message(0, answer.whole)], answer)
 
     def kept(self, answer: Answer | None) -> Json:
         """The same of a response that is asked for later; it may be worked on, or have failed."""
         if answer is None:
             return self._response("in_progress", [])
         if answer.error:
-            return self._failed(problem_of(answer.error, answer.text))
+            return self._failed(problem_of(answer.error, answer.whole))
         return self.whole(answer)
 
     def begin(self) -> Iterator[bytes]:
@@ -260,7 +268,7 @@ class ResponseShape:
             "reasoning": {"effort": None, "summary": None},
             "store": facts.store,
             "temperature": None,
-            "text": {"format": {"type": "text"}},
+            "text": {"format": facts.format},
             "tool_choice": "auto",
             "tools": [],
             "top_p": None,

@@ -34,7 +34,7 @@ from nanobot.agent.notifier import (
 from nanobot.agent.prompt import NO_PICTURES
 from nanobot.agent.runner import Resumed, Turn, whole_groups, with_stopped_calls
 from nanobot.agent.session_queue import turn_ended
-from nanobot.agent.turn_state import AgentParts, RunningTurn, turn_name
+from nanobot.agent.turn_state import AgentParts, RunningTurn, messages_before, turn_name
 from nanobot.bus.events import Button, InboundMessage, OutboundMessage, TurnEnded, TurnStarted
 from nanobot.bus.journal import GIVE_UP_AFTER, Committed, Completion, InboxEntry, Outgoing
 from nanobot.clock import pause_after
@@ -127,9 +127,9 @@ class Turns:
             turn.scope = scope
             if inbound.is_background and session.messages:
                 session.discard(turn.entries[0].id)
-            if session.next_seq == 1:
-                for said in inbound.context:
-                    session.add_message(Message(said.role, said.text, inbound.timestamp))
+            is_first = session.next_seq == 1
+            for message in messages_before(inbound, session.messages, is_first=is_first):
+                session.add_message(message)
             if session.has_staged:
                 lines = session.staged_lines()
                 await self._commit(session, Completion(turn.id, session.key, (), "done", lines))
@@ -404,6 +404,8 @@ class Turns:
                 prompt_tokens=usage.prompt,
                 completion_tokens=usage.completion,
             )
+            if inbound.by_program:
+                ended = replace(ended, origin=combined_mark(origins_of(turn.messages_read())))
             if inbound.is_background:  # it may say that there is nothing to say
                 text = "" if is_silent(text) else text
                 text = failed_text(inbound, text) if state == "failed" else text

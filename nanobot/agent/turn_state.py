@@ -276,6 +276,20 @@ def _replay(steps: Sequence[Step]) -> tuple[list[Message], frozenset[str]]:
     return messages, frozenset(started)
 
 
+def messages_before(
+    message: InboundMessage, known: Sequence[Message] = (), *, is_first: bool = True
+) -> Sequence[Message]:
+    """Return what a program says was said before its message, as messages of a conversation that
+    has `known`. Its context counts where its message `is_first`, its instructions where they are
+    new."""
+    said = message.context if is_first else ()
+    if not said and message.instructions is not None:
+        is_known = any(one.content == message.instructions.text for one in known)
+        said = () if is_known else (message.instructions,)
+    moment = message.timestamp
+    return [Message(one.role, one.text, moment, name=one.name, origin=one.origin) for one in said]
+
+
 def off_record_session(message: InboundMessage, clock: Clock) -> Session:
     """The conversation of a message that is off the record, for its one turn.
 
@@ -284,9 +298,9 @@ def off_record_session(message: InboundMessage, clock: Clock) -> Session:
     turn's end stores no lines of it (`Turns`), so there is no file that a memory, a search or a
     list of conversations could find.
     """
-    said = enumerate(message.context, 1)
     moment = message.timestamp
-    before = tuple(Message(one.role, one.text, moment, seq=number) for number, one in said)
+    said = enumerate(messages_before(message), 1)
+    before = tuple(replace(one, seq=number) for number, one in said)
     contents = Contents(moment, moment, before, {"sender": message.sender_id})
     return Session(message.session_key, clock, replace(contents, next_seq=len(before) + 1))
 

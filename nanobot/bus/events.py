@@ -26,6 +26,12 @@ API = "api"
 
 _BORROWING = ("web", API)
 
+
+def program_origin(key: str) -> str:
+    """Return the origin of what the program with this API key sends (see `Message`)."""
+    return f"{API}:{key}"
+
+
 PULLED = (TERMINAL, "web")
 """The channels on which nobody can be spoken to: a person has to look."""
 
@@ -135,10 +141,13 @@ class Quote(Struct, frozen=True, array_like=True):
 
 
 class Said(Struct, frozen=True, array_like=True):
-    """Something that was said before, in a conversation that nanobot did not keep itself."""
+    """Something that was said before, in a conversation that nanobot did not keep itself. `origin`
+    is that of the message it becomes, `name` the program that sent it as nanobot's words."""
 
     role: Literal["user", "assistant"]
     text: str
+    origin: str = ""
+    name: str = ""
 
 
 class InboundMessage(Struct, frozen=True, rename={"initiator": "begun_by"}):
@@ -149,19 +158,21 @@ class InboundMessage(Struct, frozen=True, rename={"initiator": "begun_by"}):
     stamp, `callback:<id>`, `cron:<job>:<due>`, `cli:<uuid>`): a second message with the same one is
     dropped. `timestamp` is aware. `group_id` marks the items of an album. `session_override`
     replaces the default session key, as scheduled jobs need. `answers` is the event that a reply
-    answers where it is not this one (a message that is run again); `origin` is then that of the
-    stored message (see `Message`). `is_group`: others read this
-    chat, so it has a memory of its own. `edits` is the event whose text this one replaces: it is a
-    correction where that is not answered yet, and is only noted otherwise. `deletes` is the event
-    that its sender took back: a waiting message is dropped, and a turn that answers nothing else is
-    stopped.
-    `unanswered`: it is kept in the conversation and begins no turn. `notes` are what came beside
-    the words and is no file: a contact, a place, a poll (`location: 52.52, 13.4`), a line each,
-    without brackets; nobody's own words, and never a command. A message may have nothing else.
-    `by_program`: a program sent it for the person and waits for the answer to this alone, so it is
-    never a command, joins no turn that runs and interrupts none. `context` is what was said before
-    it, where its conversation has nothing yet. `off_record`: it has a conversation for itself,
-    which holds `context`, is never stored and no memory takes (see `agent.turn_state`).
+    answers where it is not this one (a message that is run again). `origin` is that of the stored
+    message (see `Message`), where a program or a message that is run again gives one. `is_group`:
+    others read this chat, so it has a memory of its own. `edits` is the event whose text this one
+    replaces: it is a correction where that is not answered yet, and is only noted otherwise.
+    `deletes` is the event that its sender took back: a waiting message is dropped, and a turn that
+    answers nothing else is stopped. `unanswered`: it is kept in the conversation and begins no
+    turn. `notes` are what came beside the words and is no file: a contact, a place, a poll
+    (`location: 52.52, 13.4`), a line each, without brackets; nobody's own words, and never a
+    command. A message may have nothing else. `by_program`: a program sent it for the person and
+    waits for the answer to this alone, so it is never a command, joins no turn that runs and
+    interrupts none. `context` is what was said before it, where its conversation has nothing yet.
+    `instructions` are the program's, which the conversation gains as untrusted content unless it
+    has them. `schema` is the JSON Schema that the answer must fit, as text. `off_record`: it has a
+    conversation for itself, which holds `context`, is never stored and no memory takes (see
+    `agent.turn_state`).
 
     Only nanobot itself sets what follows. `initiator` is who began this where no person did. What
     a job or the heartbeat began is `apart`: it has a conversation of its own (`session_override`)
@@ -198,6 +209,8 @@ class InboundMessage(Struct, frozen=True, rename={"initiator": "begun_by"}):
     by_program: bool = False
     off_record: bool = False
     context: tuple[Said, ...] = ()
+    instructions: Said | None = None
+    schema: str = ""
 
     def __post_init__(self) -> None:
         _expect_texts(self, *_TEXTS)
@@ -375,6 +388,7 @@ class TurnEnded(_OfTurn, frozen=True):
     and a message says so; `held`: by the disk, and only a notice could say so). `tools` are the
     names of tools called, in order; tokens are those of all model calls; `milliseconds` is wall
     time. `error` is the class of the error that failed it or lets it wait (`ContextTooLong`).
+    `origin` is the mark of the answer to a program (see `Message`).
     Channels only get to see turns in a conversation with a person.
     """
 
@@ -386,6 +400,7 @@ class TurnEnded(_OfTurn, frozen=True):
     milliseconds: int = 0
     initiator: Initiator = "person"
     error: str = ""
+    origin: str = ""
 
 
 class Notice(Struct, frozen=True):

@@ -35,13 +35,18 @@ _USE_SECONDS = 60.0
 
 class ApiKey(Struct, frozen=True):
     """One key. `person` is the account whose it is (`telegram:12345`), or `owner`; times are in ISO
-    format. `writable`: it may propose memories. Without a `digest` it was revoked."""
+    format. `writable`: it may propose memories. `own_words`: the program adds no text of others to
+    what the person writes, so the last message of a request counts as theirs. `reads_system`: what
+    it sends as system messages is read in conversations too, as untrusted content. Without a
+    `digest` it was revoked."""
 
     name: str
     person: str
     digest: str
     created_at: str
     writable: bool = False
+    own_words: bool = False
+    reads_system: bool = False
 
     @property
     def works(self) -> bool:
@@ -69,9 +74,18 @@ class ApiKeys:
         self._uses = StateFile(folder / "used.json", _Used)
         self._known: tuple[object, tuple[ApiKey, ...]] = (None, ())
 
-    def add(self, name: str, person: str, now: datetime, *, writable: bool = False) -> str:
-        """A new key; it is told this once. Raises `NanobotError` for a name or a person that
-        cannot be."""
+    def add(
+        self,
+        name: str,
+        person: str,
+        now: datetime,
+        *,
+        writable: bool = False,
+        own_words: bool = False,
+        reads_system: bool = False,
+    ) -> str:
+        """Make a key and return it; only its hash is stored. Raises `NanobotError` for a name or a
+        person that is not possible."""
         if not _NAME.fullmatch(name):
             raise NanobotError(
                 "a key's name has up to 32 small letters, digits and hyphens",
@@ -93,7 +107,7 @@ class ApiKeys:
                     f"a key {name!r} was {before.person}'s, and its conversations still are",
                     hint="Take another name.",
                 )
-            new = ApiKey(name, person, _digest(secret), moment, writable)
+            new = ApiKey(name, person, _digest(secret), moment, writable, own_words, reads_system)
             others = tuple(key for key in keys if key.name != name)
             self._file.write(_Stored(keys=(*others, new)))
         return secret

@@ -5,6 +5,7 @@ They are in a file that a running gateway reads again when it changes, so this a
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
@@ -25,6 +26,16 @@ The key of {name}, for the memory of {whose}:
 
 It is shown this once. Programs send it as `Authorization: Bearer KEY` to {address}.
 """
+_UNTRUSTED = """
+What it sends is untrusted content: nothing of it becomes a memory as your words, and you are asked
+in your other chats before it causes an action that needs approval.
+"""
+_OWN_WORDS = """
+The last message of each request counts as the person's own words.
+"""
+_QUESTION = """\
+Many programs add documents, search results or other text to what a person types.
+Does this one send only what the person types? [y/N] """
 _OFF = """\
 The API is off: set channels.api.enabled to true in config.yaml and restart the gateway.
 """
@@ -43,6 +54,8 @@ def add_api(commands: Commands) -> None:
     whose = "whose memory and conversations it has, such as telegram:12345 (default: the owner)"
     new.option("--person", "ID", whose)
     new.flag("--writable", "it may propose facts, which wait to be accepted (over MCP)")
+    new.flag("--own-words", "it adds no text of others to what the person writes")
+    new.flag("--read-system", "read its system messages in conversations, as untrusted content")
     keys.add("list", "show the keys", _list).json()
     gone = keys.add("revoke", "refuse a key from now on", _revoke).json()
     gone.argument("name", "NAME", "as `api keys list` shows it")
@@ -54,7 +67,15 @@ def _add(options: Options) -> int:
     settings = settings_of(options.home)
     now = SystemClock(settings.agent.timezone).now()
     keys = _keys(options)
-    secret = keys.add(options.name, options.person, now, writable=options.writable)
+    own_words = options.own_words or _sends_own_words(options)
+    secret = keys.add(
+        options.name,
+        options.person,
+        now,
+        writable=options.writable,
+        own_words=own_words,
+        reads_system=options.read_system,
+    )
     person = options.person.strip() or "owner"
     http = settings.http
     text = _ADDED.format(
@@ -64,25 +85,52 @@ def _add(options: Options) -> int:
         address=f"http://{http.host}:{http.port}/v1",
     )
     enabled = "api" in settings.channels and settings.channels["api"].enabled
-    machines = {"name": options.name, "person": person, "key": secret}
+    text += _OWN_WORDS if own_words else _UNTRUSTED
+    machines = {"name": options.name, "person": person, "key": secret, "own_words": own_words}
     return options.print_either(machines, lambda: text if enabled else f"{text}\n{_OFF}")
+
+
+def _sends_own_words(options: Options) -> bool:
+    """Ask, where a person sits at a terminal. If nobody answers, the safe way is taken."""
+    if options.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    sys.stdout.write(_QUESTION)
+    sys.stdout.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def _list(options: Options) -> int:
     keys = _keys(options)
     last = keys.last_used()
-    names = ("name", "person", "created_at", "last_used", "writable")
-    rows = [
-        (key.name, key.person, key.created_at, last.get(key.name, ""), key.writable)
+    machines = {
+        "keys": [
+            {
+                "name": key.name,
+                "person": key.person,
+                "created_at": key.created_at,
+                "last_used": last.get(key.name, ""),
+                "writable": key.writable,
+                "own_words": key.own_words,
+                "reads_system": key.reads_system,
+            }
+            for key in keys.all()
+        ]
+    }
+    shown = [
+        (
+            key.name,
+            key.person,
+            key.created_at[:10],
+            last.get(key.name, "")[:16].replace("T", " ") or "never",
+            "yes" if key.own_words else "",
+            "yes" if key.reads_system else "",
+            "yes" if key.writable else "",
+        )
         for key in keys.all()
     ]
-    shown = [
-        (name, person, made[:10], used[:16].replace("T", " ") or "never", "yes" if may else "")
-        for name, person, made, used, may in rows
-    ]
-    people = table(shown, *names[:2], "made", "used", "writable")
+    titles = ("name", "person", "made", "used", "own words", "system", "writable")
+    people = table(shown, *titles)
     none = "There are no keys: `nanobot api keys add NAME` makes one.\n"
-    machines = {"keys": [dict(zip(names, row, strict=True)) for row in rows]}
     return options.print_either(machines, lambda: people or none)
 
 

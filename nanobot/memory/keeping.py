@@ -40,7 +40,7 @@ class Keeping:
             found = await self._quoted(call, quote)
         else:
             said = (one for one in call.session.messages if one.from_person)
-            mine = (one for one in said if not _is_others(one))
+            mine = (one for one in said if not one.is_others)
             found = _last(one for one in mine if kept or one.kept)
         if found is None or not (kept or found.kept):
             return None
@@ -54,8 +54,9 @@ class Keeping:
         be the owner. Raises `CallRefused`."""
         wanted, is_tainted = _plain(words), bool(caller.origins())
         read = list(caller.messages_read())
-        if _is_others(next((one for one in reversed(read) if one.from_person), None)):
-            raise CallRefused("in a group what is important is the owner's to say")
+        last = next((one for one in reversed(read) if one.from_person), None)
+        if last is not None and last.is_others:
+            raise CallRefused("what is important is the owner's to say")
         said = (
             one
             for one in read
@@ -103,11 +104,6 @@ def _in_turn(messages: Sequence[Message], position: int) -> Message | None:
         return _last(one for one in messages if one.role == "assistant" and one.content)
     received = [one for one in messages if one.from_person]
     return received[min(position, len(received) - 1)] if received else None
-
-
-def _is_others(message: Message | None) -> bool:
-    """Whether somebody in a group wrote it who is not the owner."""
-    return message is not None and message.origin.startswith("person:")
 
 
 def _last(messages: Iterable[Message]) -> Message | None:

@@ -65,7 +65,7 @@ class Pair:
         if name:
             headers["Idempotency-Key"] = name
         said = [{"role": "user", "content": text}]
-        body = {"model": "nanobot", "user": talk, "messages": said}
+        body = {"model": "nanobot", "metadata": {"session_id": talk}, "messages": said}
         url = f"http://127.0.0.1:{worker.port}/v1/chat/completions"
         async with self.client.post(url, json=body, headers=headers) as answer:
             given = await answer.json(content_type=None)

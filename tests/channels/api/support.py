@@ -57,9 +57,9 @@ class Api:
         self.keys = ApiKeys(self.home / "state" / "channels" / "api")
         self.key = self.add_key("laptop")
 
-    def add_key(self, name: str, person: str = "", *, writable: bool = False) -> str:
+    def add_key(self, name: str, person: str = "", **kind: bool) -> str:
         """A new key."""
-        return self.keys.add(name, person, SystemClock().now(), writable=writable)
+        return self.keys.add(name, person, SystemClock().now(), **kind)
 
     @property
     def config(self) -> Mapping[str, object]:

@@ -47,7 +47,7 @@ async def test_the_owner_is_asked_in_their_chat_and_the_stream_says_that_it_wait
         telegram.say("hello")
         await telegram.received(1)
         asking = asyncio.create_task(
-            api.post("chat/completions", chat("Every day, please.", user="me", stream=True))
+            api.post("chat/completions", chat("Every day, please.", conversation="me", stream=True))
         )
         question = (await telegram.received(2))[-1]
         assert "water the plants" in question
@@ -94,7 +94,7 @@ async def test_what_failed_for_a_program_waits_for_nobodys_decision(api: Api) ->
     from tests.channels.telegram.whole import status_of
 
     async with api.running(ScriptedModel()):  # which has nothing to say
-        answer = await api.post("chat/completions", chat("Hi", user="me"))
+        answer = await api.post("chat/completions", chat("Hi", conversation="me"))
         assert answer.status == 500
         status = await status_of(api.home)
     assert status["queue"]["failed"] == 0

@@ -104,7 +104,7 @@ async def test_a_whole_answer_for_a_conversation_is_made_without_its_client(api:
     gate, ended = Gate(), Ended()
     model = ScriptedModel(author=repeat, hold=gate)
     async with api.running(model, clock=(clock := FakeClock()), hooks=(ended,)):
-        async with connected(api, "chat/completions", chat("one", user="me")):
+        async with connected(api, "chat/completions", chat("one", conversation="me")):
             await gate.reached.wait()
         await clock.advance(5)
         gate.opened.set()
@@ -164,7 +164,7 @@ async def test_one_that_waits_for_its_turn_never_begins(api: Api) -> None:
     model = ScriptedModel(author=repeat, hold=gate)
     async with (
         api.running(model, hooks=(ended,), NANOBOT_AGENT__MAX_CONCURRENT_TURNS="1"),
-        connected(api, "chat/completions", chat("one", user="me")),
+        connected(api, "chat/completions", chat("one", conversation="me")),
     ):
         await gate.reached.wait()
         async with connected(api, "chat/completions", chat("two")):

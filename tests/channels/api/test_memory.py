@@ -93,7 +93,7 @@ async def test_over_http_a_key_sees_its_persons_memory_and_no_other(api: Api) ->
             said, failed = await called(session, "search_memory", text="x" * 500_000)
             assert failed
             assert "at most 2,000 characters" in said
-            await api.chat("My train leaves at noon.", user="me")
+            await api.chat("My train leaves at noon.", conversation="me")
             other, _ = await called(session, "search_memory", text="train")
             assert "noon" not in other
 

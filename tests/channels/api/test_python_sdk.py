@@ -31,7 +31,9 @@ async def test_a_chat_is_answered_with_what_it_used(api: Api) -> None:
     model = ScriptedModel(says("Hello.", usage=Usage(120, 7)))
     async with api.running(model), api.client() as client:
         answer = await client.chat.completions.create(
-            model="nanobot", user="me", messages=[{"role": "user", "content": "Hi"}]
+            model="nanobot",
+            metadata={"session_id": "me"},
+            messages=[{"role": "user", "content": "Hi"}],
         )
     assert answer.choices[0].message.content == "Hello."
     assert answer.choices[0].finish_reason == "stop"
@@ -47,7 +49,7 @@ async def test_a_chat_is_streamed_with_the_tools_that_run(api: Api) -> None:
     async with api.running(model, tools=(Probe(),)), api.client() as client:
         stream = await client.chat.completions.create(
             model="nanobot",
-            user="me",
+            metadata={"session_id": "me"},
             messages=[{"role": "user", "content": "Is there flour?"}],
             stream=True,
             stream_options={"include_usage": True},
@@ -70,7 +72,7 @@ async def test_a_picture_is_seen_and_one_elsewhere_is_not_fetched(api: Api) -> N
         async def ask(url: str) -> str | None:
             answer = await client.chat.completions.create(
                 model="nanobot",
-                user="me",
+                metadata={"session_id": "me"},
                 messages=[
                     {
                         "role": "user",

@@ -27,7 +27,7 @@ BAD: list[tuple[str, object, str]] = [
     ),
     ("chat/completions", chat(""), "is empty"),
     ("chat/completions", chat("x", conversation=7), "must be a text"),
-    ("chat/completions", chat("x", user="u" * 600), "at most 512"),
+    ("chat/completions", chat("x", metadata={"session_id": "u" * 600}), "at most 512"),
     (
         "chat/completions",
         {"model": "nanobot", "messages": [{"role": "user", "content": [{"type": "video"}]}]},
@@ -132,10 +132,10 @@ async def test_a_model_that_is_out_is_a_503_and_the_message_is_not_answered_late
 ) -> None:
     model = ScriptedModel(fails(ProviderUnavailable("no route")), repeat)
     async with api.running(model, clock=FakeClock()):
-        answer = await api.post("chat/completions", chat("one", user="me"))
+        answer = await api.post("chat/completions", chat("one", conversation="me"))
         assert (answer.status, answer.code) == (503, "model_unavailable")
         assert answer.headers["Retry-After"] == "15"
-        assert await api.chat("two", user="me") == "re: two"
+        assert await api.chat("two", conversation="me") == "re: two"
     assert [m.content for m in stored(api.home, "api:laptop:me")] == ["two", "re: two"]
 
 
@@ -143,10 +143,12 @@ async def test_with_a_key_for_repetitions_it_waits_for_the_model(api: Api) -> No
     clock = FakeClock()
     model = ScriptedModel(fails(ProviderUnavailable("no route")), repeat)
     async with api.running(model, clock=clock):
-        first = await api.post("chat/completions", chat("one", user="me"), Idempotency_Key="k")
+        first = await api.post(
+            "chat/completions", chat("one", conversation="me"), Idempotency_Key="k"
+        )
         assert first.status == 503
         again = asyncio.create_task(
-            api.post("chat/completions", chat("one", user="me"), Idempotency_Key="k")
+            api.post("chat/completions", chat("one", conversation="me"), Idempotency_Key="k")
         )
         while not again.done():
             await clock.advance(1.0)
@@ -186,12 +188,12 @@ async def test_an_error_in_the_middle_of_a_stream_is_its_last_event(api: Api) ->
 
 async def test_a_full_disk_is_a_503_and_nothing_waits(api: Api) -> None:
     async with api.running(ScriptedModel(author=repeat)):
-        await api.chat("one", user="me")
+        await api.chat("one", conversation="me")
         with no_file_grows_beyond(journal_size(api.home)):
-            answer = await api.post("chat/completions", chat("two", user="me"))
+            answer = await api.post("chat/completions", chat("two", conversation="me"))
         assert (answer.status, answer.code) == (503, "storage_unavailable")
         assert answer.headers["Retry-After"]
-        assert await api.chat("three", user="me") == "re: three"
+        assert await api.chat("three", conversation="me") == "re: three"
     assert "two" not in [m.content for m in stored(api.home, "api:laptop:me")]
 
 
@@ -201,9 +203,9 @@ async def test_a_request_waits_so_long_and_no_longer_while_a_stream_shows_that_i
     api.settings = {"wait_seconds": 40}
     clock, gate = FakeClock(), Gate()
     async with api.running(ScriptedModel(author=repeat, hold=gate), clock=clock):
-        asking = asyncio.create_task(api.post("chat/completions", chat("one", user="me")))
+        asking = asyncio.create_task(api.post("chat/completions", chat("one", conversation="me")))
         streaming = asyncio.create_task(
-            api.post("chat/completions", chat("two", user="you", stream=True))
+            api.post("chat/completions", chat("two", conversation="you", stream=True))
         )
         while not (asking.done() and streaming.done()):
             await clock.advance(1.0)
@@ -215,7 +217,7 @@ async def test_a_request_waits_so_long_and_no_longer_while_a_stream_shows_that_i
         assert stream.body.count(b": keep-alive\n\n") >= 2
         assert stream.events[-1]["error"]["code"] == "timeout"
         gate.opened.set()
-        assert await api.chat("three", user="me") == "re: three"
+        assert await api.chat("three", conversation="me") == "re: three"
     said = [m.content for m in stored(api.home, "api:laptop:me")]
     assert said == ["one", "re: one", "three", "re: three"]
 
@@ -224,7 +226,7 @@ async def test_a_person_who_sends_too_much_is_told_so(api: Api) -> None:
     friend = api.add_key("friend", PERSON)
     async with api.running(ScriptedModel(author=repeat), NANOBOT_LIMITS__MESSAGES_PER_MINUTE="2"):
         answers = [
-            await api.post("chat/completions", chat(str(number), user="me"), key=friend)
+            await api.post("chat/completions", chat(str(number), conversation="me"), key=friend)
             for number in range(4)
         ]
     assert [answer.status for answer in answers] == [200, 200, 429, 429]
@@ -255,7 +257,7 @@ async def test_an_origin_that_is_none_is_refused_as_any_other(api: Api) -> None:
 async def test_the_same_words_are_not_said_by_an_answer_that_was_shown_before(api: Api) -> None:
     """What a model writes is streamed once, with or without tools between."""
     async with api.running(ScriptedModel(says("A long answer, in pieces."))):
-        answer = await api.post("chat/completions", chat("Hi", user="me", stream=True))
+        answer = await api.post("chat/completions", chat("Hi", conversation="me", stream=True))
     texts = [event["choices"][0]["delta"].get("content", "") for event in answer.events]
     assert "".join(texts) == "A long answer, in pieces."
     assert len([text for text in texts if text]) >= 1

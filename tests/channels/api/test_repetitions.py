@@ -25,7 +25,7 @@ AGAIN = {"Idempotency_Key": "order-1"}
 async def test_a_repetition_gets_the_same_answer_and_runs_no_second_turn(api: Api) -> None:
     probe = Probe(effects=True)
     model = ScriptedModel(calls("probe", text="buy"), says("Bought."))
-    request = chat("Buy flour.", user="me")
+    request = chat("Buy flour.", conversation="me")
     async with api.running(model, tools=(probe,)):
         first = await api.post("chat/completions", request, **AGAIN)
         second = await api.post("chat/completions", request, **AGAIN)
@@ -40,7 +40,7 @@ async def test_a_repetition_gets_the_same_answer_and_runs_no_second_turn(api: Ap
 
 async def test_the_same_request_many_times_at_once_is_one_turn(api: Api) -> None:
     model = ScriptedModel(says("Once."))
-    request = chat("Do it.", user="me")
+    request = chat("Do it.", conversation="me")
     async with api.running(model):
         asking = (api.post("chat/completions", request, **AGAIN) for _ in range(20))
         answers = await asyncio.gather(*asking)
@@ -57,10 +57,10 @@ async def test_it_is_repeated_without_a_conversation_and_after_a_restart_as_well
 
 async def test_the_same_key_with_another_question_is_refused(api: Api) -> None:
     async with api.running(ScriptedModel(author=repeat)):
-        await api.post("chat/completions", chat("one", user="me"), **AGAIN)
-        other = await api.post("chat/completions", chat("two", user="me"), **AGAIN)
+        await api.post("chat/completions", chat("one", conversation="me"), **AGAIN)
+        other = await api.post("chat/completions", chat("two", conversation="me"), **AGAIN)
         assert (other.status, other.code) == (422, "idempotency_key_reused")
-        elsewhere = await api.post("chat/completions", chat("two", user="you"), **AGAIN)
+        elsewhere = await api.post("chat/completions", chat("two", conversation="you"), **AGAIN)
         assert elsewhere.status == 200
 
 
@@ -68,7 +68,7 @@ async def test_a_repetition_after_a_cut_connection_hears_the_turn_that_goes_on(a
     gate = Gate()
     probe = Probe(effects=True)
     model = ScriptedModel(calls("probe", text="buy"), says("Bought."), hold=gate)
-    request = chat("Buy flour.", user="me", stream=True)
+    request = chat("Buy flour.", conversation="me", stream=True)
     async with api.running(model, tools=(probe,)):
         cut = asyncio.create_task(api.post("chat/completions", request, **AGAIN))
         await gate.reached.wait()
@@ -88,7 +88,7 @@ async def test_a_repetition_after_a_cut_connection_hears_the_turn_that_goes_on(a
 async def test_what_waits_on_one_machine_does_not_look_for_its_answer(api: Api) -> None:
     clock, gate = WatchedClock(), Gate()
     model = ScriptedModel(says("Done."), hold=gate)
-    request = chat("Do it.", user="me")
+    request = chat("Do it.", conversation="me")
     async with api.running(model, clock=clock):
         asking = [asyncio.create_task(api.post("chat/completions", request, **AGAIN))]
         await gate.reached.wait()
@@ -127,7 +127,7 @@ async def killed_at_the_end(api: Api, model: FakeOpenAI) -> AsyncIterator[None]:
 async def test_killed_between_request_and_answer_the_repetition_gets_the_answer(api: Api) -> None:
     never = asyncio.Event()
     requests = [
-        ("chat/completions", chat("Do it.", user="me")),
+        ("chat/completions", chat("Do it.", conversation="me")),
         ("chat/completions", chat("Do it alone.")),
         ("responses", {"model": "nanobot", "input": "Do it too.", "conversation": "me2"}),
     ]
