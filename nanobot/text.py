@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def without_brackets(text: str) -> str:
 def one_line(text: str, limit: int | None = LONGEST_NAME) -> str:
     """What others wrote as one line of at most `limit` characters (None: all of it), for a
     bracketed line: it cannot end that, nor pass for what the person said."""
-    line = " ".join(without_brackets(_UNSEEN.sub(" ", valid_unicode(text))).split())
+    line = " ".join(without_brackets(clean(_UNSEEN.sub(" ", valid_unicode(text)))).split())
     return line if limit is None or len(line) <= limit else shortened(line, limit)
 
 
@@ -100,6 +100,123 @@ with the categories this has all of Default_Ignorable_Code_Point, and U+2800, U+
 
 _BLANKS, _BLANK_LINES = re.compile("[ \t]{33,}"), re.compile("\n(?:[ \t]*\n){3,}")
 
+# No part runs over the beginning of another one: the search is linear on hostile text.
+_SEQUENCE = re.compile(
+    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, clearing
+    "|(?:\x1b[]P^_X]|[\x9d\x90\x9e\x9f\x98])[^\x07\x1b\x80-\x9f\n]*"  # titles, links
+    "(?:\x07|\x1b\\\\|\x9c)"
+    "|\x1b[ -/]+[0-~]"  # character sets
+)
+_LINES_OF_UNICODE = str.maketrans({"\r": "\n", "\u2028": "\n", "\u2029": "\n"})
+_FLAG = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f")
+"""Of a region, such as Wales: the only use of tag characters."""
+
+MOST_MARKS = 5
+"""Marks on one letter: more than any script in use stacks."""
+_MOST_MARKS_FOR_REVIEW = 3
+_OVERLAY = 1
+"""The combining class of marks that are drawn through their letter."""
+
+
+def clean(text: str) -> str:
+    """Untrusted text for people: nothing in it controls a terminal, turns the reading direction
+    round, is invisible, or is drawn over other text. Lines and tabs stay, and so do emoji and the
+    marks and joiners that scripts need. Linear; the same again changes nothing."""
+    if text.isascii() and text.replace("\n", " ").replace("\t", " ").isprintable():
+        return text
+    text = _SEQUENCE.sub("", text).replace("\r\n", "\n").translate(_LINES_OF_UNICODE)
+    text = text.encode("utf-8", "backslashreplace").decode()
+    pieces, at = list[str](), 0
+    for flag in _FLAG.finditer(text):
+        pieces += (_without_hidden(text[at : flag.start()], pieces), flag[0])
+        at = flag.end()
+    return "".join((*pieces, _without_hidden(text[at:], pieces)))
+
+
+def _without_hidden(text: str, before: Sequence[str]) -> str:
+    """`text`, which follows on `before`, without all that is not plainly seen."""
+    kept, marks = list[str](), 0 if before else MOST_MARKS
+    last = before[-1][-1:] if before else ""
+    for at, character in enumerate(text):
+        kind = _kind(character)
+        if kind == "mark":
+            marks += 1
+            shown = marks <= MOST_MARKS
+        elif kind == "joiner":
+            shown = _joins(last, character, text[at + 1 : at + 2])
+        elif kind == "overlay":
+            shown = len(unicodedata.normalize("NFC", last + character)) == len(last) == 1
+        elif kind == "selector":
+            shown = _selects(last, character)
+        else:
+            shown = kind != "hidden"
+            marks = (MOST_MARKS if character.isspace() else 0) if shown else marks
+        if shown:
+            kept.append(last := character)
+    return "".join(kept)
+
+
+@lru_cache(maxsize=4_096)
+def _kind(character: str) -> str:
+    """How a character shows: `seen`, `mark`, `overlay`, `joiner`, `selector` or `hidden`."""
+    if not character or " " <= character <= "~" or character in f"\n\t{_SEEN_FORMATS}":
+        return "seen"
+    if character in "\u200c\u200d":
+        return "joiner"
+    category, name = unicodedata.category(character), unicodedata.name(character, "")
+    if "VARIATION SELECTOR" in name or character == _KEYCAP:
+        return "selector"
+    if category == "Me" or unicodedata.combining(character) == _OVERLAY:
+        return "overlay"
+    unseen = category in ("Cc", "Cs", "Cf") or ord(character) & 0xFFFF >= 0xFFFE
+    if unseen or _FILLERS.search(name):
+        return "hidden"
+    return "mark" if category == "Mn" else "seen"
+
+
+_KEYCAP = "\u20e3"
+_KEYS = frozenset("0123456789#*")
+_SEEN_FORMATS = (
+    "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
+)
+"""Format characters that are drawn: the signs before numbers in Arabic and Kaithi."""
+_FILLERS = re.compile(r"\b(?:FILLER|GRAPHEME JOINER|VOWEL INHERENT|NULL NOTEHEAD)\b")
+
+
+def _selects(last: str, selector: str) -> bool:
+    """Whether a variation selector or a keycap belongs to the character before it."""
+    if selector == _KEYCAP:
+        return last == "\ufe0f" or last in _KEYS
+    symbols = ("So", "Sm", "Sk", "Po", "Lo", "Pd", "No")
+    return last in _KEYS or (_kind(last) == "seen" and unicodedata.category(last or " ") in symbols)
+
+
+def _joins(last: str, joiner: str, following: str) -> bool:
+    """Whether a joiner is between two emoji, or within a word of a script that needs it."""
+    if not last or _kind(last) in ("joiner", "hidden"):
+        return False
+    if _needs_joiners(last):
+        virama = unicodedata.combining(last) == 9
+        return virama or _needs_joiners(following)
+    emoji = ("So", "Sk")
+    before = _kind(last) == "selector" or unicodedata.category(last) in emoji
+    after = bool(following) and unicodedata.category(following) in (*emoji, "Sm")
+    return joiner == "\u200d" and before and after
+
+
+def _needs_joiners(character: str) -> bool:
+    """Whether it is a letter or mark of the scripts from Hebrew to Mongolian, or later ones of
+    India and its neighbours."""
+    if not character or unicodedata.category(character) not in ("Lo", "Mn", "Mc"):
+        return False
+    code = ord(character)
+    return (
+        0x590 <= code < 0x1100
+        or 0x1700 <= code < 0x1D00
+        or 0xA800 <= code < 0xAC00
+        or (0xFB1D <= code < 0xFE00 or 0x10A00 <= code < 0x12000)
+    )
+
 
 def printable(name: str) -> str:
     """`name` on one line and as valid UTF-8, shortened where it is endless."""
@@ -109,10 +226,19 @@ def printable(name: str) -> str:
 
 
 def escape_invisible(text: str) -> str:
-    """`text` for somebody who must judge it: what cannot be seen, or turns the reading direction
-    round, is written as its escape. Lines, tabs and spaces stay."""
+    """`text` for somebody who must judge it: what can't be seen, is drawn over other text or turns
+    the reading direction round is written as its escape. Lines, tabs and spaces stay."""
     text = text.encode("utf-8", "backslashreplace").decode()
-    return "".join(map(_escape_unseen, text))
+    shown, marks = list[str](), _MOST_MARKS_FOR_REVIEW
+    for character in text:
+        if unicodedata.category(character) in ("Mn", "Me"):
+            marks += 1
+            over = marks > _MOST_MARKS_FOR_REVIEW or _kind(character) != "mark"
+            shown.append(_escaped(character) if over else _escape_unseen(character))
+        else:
+            shown.append(_escape_unseen(character))
+            marks = _MOST_MARKS_FOR_REVIEW if character.isspace() else 0
+    return "".join(shown)
 
 
 def escape_for_review(text: str) -> str:
@@ -131,4 +257,8 @@ def _escape_unseen(character: str) -> str:
     unseen = unicodedata.category(character)[0] in "CZ" or _DRAWN_AS_NOTHING.search(
         unicodedata.name(character, "")
     )
-    return character.encode("unicode_escape").decode() if unseen else character
+    return _escaped(character) if unseen else character
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()

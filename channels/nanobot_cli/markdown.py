@@ -12,7 +12,7 @@ from wcwidth import wrap
 
 from nanobot.bus.split import split_text
 from nanobot.channel.markdown import Dialect, Line, Span, clean_source, lay_out
-from nanobot_cli.text import clean
+from nanobot.text import clean
 
 _PART = 8_000
 """A longer text is laid out in parts."""

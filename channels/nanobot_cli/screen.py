@@ -18,8 +18,9 @@ from typing import Any
 from prompt_toolkit.application import Application
 from prompt_toolkit.utils import is_dumb_terminal
 
+from nanobot.text import clean
 from nanobot_cli.markdown import render, styled, wrap_lines
-from nanobot_cli.text import OutputTail, clean, file_line, one_line, question_of, ways, wrapped
+from nanobot_cli.text import OutputTail, file_line, one_line, question_of, ways, wrapped
 from nanobot_cli.wire import AgentMessage, Delta, Output, Reading, Reply, Tool
 
 PROMPT = "> "

@@ -28,6 +28,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
+from nanobot.text import clean
 from nanobot_cli.keys import (
     SlashCompleter,
     ended_by_failures_and_signals,
@@ -35,7 +36,7 @@ from nanobot_cli.keys import (
     quiet_keyboard,
 )
 from nanobot_cli.screen import PROMPT, Surface, Transcript
-from nanobot_cli.text import Question, clean, one_line, question_of
+from nanobot_cli.text import Question, one_line, question_of
 from nanobot_cli.wire import (
     AgentMessage,
     ChatEvent,

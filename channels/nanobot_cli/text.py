@@ -1,9 +1,5 @@
-"""What a chat says, as text that is safe to print and fits a terminal. Pure.
-
-Nothing in a reply may control the terminal that shows it: escape sequences that are complete go as
-a whole; then every control character that is left goes too, so that no sequence can form out of
-the remains. The words around them always stay. Only light modules of the standard library.
-"""
+"""Text of a chat in lines that are safe to print (`nanobot.text.clean`) and fit a terminal. Pure.
+Only light modules of the standard library."""
 
 from __future__ import annotations
 
@@ -12,17 +8,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from unicodedata import east_asian_width
 
-from nanobot.text import shortened
+from nanobot.text import clean, shortened
 from nanobot_cli.wire import AgentMessage, Choice, SentFile
-
-# No part runs over the beginning of another one: the search is linear on hostile text.
-_SEQUENCE = re.compile(
-    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, clearing
-    "|(?:\x1b[]P^_X]|[\x9d\x90\x9e\x9f\x98])[^\x07\x1b\x80-\x9f\n]*(?:\x07|\x1b\\\\|\x9c)"  # titles
-    "|\x1b[ -/]+[0-~]"  # character sets
-)
-_CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
-_ESCAPES = dict.fromkeys((0x1B, *range(0x80, 0xA0)))
 
 _NARROWEST = 20
 _INDENT = re.compile(r"\s*(?:[-*+]\s+)?")
@@ -30,19 +17,6 @@ _LABEL = 60
 _VALUE = 200
 _OUTPUT_KEPT = 8_000
 """Characters of a tool's output: more than any screen shows of it."""
-
-
-def clean(text: str) -> str:
-    """`text` for a terminal: lines and tabs stay, everything that could control it is gone."""
-    if text.replace("\n", " ").isprintable():
-        return text
-    text = _SEQUENCE.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
-    return text.translate(_CONTROLS)
-
-
-def without_escapes(text: str) -> str:
-    """`text` for a file or a pipe: as it is, except that nothing in it can start a sequence."""
-    return text.translate(_ESCAPES)
 
 
 def one_line(text: str, width: int) -> str:

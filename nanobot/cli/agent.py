@@ -15,7 +15,8 @@ from nanobot.cli.command import Commands, Options, WrongUsage, print_text
 from nanobot.cli.gateway import connected
 from nanobot.config import not_imported
 from nanobot.errors import NanobotError
-from nanobot_cli.text import Question, clean, file_line, question_of, ways, without_escapes
+from nanobot.text import clean
+from nanobot_cli.text import Question, file_line, question_of, ways
 from nanobot_cli.wire import (
     DEFAULT_SESSION,
     AgentMessage,
@@ -133,7 +134,7 @@ def _as_json(messages: list[AgentMessage], reply: Reply, session: str) -> str:
 
 
 def _print(text: str) -> None:
-    text = clean(text) if sys.stdout.isatty() else without_escapes(text)
+    text = clean(text)
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
     sys.stdout.flush()
 

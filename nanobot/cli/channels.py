@@ -19,7 +19,7 @@ from nanobot.cli.answer import Data
 from nanobot.cli.client import Client, NoGateway
 from nanobot.cli.command import Commands, Options, settings_of, table, words
 from nanobot.errors import NanobotError
-from nanobot.text import duration
+from nanobot.text import clean, duration
 from nanobot_cli.text import one_line
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def leased(home: Path, name: str) -> Iterator[bool]:
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{clean(text)}\n")
     sys.stdout.flush()
 
 

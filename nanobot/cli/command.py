@@ -18,8 +18,8 @@ from nanobot.cli.answer import Data
 from nanobot.cli.gateway import operate
 from nanobot.config import home_folder
 from nanobot.errors import NanobotError
-from nanobot.text import expanduser
-from nanobot_cli.text import clean, columns, wrapped
+from nanobot.text import clean, expanduser
+from nanobot_cli.text import columns, wrapped
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -299,7 +299,7 @@ def print_json(data: object) -> int:
 
 def said_yes(question: str) -> bool:
     """Ask the person at the terminal. Whatever is not a yes is a no, which is confirmed to them."""
-    sys.stdout.write(f"{question} [y/N] ")
+    sys.stdout.write(f"{clean(question)} [y/N] ")
     sys.stdout.flush()
     is_yes = sys.stdin.readline().strip().lower() in {"y", "yes"}
     if not is_yes:

@@ -28,7 +28,7 @@ from nanobot.cli.gateway import operate
 from nanobot.cli.team import team_settings, workers_of, workers_text
 from nanobot.config import not_imported
 from nanobot.errors import NanobotError, StorageError
-from nanobot.text import duration
+from nanobot.text import clean, duration
 
 TIMEOUT_SECONDS = 15.0
 """A gateway that is well answers in a hundredth of a second; one with a slow disk in a few."""
@@ -63,7 +63,7 @@ def _show(options: Options) -> int:
         return write_stdout(f"Documents: {names}\n")
     if options.name not in found:
         raise NanobotError(f"no document {options.name!r} is stored", hint=f"There are: {names}.")
-    return write_stdout(found[options.name].decode("utf-8", "replace").rstrip() + "\n")
+    return write_stdout(clean(found[options.name].decode("utf-8", "replace")).rstrip() + "\n")
 
 
 def documents_of(home: Path) -> Mapping[str, bytes]:

@@ -36,6 +36,7 @@ from msgspec import Struct, ValidationError, convert
 
 from nanobot.io import append_line, rotate_files
 from nanobot.tasks import TURN
+from nanobot.text import escape_invisible
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -109,7 +110,6 @@ LEVELS: Sequence[Level] = ("debug", "info", "warning", "error")
 _MOST_POSITION = 64
 _MOST_MESSAGE = 10_000
 _MOST_ERROR = 30_000
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _COLOURS = {"debug": "2", "warning": "33", "error": "31"}
 _DIM = "2"
 
@@ -188,8 +188,7 @@ def _indented(text: str) -> str:
 def _safe(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
-    text = text.encode("utf-8", "backslashreplace").decode()
-    return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    return escape_invisible(text)
 
 
 def _in_colour(text: str, colour: str) -> str:

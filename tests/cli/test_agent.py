@@ -113,7 +113,7 @@ def test_each_line_of_a_pipe_is_a_message_and_gets_one_reply_in_order(
     gateway: Any, here: Any
 ) -> None:
     done = here("agent", stdin="one\n\n   \ntwo\u2028still two\r\nthree")
-    assert done.stdout == "echo: one\necho: two\u2028still two\necho: three\n"
+    assert done.stdout == "echo: one\necho: two\nstill two\necho: three\n"
     assert done.returncode == 0
 
 
@@ -169,7 +169,7 @@ def test_a_gateway_that_goes_away_keeps_the_message_and_says_so(gateway: Any, he
 
 def test_escape_sequences_in_a_reply_do_not_reach_a_pipe(gateway: Any, here: Any) -> None:
     done = here("agent", "-m", "say \x1b]0;owned\x07\x1b[2Jtext \x9b31mred\ttab")
-    assert done.stdout == "]0;owned\x07[2Jtext 31mred\ttab\n"
+    assert done.stdout == "text red\ttab\n"
 
 
 def test_ctrl_c_stops_the_turn_and_exits_130(gateway: Any, environment: dict[str, str]) -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot_cli.text import clean, one_line, without_escapes
+from nanobot.text import clean
+from nanobot_cli.text import one_line
 
 ANY_TEXT = st.text(st.sampled_from("\x1b\x9b\x9d\x07\x9c\x00\r\n\t[]();0m?=\\PX^_ aü\x7f\x85"))
 
@@ -39,13 +40,6 @@ def test_nothing_but_lines_and_tabs_is_left_to_control_a_terminal(text: str) -> 
     left = clean(text)
     assert all(char.isprintable() or char in "\n\t" for char in left)
     assert clean(left) == left
-
-
-@given(ANY_TEXT)
-def test_what_goes_to_a_file_starts_no_sequence_and_loses_nothing_else(text: str) -> None:
-    left = without_escapes(text)
-    assert not any(char == "\x1b" or "\x80" <= char <= "\x9f" for char in left)
-    assert left == "".join(c for c in text if c != "\x1b" and not "\x80" <= c <= "\x9f")
 
 
 @pytest.mark.parametrize("unit", ["\x1b[", "\x1b]", "\x1b]x", "\x1b(", "\x9d", "\x1b[0;"])
