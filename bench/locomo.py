@@ -47,8 +47,8 @@ if not __package__:  # run as a file: the project is to be found, and its http.p
 from msgspec.structs import replace
 
 from nanobot.clock import SystemClock
+from nanobot.memory.analysis import content_words
 from nanobot.memory.search import Query, Sources
-from nanobot.memory.search.analysis import content_words
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.tool import SearchArguments, SearchMemory
 from nanobot.memory.search.vectors import LocalEmbedder, VectorWorker

@@ -39,7 +39,7 @@ from nanobot.io import FileState, replace_file, storage_errors, sync_folder
 from nanobot.memory.forget import ForgetPlan, Forgetter, Outcome, bullet_list
 from nanobot.memory.matcher import ERASED, LONGEST, TextMatcher
 from nanobot.memory.scopes import OWNER, Memories
-from nanobot.memory.wording import words
+from nanobot.memory.similarity import words
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import SUFFIX, JsonValue
 from nanobot.tasks import paced

@@ -41,8 +41,8 @@ from nanobot.memory.files import Redact
 from nanobot.memory.gitstore import LIMIT
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.lines import blocks_of
-from nanobot.memory.matcher import LEAST
 from nanobot.memory.scopes import Memories, Memory, Scopes
+from nanobot.memory.similarity import Fact, Request, covers, said_in, without
 from nanobot.memory.store import MemoryStore
 from nanobot.memory.taint import is_own_note
 from nanobot.memory.version import Change
@@ -50,14 +50,14 @@ from nanobot.memory.why import (
     Explainer,
     FactLine,
     SourceMessage,
+    closest_lines,
     entries_in,
     excerpt,
+    languages_of,
     lines_of,
-    matching_lines,
     note_lines,
     source_message,
 )
-from nanobot.memory.wording import Fact, covers, parts, without, words
 from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager
@@ -86,8 +86,12 @@ class _Record(Struct, frozen=True):
     def hides(self, text: str) -> bool:
         """Whether `text` states one of the facts."""
         salt = bytes.fromhex(self.salt)
-        stated = (_hashes(salt, words(part)) for part in parts(text))
-        return any(covers(one.words, one.keys, said) for said in stated for one in self.facts)
+        for language in {fact.language for fact in self.facts}:
+            facts = [fact for fact in self.facts if fact.language == language]
+            stated = (_hashes(salt, said) for said in said_in(text, language))
+            if any(covers(one.words, one.keys, said) for said in stated for one in facts):
+                return True
+        return False
 
 
 class Forgotten:
@@ -124,7 +128,10 @@ class Forgotten:
     ) -> None:
         """Keep one more `/forget`, durably: its facts, which are still in clear, and the numbers of
         messages and history entries."""
-        hashed = (Fact(_hashes(salt, fact.words), _hashes(salt, fact.keys)) for fact in facts)
+        hashed = (
+            replace(fact, words=_hashes(salt, fact.words), keys=_hashes(salt, fact.keys))
+            for fact in facts
+        )
         numbers = {key: frozenset(seqs) for key, seqs in messages.items()}
         record = _Record(when, salt.hex(), tuple(hashed), numbers, frozenset(entries))
         line = msgspec.json.encode(record, order="deterministic") + b"\n"
@@ -183,9 +190,25 @@ _SHOWN = 20
 _NOTHING_LEFT = "(forgotten)"
 
 
+class Sought(Struct):
+    """What is to be forgotten: what the person's words name, said as closely as `least`, and the
+    `facts` that were found by them. `has_relatives`: some text said it less closely."""
+
+    request: Request
+    least: int = 2
+    facts: tuple[Fact, ...] = ()
+    has_relatives: bool = False
+
+    def stated_by(self, text: str) -> bool:
+        """Whether some part of `text` states any of it."""
+        closeness = self.request.closeness(text)
+        self.has_relatives |= 0 < closeness < self.least
+        return closeness >= self.least or any(fact.stated_by(text) for fact in self.facts)
+
+
 class ForgetPlan(Struct, frozen=True):
     """What `/forget` would do. `lines` are in files, `entries` are the cursors of history entries,
-    `emptied` those of them of which nothing is left; `facts` are what all of it states, none where
+    `emptied` those of them of which nothing is left; all of it states what is `sought`, None where
     there is nothing to forget. A message or entry that states nothing any more once `redact` has
     taken its text out is not among them."""
 
@@ -194,13 +217,13 @@ class ForgetPlan(Struct, frozen=True):
     messages: tuple[SourceMessage, ...] = ()
     entries: tuple[int, ...] = ()
     emptied: tuple[int, ...] = ()
-    facts: tuple[Fact, ...] = ()
+    sought: Sought | None = None
     redact: Redact = str
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to forget."""
-        return not self.facts
+        return self.sought is None
 
     @property
     def counts(self) -> str:
@@ -282,7 +305,7 @@ class Forgetter:
 
         Raises `NanobotError` for a text without words.
         """
-        if len(text.strip()) < LEAST or not words(text):
+        if not Request.of(text).groups:
             raise NanobotError(
                 "this says too little to know what to forget",
                 hint="Give the words of the fact, as `/memory` shows it.",
@@ -291,23 +314,24 @@ class Forgetter:
 
     async def apply(self, plan: ForgetPlan) -> Outcome:
         """Carry out a plan. Repeated after a crash, with a new plan, it finishes the rest."""
-        if plan.is_empty:
+        if plan.sought is None:
             return _forgotten(plan, ())
         async with self.pause_learning():
-            return await self._apply(plan)
+            return await self._apply(plan, plan.sought)
 
-    async def _apply(self, plan: ForgetPlan) -> Outcome:
+    async def _apply(self, plan: ForgetPlan, sought: Sought) -> Outcome:
         memory = self._memories.of(plan.scope)
         numbers = defaultdict[str, list[int]](list)
         for said in plan.messages:
             numbers[said.session].append(said.seq)
-        record = (self._clock.now(), secrets.token_bytes(16), plan.facts, numbers, plan.emptied)
+        facts = (*sought.request.facts(), *sought.facts)
+        record = (self._clock.now(), secrets.token_bytes(16), facts, numbers, plan.emptied)
         await asyncio.to_thread(Forgotten(memory.root).add, *record)
         for key, seqs in numbers.items():
             await self._sessions.retract(await self._sessions.get_or_create(key), seqs)
         if plan.entries:
             await asyncio.to_thread(
-                memory.history.rewrite, lambda said: _without_facts(plan.redact(said), plan.facts)
+                memory.history.rewrite, lambda said: _without_facts(plan.redact(said), sought)
             )
         try:
             versions, gone = list[int](), list[FactLine]()
@@ -325,75 +349,91 @@ class Forgetter:
 
     def _plan(self, text: str, scope: str, redact: Redact) -> ForgetPlan:
         memory = self._memories.of(scope)
-        lines = matching_lines(text, list(lines_of(memory)))
-        facts, evidence = self._facts(memory, text, lines)
-        by_hand = memory.store.files_by_hand()
+        known = list(lines_of(memory))
+        request = Request.of(text, languages_of(line.text for line in known))
+        close, lines = closest_lines(request, known)
+        facts, evidence = self._facts(memory, lines)
+        sought = Sought(request, close or 2, facts)
+        plan = self._stating(memory, sought, lines, evidence, redact)
+        if plan.is_empty and sought.has_relatives:
+            plan = self._stating(memory, Sought(request, 1), (), (), redact)
+        return plan
+
+    def _stating(
+        self,
+        memory: Memory,
+        sought: Sought,
+        known: Iterable[FactLine],
+        evidence: Iterable[SourceMessage],
+        redact: Redact,
+    ) -> ForgetPlan:
+        """Forgetting what is sought, which the lines `known` state and which rests on `evidence`:
+        with all else that states it."""
+        lines, by_hand = list(known), memory.store.files_by_hand()
         for line in _entries_of(memory):
             keeps_rest = is_own_note(line.text) or line.path in by_hand
-            if _states(facts, redact(line.text) if keeps_rest else line.text):
+            if sought.stated_by(redact(line.text) if keeps_rest else line.text):
                 lines.append(line)
-        messages = list(self._messages(scope, facts))
-        entries = [one for one in paced(memory.history.entries()) if _entry_states(one, facts)]
+        messages = list(self._messages(memory.scope, sought))
+        entries = [one for one in paced(memory.history.entries()) if _entry_states(one, sought)]
         if not (lines or evidence or messages or entries):
-            return ForgetPlan(scope)
-        said = {one for one in evidence if _states(facts, redact(one.text))}
-        said |= {source_message(key, one) for key, one in messages if _says(one, facts, redact)}
-        entries = [one for one in entries if _entry_states(one, facts, redact)]
-        emptied = [one for one in entries if not without(redact(one.summary), facts)]
+            return ForgetPlan(memory.scope)
+        said = {one for one in evidence if sought.stated_by(redact(one.text))}
+        said |= {source_message(key, one) for key, one in messages if _says(one, sought, redact)}
+        entries = [one for one in entries if _entry_states(one, sought, redact)]
+        emptied = [one for one in entries if not without(redact(one.summary), sought.stated_by)]
         return ForgetPlan(
-            scope,
+            memory.scope,
             lines=tuple(lines),
             messages=tuple(sorted(said, key=lambda said: (said.session, said.seq))),
             entries=tuple(entry.cursor for entry in entries),
             emptied=tuple(entry.cursor for entry in emptied),
-            facts=facts,
+            sought=sought,
             redact=redact,
         )
 
     def _facts(
-        self, memory: Memory, text: str, lines: Sequence[FactLine]
+        self, memory: Memory, lines: Sequence[FactLine]
     ) -> tuple[tuple[Fact, ...], list[SourceMessage]]:
         """What the lines state, in all their wordings, and the messages that these rest on."""
-        facts, evidence = [Fact.literal(text)], list[SourceMessage]()
+        facts, evidence = list[Fact](), list[SourceMessage]()
         for line in lines:
-            wordings = [line.text]
             steps = self._explainer.provenance(memory, line).steps
-            wordings += [step.line for step in steps]
+            wordings = [line.text, *(step.line for step in steps)]
             stated = [Fact.of(_MARK.sub("", wording)) for wording in wordings]
             facts += [fact for fact in stated if fact.words]
             said = [said for step in steps for said in step.messages]
-            evidence += [one for one in said if _states(stated, one.text)]
+            evidence += [one for one in said if any(fact.stated_by(one.text) for fact in stated)]
         return tuple(dict.fromkeys(facts)), evidence
 
-    def _messages(self, scope: str, facts: Sequence[Fact]) -> Iterator[tuple[str, Message]]:
-        """The messages of a scope that state one of the facts, each with its session's key."""
+    def _messages(self, scope: str, sought: Sought) -> Iterator[tuple[str, Message]]:
+        """The messages of a scope that state what is sought, each with its session's key."""
         for info in paced(self._sessions.list_sessions()):
             if self._scopes.of_session(info.key, info.metadata) == scope:
                 for message in paced(self._sessions.read_window(info.key)):
-                    if _says(message, facts):
+                    if _says(message, sought):
                         yield info.key, message
 
 
-def _without_facts(text: str, facts: Sequence[Fact]) -> str:
-    """A text of history, or its paragraphs, without the sentences that state a fact."""
+def _without_facts(text: str, sought: Sought) -> str:
+    """A text of history, or its paragraphs, without the sentences that state what is sought."""
     kept = []
     for block in re.split(r"(\n\s*\n)", text):
-        left, stamp = without(block, facts) if block.strip() else block, _STAMP.match(block)
+        left, stamp = (
+            without(block, sought.stated_by) if block.strip() else block,
+            _STAMP.match(block),
+        )
         kept.append(f"{stamp[0]} {_NOTHING_LEFT}" if stamp and not left else left)
     return "".join(kept)
 
 
-def _entry_states(entry: HistoryEntry, facts: Sequence[Fact], redact: Redact = str) -> bool:
+def _entry_states(entry: HistoryEntry, sought: Sought, redact: Redact = str) -> bool:
     lines = [line for op in entry.operations for line in (op.old, op.new)]
     summary = redact(entry.summary)
-    stated = any(_states(facts, redact(text)) for text in (*entry.key_facts, *lines))
-    return stated or without(summary, facts) != summary
+    stated = any(sought.stated_by(redact(text)) for text in (*entry.key_facts, *lines))
+    return stated or without(summary, sought.stated_by) != summary
 
 
-def _says(message: Message, facts: Sequence[Fact], redact: Redact = str) -> bool:
+def _says(message: Message, sought: Sought, redact: Redact = str) -> bool:
     texts = (message.content, *(call.arguments for call in message.tool_calls))
-    return any(_states(facts, redact(text)) for text in texts)
-
-
-def _states(facts: Iterable[Fact], text: str) -> bool:
-    return any(fact.stated_by(text) for fact in facts)
+    return any(sought.stated_by(redact(text)) for text in texts)

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 
 from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import split
+from nanobot.memory.similarity import words_of
 from nanobot.memory.version import Author
-from nanobot.memory.wording import words_of
 from nanobot.providers.port import estimate_tokens
 from nanobot.text import counted
 

@@ -29,7 +29,7 @@ from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from nanobot.memory.importance import importance_mark, with_mark, without_importance
-from nanobot.memory.wording import LEAST, rewordings, similarity, words_of
+from nanobot.memory.similarity import LEAST, rewordings, similarity, words_of
 
 Value = TypeVar("Value", int, str)
 

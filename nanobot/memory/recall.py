@@ -31,8 +31,8 @@ from nanobot.memory.guard import without_list_mark
 from nanobot.memory.importance import HIGHEST, Importance, importance_of, without_importance
 from nanobot.memory.lines import split
 from nanobot.memory.selection import Selection, cut_at_line, select_facts
+from nanobot.memory.similarity import words
 from nanobot.memory.store import MemoryStore
-from nanobot.memory.wording import words
 from nanobot.providers.port import estimate_tokens
 from nanobot.text import counted
 

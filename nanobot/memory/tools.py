@@ -33,9 +33,9 @@ from nanobot.memory.guard import (
 from nanobot.memory.keeping import Keeping
 from nanobot.memory.lines import Operation, find_heading
 from nanobot.memory.scopes import OWNER, Memories, is_scope
+from nanobot.memory.similarity import most_similar
 from nanobot.memory.taint import quotation
 from nanobot.memory.version import Change
-from nanobot.memory.wording import most_similar
 from nanobot.text import shortened
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 

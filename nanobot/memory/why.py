@@ -23,18 +23,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.errors import NanobotError, UnknownSession
+from nanobot.memory.analysis import language_of
 from nanobot.memory.digests import DigestLine, digest_path, is_month, month_of
 from nanobot.memory.documents import ALL_FACTS, FACTS, PENDING, RETIRED
 from nanobot.memory.guard import fact_lines
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.importance import importance_mark, without_importance
+from nanobot.memory.languages import ENGLISH
 from nanobot.memory.lines import Operation, numbered_blocks, split
 from nanobot.memory.pending import CONFIRMED
 from nanobot.memory.scopes import Memories, Memory, Scopes
+from nanobot.memory.similarity import Request, most_similar, share, words
 from nanobot.memory.store import day_of, note_path
 from nanobot.memory.touched import Touched, bare, versions_touching
 from nanobot.memory.version import TAGS, Author, Change, Version, VersionSnapshot
-from nanobot.memory.wording import most_similar, share, words
 from nanobot.messages import Message, attributed
 from nanobot.session.manager import SessionManager
 from nanobot.text import shortened
@@ -405,14 +407,29 @@ def _noted_line(line: FactLine) -> str:
     return f"  - {line.path}, line {line.number}: {excerpt(line.text)}"
 
 
+def languages_of(texts: Iterable[str]) -> tuple[str, ...]:
+    """The languages that texts are in, the one of the last first."""
+    likely, found = ENGLISH, dict[str, None]()
+    for text in texts:
+        found[likely := language_of(text, likely)] = None
+    return tuple(dict.fromkeys((likely, *found)))
+
+
 def matching_lines(text: str, lines: Sequence[FactLine]) -> list[FactLine]:
-    """The lines that hold every word of `text`, or else some form of each; the closest first."""
-    wanted = words(text)
-    if not wanted:
+    """The lines that hold every word of `text`, or else relatives of them; the closest first."""
+    request = Request.of(text, languages_of(line.text for line in lines))
+    if not request.groups:
         return [line for line in lines if text.strip() and text.strip() in line.text]
-    found = [line for line in lines if wanted <= words(line.text)]
-    found = found or [line for line in lines if share(wanted, line.text) == 1.0]
-    return sorted(found, key=lambda line: (len(words(line.text) - wanted), line.path == RETIRED))
+    return closest_lines(request, lines)[1]
+
+
+def closest_lines(request: Request, lines: Iterable[FactLine]) -> tuple[int, list[FactLine]]:
+    """Those lines that say the words of a request most closely, and how closely: as for
+    `Request.closeness`. Lines that say little besides come first."""
+    found = [(close, line) for line in lines if (close := request.closeness(line.text))]
+    best = max((close for close, _ in found), default=0)
+    closest = [line for close, line in found if close == best]
+    return best, sorted(closest, key=lambda line: (len(words(line.text)), line.path == RETIRED))
 
 
 def only_match(text: str, lines: Sequence[FactLine]) -> FactLine:

@@ -13,8 +13,8 @@ from nanobot.memory.importance import Importance, importance_of, with_mark, with
 from nanobot.memory.lines import Operation, apply_operations, merge
 from nanobot.memory.search import Query
 from nanobot.memory.selection import memory_notice
+from nanobot.memory.similarity import Fact, most_similar
 from nanobot.memory.version import Change
-from nanobot.memory.wording import Fact, most_similar
 from tests.memory.homes import RealHome
 
 MEMORY = "memory/MEMORY.md"

@@ -33,8 +33,8 @@ from nanobot.memory.answers import json_object
 from nanobot.memory.history import STAMP
 from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import Operation, is_heading, operations_between
+from nanobot.memory.similarity import Fact
 from nanobot.memory.taint import origins_of
-from nanobot.memory.wording import Fact
 from nanobot.messages import Message
 from nanobot.providers.port import Reply, ToolSpec, estimate_tokens
 from nanobot.text import counted, shortened

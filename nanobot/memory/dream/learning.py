@@ -46,8 +46,8 @@ from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import apply_operations
 from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import OWNER, Memory
+from nanobot.memory.similarity import share, words
 from nanobot.memory.version import Change
-from nanobot.memory.wording import share, words
 from nanobot.providers.port import (
     CallOptions,
     Prompt,

@@ -47,8 +47,8 @@ from nanobot.memory.importance import (
     without_importance,
 )
 from nanobot.memory.lines import Operation, find_heading, is_heading, lines_of
+from nanobot.memory.similarity import most_similar, share, similar, words
 from nanobot.memory.taint import quotation
-from nanobot.memory.wording import most_similar, share, similar, words
 from nanobot.providers.fields import items, mapping, string
 from nanobot.providers.port import ToolSpec
 

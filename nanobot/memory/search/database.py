@@ -39,7 +39,7 @@ from loguru import logger
 
 from nanobot.bus.sqlite import is_damaged, open_cache, transaction
 
-VERSION = 15
+VERSION = 16
 STREAM_BITS = 28
 PLACES = 1 << STREAM_BITS
 TOOLS_FROM = PLACES // 2
@@ -63,7 +63,7 @@ CREATE TABLE IF NOT EXISTS passage (
 CREATE INDEX IF NOT EXISTS passage_seq ON passage (stream, seq);
 CREATE INDEX IF NOT EXISTS passage_segment ON passage (segment);
 CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5 (
-    text, tokenize = "porter unicode61 remove_diacritics 2 categories 'L* N* M* Co'"
+    text, tokenize = "porter unicode61 remove_diacritics 2 categories 'L* N* M* Co So'"
 );
 CREATE VIEW IF NOT EXISTS passage_text AS
     SELECT passage.*, coalesce(original, words.text) AS text

@@ -28,9 +28,9 @@ from loguru import logger
 from nanobot.bus.sqlite import storable, transaction
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
+from nanobot.memory.analysis import language_of, prepared
 from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.search import Sources
-from nanobot.memory.search.analysis import language_of, prepared
 from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM, TURN
 from nanobot.memory.search.reading import (
     Files,

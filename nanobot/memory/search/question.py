@@ -17,7 +17,7 @@ from typing import Self
 
 from msgspec import Struct
 
-from nanobot.memory.search.analysis import content_words, is_stop_word, language_of, words_of
+from nanobot.memory.analysis import content_words, is_stop_word, language_of, words_of
 
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
 _MONTH = rf"(?P<month>{_MONTHS}|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)"

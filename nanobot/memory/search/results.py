@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from nanobot.memory.search import Hit, Passage, Query, SearchResult
-from nanobot.memory.wording import words
+from nanobot.memory.similarity import words
 from nanobot.text import printable, shortened
 
 Shown = tuple[str, Sequence[Passage]]

@@ -19,10 +19,10 @@ from zlib import crc32
 from msgspec import DecodeError
 from msgspec.json import decode
 
+from nanobot.memory.analysis import expressions
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult, Source
-from nanobot.memory.search.analysis import expressions
 from nanobot.memory.search.database import STREAM_BITS, TURN, Vectors, changes
 from nanobot.memory.search.question import ParsedQuestion, parse
 from nanobot.memory.search.ranking import (

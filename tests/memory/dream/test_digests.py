@@ -11,7 +11,7 @@ import pytest
 from nanobot.errors import ProviderRejected, ProviderUnavailable
 from nanobot.memory.digests import DigestLine, digest_lines, digest_request, due_months, read_digest
 from nanobot.memory.forget import Forgotten
-from nanobot.memory.wording import Fact
+from nanobot.memory.similarity import Fact
 from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import Prompt, Reply
 from nanobot.security.paths import Root

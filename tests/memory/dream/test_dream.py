@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from nanobot.memory.dream.state import DreamPlan, DreamState, Write
 from nanobot.memory.forget import Forgotten
 from nanobot.memory.lines import Operation
-from nanobot.memory.wording import Fact
+from nanobot.memory.similarity import Fact
 from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.testing import says

@@ -11,7 +11,7 @@ from nanobot.errors import StorageError
 from nanobot.memory.dream.state import DreamPlan, DreamState, Hold, Write
 from nanobot.memory.forget import Forgotten
 from nanobot.memory.lines import Operation
-from nanobot.memory.wording import Fact
+from nanobot.memory.similarity import Fact
 from tests.memory.dream.support import LONG_TERM, World, edits, found
 
 LIVES = "Lives in Porto since May 2026"

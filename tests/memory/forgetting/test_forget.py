@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from nanobot.errors import NanobotError
 from nanobot.memory.forget import FORGOTTEN, Forgotten
-from nanobot.memory.wording import Fact
+from nanobot.memory.similarity import Fact
 from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.testing import FakeClock
@@ -184,7 +184,9 @@ async def test_doing_it_again_finishes_what_a_crash_cut_short(tmp_path: Path) ->
     async with living(tmp_path / "home", clock) as home:
         await learned(home)
         plan = await home.forgetter.plan("sister Ann", "owner")
-        Forgotten(home.memory().root).add(clock.now(), b"salt", plan.facts, {KEY: [1]}, ())
+        assert plan.sought
+        facts = plan.sought.facts
+        Forgotten(home.memory().root).add(clock.now(), b"salt", facts, {KEY: [1]}, ())
     async with living(tmp_path / "home", clock) as home:
         report = await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
         assert "Forgotten:" in report.text

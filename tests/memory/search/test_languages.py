@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.languages import DATA, languages, missed
-from nanobot.memory.search import Query
-from nanobot.memory.search.analysis import (
+from nanobot.memory.analysis import (
     content_words,
     expressions,
     language_of,
@@ -17,6 +16,7 @@ from nanobot.memory.search.analysis import (
     stemmed,
     words_of,
 )
+from nanobot.memory.search import Query
 from tests.memory.search.talk import Home, everything, ids, said
 
 PROBES = languages()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.memory.search.analysis import content_words, prepared, words_of
+from nanobot.memory.analysis import content_words, prepared, words_of
 
 MESSAGES = {
     1: "我妹妹住在上海,下个月要搬到北京去。",

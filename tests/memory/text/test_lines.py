@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 
 from nanobot.memory.lines import Operation, apply_operations, merge, operations_between
-from nanobot.memory.wording import most_similar
+from nanobot.memory.similarity import most_similar
 
 _WORDS = st.lists(st.sampled_from(["tea", "coffee", "lives", "in", "Ulm", "茶", "好"]), max_size=4)
 _LINES = st.one_of(

@@ -29,17 +29,21 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache, lru_cache
 from itertools import chain, pairwise, zip_longest
+from typing import NamedTuple
 
-from nanobot.memory.search.languages import ENGLISH, LANGUAGES, Language
+from nanobot.memory.languages import ENGLISH, LANGUAGES, Language
 
 _CJK = (
     "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3040-\u30fa\u30fc-\u30ff"
     "\u3100-\u312f\u3131-\u318f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f"
     "\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+    "\u2600-\u27bf\U0001f1e6-\U0001f1ff\U0001f300-\U0001f3fa\U0001f400-\U0001faff"
 )
+"""Chinese, Japanese and Korean characters, and emoji without the marks of their colour."""
+
 _SYLLABIC = "\u0e01-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u1084\u1780-\u17d3\u17dc\u17dd"
 """Thai, Lao, Burmese and Khmer."""
 
@@ -99,10 +103,13 @@ def prepared(text: str, language: str = "") -> str:
 def words_of(text: str, language: str = "") -> list[str]:
     """The words of a question in order, lower case; runs without spaces as the keys that find
     them."""
-    found: list[str] = []
+    return list(chain.from_iterable(word_groups(text, language)))
+
+
+def word_groups(text: str, language: str = "") -> Iterator[list[str]]:
+    """The same with the keys of each run together."""
     for piece in re.findall(_piece(text), _lower(_unified(text), language)):
-        found.extend(_keys(piece) if re.match(_RUN, piece) else [piece])
-    return found
+        yield _keys(piece) if re.match(_RUN, piece) else [piece]
 
 
 def content_words(words: list[str], language: str = "") -> list[str]:
@@ -147,29 +154,112 @@ def language_of(text: str, likely: str = "") -> str:
     return next(name for name in LANGUAGES if shown.get(name) == best)
 
 
-def expressions(
-    word: str, asked: Iterable[str], searched: Iterable[str]
-) -> Iterator[tuple[str, bool]]:
-    """What a word of a question matches in the full-text table, where the question may be in the
-    languages `asked`, and messages are in those of `searched`: its forms, then its relatives, and
-    last the halves that it may have, which are a last resort: for where nothing else matches."""
-    forms, relatives, halves = [_term(_folded(word))], list[str](), list[tuple[str, str]]()
+class WordForms(NamedTuple):
+    """What a word of a question matches in the full-text table: its `forms`, and its relatives:
+    words with one of the `beginnings`, or the two `halves` of a compound in one text."""
+
+    forms: tuple[str, ...]
+    beginnings: tuple[str, ...] = ()
+    halves: tuple[tuple[str, str], ...] = ()
+
+    def closeness(self, said: Collection[str]) -> int:
+        """How closely a text with the `tokens` in `said` holds the word: 2 for a form of it, 1 for
+        a relative, 0 for neither. The table's own stemmer has to have seen all words."""
+        if any(form in said for form in self.forms):
+            return 2
+        begun = any(word.startswith(self.beginnings) for word in said)
+        return int(begun or any(one in said and other in said for one, other in self.halves))
+
+    def stemmed(self) -> WordForms:
+        """As the table's own stemmer leaves them."""
+        return WordForms(
+            tuple(map(_porter, self.forms)),
+            tuple(map(_porter, self.beginnings)),
+            tuple((_porter(one), _porter(other)) for one, other in self.halves),
+        )
+
+
+def word_forms(word: str, asked: tuple[str, ...], searched: tuple[str, ...]) -> WordForms:
+    """What a word of a question matches, where the question may be in the languages `asked`, and
+    messages are in those of `searched`."""
+    forms, beginnings, halves = [_folded(word)], list[str](), list[tuple[str, str]]()
     if not re.match(_RUN, word):
-        forms += [_term(stemmed(word, language)) for language in searched if language != ENGLISH]
+        forms += [stemmed(word, language) for language in searched if language != ENGLISH]
         for language in asked:
             stem, known = stemmed(word, language), LANGUAGES.get(language)
             if known and language != ENGLISH and stem.isalpha():
-                forms.append(_term(stem))
-                relatives += _beginning(stem)
+                forms.append(stem)
+                beginnings += _beginning(stem)
                 if known.compounds:
-                    relatives += _end(stem)
+                    beginnings += _end(stem)
                     halves += _halves(word, stem, language)
-    yield _any(forms), False
+    return WordForms(tuple(forms), tuple(beginnings), tuple(halves))
+
+
+def expressions(
+    word: str, asked: Iterable[str], searched: Iterable[str]
+) -> Iterator[tuple[str, bool]]:
+    """What a word of a question matches in the full-text table (as for `word_forms`): its forms,
+    then its relatives, and last the halves that it may have, which are a last resort: for where
+    nothing else matches."""
+    found = word_forms(word, tuple(asked), tuple(searched))
+    yield _any(map(_term, found.forms)), False
+    halves = [(_term(one), _term(other)) for one, other in found.halves]
+    relatives = [f"{_term(beginning)} *" for beginning in found.beginnings]
     relatives += [f"({one} AND {other})" for one, other in halves]
     if relatives:
         yield _any(relatives), False
     if halves:
         yield _any(chain.from_iterable(halves)), True
+
+
+def tokens(text: str, language: str = "") -> Iterator[str]:
+    """The words of `text` as the full-text table holds them."""
+    for piece in re.findall(_piece(text), _unified(text)):
+        if piece >= _FIRST_RUN and re.match(_RUN, piece):
+            yield from _singles_and_pairs(piece)
+        else:
+            yield from _tokens_of(piece, language)
+
+
+def bases(text: str, language: str = "") -> Iterator[str]:
+    """The base form of each word of `text` but stop words; the single characters of a run."""
+    for piece in re.findall(_piece(text), _unified(text)):
+        if piece >= _FIRST_RUN and re.match(_RUN, piece):
+            yield from _units(piece)
+        else:
+            yield from _tokens_of(piece, language)[: not is_stop_word(piece.lower(), language)]
+
+
+def plain_words(text: str) -> Iterator[str]:
+    """Every word of `text`, whatever its language, without case and accents; the single characters
+    of a run without spaces."""
+    for piece in re.findall(_piece(text), _unified(text).lower()):
+        if piece >= _FIRST_RUN and re.match(_RUN, piece):
+            yield from _units(piece)
+        else:
+            yield _folded(piece)
+
+
+def outline(text: str) -> str:
+    """`text` without case and accents, one letter where some write two (`ue` for `ü`): whatever
+    holds a word holds its `core` in its outline. Quick, to rule out what need not be read."""
+    plain = text.lower() if text.isascii() else _folded(_unified(text).lower())
+    for letter in "aou":
+        plain = plain.replace(f"{letter}e", letter)
+    return plain
+
+
+@lru_cache(maxsize=1 << 10)
+def core(word: str, language: str = "") -> str:
+    """What the outlines of all forms of a word in its base form have in common."""
+    known, plain = LANGUAGES.get(language), outline(word)
+    if re.match(_RUN, word):
+        return plain
+    # Their forms differ at the beginning or within.
+    if known and (known.weak or known.beginnings or known.stemmer in ("indonesian", "tamil")):
+        return ""
+    return plain[: max(1, min(_ROOT, len(plain) - 1))]
 
 
 def _any(terms: Iterable[str]) -> str:
@@ -183,18 +273,18 @@ def _term(word: str) -> str:
 def _beginning(stem: str) -> list[str]:
     """Three quarters of a stem, with which a word may begin."""
     length = max(_PART, len(stem) - len(stem) // 4)
-    return [f"{_term(stem[:length])} *"] if len(stem) >= _PART else []
+    return [stem[:length]] if len(stem) >= _PART else []
 
 
 def _end(stem: str) -> list[str]:
     """A stem as the last part of a compound."""
-    return [f"{_term(stem[::-1].translate(_BACKWARDS))} *"] if len(stem) >= _ROOT else []
+    return [stem[::-1].translate(_BACKWARDS)] if len(stem) >= _ROOT else []
 
 
 def _halves(word: str, stem: str, language: str) -> list[tuple[str, str]]:
     """The two words that a compound may be made of, for each place where it may be cut."""
     cuts = range(_PART, min(len(stem), _LONGEST) - _PART + 1)
-    return [(_term(stemmed(word[:cut], language)), _term(stem[cut:])) for cut in cuts]
+    return [(stemmed(word[:cut], language), stem[cut:]) for cut in cuts]
 
 
 def stemmed(word: str, language: str) -> str:
@@ -242,6 +332,19 @@ def _stored(word: str, language: str) -> str:
     if len(stem) >= _COMPOUND and LANGUAGES[language].compounds and stem.isalpha():
         return f"{stem} {stem[: _COMPOUND - _PART - 1 : -1].translate(_BACKWARDS)}"
     return stem
+
+
+@lru_cache(maxsize=1 << 14)
+def _tokens_of(word: str, language: str) -> tuple[str, ...]:
+    """What the table makes of a word: its stem, and that backwards where it may be a compound."""
+    if len(word) > _LONGEST:
+        return (_folded(word.lower()),)
+    return tuple(map(_porter, _stored(word, language).lower().split()))
+
+
+def _porter(word: str) -> str:
+    """`word` as the table's own stemmer leaves it."""
+    return _stemmer("porter")(word) if word.isascii() and 2 < len(word) <= 64 else word
 
 
 def _units(run: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot.memory.wording import Fact, share, without
+from nanobot.memory.similarity import Fact, Request, share, without
 
 ANN = "- Their sister Ann lives in Oslo"
 
@@ -48,14 +48,15 @@ def test_words_scattered_over_a_long_text_state_nothing() -> None:
 
 
 def test_what_a_person_typed_needs_every_word() -> None:
-    assert Fact.literal("sister Ann").stated_by("my sister is called Ann")
-    assert not Fact.literal("sister Ann").stated_by("my sister is called Eve")
-    assert not Fact.literal("the").stated_by("the")
+    request = Request.of("sister Ann")
+    assert request.closeness("my sister is called Ann") == 2
+    assert request.closeness("my sister is called Eve") == 0
+    assert Request.of("the").closeness("the") == 0
 
 
 def test_only_the_sentences_that_state_it_are_taken_out() -> None:
     text = "[2026-03-10 18:00] They planned a trip. Their sister Ann lives in Oslo. It rained."
-    facts = [Fact.of(ANN)]
+    facts = Fact.of(ANN).stated_by
     assert without(text, facts) == "[2026-03-10 18:00] They planned a trip. It rained."
     assert without("Ann is a sister. She lives in Oslo. It rained.", facts) == "It rained."
     assert without("[2026-03-10 18:00] Their sister Ann lives in Oslo.", facts) == ""

@@ -1,0 +1,293 @@
+"""When a text says a word, when it states a fact, and how alike two lines are: search's notion of
+words, for texts that stand in no index. Pure.
+
+A word is what search takes for one (`search.analysis`): without case, accents and endings, in the
+language of the text; of a script without spaces single characters and pairs. So whatever search
+finds by a word, `/forget` and `why` find by it, too.
+
+- A person's request (`Request`) is said by a text that holds all its words. Where some text holds
+  forms of them, relatives (`Haus` in `Hausarzt`) of other texts do not count.
+- A fact (`Fact`) is its content words and, among them, the keys: names, numbers, codes, without
+  which it would be another fact ("my sister Ann lives in Oslo" and "my sister Eve lives in Oslo"
+  share all but one). A text states a fact when it holds every key and most of the words; a fact
+  without keys needs nearly all of its words.
+- Long texts are judged by their sentences, two at a time, because a fact is often told in two, and
+  everything is told somewhere in a long text.
+- A line is a reworded other one where both hold half of all their words (Dice), stop words too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
+from itertools import chain, pairwise
+
+from msgspec import Struct
+
+from nanobot.memory.analysis import (
+    WordForms,
+    bases,
+    core,
+    is_stop_word,
+    language_of,
+    outline,
+    plain_words,
+    tokens,
+    word_forms,
+    word_groups,
+)
+from nanobot.memory.importance import without_importance
+from nanobot.memory.languages import ENGLISH
+
+LEAST = 0.5
+"""From here on, a removed and an added line are one line, reworded."""
+
+_NEAR = 200
+"""A removed line is compared with this many added ones before and after it, of those that changed:
+so a file of many thousand changed lines is compared in a moment."""
+
+
+def words_of(line: str) -> frozenset[str]:
+    """The words of a line, without regard to case, nor to how important it is."""
+    return frozenset(plain_words(without_importance(line)))
+
+
+def similarity(one: frozenset[str], other: frozenset[str]) -> float:
+    """How alike two lines with these words are, 0.0 to 1.0; 0.0 where one has none."""
+    return 2 * len(one & other) / (len(one) + len(other)) if one and other else 0.0
+
+
+def most_similar(line: str, candidates: Iterable[str], least: float = LEAST) -> str:
+    """The candidate that is most like `line`, empty where none is alike by `least`.
+
+    Of equals, the first.
+    """
+    words, best, found = words_of(line), least, ""
+    for candidate in candidates:
+        alike = 1.0 if candidate == line else similarity(words, words_of(candidate))
+        if alike > best or (alike == best and not found):
+            best, found = alike, candidate
+    return found
+
+
+def rewordings(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:
+    """Which of the `removed` lines became which of the `added` ones; each stands for one other.
+
+    The likest pair first; of equals, the first in order. All lines of a sequence differ.
+    """
+    old, new = [words_of(line) for line in removed], [words_of(line) for line in added]
+    pairs = [
+        (-alike, abs(first - second), first, second)
+        for first in range(len(old))
+        for second in range(max(0, first - _NEAR), min(len(new), first + _NEAR))
+        if (alike := similarity(old[first], new[second])) >= LEAST
+    ]
+    found: dict[str, str] = {}
+    taken: set[int] = set()
+    for _, _, first, second in sorted(pairs):
+        if removed[first] not in found and second not in taken:
+            found[removed[first]] = added[second]
+            taken.add(second)
+    return found
+
+
+# Compiled at their first use, which `re` remembers: that takes time which a start does not have.
+_SENTENCE_END = r"(?<=[.!?])\s+|(?<=[。！？])|\n+"
+_SPOKEN = r"[^\W_]+(?:[.:/'’-][^\W_]+)*"
+_FIGURES = r"\d+(?:[-./:]\d+)+"
+_ELIDED = r"(?<=[^\W\d_])['’ʼ][^\W\d_]{1,2}(?![^\W_])|(?<![^\W_])[^\W\d_]{1,2}['’ʼ](?=[^\W\d_])"
+"""What an apostrophe cuts off: `l'`, `O'`, `'s`, `'da`."""
+
+_STAMP = re.compile(r"\s*\[\d{4}-\d{2}-\d{2} \d{2}:\d{2}\]\s*")
+_DATE = re.compile(r"(19|20)\d\d([-./]\d{1,2}){0,2}|\d{1,2}|\d{1,2}[.:]\d{2}")
+_SHORT_TEXT, _SHORT = 40, 1_000
+"""Up to this many words and characters a text is judged as a whole."""
+_MOST_OF_A_RUN = 2 / 3
+"""The share of a run's pairs that a text holds which says it with another particle."""
+_DAYS_AND_MONTHS = """
+monday tuesday wednesday thursday friday saturday sunday january february march april may june july
+august september october november december
+"""
+_CALENDAR = frozenset(_DAYS_AND_MONTHS.split())
+
+
+def words(text: str, language: str | None = None) -> frozenset[str]:
+    """The content words of `text` in their base form, a date or number of several parts as one;
+    single characters of what is written without spaces. None: the language that it shows."""
+    language = language_of(text, ENGLISH) if language is None else language
+    figures, rest = re.findall(_FIGURES, text), re.sub(f"{_FIGURES}|{_ELIDED}", " ", text)
+    return frozenset([*figures, *bases(rest, language)])
+
+
+def similar(one: str, other: str) -> bool:
+    """Whether two base forms may be the same word in other forms (allergy, allergic)."""
+    if one == other:
+        return True
+    common = 0
+    for left, right in zip(one, other, strict=False):
+        if left != right:
+            break
+        common += 1
+    return common >= max(4, 0.6 * max(len(one), len(other)))
+
+
+def share(wanted: Collection[str], text: str) -> float:
+    """Which part of the words `wanted` occurs in `text`, in this form or a similar one; 0 to 1."""
+    said = words(text)
+    hits = sum(word in said or any(similar(word, one) for one in said) for word in wanted)
+    return hits / len(wanted) if wanted else 0.0
+
+
+class Fact(Struct, frozen=True):
+    """`words` in their base form, as in `language`; `keys` are those of them that may not be
+    missing."""
+
+    words: frozenset[str]
+    keys: frozenset[str] = frozenset()
+    language: str = ""
+
+    @classmethod
+    def of(cls, line: str) -> Fact:
+        """What a line of a memory file states."""
+        line = without_importance(line)
+        language, keys = language_of(line, ENGLISH), set[str]()
+        for sentence in sentences(line):
+            spoken = re.findall(_SPOKEN, sentence.lstrip("-*+#> \t"))
+            for at, word in enumerate(spoken):
+                if _is_key(word, first=at == 0):
+                    keys |= words(word, language)
+        found = words(line, language)
+        return cls(found, frozenset(keys) & found, language)
+
+    def stated_by(self, text: str) -> bool:
+        """Whether some part of `text` states it."""
+        cores, plain = _cores(self), outline(text)
+        held = (core in plain for core in cores)
+        if not (all(held) if self.keys else any(held)):
+            return False
+        return any(covers(self.words, self.keys, said) for said in said_in(text, self.language))
+
+
+@lru_cache(maxsize=1 << 10)
+def _cores(fact: Fact) -> tuple[str, ...]:
+    """By which most texts are ruled out cheaply."""
+    return tuple(core(word, fact.language) for word in fact.keys or fact.words)
+
+
+def covers(fact: Collection[str], keys: Collection[str], said: Collection[str]) -> bool:
+    """Whether `said` holds all `keys` and enough of the words of a fact; never for no words."""
+    if not fact or not all(key in said for key in keys):
+        return False
+    shared = sum(word in said for word in fact)
+    return shared >= (0.6 if keys else 0.75) * len(fact)
+
+
+class Request(Struct, frozen=True):
+    """The words by which a person names something: each counts, and so do the pairs of characters
+    of one that is written without spaces (`groups`). It is in the language `asked`, where it shows
+    one; `languages` are those of the texts, the likeliest first."""
+
+    groups: tuple[tuple[str, ...], ...]
+    asked: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, text: str, languages: Sequence[str] = ()) -> Request:
+        """What a person typed."""
+        asked = language_of(text, next(iter(languages), ENGLISH))
+        groups = map(tuple, word_groups(re.sub(_ELIDED, " ", text), asked))
+        found = (one for one in groups if len(one) > 1 or not is_stop_word(one[0], asked))
+        shown = (asked,) if language_of(text) else ()
+        return cls(tuple(dict.fromkeys(found)), shown, tuple(languages))
+
+    def closeness(self, text: str) -> int:
+        """How closely some part of `text` holds all words: 2 in forms of them, 1 where one is a
+        relative, 0 where one is missing."""
+        plain = outline(text)
+        cores = (_cores_of(group, self.languages) for group in self.groups)
+        if not self.groups or not all(any(core in plain for core in each) for each in cores):
+            return 0
+        language = language_of(text, next(iter(self.languages), ENGLISH))
+        searched = tuple(dict.fromkeys((*self.languages, language)))
+        words = [_forms_of(group, self.asked or searched, searched) for group in self.groups]
+        said = said_in(text, language)
+        return max((min(_closeness(word, one) for word in words) for one in said), default=0)
+
+    def facts(self) -> tuple[Fact, ...]:
+        """What a text states that holds the words, in each language that they may be in."""
+        return tuple(Fact(said := self._in(one), said, one) for one in self.languages or ("",))
+
+    def _in(self, language: str) -> frozenset[str]:
+        """Its words in their base form; the keys of a run are that already."""
+        based = (bases(group[0], language) if len(group) == 1 else group for group in self.groups)
+        return frozenset(chain.from_iterable(based))
+
+
+@lru_cache(maxsize=1 << 8)
+def _cores_of(group: Sequence[str], languages: Sequence[str]) -> frozenset[str]:
+    """Of which an outline holds one, or else no word of the group is there."""
+    forms = word_forms(group[0], (), tuple(languages)).forms if len(group) == 1 else group
+    return frozenset(core(form, language) for form in forms for language in languages or ("",))
+
+
+@lru_cache(maxsize=1 << 8)
+def _forms_of(
+    group: Sequence[str], asked: tuple[str, ...], searched: tuple[str, ...]
+) -> list[WordForms]:
+    return [word_forms(word, asked, searched).stemmed() for word in group]
+
+
+def _closeness(forms: Sequence[WordForms], said: Collection[str]) -> int:
+    """How closely a text with these tokens holds a word, or most of the pairs of a run."""
+    close = [one.closeness(said) for one in forms]
+    found = sum(one > 0 for one in close)
+    return min(close) if found == len(close) else int(found >= _MOST_OF_A_RUN * len(close))
+
+
+@lru_cache(maxsize=8)
+def said_in(text: str, language: str) -> Sequence[frozenset[str]]:
+    """The tokens of what may state one fact: of a short text as a whole, else of neighbouring
+    sentences."""
+    if len(text) < _SHORT and sum(1 for _ in plain_words(text[:_SHORT])) <= _SHORT_TEXT:
+        return [_said(text, language)]
+    said = [_said(one, language) for one in sentences(text)]
+    return [*said, *(one | other for one, other in pairwise(said))]
+
+
+def _said(text: str, language: str) -> frozenset[str]:
+    return frozenset([*tokens(text, language), *re.findall(_FIGURES, text)])
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text; a line break ends one."""
+    return [part for part in re.split(_SENTENCE_END, text) if part.strip()]
+
+
+def without(text: str, is_said: Callable[[str], bool]) -> str:
+    """`text` without the sentences, or pairs of them, that say something; the time in front stays.
+
+    Empty where nothing else is left.
+    """
+    stamp = match[0] if (match := _STAMP.match(text)) else ""
+    said = sentences(text[len(stamp) :])
+    left = [one for one in said if not is_said(one)]
+    gone = {
+        at + step
+        for at, (one, other) in enumerate(pairwise(left))
+        if is_said(f"{one} {other}")
+        for step in (0, 1)
+    }
+    left = [one for at, one in enumerate(left) if at not in gone]
+    if len(left) == len(said):
+        return text
+    return stamp + " ".join(sentence.strip() for sentence in left) if left else ""
+
+
+def _is_key(word: str, *, first: bool) -> bool:
+    folded = word.casefold()
+    if is_stop_word(folded) or folded in _CALENDAR or _DATE.fullmatch(word):
+        return False
+    if any(letter.isdigit() for letter in word):
+        return True
+    return not first and word[0].isupper()

@@ -1,0 +1,84 @@
+"""Search, `/memory why` and `/forget` have one notion of what says a word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from bench.languages import languages
+from nanobot.memory.analysis import content_words, language_of, words_of
+from nanobot.memory.languages import LANGUAGES
+from nanobot.memory.search import Query
+from nanobot.memory.similarity import Request
+from nanobot.memory.why import languages_of
+from tests.memory.homes import RealHome
+
+Requests = Mapping[str, list[str]]
+KEY = "telegram:1"
+_COMPOUNDING = {name for name, language in LANGUAGES.items() if language.compounds}
+
+
+def _requests() -> dict[str, Requests]:
+    """By language: facts, each with the words by which people name it."""
+    text = (Path(__file__).parent / "one_word.txt").read_text(encoding="utf-8")
+    found = dict[str, Requests]()
+    for block in text.split("# ")[1:]:
+        name, *lines = filter(None, block.split("\n"))
+        pairs = (line.split(" | ") for line in lines)
+        found[name] = {fact: asked.split(", ") for fact, asked in pairs}
+    return found
+
+
+REQUESTS = _requests()
+
+
+def test_there_are_many_requests_in_many_languages() -> None:
+    assert len(REQUESTS) > 25
+    assert sum(len(asked) for facts in REQUESTS.values() for asked in facts.values()) > 120
+
+
+@pytest.mark.parametrize("facts", REQUESTS.values(), ids=REQUESTS)
+async def test_what_search_finds_by_a_word_is_explained_and_forgotten_by_it(
+    home: RealHome, facts: Requests
+) -> None:
+    await home.learn(*(f"- {fact}" for fact in facts))
+    said = {fact: (await home.say(KEY, fact))[0] for fact in facts}
+    missed = list[tuple[str, str]]()
+    for fact, asked in facts.items():
+        for word in asked:
+            found = await home.finds(word)
+            why = (await home.explainer.why(word, "owner")).found
+            plan = await home.forgetter.plan(word, "owner")
+            missed += [
+                (word, way)
+                for way, is_found in {
+                    "search": any(fact in text for text in found),
+                    "why": any(fact in one.text for one in why),
+                    "forget": any(fact in line.text for line in plan.lines),
+                    "messages": said[fact] in {message.seq for message in plan.messages},
+                    "only it": all(fact in line.text for line in plan.lines),
+                }.items()
+                if not is_found
+            ]
+    assert not missed
+
+
+@pytest.mark.parametrize("name", languages())
+async def test_a_text_says_a_word_exactly_where_search_finds_it_by_that_word(
+    home: RealHome, name: str
+) -> None:
+    talk = languages()[name]
+    texts = [*(message for message, _ in talk.probes), *talk.others]
+    for at, text in enumerate(texts):  # each by itself: next to a hit, search finds others as well
+        await home.say(f"telegram:1:{at}", text)
+    for _, question in talk.probes:
+        language = language_of(question)
+        for word in content_words(words_of(question, language), language):
+            hits = (await home.index.search(Query(word, ("owner",), role="user", limit=100))).hits
+            request = Request.of(word, languages_of(texts))
+            said = {text for text in texts if request.closeness(text)}
+            # Search goes on to the halves of a compound (Hüttenpasswort) where nothing says it.
+            if request.groups and (said or name not in _COMPOUNDING):
+                assert {hit.passage.text for hit in hits} == said, word
