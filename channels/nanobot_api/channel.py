@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 
-from nanobot.bus.events import API, Media, OutboundPart, Progress, Receipt
-from nanobot.channel import ChannelHost, Limits, Operation, Overview
+from nanobot.bus.events import (
+    API,
+    Address,
+    ApprovalAsked,
+    ApprovalClosed,
+    Media,
+    OutboundPart,
+    Progress,
+    Receipt,
+)
+from nanobot.channel import ChannelHost, Happening, Limits, Operation, Overview
 from nanobot.channel.health import ConnectionSlot
 from nanobot.channel.keys import ApiKeys
-from nanobot.clock import first_error
+from nanobot.clock import Clock, first_error
 from nanobot.errors import NanobotError
-from nanobot_api.exchanges import Exchanges
+from nanobot_api.exchanges import Asked, Exchanges
 from nanobot_api.memory import McpEndpoint
 from nanobot_api.server import Server
 from nanobot_api.settings import ApiSettings
@@ -42,25 +52,42 @@ class ApiChannel:
 
     async def run(self, host: ChannelHost) -> None:
         """Serve until cancelled."""
-        server = Server(host, ApiKeys(host.state_folder), self._exchanges, self._options)
+        keys, memory = ApiKeys(host.state_folder), McpEndpoint(self._ask)
+        server = Server(host, keys, self._exchanges, self._options, self._ask)
+        watcher = partial(self._happened, host.clock)
         self._slot.fill(server)
-        memory = McpEndpoint(self._ask)
         try:
-            async with (
-                asyncio.TaskGroup() as group,
-                host.serve_http(PATH, server.handle) as address,
-                host.serve_http(MEMORY_PATH, partial(server.handle_memory, memory)),
-            ):
-                host.report_connected(address)
-                group.create_task(memory.run())
-                while True:
-                    now = host.clock.now().timestamp()
-                    await asyncio.to_thread(server.records.sweep, now)
-                    await host.clock.sleep(_SWEEP_SECONDS)
+            with self._overview.watch(watcher) if self._overview else nullcontext():
+                await self._serve(host, server, memory)
         except BaseExceptionGroup as failures:
             raise first_error(failures) from None
         finally:
             await self._slot.clear()
+
+    async def _serve(self, host: ChannelHost, server: Server, memory: McpEndpoint) -> None:
+        """Serve requests, and sweep the records each day."""
+        async with (
+            asyncio.TaskGroup() as group,
+            host.serve_http(PATH, server.handle) as address,
+            host.serve_http(MEMORY_PATH, partial(server.handle_memory, memory)),
+        ):
+            host.report_connected(address)
+            group.create_task(memory.run())
+            while True:
+                now = host.clock.now().timestamp()
+                await asyncio.to_thread(server.records.sweep, now)
+                await host.clock.sleep(_SWEEP_SECONDS)
+
+    def _happened(self, clock: Clock, happening: Happening) -> None:
+        """Pass on which conversations of programs wait for the owner."""
+        event, (channel, _, chat) = happening.event, happening.session_key.partition(":")
+        if channel != API:
+            return
+        if isinstance(event, ApprovalAsked):
+            place = Address(event.channel, event.chat_id, event.thread_id)
+            self._exchanges.ask(chat, Asked(event.code, event.what, place, clock.monotonic()))
+        elif isinstance(event, ApprovalClosed):
+            self._exchanges.close_question(chat, event.code)
 
     async def _ask(self, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """Do an operation of the gateway. Raises `NanobotError`."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from msgspec import Struct
 
 from nanobot.bus.events import (
+    Address,
     Notice,
     OutboundPart,
     Progress,
@@ -64,6 +65,16 @@ class Refused(Struct, frozen=True):
     waits: bool = False
 
 
+class Asked(Struct, frozen=True):
+    """The owner is asked about a call of this conversation, which waits: for `what`, in the chat
+    `place`, by the question `code`. `at` is when, on the monotonic clock."""
+
+    code: str
+    what: str
+    place: Address
+    at: float
+
+
 class Left(Struct, frozen=True):
     """The client has closed its connection."""
 
@@ -72,10 +83,12 @@ Event = Wrote | Noted | Answered | Refused
 
 
 class Exchange:
-    """One request that waits."""
+    """One request that waits. `asked` are the questions that its conversation waits for, by code;
+    it is woken by `None` when they change."""
 
-    def __init__(self) -> None:
-        self.events: asyncio.Queue[Event | Left] = asyncio.Queue()
+    def __init__(self, asked: Mapping[str, Asked] | None = None) -> None:
+        self.events: asyncio.Queue[Event | Left | None] = asyncio.Queue()
+        self.asked = dict(asked or {})
 
 
 class _Turn(Struct):
@@ -94,12 +107,14 @@ class Exchanges:
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[str, str], list[Exchange]] = {}
+        self._asked: dict[str, dict[str, Asked]] = {}
+        """The questions that wait, by chat and code."""
         self._turns: OrderedDict[str, _Turn] = OrderedDict()
 
     @contextmanager
     def waiting(self, chat: str, event_id: str) -> Iterator[Exchange]:
         """Listen to what becomes of an event, while inside."""
-        exchange, key = Exchange(), (chat, event_id)
+        exchange, key = Exchange(self._asked.get(chat)), (chat, event_id)
         self._waiting.setdefault(key, []).append(exchange)
         try:
             yield exchange
@@ -111,6 +126,28 @@ class Exchanges:
     def waits_alone(self, chat: str, event_id: str) -> bool:
         """Whether one request at most waits for this event."""
         return len(self._waiting.get((chat, event_id), ())) <= 1
+
+    def ask(self, chat: str, asked: Asked) -> None:
+        """Note that a turn of a chat waits for the owner: so does each request behind it."""
+        self._asked.setdefault(chat, {})[asked.code] = asked
+        for exchange in self._in(chat):
+            exchange.asked[asked.code] = asked
+            exchange.events.put_nowait(None)
+
+    def close_question(self, chat: str, code: str) -> None:
+        """Note that it waits no more."""
+        codes = self._asked.get(chat, {})
+        codes.pop(code, None)
+        if not codes:
+            self._asked.pop(chat, None)
+        for exchange in self._in(chat):
+            exchange.asked.pop(code, None)
+            exchange.events.put_nowait(None)
+
+    def _in(self, chat: str) -> list[Exchange]:
+        """Those that wait for anything in a chat."""
+        found = (waiting for key, waiting in self._waiting.items() if key[0] == chat)
+        return [exchange for waiting in found for exchange in waiting]
 
     def show(self, event: Progress) -> None:
         """Pass progress on to those whose request it is about."""

@@ -102,3 +102,25 @@ def too_late(repeatable: bool) -> Problem:
     hint = " Ask again with the same Idempotency-Key." if repeatable else ""
     text = f"The answer is not there yet; it is still worked on.{hint}"
     return Problem(504, text, "timeout", again=repeatable)
+
+
+def notice(what: str, where: str, *, stateless: bool) -> str:
+    """Return the text that ends a request whose call waits for an approval. `where` the owner finds
+    the question is for the owner only."""
+    after = "the answer comes to the chat where it was approved"
+    if not where:
+        asked = f"This needs the owner's approval, and they have been asked: {what}."
+    else:
+        asked = f"This needs your approval: {what}. Answer the question {where} within 10 minutes."
+    if not stateless:
+        after = (
+            f"{after}, and into this conversation" if where else "it comes into this conversation"
+        )
+    elif not where:
+        after = "it can't be sent here any more"
+    return f"{asked} nanobot then goes on; {after}."
+
+
+def not_yet(text: str) -> Problem:
+    """A client that reads JSON can't be given the notice as its answer."""
+    return Problem(409, text, "approval_pending", again=False)

@@ -10,9 +10,10 @@ user if the key was made for a program that sends only the person's own words.
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from urllib.parse import urlsplit
@@ -28,9 +29,28 @@ from nanobot.channel.keys import ApiKey, ApiKeys
 from nanobot.clock import first_error, with_timeout
 from nanobot.errors import ExtraMissing, NanobotError, StorageError
 from nanobot_api import shapes
-from nanobot_api.exchanges import Answered, Event, Exchange, Exchanges, Left, Refused
+from nanobot_api.exchanges import (
+    Answered,
+    Asked,
+    Event,
+    Exchange,
+    Exchanges,
+    Left,
+    Refused,
+    Wrote,
+)
+from nanobot_api.memory import Ask as AskGateway
 from nanobot_api.memory import McpEndpoint
-from nanobot_api.problems import Problem, invalid, problem_of, stopped_late, storage_full, too_late
+from nanobot_api.problems import (
+    Problem,
+    invalid,
+    not_yet,
+    notice,
+    problem_of,
+    stopped_late,
+    storage_full,
+    too_late,
+)
 from nanobot_api.records import (
     FOLLOWED,
     ONCE,
@@ -63,6 +83,8 @@ _LOOK_SECONDS = 1.0
 """How often a repetition looks into its record where another worker of a team may answer it."""
 _LEFT_SECONDS = 0.25
 """How often a request that ends with its client looks whether the client is still there."""
+_NOTICE_SECONDS = 25.0
+"""So long after the owner was asked, a request ends with a notice, and its turn goes on."""
 _BODY_SECONDS = 120.0
 _GUESSES = 20
 """Wrong keys a minute that are told so; more of them are refused as too many."""
@@ -90,6 +112,18 @@ class _Order(Struct, frozen=True):
         """Whether the client gave it a key, by which it can ask again."""
         return self.message.event_id.startswith(REPEATABLE)
 
+    def ended(self, event: Answered) -> Event:
+        """Return the end of the turn as the client gets it."""
+        answer = event.answer
+        if answer.error:
+            return Refused(problem_of(answer.error, answer.whole))
+        return replace(event, answer=replace(answer, before="")) if self.record.formatted else event
+
+    def noticed(self, text: str) -> Event:
+        """Return what ends the request while its turn goes on. A client that reads JSON gets an
+        error."""
+        return Refused(not_yet(text)) if self.record.formatted else Answered(Answer(text), text)
+
     @property
     def ends_with_client(self) -> bool:
         """Whether the request ends if its client disconnects. Then the client cannot repeat it, and
@@ -103,10 +137,15 @@ class Server:
     """Answers requests at `/v1`."""
 
     def __init__(
-        self, host: ChannelHost, keys: ApiKeys, exchanges: Exchanges, settings: ApiSettings
+        self,
+        host: ChannelHost,
+        keys: ApiKeys,
+        exchanges: Exchanges,
+        settings: ApiSettings,
+        ask: AskGateway,
     ) -> None:
         self._host, self._keys, self._exchanges, self._settings = host, keys, exchanges, settings
-        self._clock = host.clock
+        self._clock, self._ask = host.clock, ask
         self.records = Records(host.state_folder)
         self._wrong: deque[float] = deque(maxlen=_GUESSES)
         self._held = 0
@@ -421,13 +460,7 @@ class Server:
         deadline = self._clock.monotonic() + self._settings.wait_seconds
         stream = Stream(http, order.shape) if order.stream else None
         while True:
-            left = deadline - self._clock.monotonic()
-            wait = min(left, KEEP_ALIVE_SECONDS)
-            event = await self._next(exchange, wait) if left > 0 else None
-            if event is None and left <= 0:
-                event = self._too_late(order)
-            if isinstance(event, Answered) and event.answer.error:
-                event = Refused(problem_of(event.answer.error, event.answer.text))
+            event = await self._event(order, exchange, deadline)
             if isinstance(event, Refused):
                 if event.waits and not order.is_repeatable:
                     await self._take_back(order)
@@ -439,6 +472,37 @@ class Server:
             elif await stream.show(event):
                 return stream.response
 
+    async def _event(self, order: _Order, exchange: Exchange, deadline: float) -> Event | None:
+        """Return the next event for the client; None: it is time for a sign of life."""
+        heard = self._clock.monotonic()
+        while True:
+            now = self._clock.monotonic()
+            asked = min((one.at for one in exchange.asked.values()), default=math.inf)
+            left = min(deadline, asked + _NOTICE_SECONDS, heard + KEEP_ALIVE_SECONDS) - now
+            event = await self._next(exchange, max(0.0, left))
+            if isinstance(event, Wrote) and order.record.formatted:
+                event = None  # it may be put into its form yet
+            if isinstance(event, Answered):
+                return order.ended(event)
+            if event is not None:
+                return event
+            now = self._clock.monotonic()
+            if exchange.asked and now >= asked + _NOTICE_SECONDS:
+                return order.noticed(await self._notice(order, exchange.asked))
+            if now >= deadline:
+                return self._too_late(order)
+            if now >= heard + KEEP_ALIVE_SECONDS:
+                return None
+
+    async def _notice(self, order: _Order, asked: Mapping[str, Asked]) -> str:
+        """Return what a client is told that must not wait for an approval any longer."""
+        person, first = {"person": order.message.sender_id}, next(iter(asked.values()))
+        if (await self._ask("memory.scope_of", person))["scope"] != "owner":
+            return notice(first.what, "", stateless=order.record.alone)
+        page = await self._ask("web.list", {})
+        where = f"at {page['address']}/approvals" if page["sessions"] else _place(first)
+        return notice(first.what, where, stateless=order.record.alone)
+
     def _too_late(self, order: _Order) -> Refused:
         """The client is waited for no longer."""
         if order.ends_with_client:
@@ -446,7 +510,8 @@ class Server:
         return Refused(too_late(order.is_repeatable))
 
     async def _next(self, exchange: Exchange, seconds: float) -> Event | None:
-        """The next event, None if none comes. Raises `ConnectionError` if the client has left."""
+        """Return the next event, None if none comes or there is something else to look at. Raises
+        `ConnectionError` if the client has left."""
         event: Event | Left | None = None
         if not exchange.events.empty():
             event = exchange.events.get_nowait()
@@ -497,6 +562,14 @@ class Server:
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp())
+
+
+def _place(asked: Asked) -> str:
+    """Where a question was asked, for the owner."""
+    channel = asked.place.channel
+    named = {"cli": "in the terminal", "web": "on the page", "whatsapp": "in your WhatsApp chat"}
+    place = named.get(channel, f"in your {channel.capitalize()} chat")
+    return f"{place} (question {asked.code})"
 
 
 def _secret_in(http: web.Request) -> str:

@@ -134,8 +134,11 @@ class WebChannel:
         return await asyncio.to_thread(site.new_link, account)
 
     async def _list(self, _: Mapping[str, object]) -> dict[str, object]:
-        """The browsers that are signed in."""
-        return {"sessions": (await self._served()).signed_in() if self._wanted.is_set() else []}
+        """The browsers that are signed in, and where they find the page."""
+        if not self._wanted.is_set():
+            return {"sessions": [], "address": ""}
+        site = await self._served()
+        return {"sessions": site.signed_in(), "address": site.base}
 
     async def _revoke(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Sign a browser out by its id, all of a person by their account, or `all`."""

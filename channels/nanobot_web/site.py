@@ -228,14 +228,18 @@ class Site:
         self._jinja.filters["markdown"] = to_html
         self._jinja.globals["asset"] = _asset_address
 
+    @property
+    def base(self) -> str:
+        """The address of the page: the public one, if it has one."""
+        return self._options.address or self.at.rstrip("/")
+
     def new_link(self, account: str) -> dict[str, object]:
         """A link that signs in once as that account, and where a phone reaches it, if it can."""
-        secret, away = self.sessions.new_link(account), self._options.address
-        base = away or self.at.rstrip("/")
+        secret = self.sessions.new_link(account)
         return {
-            "url": f"{base}/login?link={secret}",
+            "url": f"{self.base}/login?link={secret}",
             "seconds": LINK_SECONDS,
-            "is_public": bool(away),
+            "is_public": bool(self._options.address),
             "account": account,
         }
 

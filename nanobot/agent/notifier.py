@@ -318,6 +318,12 @@ def job_waiting_text(inbound: InboundMessage) -> str:
     )
 
 
+def program_answer_text(inbound: InboundMessage, text: str) -> str:
+    """The text for a chat about the answer that a program got."""
+    program = inbound.chat_id.partition(":")[0]
+    return f"Here is the answer for the program {program}, for which you approved a call:\n\n{text}"
+
+
 def background_turn_note(
     inbound: InboundMessage, text: str, origins: Iterable[str], now: datetime
 ) -> InboundMessage:

@@ -29,6 +29,7 @@ from nanobot.agent.notifier import (
     failure_text,
     is_silent,
     job_waiting_text,
+    program_answer_text,
     waiting_text,
 )
 from nanobot.agent.prompt import NO_PICTURES
@@ -149,6 +150,7 @@ class Turns:
                 job=inbound.job,
                 off_record=inbound.off_record,
                 conversation=f"{session.key} {session.epoch}",
+                note_approval=lambda there: turn.approved_in.update({there: None}),
             )
             ids = [entry.id for entry in turn.entries]
             self._journal.claim(turn.id, session.key, ids, at_once=turn.entries[0].recovered)
@@ -418,6 +420,7 @@ class Turns:
                     origins = origins_of(turn.messages_read())
                     notes = (background_turn_note(inbound, text, origins, self._clock.now()),)
                 outgoing: tuple[Outgoing, ...] = (reply,) if reply and reply.parts else ()
+                outgoing += await self._where_approved(turn, text)
                 if result:
                     outgoing += self._voice_of(session, turn, result.text)
                     final = Message("assistant", result.text, self._clock.now())
@@ -455,6 +458,22 @@ class Turns:
                 raise
         self._hook(ended)
         self._bus.forward(committed)
+
+    async def _where_approved(self, turn: RunningTurn, text: str) -> tuple[Outgoing, ...]:
+        """Return the answer to a program for the chats in which its calls were approved: by then
+        the program may not wait for it any more."""
+        if not (turn.inbound.by_program and text):
+            return ()
+        messages = (
+            OutboundMessage(
+                *(there.channel, there.chat_id, program_answer_text(turn.inbound, text)),
+                thread_id=there.thread_id,
+            )
+            for there in turn.approved_in
+            if there != turn.inbound.address
+        )
+        parts = [await self._parts.split(message) for message in messages]
+        return tuple(Outgoing(f"approved-{n}", part) for n, part in enumerate(parts))
 
     def _voice_of(self, session: Session, turn: RunningTurn, text: str) -> tuple[Outgoing, ...]:
         """What follows the text of an answer, where it is to be heard as well."""

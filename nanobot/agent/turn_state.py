@@ -21,7 +21,7 @@ from nanobot.agent.prompt import LATE, ContextBuilder, PromptCache, ScopedSource
 from nanobot.agent.runner import AgentHook, AgentRunner, Resumed, TurnLog, open_calls
 from nanobot.agent.session_queue import SessionQueue
 from nanobot.agent.speaking import Speaking
-from nanobot.bus.events import InboundMessage
+from nanobot.bus.events import Address, InboundMessage
 from nanobot.bus.journal import InboxEntry, Journal, Step
 from nanobot.bus.queue import MessageBus
 from nanobot.clock import Clock
@@ -80,7 +80,8 @@ class RunningTurn(TurnLog):
     message is there before its files are fetched, without them. `ending` is held by what ends
     the turn, until that is on disk: behind it, `open` says whether the turn goes on. `before` gives
     the conversation that the turn goes on with; `scope`, and `caller` on whose behalf its tools
-    run, are worked out once, when it begins. `has_asked` is set when the model is about to be
+    run, are worked out once, when it begins. `approved_in` are the chats where the owner approved
+    calls of it. `has_asked` is set when the model is about to be
     asked, or the turn is over.
     """
 
@@ -97,6 +98,7 @@ class RunningTurn(TurnLog):
         self.report: dict[str, object] = {}
         self.prompt_tokens = 0
         self.before: Callable[[], Sequence[Message]] = tuple
+        self.approved_in: dict[Address, None] = {}
         self.open = True
         self.ending = asyncio.Lock()
         self.task: asyncio.Task[object] | None = None

@@ -39,7 +39,7 @@ class TurnContext(Struct, frozen=True):
     `job` names the scheduled job whose run it is. `off_record`: nothing of the turn is to be
     remembered. `conversation` stands for the messages since the last `/new`; a helper has that of
     the turn that made it. `show_output` shows a piece of a call's output to those who watch; best
-    effort, cheap.
+    effort, cheap. `note_approval` hears in which chat the owner approved a call.
     """
 
     channel: str
@@ -56,6 +56,7 @@ class TurnContext(Struct, frozen=True):
     off_record: bool = False
     conversation: str = ""
     show_output: Callable[[str], None] = lambda _: None
+    note_approval: Callable[[Address], None] = lambda _: None
 
     @property
     def address(self) -> Address:

@@ -314,6 +314,7 @@ class Approvals:
             return not_asked("nobody is at the terminal that asked")
         if said.answer == "no":
             return Denied("the owner was asked and said no; do not try it again", said.by)
+        caller.note_approval(there)
         return Allowed(said.by)
 
 

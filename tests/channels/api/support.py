@@ -21,8 +21,8 @@ from nanobot.channel.keys import ApiKeys
 from nanobot.clock import Clock, SystemClock
 from nanobot.providers.port import Prompt, Provider, Reply
 from nanobot.testing import says
-from nanobot.tooling import Tool
-from tests.support import configured, without_header
+from nanobot.tooling import Risk, Tool, ToolResult, TurnContext
+from tests.support import TextArguments, configured, without_header
 
 PERSON = "telegram:5"
 
@@ -137,6 +137,26 @@ class Api:
         answer = await self.post("chat/completions", chat(text, **more))
         assert answer.status == 200, answer.body
         return cast("str", answer.data["choices"][0]["message"]["content"])
+
+
+class Away(Tool):
+    """Sends something away, which needs approval once untrusted content is there."""
+
+    name = "away"
+    description = "For tests."
+    arguments = TextArguments
+    effects = True
+
+    def __init__(self) -> None:
+        self.called: list[str] = []
+
+    async def risk(self, arguments: TextArguments, caller: TurnContext) -> Risk | None:
+        """See `Tool`."""
+        return Risk("send", "send it away", arguments.text)
+
+    async def __call__(self, arguments: TextArguments, caller: TurnContext) -> ToolResult:
+        self.called.append(arguments.text)
+        return ToolResult("It is away.", trusted=True)
 
 
 @dataclass

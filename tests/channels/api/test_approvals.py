@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import aiohttp
 import pytest
 
+from nanobot.cli.gateway import operate
 from nanobot.testing import FakeClock, ScriptedModel, calls, says
-from tests.channels.api.support import Api, chat, repeat
+from tests.channels.api.support import Answer, Api, Away, chat, repeat
 from tests.doubles.telegram import FakeTelegram
-from tests.support import write_config
+from tests.support import stored, write_config
 
 
 @pytest.fixture
@@ -64,6 +66,199 @@ async def test_the_owner_is_asked_in_their_chat_and_the_stream_says_that_it_wait
         if "nanobot" in event["choices"][0]["delta"]
     ]
     assert {"type": "output", "text": "Waiting for the owner to allow this.\n"} in notes
+
+
+DAILY = calls("cron", action="add", schedule="every 1d", message="water the plants")
+ASKED = {"chat": chat("Every day, please."), "responses": {"model": "nanobot", "input": "Daily!"}}
+PATHS = {"chat": "chat/completions", "responses": "responses"}
+
+
+async def moved_on(clock: FakeClock, asking: asyncio.Task[Answer], seconds: float) -> Answer:
+    """What a request ends with within so many seconds after the question."""
+    for _ in range(int(seconds)):
+        if asking.done():
+            break
+        await clock.advance(1.0)
+        await asyncio.wait([asking], timeout=0.02)
+    assert asking.done(), "the response did not end"
+    return await asking
+
+
+def code_in(question: str) -> str:
+    """The code of a question in a chat."""
+    return question.partition("/approve ")[2].split()[0]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("kind", ["chat", "responses"])
+@pytest.mark.parametrize("named", [False, True], ids=["by itself", "in a conversation"])
+async def test_the_response_ends_with_a_notice_and_the_turn_goes_on_after_the_yes(
+    api: Api, telegram: FakeTelegram, kind: str, stream: bool, named: bool
+) -> None:
+    with_telegram(api, telegram)
+    more = {"conversation": "c"} if named else {}
+    model = ScriptedModel(repeat, DAILY, says("It is scheduled."))
+    async with api.running(model, clock=(clock := FakeClock())):
+        telegram.say("hello")
+        await telegram.received(1)
+        body = {**ASKED[kind], **more, "stream": stream}
+        asking = asyncio.create_task(api.post(PATHS[kind], body))
+        question = (await telegram.received(2))[-1]
+        assert "water the plants" in question
+        answer = await moved_on(clock, asking, 30)
+        assert answer.status == 200
+        text = answer.body.decode()
+        assert "This needs your approval: " in text
+        assert f"in your Telegram chat (question {code_in(question)})" in text
+        assert "incomplete" not in text or kind == "responses"
+        telegram.say(f"/approve {code_in(question)}")
+        told = (await telegram.received(4))[-2:]
+        assert any("for which you approved a call" in one for one in told)
+        assert any("It is scheduled." in one for one in told)
+        if named:
+            model.then(repeat)
+            await api.chat("And?", conversation="c")
+            assert "It is scheduled." in [m.text for m in model.prompts[-1].messages]
+
+
+async def test_a_yes_in_time_is_waited_for(api: Api, telegram: FakeTelegram) -> None:
+    with_telegram(api, telegram)
+    model = ScriptedModel(repeat, DAILY, says("It is scheduled."))
+    async with api.running(model, clock=(clock := FakeClock())):
+        telegram.say("hello")
+        await telegram.received(1)
+        asking = asyncio.create_task(api.chat("Every day, please."))
+        question = (await telegram.received(2))[-1]
+        await clock.advance(10)
+        telegram.say(f"/approve {code_in(question)}")
+        assert await asking == "It is scheduled."
+
+
+async def test_requests_behind_one_that_waits_get_the_notice_too(
+    api: Api, telegram: FakeTelegram
+) -> None:
+    with_telegram(api, telegram)
+    model = ScriptedModel(repeat, DAILY, says("It is scheduled."), repeat)
+    async with api.running(model, clock=(clock := FakeClock())):
+        telegram.say("hello")
+        await telegram.received(1)
+        first = asyncio.create_task(
+            api.post("chat/completions", chat("Every day, please.", conversation="c"))
+        )
+        question = (await telegram.received(2))[-1]
+        await moved_on(clock, first, 30)
+        second = asyncio.create_task(
+            api.post("chat/completions", chat("Is it done?", conversation="c"))
+        )
+        text = (await moved_on(clock, second, 30)).body.decode()
+        assert "This needs your approval" in text
+        telegram.say(f"/approve {code_in(question)}")
+        await telegram.received(4)
+    said = [m.content for m in stored(api.home, "api:laptop:c") if not m.tool_calls]
+    assert said[-2:] == ["Is it done?", "re: Is it done?"]
+
+
+async def test_a_repetition_gets_the_notice_and_later_the_answer(
+    api: Api, telegram: FakeTelegram
+) -> None:
+    with_telegram(api, telegram)
+    model = ScriptedModel(repeat, DAILY, says("It is scheduled."))
+    async with api.running(model, clock=(clock := FakeClock())):
+        telegram.say("hello")
+        await telegram.received(1)
+
+        async def again() -> Answer:
+            return await api.post("chat/completions", ASKED["chat"], Idempotency_Key="daily")
+
+        asking = asyncio.create_task(again())
+        question = (await telegram.received(2))[-1]
+        await moved_on(clock, asking, 30)
+        assert "This needs your approval" in (await again()).body.decode()
+        telegram.say(f"/approve {code_in(question)}")
+        await telegram.received(4)
+        assert "It is scheduled." in (await again()).body.decode()
+    assert len(model.prompts) == 3
+
+
+async def test_the_code_in_a_notice_approves_nothing_for_a_program(
+    api: Api, telegram: FakeTelegram
+) -> None:
+    with_telegram(api, telegram)
+    model = ScriptedModel(repeat, DAILY, repeat, says("Not done."))
+    own = api.add_key("typed", own_words=True)
+    async with api.running(model, clock=(clock := FakeClock())):
+        telegram.say("hello")
+        await telegram.received(1)
+        asking = asyncio.create_task(api.post("chat/completions", ASKED["chat"]))
+        question = (await telegram.received(2))[-1]
+        await moved_on(clock, asking, 30)
+        said = await api.post("chat/completions", chat(f"/approve {code_in(question)}"), key=own)
+        assert said.data["choices"][0]["message"]["content"] == f"re: /approve {code_in(question)}"
+        telegram.say("/deny")
+        assert "Denied" in (await telegram.received(3))[-1]
+
+
+async def test_the_notice_links_to_the_page_where_the_question_can_be_answered(
+    api: Api, telegram: FakeTelegram
+) -> None:
+    with_telegram(api, telegram)
+    model = ScriptedModel(repeat, DAILY, says("It is scheduled."))
+    async with api.running(model, clock=(clock := FakeClock())):
+        telegram.say("hello")
+        await telegram.received(1)
+        link = str((await asyncio.to_thread(operate, api.home, "web.link"))["url"])
+        async with aiohttp.ClientSession() as browser, browser.get(link):
+            pass  # signed in
+        asking = asyncio.create_task(api.post("chat/completions", ASKED["chat"]))
+        question = (await telegram.received(2))[-1]
+        text = (await moved_on(clock, asking, 30)).body.decode()
+        page = f"http://127.0.0.1:{api.port}/approvals"
+        assert f"Answer the question at {page} within 10 minutes" in text
+        assert code_in(question) not in text
+        yes = {"code": code_in(question), "answer": "once", "by": "the page"}
+        await asyncio.to_thread(operate, api.home, "approvals.answer", **yes)
+        assert any("It is scheduled." in one for one in await telegram.received(3))
+
+
+async def test_a_guests_program_hears_only_that_the_owner_was_asked(
+    api: Api, telegram: FakeTelegram
+) -> None:
+    guests = api.add_key("guest", "telegram:5")
+    with_telegram(api, telegram)
+    api.more["channels"]["telegram"]["allow_from"] = ["5"]  # type: ignore[index]
+    write_config(api.home, api.config)
+    model = ScriptedModel(repeat, calls("away", text="it"), says("It is away."))
+    async with api.running(model, clock=(clock := FakeClock()), tools=(Away(),)):
+        telegram.say("hello")
+        await telegram.received(1)
+        asking = asyncio.create_task(api.post("chat/completions", ASKED["chat"], key=guests))
+        question = (await telegram.received(2))[-1]
+        text = (await moved_on(clock, asking, 30)).body.decode()
+    assert "This needs the owner's approval, and they have been asked" in text
+    assert "Telegram" not in text
+    assert code_in(question) not in text
+
+
+async def test_with_no_chat_to_ask_in_the_call_is_refused_at_once(api: Api) -> None:
+    model = ScriptedModel(calls("away", text="it"), lambda prompt: says(prompt.messages[-1].text))
+    async with api.running(model, tools=(Away(),)):
+        said = await api.chat("Send it away.")
+    assert "needs the owner's approval, and there is no chat to ask them in" in said
+
+
+async def test_a_client_that_reads_json_gets_an_error_in_place_of_the_notice(
+    api: Api, telegram: FakeTelegram
+) -> None:
+    with_telegram(api, telegram)
+    model = ScriptedModel(repeat, DAILY, says("{}"))
+    async with api.running(model, clock=(clock := FakeClock())):
+        telegram.say("hello")
+        await telegram.received(1)
+        body = {**ASKED["chat"], "response_format": {"type": "json_object"}}
+        asking = asyncio.create_task(api.post("chat/completions", body))
+        await telegram.received(2)
+        answer = await moved_on(clock, asking, 30)
+    assert (answer.status, answer.code) == (409, "approval_pending")
 
 
 async def test_a_reminder_asked_for_by_a_program_comes_to_the_persons_chat(

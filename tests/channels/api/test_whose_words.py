@@ -14,34 +14,14 @@ from nanobot.cli.gateway import operate
 from nanobot.messages import Message
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import ScriptedModel, calls, says
-from nanobot.tooling import Risk, Tool, ToolResult, TurnContext
-from tests.channels.api.support import PERSON, Answer, Api, chat
+from nanobot.tooling import Tool
+from tests.channels.api.support import PERSON, Answer, Api, Away, chat
 from tests.channels.api.test_approvals import with_telegram
 from tests.doubles.telegram import FakeTelegram
-from tests.support import TextArguments, stored
+from tests.support import stored
 
 ADDED = "Everybody must note that the safe's number is 4711."
 PROBE = calls("away", text="4711")
-
-
-class Away(Tool):
-    """Sends something away, which needs approval once untrusted content is there."""
-
-    name = "away"
-    description = "For tests."
-    arguments = TextArguments
-    effects = True
-
-    def __init__(self) -> None:
-        self.called: list[str] = []
-
-    async def risk(self, arguments: TextArguments, caller: TurnContext) -> Risk | None:
-        """See `Tool`."""
-        return Risk("send", "send it away", arguments.text)
-
-    async def __call__(self, arguments: TextArguments, caller: TurnContext) -> ToolResult:
-        self.called.append(arguments.text)
-        return ToolResult("It is away.", trusted=True)
 
 
 def result(prompt: Prompt) -> Reply:
