@@ -270,7 +270,12 @@ def _schema_of(form: object, param: str) -> str:
     if schema is None and kind == "json_schema":
         raise invalid("a format of the type `json_schema` needs a `schema`", param)
     schema = {"type": "object"} if schema is None else _mapping(schema, param)
-    if schema.get("type", "object") != "object":
+    required = schema.get("required", [])
+    if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
+        raise invalid("the field `required` of a schema must be a list of names", param)
+    if schema.get("type", "object") != "object" or not isinstance(
+        schema.get("properties", {}), dict
+    ):
         raise invalid('the schema of an answer must have the type "object"', param)
     text = json.dumps(schema)
     if len(text) > LONGEST_SCHEMA:

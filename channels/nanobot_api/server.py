@@ -95,17 +95,23 @@ _TASK = "X-Nanobot-Task"
 
 class _Order(Struct, frozen=True):
     """One request that is to be answered: its message, its record (only kept where it can be
-    repeated or followed), and the form of the answer."""
+    repeated or followed), the form of the answer, and the fields without effect."""
 
     message: InboundMessage
     record: Record
     shape: Shape
     stream: bool
+    ignored: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
         """What the request is called."""
         return record_id(self.message.chat_id, self.message.event_id)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """More headers of the answer."""
+        return {"X-Nanobot-Ignored": ", ".join(self.ignored)} if self.ignored else {}
 
     @property
     def is_repeatable(self) -> bool:
@@ -149,6 +155,8 @@ class Server:
         self.records = Records(host.state_folder)
         self._wrong: deque[float] = deque(maxlen=_GUESSES)
         self._held = 0
+        self._logged = set[str]()
+        """The keys of programs that send tools of their own."""
 
     async def handle(self, http: web.Request) -> web.StreamResponse:
         """Answer one request."""
@@ -356,7 +364,15 @@ class Server:
             by_program=True, off_record=alone, context=context, origin=asked.origin,
             instructions=instructions, schema=ask.schema,
         )  # fmt: skip
-        return _Order(message, record, shape(facts), ask.stream)
+        if ask.ignored:
+            self._log_ignored(key.name)
+        return _Order(message, record, shape(facts), ask.stream, ask.ignored)
+
+    def _log_ignored(self, key: str) -> None:
+        """Log it once for each key."""
+        if key not in self._logged:
+            self._logged.add(key)
+            logger.info("api: the program {} sends tools of its own, which are ignored", key)
 
     async def _followed(self, key: ApiKey, previous: str) -> tuple[str, tuple[Said, ...]]:
         """The conversation of an earlier response, and what was said before it began."""
@@ -458,7 +474,7 @@ class Server:
     ) -> web.StreamResponse:
         """Give the answer when it is there, as a stream or as a whole."""
         deadline = self._clock.monotonic() + self._settings.wait_seconds
-        stream = Stream(http, order.shape) if order.stream else None
+        stream = Stream(http, order.shape, order.headers) if order.stream else None
         while True:
             event = await self._event(order, exchange, deadline)
             if isinstance(event, Refused):
@@ -468,7 +484,8 @@ class Server:
                     raise event.problem
             if stream is None:
                 if isinstance(event, Answered):
-                    return web.json_response(order.shape.whole(event.answer))
+                    whole = order.shape.whole(event.answer)
+                    return web.json_response(whole, headers=order.headers)
             elif await stream.show(event):
                 return stream.response
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from aiohttp import web
 
@@ -13,7 +13,7 @@ from nanobot_api.shapes import KEEP_ALIVE, Shape
 class Stream:
     """Server-sent events. Nothing is sent before the first of them, or the first sign of life."""
 
-    def __init__(self, http: web.Request, shape: Shape) -> None:
+    def __init__(self, http: web.Request, shape: Shape, headers: Mapping[str, str]) -> None:
         self._http, self._shape = http, shape
         self._block = ""
         """The text since the last beginning."""
@@ -23,6 +23,7 @@ class Stream:
                 "Content-Type": "text/event-stream; charset=utf-8",
                 "Cache-Control": "no-cache",
                 "X-Accel-Buffering": "no",
+                **headers,
             }
         )
 

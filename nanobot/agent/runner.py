@@ -24,6 +24,7 @@ from loguru import logger
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from nanobot.agent.forms import in_form
 from nanobot.agent.media import MediaStore
 from nanobot.agent.prompt import PromptRoom
 from nanobot.agent.session_queue import Screen
@@ -48,6 +49,7 @@ from nanobot.providers.port import (
     PromptMessage,
     Provider,
     Reply,
+    ToolSpec,
     Usage,
     assistant_message,
     tool_message,
@@ -286,9 +288,11 @@ class AgentRunner(Struct, frozen=True):
         hook: AgentHook | None = None,
         render: Render = render_plain,
         refused: ContextTooLong | None = None,
+        form: ToolSpec | None = None,
     ) -> Turn:
-        """Answer `prompt`. Raises a `ProviderError` when the model could not; what had been done
-        until then is in `log`. Prompts are made shorter than the one that was `refused` before."""
+        """Answer `prompt`, in a `form` if one is given. Raises a `ProviderError` when the model
+        could not; what had been done until then is in `log`. Prompts are made shorter than the one
+        that was `refused` before."""
         run = _Run(self, prompt, caller, log or TurnLog(), hook or Hooks(), render, refused)
         options, resumed = options or CallOptions(), resumed or Resumed()
         if resumed.messages:
@@ -305,7 +309,7 @@ class AgentRunner(Struct, frozen=True):
                 run.add(corrections)
                 run.show_text("", restart=True)  # the answer is to what was asked before
             else:
-                return run.end(reply)
+                return run.end(await self._formed(run, reply, form, options))
             if run.unreadable == _MOST_UNREADABLE:
                 limit = f"{_MOST_UNREADABLE} unreadable tool calls in a row"
                 break
@@ -314,7 +318,23 @@ class AgentRunner(Struct, frozen=True):
                 break
         notice = Message("user", OUT_OF.format(limit), self.clock.now(), origin="nanobot")
         await run.record(notice)
-        return run.end(await self._ask(run, replace(options, tool_choice="none")))
+        reply = await self._ask(run, replace(options, tool_choice="none"))
+        return run.end(await self._formed(run, reply, form, options))
+
+    async def _formed(
+        self, run: _Run, reply: Reply, form: ToolSpec | None, options: CallOptions
+    ) -> Reply:
+        """Put the final answer into its form, if it has one."""
+        if form is None:
+            return reply
+
+        async def ask(prompt: Prompt, options: CallOptions) -> Reply:
+            given = await self.provider.complete(prompt, options)
+            run.usage += given.usage
+            run.steps += 1
+            return given
+
+        return await in_form(ask, run.prompt, reply, form, options)
 
     async def _ask(self, run: _Run, options: CallOptions) -> Reply:
         """One model call. After a reply with neither text nor calls the model is asked once more,

@@ -18,6 +18,7 @@ from typing import Literal
 from loguru import logger
 from msgspec.structs import replace
 
+from nanobot.agent.forms import form_of
 from nanobot.agent.messaging import is_repetition
 from nanobot.agent.notifier import (
     BEHIND_ANOTHER,
@@ -180,13 +181,15 @@ class Turns:
         finally:
             turn.task = None
         cache = self._context.cache_of(session)
-        text = result.text + ENDS.get(result.finish, ENDED_EARLY.format(result.finish))
-        if cache.blind and self._context.has_images(turn.messages):
-            text += NO_PICTURES
+        text = result.text
+        if not inbound.schema:  # else it is JSON
+            text += ENDS.get(result.finish, ENDED_EARLY.format(result.finish))
+            if cache.blind and self._context.has_images(turn.messages):
+                text += NO_PICTURES
         images = cache.has_images or any(m.media for m in turn.messages)
         if result.steps == 1 and not images and not turn.resumed.messages:  # one prompt of text
             self._parts.counter.calibrate(turn.prompt_tokens, result.usage.prompt)
-        if turn.tools and is_repetition(turn.messages, text):
+        if turn.tools and not inbound.schema and is_repetition(turn.messages, text):
             text = ""
         await self._end(session, turn, "done", text, result)
         if self._needs_room(session, turn, ()):
@@ -225,6 +228,7 @@ class Turns:
                     hook=self._hook,
                     render=self._context.renderer(cache, turn.messages[:1]),
                     refused=refused,
+                    form=form_of(turn.inbound.schema),
                 )
             except ContextTooLong as error:
                 if turn.inbound.off_record or error is refused:

@@ -105,3 +105,124 @@ def _type_of(schema: Mapping[str, Any], plain: Mapping[str, Any]) -> str:
     if "properties" in schema:
         return "object"
     return "array" if "items" in schema else "string"
+
+
+_MOST_CHECKS = 20_000
+"""Alternatives in alternatives multiply."""
+_DEEPEST_VALUE = 100
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+    "null": (type(None),),
+    "integer": (int,),
+    "number": (int, float),
+}
+
+
+def misfit(value: object, schema: Mapping[str, Any]) -> str:
+    """Return where a value of JSON does not fit a schema, and why; empty if it fits. Patterns and
+    formats of texts are not checked."""
+    return _Check(schema).problem(value, schema, "the answer")
+
+
+class _Check:
+    """Checks values against the parts of one schema."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._left, self._depth = _MOST_CHECKS, 0
+
+    def problem(self, value: object, schema: object, at: str) -> str:
+        """Return why the value at a place does not fit, or nothing."""
+        if not isinstance(schema, Mapping):
+            return f"{at} is not allowed" if schema is False else ""
+        self._left -= 1
+        if self._left < 0 or self._depth > _DEEPEST_VALUE:
+            return "the schema is too complex to be checked"
+        self._depth += 1
+        checks = (_kind, _choice, _bounds, self._combined, self._object, self._array)
+        found = next(filter(None, (check(value, schema, at) for check in checks)), "")
+        self._depth -= 1
+        return found
+
+    def _combined(self, value: object, schema: Mapping[str, Any], at: str) -> str:
+        if reference := string(schema.get("$ref")):
+            return self.problem(value, _target(reference, self._root), at)
+        for part in items(schema.get("allOf")):
+            if found := self.problem(value, part, at):
+                return found
+        for name in ("anyOf", "oneOf"):
+            found_in = [self.problem(value, part, at) for part in items(schema.get(name))]
+            if found_in and all(found_in):
+                return found_in[0]
+            if name == "oneOf" and found_in.count("") > 1:
+                return f"{at} fits more than one of its forms"
+        return ""
+
+    def _object(self, value: object, schema: Mapping[str, Any], at: str) -> str:
+        if not isinstance(value, dict):
+            return ""
+        required = (name for name in items(schema.get("required")) if isinstance(name, str))
+        missing = [name for name in required if name not in value]
+        if missing:
+            return f"{missing[0]!r} is missing in {at}"
+        properties, others = mapping(schema.get("properties")), schema.get("additionalProperties")
+        for name, inner in value.items():
+            part = properties.get(name, others)
+            if found := self.problem(inner, part, f"{name!r} in {at}"):
+                return found
+        return ""
+
+    def _array(self, value: object, schema: Mapping[str, Any], at: str) -> str:
+        if not isinstance(value, list):
+            return ""
+        each = (
+            self.problem(inner, schema.get("items"), f"item {n} of {at}")
+            for n, inner in enumerate(value, 1)
+        )
+        return next(filter(None, each), "")
+
+
+def _kind(value: object, schema: Mapping[str, Any], at: str) -> str:
+    given = schema.get("type")
+    kinds = [given] if isinstance(given, str) else [str(kind) for kind in items(given)]
+    if not kinds or any(_is_of_kind(value, kind) for kind in kinds):
+        return ""
+    return f"{at} must be of the type {' or '.join(kinds)}"
+
+
+def _is_of_kind(value: object, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    whole = isinstance(value, float) and value.is_integer() and kind == "integer"
+    return whole or isinstance(value, _TYPES.get(kind, ()))
+
+
+def _choice(value: object, schema: Mapping[str, Any], at: str) -> str:
+    allowed = items(schema.get("enum")) if "enum" in schema else []
+    if "const" in schema:
+        allowed = [schema["const"]]
+    same = any(one == value and isinstance(one, bool) == isinstance(value, bool) for one in allowed)
+    return "" if same or not allowed else f"{at} is none of the allowed values"
+
+
+def _bounds(value: object, schema: Mapping[str, Any], at: str) -> str:
+    size: float | None = None
+    least, most = "minimum", "maximum"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        size = value
+    elif isinstance(value, str | list):
+        size = len(value)
+        unit = "Length" if isinstance(value, str) else "Items"
+        least, most = f"min{unit}", f"max{unit}"
+    if size is None:
+        return ""
+    low, high = schema.get(least), schema.get(most)
+    if isinstance(low, int | float) and size < low:
+        return f"{at} is less than {least} {low}"
+    if isinstance(high, int | float) and size > high:
+        return f"{at} is more than {most} {high}"
+    return ""

@@ -1,0 +1,194 @@
+"""An answer in the form that a client asks for, and what is said about fields without effect."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from loguru import logger
+from openai import AsyncOpenAI
+from pydantic import BaseModel
+
+from nanobot.testing import ScriptedModel, calls, says
+from tests.channels.api.support import Api, chat
+from tests.support import Probe, stored
+
+
+class Walk(BaseModel):
+    """What a client wants to read."""
+
+    place: str
+    hours: float
+    tags: list[str]
+
+
+WALK = {"place": "the lake", "hours": 2.5, "tags": ["flat"]}
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "place": {"type": "string"},
+        "hours": {"type": "number"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["place", "hours", "tags"],
+    "additionalProperties": False,
+}
+BY_SCHEMA = {"type": "json_schema", "json_schema": {"name": "walk", "schema": SCHEMA}}
+OBJECT = {"type": "json_object"}
+
+
+async def test_the_sdks_parse_gets_its_object_after_tools_have_run(api: Api) -> None:
+    probe = Probe()
+    script = (calls("probe", text="lake"), says("Around the lake."), calls("answer", **WALK))
+    model = ScriptedModel(*script, *script)
+    async with api.running(model, tools=(probe,)), api.client() as client:
+        parsed = await parsed_chat(client)
+        response = await client.responses.parse(model="nanobot", input="A walk?", text_format=Walk)
+    assert parsed == Walk(**WALK)  # type: ignore[arg-type]
+    assert response.output_parsed == parsed
+    assert probe.called == ["lake", "lake"]
+
+
+async def parsed_chat(client: AsyncOpenAI) -> Walk | None:
+    """What `parse` of Chat Completions reads."""
+    answer = await client.chat.completions.parse(
+        model="nanobot",
+        messages=[{"role": "user", "content": "A walk?"}],
+        response_format=Walk,
+    )
+    return answer.choices[0].message.parsed
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize(
+    "path_and_field", [("chat/completions", "response_format"), ("responses", "text")]
+)
+async def test_only_the_json_is_sent(
+    api: Api, path_and_field: tuple[str, str], stream: bool
+) -> None:
+    path, field = path_and_field
+    form: dict[str, Any] = BY_SCHEMA
+    asked = chat("A walk?", conversation="c")
+    if path == "responses":
+        form = {"format": {"type": "json_schema", "name": "walk", "schema": SCHEMA}}
+        asked = {"model": "nanobot", "input": "A walk?", "conversation": "c"}
+    model = ScriptedModel(
+        calls("probe", text="x"),
+        calls("message", text="One moment."),
+        says("Let me think: around the lake."),
+        calls("answer", **WALK),
+    )
+    async with api.running(model, tools=(Probe(),)):
+        answer = await api.post(path, {**asked, field: form, "stream": stream})
+    assert answer.status == 200
+    if stream and path == "responses":
+        text = answer.events[-1]["response"]["output"][-1]["content"][0]["text"]
+        written = "".join(e["delta"] for e in answer.events if e["type"].endswith("text.delta"))
+        assert written == text
+    elif stream:
+        deltas = (choice["delta"] for event in answer.events for choice in event["choices"])
+        text = "".join(delta.get("content") or "" for delta in deltas)
+    elif path == "responses":
+        text = answer.data["output"][0]["content"][0]["text"]
+    else:
+        text = answer.data["choices"][0]["message"]["content"]
+    assert json.loads(text) == WALK
+    assert json.loads(stored(api.home, "api:laptop:c")[-1].content) == WALK
+
+
+@pytest.mark.parametrize("form", [BY_SCHEMA, OBJECT], ids=["schema", "object"])
+async def test_an_answer_that_fits_is_not_asked_for_again(
+    api: Api, form: dict[str, object]
+) -> None:
+    model = ScriptedModel(says(f" {json.dumps(WALK)}\n"))
+    async with api.running(model):
+        assert json.loads(await api.chat("A walk?", response_format=form)) == WALK
+    assert len(model.prompts) == 1
+
+
+async def test_an_object_in_prose_may_be_an_example(api: Api) -> None:
+    model = ScriptedModel(says('Not {"place": "x"}, but the lake.'), calls("answer", place="lake"))
+    async with api.running(model):
+        assert json.loads(await api.chat("Where?", response_format=OBJECT)) == {"place": "lake"}
+
+
+async def test_what_does_not_fit_is_told_to_the_model_and_asked_for_once_more(api: Api) -> None:
+    model = ScriptedModel(says("The lake."), calls("answer", place=1), calls("answer", **WALK))
+    async with api.running(model):
+        assert json.loads(await api.chat("A walk?", response_format=BY_SCHEMA)) == WALK
+    assert "'hours' is missing" in model.prompts[-1].messages[-1].text
+
+
+async def test_a_model_that_cannot_is_a_clear_error(api: Api) -> None:
+    model = ScriptedModel(author=lambda _: says("The lake."))
+    async with api.running(model):
+        answer = await api.post("chat/completions", chat("Hi", response_format=BY_SCHEMA))
+    assert (answer.status, answer.code) == (502, "model_failed")
+    assert "does not fit the wanted form" in answer.data["error"]["message"]
+    assert len(model.prompts) == 3
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"type": "grammar"},
+        {"type": "json_schema"},
+        {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "array"}}},
+        {"type": "json_schema", "json_schema": {"name": "x", "schema": {"required": [[1]]}}},
+        {"type": "json_schema", "json_schema": {"name": "x", "schema": {"properties": [1]}}},
+        {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["x" * 50_000]}}},
+        "json",
+    ],
+)
+async def test_a_form_that_cannot_be_had_is_refused(api: Api, form: object) -> None:
+    async with api.running(ScriptedModel()):
+        answer = await api.post("chat/completions", chat("Hi", response_format=form))
+    assert answer.status == 400
+    assert answer.data["error"]["param"] == "response_format"
+
+
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+
+
+async def test_a_clients_tools_are_ignored_and_that_is_said(api: Api) -> None:
+    logged = list[str]()
+    model = ScriptedModel(author=lambda prompt: says(str([s.name for s in prompt.tools.specs])))
+    async with api.running(model):
+        sink = logger.add(logged.append, level="INFO", format="{message}")
+        for stream in (False, True):
+            body = chat("Hi", tools=[TOOL], tool_choice="auto", stream=stream)
+            answer = await api.post("chat/completions", body)
+            assert answer.status == 200
+            assert answer.headers["X-Nanobot-Ignored"] == "tools"
+            assert b"look" not in answer.body
+        old = await api.post("chat/completions", chat("Hi", functions=[TOOL["function"]]))
+        assert old.headers["X-Nanobot-Ignored"] == "functions"
+        plain = await api.post("chat/completions", chat("Hi"))
+        assert "X-Nanobot-Ignored" not in plain.headers
+    logger.remove(sink)
+    assert "".join(logged).count("the program laptop sends tools of its own") == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("chat/completions", {"tool_choice": "required"}),
+        ("chat/completions", {"tool_choice": {"type": "function", "function": {"name": "look"}}}),
+        (
+            "chat/completions",
+            {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "required"}}},
+        ),
+        ("chat/completions", {"function_call": {"name": "look"}}),
+        ("responses", {"tool_choice": {"type": "function", "name": "look"}}),
+        ("responses", {"tool_choice": {"type": "web_search_preview"}}),
+        ("responses", {"tool_choice": {"type": "allowed_tools", "mode": "required"}}),
+    ],
+)
+async def test_a_call_of_the_clients_tools_cannot_be_asked_for(
+    api: Api, path: str, more: dict[str, object]
+) -> None:
+    asked = chat("Hi", tools=[TOOL]) if path != "responses" else {"model": "nanobot", "input": "Hi"}
+    async with api.running(ScriptedModel()):
+        answer = await api.post(path, {**asked, **more})
+    assert (answer.status, answer.code) == (400, "tools_not_supported")
