@@ -51,6 +51,8 @@ def without_brackets(text: str) -> str:
 def one_line(text: str, limit: int | None = LONGEST_NAME) -> str:
     """What others wrote as one line of at most `limit` characters (None: all of it), for a
     bracketed line: it cannot end that, nor pass for what the person said."""
+    if limit is not None:
+        text = text[: 16 * limit]  # most of what is beyond could only be blanks
     line = " ".join(without_brackets(clean(_UNSEEN.sub(" ", valid_unicode(text)))).split())
     return line if limit is None or len(line) <= limit else shortened(line, limit)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -160,7 +161,9 @@ class McpEndpoint:
         """Until cancelled; loads the SDK at the first request."""
         await self._wanted.wait()
         try:
-            server = build_server(_access_of_request, self._ask)
+            # In a thread: it loads the SDK, which takes half a second.
+            server = await asyncio.to_thread(build_server, _access_of_request, self._ask)
+            await asyncio.to_thread(import_module, "mcp.server.streamable_http_manager")
         except ExtraMissing as error:
             self._error = error
             self._ready.set()

@@ -19,6 +19,7 @@ from typing import Any
 from msgspec import Struct
 
 from nanobot.bus.events import MediaKind, Said
+from nanobot.parsing import TooManyValues, parse_json
 from nanobot.text import valid_unicode
 from nanobot_api.problems import Problem, invalid
 
@@ -26,6 +27,11 @@ MODEL = "nanobot"
 """The name of the one model."""
 
 MOST_FILES = 20
+MOST_MESSAGES = 2_048
+"""As Azure OpenAI has it.
+Source: https://learn.microsoft.com/azure/ai-services/openai/quotas-limits"""
+MOST_PARTS = 4_096
+"""Of all messages together."""
 LONGEST_NAME = 512
 """Characters of what a client calls a conversation or a repetition."""
 LONGEST_SCHEMA = 50_000
@@ -90,7 +96,7 @@ def chat_request(body: bytes, headers: Headers) -> Ask:
     options = data.get("stream_options")
     return _ask(
         data,
-        [_mapping(message, "messages") for message in messages],
+        _objects(messages, "messages"),
         "messages",
         headers,
         _schema_of(data.get("response_format"), "response_format"),
@@ -108,8 +114,7 @@ def response_request(body: bytes, headers: Headers) -> Ask:
         given = [{"role": "user", "content": given}]
     if not isinstance(given, list) or not given:
         raise invalid("`input` must be a text or a list of messages", "input")
-    items = [_mapping(item, "input") for item in given]
-    messages = list(filter(None, map(_message_of, items)))
+    messages = list(filter(None, map(_message_of, _objects(given, "input"))))
     instructions = data.get("instructions")
     if isinstance(instructions, str) and instructions.strip():
         messages.insert(0, {"role": "system", "content": instructions})
@@ -306,10 +311,27 @@ def _is_titling(messages: Sequence[Json], text: str) -> bool:
 
 def _object_of(body: bytes) -> Json:
     try:
-        data = json.loads(body)
-    except (ValueError, RecursionError):
+        data = parse_json(body)
+    except TooManyValues as error:
+        raise _too_much(str(error)) from None
+    except ValueError:
         raise invalid("the body is not valid JSON") from None
     return _mapping(data, None)
+
+
+def _too_much(what: str, param: str | None = None) -> Problem:
+    return Problem(413, f"The request holds {what}.", "request_too_large", param=param)
+
+
+def _objects(values: list[Any], param: str) -> list[Json]:
+    """The messages of a request. Raises `Problem` for too many of them, or of their parts."""
+    if len(values) > MOST_MESSAGES:
+        raise _too_much(f"more than {MOST_MESSAGES:,} messages", param)
+    messages = [_mapping(value, param) for value in values]
+    contents = (message.get("content") for message in messages)
+    if sum(len(one) for one in contents if isinstance(one, list)) > MOST_PARTS:
+        raise _too_much(f"more than {MOST_PARTS:,} parts", param)
+    return messages
 
 
 def _mapping(value: object, param: str | None) -> Json:
@@ -380,10 +402,11 @@ def _part(part: Json, param: str) -> str | Attachment:
         file = _mapping(part.get("file", part), param)
         data, mime = _data(file.get("file_data"), param)
         name = file.get("filename")
-        return Attachment(data, "document", mime, name if isinstance(name, str) else "")
+        name = name[:LONGEST_NAME] if isinstance(name, str) else ""
+        return Attachment(data, "document", mime, name)
     if kind == "input_audio":
         audio = _mapping(part.get("input_audio"), param)
-        format = str(audio.get("format") or "wav")
+        format = str(audio.get("format") or "wav")[:LONGEST_NAME]
         return Attachment(_decoded(audio.get("data"), param), "voice", f"audio/{format}")
     raise invalid(f"parts of the type {str(kind)[:50]!r} are not supported", param)
 

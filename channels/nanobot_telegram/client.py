@@ -52,10 +52,10 @@ from nanobot.channel.http import (
     HttpClient,
     HttpFault,
     Unsent,
-    document_of,
 )
 from nanobot.clock import Backoff, Clock
 from nanobot.errors import ChannelOff, SendError, SendLater, SendRefused, SendUnknown
+from nanobot.parsing import off_loop, parse_json
 from nanobot_telegram.settings import TelegramSettings
 
 _WORDS = 300
@@ -194,7 +194,7 @@ class Wire:
         seconds = patience + (_WITH_FILES if files else self._seconds)
         limit = self._answer_bytes
         answer = await self._request("POST", url, seconds, limit, data=fields, files=files or None)
-        return self._result(answer), answer.body
+        return await off_loop(len(answer.body), self._result, answer), answer.body
 
     async def get(self, url: str, limit: int, seconds: float) -> bytes:
         """A file of at most `limit` bytes. Raises a `TelegramError`."""
@@ -221,7 +221,9 @@ class Wire:
     def _result(self, answer: HttpAnswer) -> object:
         status = answer.status
         try:
-            document = document_of(answer.body)
+            # Telegram bounds its answers. Each update in one is bounded where it is read: refusing
+            # all of them for one would stop the intake.
+            document = parse_json(answer.body, most=len(answer.body))
         except ValueError:
             document = None
         if isinstance(document, dict):

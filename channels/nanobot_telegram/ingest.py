@@ -31,6 +31,7 @@ from nanobot.channel.health import HealthReporter
 from nanobot.clock import Backoff, with_timeout
 from nanobot.errors import SendRefused, StorageError
 from nanobot.io import FENCE
+from nanobot.parsing import holds_more
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import MaybeSent, TelegramClient, requested_wait
 from nanobot_telegram.content import Me
@@ -44,6 +45,9 @@ from nanobot_telegram.updates import (
     unreadable,
 )
 
+_MOST_VALUES = 10_000
+"""Objects and values in an update. A text has at most 100 entities, of four values each; the reader
+makes objects of all of them, which takes 40 ms for so many."""
 _NOT_VALID = "This button is no longer valid."
 _NOT_EPHEMERAL = (
     "I can't answer messages that only I can see. Send it as an ordinary message, or write to me"
@@ -75,7 +79,7 @@ class UpdateIngest:
         """
         messages: list[InboundMessage] = []
         presses: list[tuple[Press, bool]] = []
-        parsed: Sequence[ParsedUpdate | None] = [self._parse(update) for update in updates]
+        parsed: Sequence[ParsedUpdate | None] = [await self._parsed(update) for update in updates]
         if any(update and update.message and update.message.group_id for update in parsed):
             parsed = self._albums.complete(parsed)
         for update in parsed:
@@ -101,12 +105,18 @@ class UpdateIngest:
         """Keep what is no update aside."""
         self._quarantine.keep(update, f"malformed, {type(error).__name__}")
 
+    async def _parsed(self, update: object) -> ParsedUpdate | None:
+        await asyncio.sleep(0)  # an update of the largest size takes a while, and there may be many
+        return self._parse(update)
+
     def _parse(self, update: object) -> ParsedUpdate | None:
         now = self._host.clock.now()
         assert now.tzinfo is not None
         try:
             if not isinstance(update, dict):
                 raise TypeError("an update is an object")  # noqa: TRY301
+            if holds_more(update, _MOST_VALUES):
+                raise ValueError("an update of too many values")  # noqa: TRY301
             parsed = parse_update(
                 Update.de_json(update, None), self._me, self._chats.canonical, now.tzinfo
             )

@@ -16,9 +16,9 @@ from telegram.error import BadRequest, InvalidToken, TelegramError
 
 from nanobot.channel import ChannelHost, WebhookReply, WebhookRequest
 from nanobot.channel.health import HealthReporter
-from nanobot.channel.http import document_of
 from nanobot.clock import Backoff
 from nanobot.errors import ChannelOff, StorageError
+from nanobot.parsing import off_loop, parse_json
 from nanobot_telegram.client import ALLOWED_UPDATES, TelegramClient, requested_wait
 from nanobot_telegram.ingest import UpdateIngest
 from nanobot_telegram.settings import TelegramSettings
@@ -71,7 +71,7 @@ class Webhook:
         if not hmac.compare_digest(given, self._secret.encode()):
             return WebhookReply(403)
         try:
-            update = document_of(request.body)
+            update = await off_loop(len(request.body), parse_json, request.body)
         except ValueError as error:
             self._ingest.quarantine(request.body.decode("utf-8", "replace"), error)
             return WebhookReply(200)

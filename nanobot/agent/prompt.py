@@ -48,6 +48,7 @@ from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes
 from nanobot.memory.selection import cut_at_line, memory_notice
 from nanobot.memory.taint import NOTE
 from nanobot.messages import Message
+from nanobot.parsing import off_loop
 from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import (
     IMAGE_TOKENS,
@@ -312,7 +313,7 @@ class PromptRoom:
         `refused`, with which a server answered a longer one, if this one can't be made shorter."""
         if refused is not None:
             target = tokens_to_try(refused.estimated, refused.tokens, refused.window)
-            shorter = prompt if prompt.tokens <= target else truncated_prompt(prompt, target)
+            shorter = prompt if prompt.tokens <= target else await _truncated(prompt, target)
             if shorter.tokens > refused.estimated * _WORTH_A_TRY:
                 raise refused
             return shorter
@@ -325,7 +326,8 @@ class PromptRoom:
         tokens = await self._counter.count(text, prompt.tokens, budget, kind)
         if tokens <= budget:
             return prompt
-        return truncated_prompt(prompt, round(budget * _TARGET * prompt.tokens / max(1, tokens)))
+        target = round(budget * _TARGET * prompt.tokens / max(1, tokens))
+        return await _truncated(prompt, target)
 
     def learn(self, prompt: Prompt, error: ContextTooLong, options: CallOptions) -> None:
         """Correct our counts by those of a server that refused `prompt`."""
@@ -343,6 +345,11 @@ class PromptRoom:
         has_images = any(message.images for message in prompt.messages)
         if error.tokens and not has_images and not options.model:
             self._counter.calibrate(prompt.tokens, error.tokens)
+
+
+async def _truncated(prompt: Prompt, target: int) -> Prompt:
+    """`truncated_prompt`; a token has about four bytes."""
+    return await off_loop(4 * prompt.tokens, truncated_prompt, prompt, target)
 
 
 def prompt_text(prompt: Prompt) -> str:

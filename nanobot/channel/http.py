@@ -9,10 +9,7 @@ nothing is decompressed, and the environment names no proxy.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import math
-import re
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -23,7 +20,7 @@ import httpx
 from msgspec import Struct
 
 from nanobot.errors import NanobotError
-from nanobot.text import one_line, valid_unicode
+from nanobot.text import one_line
 
 _CONNECT_SECONDS = 10.0
 _WRITE_SECONDS = 30.0
@@ -185,48 +182,3 @@ def _parsed(url: str) -> httpx.URL:
 @cache
 def _trusted() -> ssl.SSLContext:
     return httpx.create_ssl_context(trust_env=False)
-
-
-_HALVES = re.compile(r"\\u[dD][89a-fA-F]")
-_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
-"""A string, or what begins or ends an array or object."""
-_DEEPEST = 64
-_MOST_DIGITS = 30
-_LONG = re.compile(r"\d{31}")
-
-
-def document_of(body: bytes) -> object:
-    """The JSON document in `body`, without half characters, which no file can hold.
-
-    No single value makes the others unreadable: what is nested deeper than any platform means it is
-    cut (null stands there), and a whole number of too many digits is infinite. Both are odd to
-    the reader of that value. Raises `ValueError` for no JSON.
-    """
-    text = body.decode("utf-8-sig", "replace")
-    if text.count("[") + text.count("{") > _DEEPEST:
-        text = _shallow(text)
-    parse_int = _whole_number if _LONG.search(text) else None
-    document: object = json.loads(text, parse_int=parse_int)
-    if _HALVES.search(text) is not None:
-        document = json.loads(valid_unicode(json.dumps(document, ensure_ascii=False)))
-    return document
-
-
-def _whole_number(digits: str) -> int | float:
-    return int(digits) if len(digits) <= _MOST_DIGITS else math.inf
-
-
-def _shallow(text: str) -> str:
-    """`text` with null in place of what is nested too deep: Python's parser would give up."""
-    kept: list[str] = []
-    depth = since = 0
-    for token in _TOKEN.finditer(text):
-        if token[0] in "[{":
-            depth += 1
-            if depth == _DEEPEST + 1:
-                kept += (text[since : token.start()], "null")
-        elif token[0] in "]}":
-            depth -= 1
-            if depth == _DEEPEST:
-                since = token.end()
-    return "".join((*kept, text[since:])) if depth <= _DEEPEST else text[:since]

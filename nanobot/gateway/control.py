@@ -26,6 +26,7 @@ from loguru import logger
 from nanobot.channel import Operation
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway import MAX_FRAME, SOCKET_NAME
+from nanobot.parsing import off_loop, parse_json
 from nanobot.tasks import Background
 
 _MAX_UNREAD = 8 * 1024 * 1024
@@ -156,7 +157,7 @@ class ControlServer:
     async def _answer(self, line: bytes, connection: ControlConnection) -> None:
         tag: dict[str, object] = {}
         try:
-            request = _parse(line)
+            request = await off_loop(len(line), _parse, line)
             tag = {"id": request["id"]} if request.get("id") is not None else {}
             operation = request.pop("op", None)
             if operation == "chat":
@@ -176,7 +177,7 @@ class ControlServer:
         if operation is None:
             known = ", ".join(sorted([*self._operations, "chat"]))
             raise NanobotError(
-                f"the gateway knows no operation {name!r}",
+                f"the gateway knows no operation {name!r:.100}",
                 hint=f"It knows: {known}. A gateway of another version may still run: restart it.",
             )
         return await operation(arguments)
@@ -184,8 +185,8 @@ class ControlServer:
 
 def _parse(line: bytes) -> dict[str, object]:
     try:
-        request = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        request = parse_json(line)
+    except ValueError as error:
         raise NanobotError(f"the request is not JSON: {error}") from error
     if not isinstance(request, dict):
         raise NanobotError("the request is not a JSON object")

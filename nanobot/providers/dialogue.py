@@ -26,6 +26,7 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, ProviderData, ToolCall
@@ -193,26 +194,30 @@ def _with_results(messages: Sequence[PromptMessage]) -> Iterator[PromptMessage]:
 
 def _in_turn(messages: Sequence[PromptMessage], *, strict: bool) -> list[PromptMessage]:
     """Rule 4. If it is not strict, only assistant messages in a row become one."""
-    turns: list[PromptMessage] = []
+    runs: list[list[PromptMessage]] = []
     for given in messages:
-        before = turns[-1].role if turns else ""
+        before = runs[-1][-1].role if runs else ""
         ends = strict and before in ("user", "tool") and given.text in _ENDS
         message = assistant_message(_ENDS[given.text]) if ends else given
         if strict and before == "tool" and message.role == "user":
-            turns.append(assistant_message(NOTED))
+            runs.append([assistant_message(NOTED)])
         if before == message.role and (before == "assistant" or (strict and before == "user")):
-            turns[-1] = _joined(turns[-1], message)
+            runs[-1].append(message)
         else:
-            turns.append(message)
-    return turns
+            runs.append([message])
+    return [_joined(*run) for run in runs]
 
 
-def _joined(one: PromptMessage, other: PromptMessage) -> PromptMessage:
-    """Return two messages of one role as one, with a blank line between them."""
-    text = "\n\n".join(filter(None, (one.text, other.text)))
-    if one.role == "user":
-        return user_message(text, (*one.images, *other.images))
-    return assistant_message(text, other.tool_calls, other.provider_data)
+def _joined(*run: PromptMessage) -> PromptMessage:
+    """Return messages of one role as one, with a blank line between them. In linear time: a client
+    may send thousands."""
+    last = run[-1]
+    if len(run) == 1:
+        return last
+    text = "\n\n".join(one.text for one in run if one.text)
+    if last.role == "user":
+        return user_message(text, tuple(chain.from_iterable(one.images for one in run)))
+    return assistant_message(text, last.tool_calls, last.provider_data)
 
 
 def _filled(message: PromptMessage) -> PromptMessage:

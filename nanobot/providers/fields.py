@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from nanobot import parsing
+
 
 def parse_json(data: bytes | str) -> object:
-    """The value of `data`. Raises `ValueError` if it isn't JSON or is nested too deeply."""
+    """The value of `data`. Raises `ValueError` if it isn't JSON, is nested too deeply, or holds too
+    many values."""
+    if len(data) > parsing.LARGE:  # the pieces of a stream are small, and there are many
+        return parsing.parse_json(data)
     text = data if isinstance(data, str) else data.decode("utf-8", "replace")
     try:
         value: object = json.loads(text)

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from nanobot.providers.textcalls import TextCall, TextCallFilter
 
 
-MOST_BYTES = 8 * 1024 * 1024
+MOST_BYTES = 2 * 1024 * 1024
+"""Four times the longest answers of models; reading so much takes 200 ms."""
 _EXCERPT = 4_096
-_STREAM_OVERHEAD = 16
+_STREAM_OVERHEAD = 64
 """An event takes a few hundred bytes to bring a few characters, so whole streams may be this much
 larger than what is held of them."""
 _BLANK = b" \t\r\n\xef\xbb\xbf"

@@ -76,7 +76,7 @@ ERRORS = {
     "stall in mid-stream": (ProviderStalled, "sent nothing for 0.2 seconds"),
     "cut in mid-stream": (ProviderUnavailable, "broke off in the middle of its answer"),
     "HTML with status 200": (ProviderGarbage, "answered with a web page"),
-    "50 MB body": (ProviderGarbage, "answered with more than 8388608 bytes"),
+    "50 MB body": (ProviderGarbage, "answered with more than 2097152 bytes"),
     "empty choices": (ProviderGarbage, "answered with no choices"),
     "context length exceeded": (ContextTooLong, "the prompt is too long for m-1"),
     "401": (ProviderRejected, "refused the request (401): Incorrect API key provided"),

@@ -240,7 +240,7 @@ async def test_a_client_of_somebody_elses_is_checked_at_every_hop(web: FakeWeb) 
     async with FakeWeb() as canary, way_out(web.place) as egress:
         web.put("/ok", "fine")
         web.redirect("/away", canary.url("/"), 307)
-        async with egress.client({}, 5.0, 1_000) as client:
+        async with egress.client({}, 5.0, 1_000, 100) as client:
             client.follow_redirects = True
             assert (await client.post(web.url("/ok"))).text == "fine"
             with pytest.raises(EgressRefused):
@@ -295,7 +295,7 @@ async def test_the_end_of_a_connection_is_awaited(web: FakeWeb) -> None:
     url = web.put("/", "fine")
     async with (
         way_out(web.place) as egress,
-        egress.client({}, 5.0, 1_000) as client,
+        egress.client({}, 5.0, 1_000, 100) as client,
         client.stream("POST", url) as response,
     ):
         stream = response.extensions["network_stream"]

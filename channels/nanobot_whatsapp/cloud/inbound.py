@@ -26,10 +26,10 @@ from msgspec.structs import replace
 
 from nanobot.channel import ChannelHost, Chat, WebhookReply, WebhookRequest
 from nanobot.channel.documents import Quarantine
-from nanobot.channel.health import HealthReporter
-from nanobot.channel.http import document_of
+from nanobot.channel.health import HealthReporter, RateLimitedLog
 from nanobot.errors import StorageError
 from nanobot.io import FENCE
+from nanobot.parsing import off_loop, parse_json
 from nanobot.validation import SecretStr
 from nanobot_whatsapp.cloud.graph import explain
 from nanobot_whatsapp.cloud.payload import Broken, Moved, Remark, Undelivered, read
@@ -45,6 +45,8 @@ _CHALLENGE_CHARACTERS = 256
 _PLAIN = {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
 _MAX_CHATS = 1_000
 _MAX_MESSAGES = 2_000
+_SLICE = 50
+"""Items that are handled before others have their turn."""
 
 
 def signature_of(body: bytes, app_secret: str) -> str:
@@ -86,7 +88,7 @@ class Receiver:
         if not _is_same(request.headers.get(HEADER, ""), expected):
             return WebhookReply(403)
         try:
-            call = _Call(document_of(request.body))
+            call = _Call(await off_loop(len(request.body), parse_json, request.body))
         except ValueError as error:
             text = request.body.decode("utf-8", "replace")
             self._put_aside(text, type(error).__name__)
@@ -143,6 +145,7 @@ class Inbox:
         self._host, self._people, self._ingest = host, people, ingest
         self._recent, self._phone_number_id = recent, phone_number_id
         self.quarantine = Quarantine("whatsapp", host)
+        self._log = RateLimitedLog("whatsapp", host.clock)
         self._last: OrderedDict[str, str] = OrderedDict()
         self._stored: OrderedDict[tuple[str, tuple[str, ...]], None] = OrderedDict()
         """By id, and all ids of the sender."""
@@ -155,7 +158,9 @@ class Inbox:
         received: list[Incoming] = []
         now = self._host.clock.now()
         items = [read(document, self._phone_number_id, now) for document in documents]
-        for item in chain.from_iterable(items):
+        for number, item in enumerate(chain.from_iterable(items)):
+            if number % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)  # others have their turn
             match item:
                 case Incoming():
                     if (item.id, item.person.ids) not in self._stored:
@@ -166,11 +171,13 @@ class Inbox:
                     self._people.change_id(old, new)
                 case Undelivered(id, code, reason):
                     why = explain(code, reason)
-                    logger.warning("whatsapp: message {} was not delivered: {}", id, why)
+                    self._log.warn(f"message {id} was not delivered: {why}")
                 case Broken(raw, reason):
                     self.quarantine.keep(raw, reason)
-                case Remark(text, is_grave):
-                    logger.log("WARNING" if is_grave else "DEBUG", "whatsapp: {}", text)
+                case Remark(text, is_grave=True):
+                    self._log.warn(text)
+                case Remark(text):
+                    logger.debug("whatsapp: {}", text)
         await FENCE.wait_aside()
         self._people.save()
         await self._store(received)

@@ -23,6 +23,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -46,6 +47,9 @@ _KINDS: Mapping[str, MediaKind] = {
 _READ = (*_KINDS, "text", "location", "contacts", "button", "interactive")
 _DETAIL_CHARACTERS = 500
 _MAX_CONTACTS = 20
+_MOST_ITEMS = 1_000
+"""Updates in one call: Meta batches up to 1,000.
+Source: https://developers.facebook.com/docs/graph-api/webhooks/getting-started"""
 _OLDEST = datetime(2009, 1, 1, tzinfo=UTC)
 _SILENT = frozenset({"request_welcome"})
 """Kinds of messages without content: a chat that was opened."""
@@ -134,31 +138,39 @@ Item = Incoming | Moved | Undelivered | Remark | Broken
 
 
 class _Context(Struct, frozen=True):
-    """What all messages of one change have in common. `ours` are the ids of the business number."""
+    """What all messages of one change have in common. `people` are the contacts by each of their
+    ids, `only` the contact that stands alone. `ours` are the ids of the business number."""
 
-    contacts: Sequence[Raw]
+    people: Mapping[str, Raw]
+    only: Raw | None
     ours: frozenset[str]
     now: datetime
 
 
 def read(document: object, phone_number_id: str, now: datetime) -> list[Item]:
     """The items of a call, in its order. `now` (aware) replaces missing times, and its zone is that
-    of all times."""
+    of all times. What is beyond the largest batch is one `Broken`."""
     if not isinstance(document, dict):
         return [Broken(document, "no object")]
     if not isinstance(document.get("entry"), list):
         return [Broken(document, "no entries")]
-    found: list[Item] = []
+    items = _items(document, phone_number_id, now)
+    found = list(islice(items, _MOST_ITEMS))
+    if next(items, None) is not None:
+        found.append(Broken(document, f"more than {_MOST_ITEMS:,} items in one call"))
+    return found
+
+
+def _items(document: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
     for entry in list_in(document, "entry"):
         if not isinstance(entry, dict):
-            found.append(Broken(entry, "an entry that is no object"))
+            yield Broken(entry, "an entry that is no object")
             continue
         for change in list_in(entry, "changes"):
             if isinstance(change, dict):
-                found += _change(change, phone_number_id, now)
+                yield from _change(change, phone_number_id, now)
             else:
-                found.append(Broken(change, "a change that is no object"))
-    return found
+                yield Broken(change, "a change that is no object")
 
 
 def _change(change: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
@@ -176,7 +188,10 @@ def _change(change: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
         return
     shown = re.sub(r"[^0-9]+", "", text_in(metadata, "display_phone_number"))
     ours = frozenset(filter(None, (shown, phone_number_id)))
-    context = _Context(objects_in(value, "contacts"), ours, now)
+    contacts = objects_in(value, "contacts")
+    people = {id: one for one in reversed(contacts) for id in _ids_of(one)}
+    only = contacts[0] if len(contacts) == 1 else None
+    context = _Context(people, only, ours, now)
     for message in list_in(value, "messages"):
         yield from _guarded(message, context)
     for status in list_in(value, "statuses"):
@@ -203,7 +218,7 @@ def _unreadable(message: Raw, context: _Context) -> Iterator[Item]:
     """A note in place of a private message, so that its sender is answered; nothing if the sender
     is unclear. A missing id is replaced by a hash of the content, which Meta repeats."""
     try:
-        person = person_of(message, context.contacts)
+        person = person_of(message, context)
     except Unreadable:
         return
     if "group_id" in message or context.ours.intersection(person.ids):
@@ -214,7 +229,7 @@ def _unreadable(message: Raw, context: _Context) -> Iterator[Item]:
     yield Incoming(id, person, _time(message, context.now), notes=(UNREADABLE,))
 
 
-def person_of(message: Raw, contacts: Sequence[Raw]) -> Person:
+def person_of(message: Raw, context: _Context) -> Person:
     """The sender of a message. Names and further ids stand in the contact with one of its ids.
 
     A contact that has none of them is somebody else's, unless the message itself names nobody.
@@ -222,9 +237,9 @@ def person_of(message: Raw, contacts: Sequence[Raw]) -> Person:
     """
     own = [_id(text_in(message, key)) for key in ("from", "from_user_id", "from_parent_user_id")]
     ids = [id for id in own if is_person(id)]
-    contact = next((one for one in contacts if set(_ids_of(one)) & set(ids)), None)
-    if contact is None and not any(own) and len(contacts) == 1:
-        contact = contacts[0]
+    contact = next((context.people[id] for id in ids if id in context.people), None)
+    if contact is None and not any(own):
+        contact = context.only
     ids += _ids_of(contact or {})
     if not ids:
         raise Unreadable("nobody is named as its sender")
@@ -254,7 +269,7 @@ def _message(message: Raw, context: _Context) -> Iterator[Item]:
     if kind in _SILENT or unsupported in _SILENT_UNSUPPORTED:
         yield Remark(f"a message of the kind {kind} is not used")
         return
-    person = person_of(message, context.contacts)
+    person = person_of(message, context)
     if context.ours.intersection(person.ids):
         yield Remark("a message of our own is not used")
         return
@@ -371,9 +386,10 @@ def _card(card: Raw) -> str:
     shown = text_in(name, "formatted_name") or " ".join(
         filter(None, (text_in(name, "first_name"), text_in(name, "last_name")))
     )
-    phones = [text_in(one, "phone") or text_in(one, "wa_id") for one in objects_in(card, "phones")]
-    mails = [text_in(one, "email") for one in objects_in(card, "emails")]
-    return _note("contact", shown, text_in(org, "company"), *phones[:5], *mails[:5])
+    phones, mails = objects_in(card, "phones")[:5], objects_in(card, "emails")[:5]
+    numbers = [text_in(one, "phone") or text_in(one, "wa_id") for one in phones]
+    addresses = [text_in(one, "email") for one in mails]
+    return _note("contact", shown, text_in(org, "company"), *numbers, *addresses)
 
 
 def _note(kind: str, *details: str) -> str:

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import asdict
 
-from nanobot.channel.http import document_of
 from nanobot.errors import NanobotError
+from nanobot.parsing import parse_json
 from nanobot_whatsapp.people import id_of
 
 PROTOCOL = 1
@@ -179,7 +179,7 @@ def parse(line: bytes) -> FromHelper | None:
     """What the helper said; None for a type that this version does not know. Raises
     `ProtocolViolation`."""
     try:
-        fields = document_of(line)
+        fields = parse_json(line)
     except ValueError as error:
         raise ProtocolViolation(f"a line is not JSON: {type(error).__name__}") from None
     kind = fields.get("type") if isinstance(fields, dict) else None

@@ -19,6 +19,10 @@ from msgspec import Struct
 
 from nanobot.memory.analysis import content_words, is_stop_word, language_of, words_of
 
+_LONGEST = 4_000
+"""Characters of a question that are looked at: the work grows with its words, and who searches for
+more searches for everything."""
+
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
 _MONTH = rf"(?P<month>{_MONTHS}|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)"
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
@@ -108,6 +112,7 @@ def parse(
 ) -> ParsedQuestion:
     """Read a question; `names` are the speakers in what may be searched, `languages` those of it,
     `role` the only role that is asked for."""
+    text = text[:_LONGEST]
     found, rest = spans(text, today)
     language = language_of(text, next(iter(languages), ""))
     words = words_of(rest, language)

@@ -129,18 +129,19 @@ class Egress:
         headers: Mapping[str, str],
         seconds: float,
         most_bytes: int,
+        most_values: int,
         allow_hosts: Iterable[str] = (),
     ) -> httpx2.AsyncClient:
         """A client of the caller's, which closes it: each question has one answer of at most
-        `most_bytes`, whose parts come within `seconds`; there is no stream (GET) beside that.
-        `allow_hosts` are exceptions for this client alone."""
+        `most_bytes`, with `most_values` of JSON, whose parts come within `seconds`; there is no
+        stream (GET). `allow_hosts` are exceptions for this client alone."""
         import httpx2
 
         from nanobot.security.egress.transport import EgressTransport
 
         return httpx2.AsyncClient(
             transport=EgressTransport(
-                self._dialler.allowing(allow_hosts), self._certificates(), most_bytes
+                self._dialler.allowing(allow_hosts), self._certificates(), most_bytes, most_values
             ),
             headers={**headers, "accept-encoding": "identity"},
             timeout=httpx2.Timeout(_CONNECT_SECONDS, read=seconds),

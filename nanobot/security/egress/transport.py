@@ -16,6 +16,7 @@ from typing import cast
 import httpcore2
 import httpx2
 
+from nanobot.parsing import TooManyValues, ValueCounter
 from nanobot.security.egress.dialling import NO_PROXY, Dialler, read_proxy_answer
 from nanobot.security.egress.urls import EgressError
 
@@ -29,11 +30,13 @@ _ERRORS = (
 
 class EgressTransport(httpx2.AsyncBaseTransport):
     """A destination that is refused raises `EgressRefused`; everything else that fails is one of
-    httpx2's own errors. With `most_bytes`, an answer has at most so many, is not packed, and there
-    is none to a GET."""
+    httpx2's own errors. With `most_bytes`, an answer has at most so many, and `most_values` of
+    JSON, is not packed, and there is none to a GET."""
 
-    def __init__(self, dialler: Dialler, tls: ssl.SSLContext, most_bytes: int = 0) -> None:
-        self._most_bytes = most_bytes
+    def __init__(
+        self, dialler: Dialler, tls: ssl.SSLContext, most_bytes: int = 0, most_values: int = 0
+    ) -> None:
+        self._most_bytes, self._most_values = most_bytes, most_values
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=tls,
             max_connections=100,
@@ -59,7 +62,8 @@ class EgressTransport(httpx2.AsyncBaseTransport):
                     extensions=request.extensions,
                 )
             )
-        stream = _Body(cast("httpx2.AsyncByteStream", answer.stream), self._most_bytes)
+        stream: httpx2.AsyncByteStream = cast("httpx2.AsyncByteStream", answer.stream)
+        stream = _Body(stream, self._most_bytes, self._most_values)
         response = httpx2.Response(
             answer.status, headers=answer.headers, stream=stream, extensions=answer.extensions
         )
@@ -75,8 +79,9 @@ class EgressTransport(httpx2.AsyncBaseTransport):
 
 
 class _Body(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream, most: int) -> None:
+    def __init__(self, stream: httpx2.AsyncByteStream, most: int, values: int) -> None:
         self._stream, self._most = stream, most
+        self._values = ValueCounter(values) if values else None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
@@ -85,10 +90,18 @@ class _Body(httpx2.AsyncByteStream):
                 size += len(chunk)
                 if self._most and size > self._most:
                     raise httpx2.StreamError(f"the answer has more than {self._most:,} bytes")
+                if self._values:
+                    self._count(self._values, chunk)
                 yield chunk
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+    def _count(self, values: ValueCounter, chunk: bytes) -> None:
+        try:
+            values.feed(chunk)
+        except TooManyValues as error:
+            raise httpx2.StreamError(f"the answer has {error}") from error
 
 
 class _Backend(httpcore2.AnyIOBackend):

@@ -29,6 +29,7 @@ from nanobot import __version__
 from nanobot.clock import first_error
 from nanobot.errors import NanobotError, ToolError
 from nanobot.origin import how_to_install
+from nanobot.parsing import TooManyValues, ValueCounter
 from nanobot.security.egress import Egress
 from nanobot.security.sandbox import Confined, Launch
 from nanobot.security.sandbox.finding import FindSandbox
@@ -64,11 +65,17 @@ _GRACE = 2.0
 _KEPT_ERRORS = 600
 
 
+MOST_VALUES = 100_000
+"""Marks of JSON in an answer. The SDK takes 20 µs for each item and holds the event loop meanwhile;
+an answer of so many is longer than what a model gets to see of it."""
+
+
 class Bounds(Struct, frozen=True):
-    """What a program may say: `line` bytes in one message, and `bytes` and `messages` since it was
-    last asked for something."""
+    """What a program may say: `line` bytes and `values` in one message, and `bytes` and `messages`
+    since it was last asked for something."""
 
     line: int = 8 * MEGABYTE
+    values: int = MOST_VALUES
     bytes: int = 24 * MEGABYTE
     messages: int = 5_000
 
@@ -133,8 +140,11 @@ class _Conversation:
             if self._messages > bounds.messages:
                 return f"it sent more than {bounds.messages:,} messages unasked"
             try:
+                ValueCounter(bounds.values).feed(line)
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 await incoming.send(SessionMessage(message))
+            except TooManyValues as error:
+                return f"it sent a line with {error}"
             except ValueError:
                 continue  # programs print banners
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -266,7 +276,9 @@ class Connections:
                 # The address that the owner wrote, even one of this machine; for this server alone.
                 own = (server.named_address,) if server.named_address else ()
                 client = await stack.enter_async_context(
-                    self._egress.client(server.headers, server.timeout_seconds, MOST_BYTES, own)
+                    self._egress.client(
+                        server.headers, server.timeout_seconds, MOST_BYTES, MOST_VALUES, own
+                    )
                 )
                 talk = streamable_http_client(
                     server.url, http_client=client, max_sse_event_size=MOST_BYTES

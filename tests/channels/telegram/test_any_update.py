@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nanobot.bus.events import Quote
 from nanobot.bus.sqlite_journal import SqliteJournal
-from nanobot.channel.http import document_of
+from nanobot.parsing import parse_json
 from nanobot.testing import FakeClock
 from nanobot.validation import build
 from nanobot_telegram.chats import Chats
@@ -128,7 +128,7 @@ async def taken(updates: list[Raw]) -> tuple[list[tuple[object, ...]], str | Non
             client = TelegramClient(options, clock)
             await client.aclose()  # what is sent goes nowhere
             chats = Chats(core.host.state_folder)
-            batch = [document_of(json.dumps(update).encode()) for update in updates]
+            batch = [parse_json(json.dumps(update).encode()) for update in updates]
             async with asyncio.TaskGroup() as tasks:
                 unmarked = Reactions(client, chats, core.host.clock, enabled=False)
                 ingest = UpdateIngest(client, core.host, chats, ME, tasks, unmarked)

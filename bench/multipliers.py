@@ -1,0 +1,251 @@
+"""How long one request can stop everybody: each entry point is sent "many small", "one large" and
+"deep", and a process that only runs a gateway says how long its event loop was blocked.
+
+    python -m bench.multipliers [NAME …]      # all, or those whose name has one of these words
+
+Ends with status 1 if the loop was blocked for more than `MOST_MILLISECONDS`, which a quiet machine
+never comes near.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import io
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from bench.multipliers_answers import SCENES, Scene
+from bench.multipliers_requests import REQUESTS, Request, Way
+from nanobot.channel.keys import ApiKeys
+from nanobot.clock import SystemClock
+from nanobot_whatsapp.cloud.inbound import HEADER as SIGNATURE
+from nanobot_whatsapp.cloud.inbound import signature_of
+from tests.channels.api.support import chat, free_port
+from tests.channels.web.support import Served
+from tests.doubles.graph import FakeGraphAPI
+from tests.doubles.openai.answers import Answer, ChatRequest, Step
+from tests.doubles.openai.server import FakeOpenAI
+from tests.doubles.telegram import FakeTelegram
+from tests.doubles.web import FakeWeb
+from tests.support import write_config
+
+MOST_MILLISECONDS = 200.0
+_SECONDS = 240.0
+
+
+@dataclass
+class Stage:
+    """A running gateway, and how each of its doors is knocked at."""
+
+    home: Path
+    port: int
+    process: subprocess.Popen[str]
+    graph: FakeGraphAPI
+    telegram: FakeTelegram
+    site: FakeWeb
+    steps: deque[Step]
+    key: str = ""
+
+    async def take(self) -> dict[str, object]:
+        """The longest pause since the last time."""
+        return await asyncio.to_thread(self._take)
+
+    def _take(self) -> dict[str, object]:
+        stdin, stdout = self.process.stdin, self.process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write("\n")
+        stdin.flush()
+        taken: dict[str, object] = json.loads(stdout.readline())
+        return taken
+
+    async def send(self, request: Request) -> str:
+        """What came of a request."""
+        if request.way is Way.CONTROL:
+            return await asyncio.to_thread(self._control, request.body)
+        if request.way is Way.PAGE:
+            served = Served(f"http://127.0.0.1:{self.port}", self.home)
+            async with served.visit() as visit:
+                if request.method == "GET":
+                    return str((await visit.get(request.path))[0])
+                kind = {"Content-Type": request.kind}
+                data = io.BytesIO(request.body)
+                return str((await visit.post(request.path, data, **kind))[0])
+        headers = {"Content-Type": request.kind}
+        if request.way is Way.API:
+            headers["Authorization"] = f"Bearer {self.key}"
+        elif request.way is Way.TELEGRAM:
+            headers["X-Telegram-Bot-Api-Secret-Token"] = self._telegram_secret()
+        elif request.way is Way.WHATSAPP:
+            headers[SIGNATURE] = signature_of(request.body, self.graph.app_secret)
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(
+                request.method,
+                f"http://127.0.0.1:{self.port}{request.path}",
+                data=io.BytesIO(request.body),
+                headers=headers,
+            ) as answer,
+        ):
+            await answer.read()
+            return str(answer.status)
+
+    async def accept_tools(self) -> None:
+        """Accept the tools of the MCP server."""
+        served = Served("", self.home)
+        await served.ask("mcp.check", server="bench")
+        waiting = await served.ask("mcp.waiting", server="bench")
+        await served.ask("mcp.approve", server="bench", digest=waiting["digest"])
+
+    async def play(self, scene: Scene) -> str:
+        """What came of a scene."""
+        for name, make in scene.files.items():
+            await asyncio.to_thread((self.home / "workspace" / name).write_bytes, make())
+        for path, make in scene.pages.items():
+            self.site.put(path, make().decode(), "text/html")
+        await asyncio.to_thread((self.home / "said.json").write_text, scene.said())
+        self.steps.clear()
+        self.steps.extend(scene.steps(self.site.url("").rstrip("/")))
+        body = json.dumps(chat(f"go {self.site.url('/p')}")).encode()
+        return await self.send(Request("", Way.API, "/v1/chat/completions", bytes, body=body))
+
+    def _telegram_secret(self) -> str:
+        return hmac.new(self.telegram.token.encode(), b"webhook", "sha256").hexdigest()
+
+    def _control(self, body: bytes) -> str:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.connect(str(self.home / "state" / "gateway.sock"))
+            try:
+                client.sendall(body + b"\n")
+                return client.recv(200).decode(errors="replace")[:60]
+            except OSError as error:
+                return type(error).__name__
+
+
+@asynccontextmanager
+async def staged(home: Path) -> AsyncIterator[Stage]:
+    """A gateway with every door open."""
+    port = free_port()
+    key = ApiKeys(home / "state" / "channels" / "api").add("bench", "", SystemClock().now())
+    steps: deque[Step] = deque()
+
+    def answer(_: ChatRequest) -> Step:
+        return steps.popleft() if steps else Answer("ok")
+
+    async with (
+        FakeOpenAI(answer, validate=False) as model,
+        FakeGraphAPI() as graph,
+        FakeTelegram() as telegram,
+        FakeWeb() as site,
+    ):
+        graph.webhook.deliver_to(f"http://127.0.0.1:{port}/whatsapp")
+        telegram.webhook.route = f"http://127.0.0.1:{port}/telegram"
+        write_config(home, _config(home, port, model, graph, telegram))
+        process = await asyncio.to_thread(_started, home)
+        try:
+            yield Stage(home, port, process, graph, telegram, site, steps, key)
+        finally:
+            process.terminate()
+            process.communicate()
+
+
+def _started(home: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "bench.multipliers_stage", str(home)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    while "ready" not in (line := process.stdout.readline()):
+        if not line:
+            raise RuntimeError("the gateway did not start")
+    return process
+
+
+def _config(
+    home: Path, port: int, model: FakeOpenAI, graph: FakeGraphAPI, telegram: FakeTelegram
+) -> dict[str, object]:
+    return {
+        "model": {"name": "fake-model", "base_url": model.base_url, "api_key": "x"},
+        "owner": {"telegram": ["7"], "whatsapp": ["15550002222"]},
+        "http": {"port": port},
+        "channels": {
+            "api": {"enabled": True, "wait_seconds": 20},
+            "web": {"enabled": True},
+            "telegram": {
+                "enabled": True,
+                "token": telegram.token,
+                "base_url": telegram.base_url,
+                "mode": "webhook",
+                "webhook_url": "https://bot.example.org/telegram",
+            },
+            "whatsapp": {
+                "enabled": True,
+                **graph.settings(),
+                "webhook_url": "https://bot.example.org/whatsapp",
+            },
+        },
+        "limits": {"messages_per_minute": 0},
+        "tools": {
+            "approval": dict.fromkeys(("fetch", "mcp"), "allow"),
+            "web": {"allow_hosts": ["127.0.0.1"]},
+        },
+        "mcp": {
+            "servers": {
+                "bench": {
+                    "command": sys.executable,
+                    "sandbox": False,
+                    "args": ["-m", "bench.multipliers_server", str(home / "said.json")],
+                    "env": {"PYTHONPATH": str(Path.cwd())},
+                }
+            }
+        },
+    }
+
+
+async def measure(words: list[str]) -> int:
+    """Print a line for each request and scene; how many blocked the loop too long."""
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        async with staged(Path(folder) / "home") as stage:
+            await stage.accept_tools()
+            await stage.take()
+            everything: tuple[Request | Scene, ...] = (*REQUESTS, *SCENES)
+            for one in everything:
+                if words and not any(word in one.name for word in words):
+                    continue
+                if isinstance(one, Request):
+                    failed += await _measured(stage, one.name, stage.send(one.made()))
+                else:
+                    failed += await _measured(stage, one.name, stage.play(one))
+    return failed
+
+
+async def _measured(stage: Stage, name: str, work: Awaitable[str]) -> bool:
+    begun = time.monotonic()
+    try:
+        async with asyncio.timeout(_SECONDS):
+            outcome = await work
+    except (TimeoutError, aiohttp.ClientError) as error:
+        outcome = type(error).__name__
+    await asyncio.sleep(0.3)
+    taken = await stage.take()
+    blocked = float(str(taken["milliseconds"]))
+    is_long = blocked > MOST_MILLISECONDS
+    where = f"  TOO LONG {taken['where']}" if is_long else ""
+    seconds = time.monotonic() - begun
+    print(f"{name:50} {outcome[:30]:>10} {seconds:6.1f} s {blocked:8.1f} ms{where}", flush=True)
+    return is_long
+
+
+if __name__ == "__main__":
+    sys.exit(min(1, asyncio.run(measure(sys.argv[1:]))))

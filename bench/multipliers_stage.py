@@ -1,0 +1,95 @@
+"""A gateway in a process of its own that measures how long its event loop was blocked.
+
+It is started with the home's folder. For each line on standard input it prints, as JSON, the
+longest pause of the loop in milliseconds since the line before, and where the loop was then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+from loguru import logger
+
+from nanobot.app.gateway import Gateway
+from nanobot.config.load import load_settings
+
+TICK = 0.005
+"""Seconds between two signs of life of the loop."""
+_STUCK = 0.05
+"""A loop that is silent for so long has its stack noted."""
+
+
+class Meter:
+    """The longest silence of the loop that `beat` runs in. A thread looks where it was."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+        self._longest, self._where = 0.0, ""
+        self._loop_thread = threading.get_ident()
+        self._lock = threading.Lock()
+
+    async def beat(self) -> None:
+        """Give signs of life, until cancelled."""
+        while True:
+            self._note()
+            await asyncio.sleep(TICK)
+
+    def _note(self) -> None:
+        with self._lock:
+            now = time.monotonic()
+            self._longest = max(self._longest, now - self._last - TICK)
+            self._last = now
+
+    def watch(self) -> None:
+        """Note where the loop is while it is silent; for ever, in a thread."""
+        while True:
+            time.sleep(0.02)
+            silent = time.monotonic() - self._last
+            with self._lock:
+                longest = self._longest
+            if silent > max(_STUCK, longest):
+                frame = sys._current_frames().get(self._loop_thread)
+                lines = traceback.extract_stack(frame)[-6:] if frame else []
+                self._where = " < ".join(
+                    f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in reversed(lines)
+                )
+
+    def take(self) -> dict[str, object]:
+        """The longest silence since the last time, and where the loop was."""
+        self._note()
+        with self._lock:
+            taken = {"milliseconds": round(self._longest * 1000, 1), "where": self._where}
+            self._longest, self._where = 0.0, ""
+        return taken
+
+
+async def serve(home: Path) -> None:
+    """Run a gateway on `home` until standard input ends."""
+    meter = Meter()
+    settings = load_settings(home, {"NANOBOT_AGENT__SHUTDOWN_GRACE_SECONDS": "0"})
+    gateway = Gateway(settings, chores=False)
+    logger.remove()
+    logger.add(home / "stage.log", level="INFO")
+    ready = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        life = group.create_task(gateway.run(on_ready=ready.set, signals=False))
+        await ready.wait()
+        beats = group.create_task(meter.beat())
+        threading.Thread(target=meter.watch, daemon=True).start()
+        meter.take()
+        print("ready", flush=True)
+        while await asyncio.to_thread(sys.stdin.readline):
+            print(json.dumps(meter.take()), flush=True)
+        beats.cancel()
+        gateway.request_stop()
+        await life
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(Path(sys.argv[1])))

@@ -1,0 +1,131 @@
+"""JSON from outside: bounded before it is parsed.
+
+The parser is C code that holds the interpreter until it has read everything, so a thread does not
+help: a body of 30 MB that is nothing but `{},{},…` would stop the event loop for seconds. What
+makes JSON slow to read and to work on is the number of its values, so these are counted first,
+which takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from nanobot.text import valid_unicode
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MOST_MARKS = 300_000
+"""Quotes, commas and opening brackets outside of strings. An object with so many takes 60 ms, a
+request of 2,000 messages has 30,000 of them."""
+
+LARGE = 100_000
+"""Bytes from which on work goes to a thread: about a millisecond."""
+
+_DEEPEST = 64
+"""Levels; what is below is read as null. No platform, client or model means it."""
+_MOST_DIGITS = 30
+_SLICE = 1_000_000
+_SEPARATORS = (b",", b"[", b"{")
+_COUNTED = (*_SEPARATORS, b'"', rb"\ud", rb"\uD")
+_NEST = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
+"""A string, or what begins or ends an array or object."""
+_HALVES = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class TooManyValues(ValueError):
+    """It holds more values than anybody means. Nothing of it was parsed."""
+
+
+def parse_json(data: bytes | str, most: int = MOST_MARKS) -> object:
+    """The value of a JSON text that others wrote.
+
+    No single value makes the others unreadable: what is nested too deeply is null, a whole number
+    of too many digits is infinite, half characters, which no file can hold, are replaced. Raises
+    `TooManyValues`, and another `ValueError` for what is no JSON.
+    """
+    body = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    _expect_few(body, most)
+    text = data if isinstance(data, str) else data.decode("utf-8-sig", "replace")
+    if body.count(b"[") + body.count(b"{") > _DEEPEST:
+        text = _shallow(text)
+    value: object = json.loads(text, parse_int=_whole_number)
+    if _HALVES.search(text) is not None:
+        value = json.loads(valid_unicode(json.dumps(value, ensure_ascii=False)))
+    return value
+
+
+def holds_more(value: object, most: int) -> bool:
+    """Whether there are more than `most` values in a parsed one, at all its levels."""
+    left, waiting = most, [value]
+    while waiting and left >= 0:
+        inner = waiting.pop()
+        if isinstance(inner, dict | list):
+            left -= len(inner)
+            waiting += inner.values() if isinstance(inner, dict) else inner
+    return left < 0
+
+
+async def off_loop(size: int, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+    """What the function returns for an input of `size` bytes: a large one keeps a thread busy, not
+    the event loop."""
+    if size < LARGE:
+        return function(*args, **named)
+    return await asyncio.to_thread(function, *args, **named)
+
+
+class ValueCounter:
+    """Counts the marks of a JSON text that comes piece by piece."""
+
+    def __init__(self, most: int = MOST_MARKS) -> None:
+        self._most = self._left = most
+        self._in_string, self._escape = False, b""
+
+    def feed(self, piece: bytes) -> None:
+        """Count a piece. Raises `TooManyValues`."""
+        text = (self._escape + piece).replace(rb"\\", b"")
+        self._escape = text[-1:] if text.endswith(b"\\") else b""
+        parts = text.replace(rb"\"", b"").split(b'"')
+        outside = b"".join(parts[self._in_string :: 2])
+        quotes = len(parts) - 1
+        self._in_string ^= bool(quotes % 2)
+        self._left -= quotes + sum(map(outside.count, _SEPARATORS))
+        if self._left < 0:
+            raise TooManyValues(f"more than {self._most:,} values")
+
+
+def _expect_few(body: bytes, most: int) -> None:
+    """Raise `TooManyValues` for more than `most` marks. What strings hold is looked at only if it
+    could matter, and in slices, so that other threads have their turn."""
+    if len(body) <= most or sum(map(body.count, _COUNTED)) <= most:
+        return
+    if body.count(rb"\ud") + body.count(rb"\uD") > most:
+        raise TooManyValues(f"more than {most:,} halves of characters")
+    counter = ValueCounter(most)
+    for start in range(0, len(body), _SLICE):
+        counter.feed(body[start : start + _SLICE])
+
+
+def _whole_number(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _MOST_DIGITS else math.inf
+
+
+def _shallow(text: str) -> str:
+    """`text` with null in place of what is nested too deep: Python's parser would give up."""
+    kept: list[str] = []
+    depth = since = 0
+    for token in _NEST.finditer(text):
+        if token[0] in "[{":
+            depth += 1
+            if depth == _DEEPEST + 1:
+                kept += (text[since : token.start()], "null")
+        elif token[0] in "]}":
+            depth -= 1
+            if depth == _DEEPEST:
+                since = token.end()
+    return "".join((*kept, text[since:])) if depth <= _DEEPEST else text[:since]

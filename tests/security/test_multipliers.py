@@ -1,0 +1,117 @@
+"""Nothing that one request can multiply is worked on without a bound. How long the event loop is
+blocked is measured by `python -m bench.multipliers`; here it is what becomes of each request.
+
+| door | what it can multiply | bound |
+|---|---|---|
+| all JSON | values | `parsing.MOST_MARKS`; nested deeper than 64 is null |
+| API | bytes; messages; parts; files | `max_megabytes`, `MOST_MESSAGES`, `_PARTS`, `_FILES` |
+| API, MCP endpoint | bytes; characters of an argument | `_BODY_BYTES`; `_LONGEST` |
+| page | bytes of a form; fields; pages open at once | `MAX_BODY`; aiohttp's 1,000; `MOST_PAGES` |
+| webhooks | bytes, one and all together | `MAX_BODY`; `_MAX_HELD`, `_MAX_EXPECTED` |
+| Telegram | values of an update | `ingest._MOST_VALUES` |
+| WhatsApp, Cloud API | messages, statuses and others of a call | `payload._MOST_ITEMS` |
+| WhatsApp, linked | bytes of a line; unconfirmed events | `MAX_LINE`; `WINDOW` |
+| control socket | bytes of a line; requests at once | `MAX_FRAME`; `_MAX_RUNNING` |
+| model | bytes of an answer | `replies.MOST_BYTES` |
+| MCP servers | bytes; values; tools; pages of them | `Bounds`, `MOST_TOOLS`, `_MOST_PAGES` |
+| archive of a skill | bytes; files; levels | `MOST_UNPACKED`; `MOST_ENTRIES`; `_DEEPEST` |
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.multipliers import staged
+from bench.multipliers_requests import REQUESTS, Way
+from nanobot.parsing import MOST_MARKS, TooManyValues, ValueCounter, parse_json
+from nanobot.providers.dialect import Dialect
+from nanobot.providers.dialogue import well_formed
+from nanobot.providers.port import assistant_message, user_message
+from tests.growth import assert_linear
+
+BY_NAME = {request.name: request for request in REQUESTS}
+
+OUTCOMES = {
+    "api messages: most": "413",
+    "api parts: most": "413",
+    "api images: as many as are let in": "413",
+    "api values: most": "413",
+    "api items: most": "413",
+    "api 900 levels": "200",
+    "api 2,000 messages of 14 kB": "200",
+    "api a large text: halves": "413",
+    "api mcp, batch": "400",
+    "telegram entities: 1,000,000,000 at most": "200",
+    "telegram lists in lists": "200",
+    "whatsapp messages of nothing: most": "200",
+    "whatsapp 10,000 messages": "200",
+    "page fields": "413",
+    "control {}: most": '{"ok":false,"error":"the request is not JSON: more than 300,',
+    "control deep": '{"ok":false,"error":"the request is not JSON: more than 300,',
+}
+"""Webhooks answer 200, since the platform would repeat the call otherwise: it is put aside."""
+
+
+async def test_no_door_takes_more_than_it_can_work_on(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    async with staged(home) as stage:
+        came = {name: await stage.send(BY_NAME[name].made()) for name in OUTCOMES}
+        assert came == OUTCOMES
+        # The loop turns, and nothing of what was refused has become a message.
+        assert await stage.send(BY_NAME["api 900 levels"].made()) == "200"
+    kept = (home / "state" / "channels" / "whatsapp" / "quarantine.jsonl").read_text().splitlines()
+    reasons = [json.loads(line)["reason"] for line in kept]
+    assert "more than 1,000 items in one call" in reasons or "TooManyValues" in reasons
+
+
+def test_the_requests_knock_at_every_door() -> None:
+    assert {request.way for request in REQUESTS} == set(Way)
+    assert len(BY_NAME) == len(REQUESTS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" + "{}," * MOST_MARKS + "1]",
+        "[" + '"",' * MOST_MARKS + "1]",
+        "[" * (MOST_MARKS + 1),
+        '"a",' * MOST_MARKS,
+        '["' + "\\ud83d" * (MOST_MARKS + 1) + '"]',
+        '["a\\\\",' + "1," * MOST_MARKS + "1]",
+    ],
+    ids=["objects", "texts", "levels", "no JSON", "halves", "behind an escape"],
+)
+def test_json_of_too_many_values_is_not_parsed(text: str) -> None:
+    with pytest.raises(TooManyValues):
+        parse_json(text)
+
+
+@pytest.mark.parametrize("text", [", [{ " * MOST_MARKS, '\\" , ' * MOST_MARKS, "\\\\" * MOST_MARKS])
+def test_what_stands_in_a_text_does_not_count(text: str) -> None:
+    assert parse_json(json.dumps({"a": text})) == {"a": text}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000])
+def test_pieces_count_like_the_whole(size: int) -> None:
+    body = rb'[{"a\\\",[{":"b\\"},"\n","\u00e9",[1,2,3]]'
+    marks = 16
+    for most, is_allowed in ((marks, True), (marks - 1, False)):
+        counter = ValueCounter(most)
+        try:
+            for start in range(0, len(body), size):
+                counter.feed(body[start : start + size])
+        except TooManyValues:
+            assert not is_allowed
+        else:
+            assert is_allowed
+
+
+def test_messages_of_one_role_become_one_in_linear_time() -> None:
+    def joined(messages: int) -> object:
+        said = [user_message("a few words") for _ in range(messages)]
+        return well_formed([*said, assistant_message("hm"), *said], Dialect(strict_roles=True))
+
+    assert_linear(joined, 200)
