@@ -100,7 +100,9 @@ class ApiChannel:
     async def send(self, part: OutboundPart) -> Receipt:
         """Deliver one part; see `nanobot.channel`."""
         async with self._slot.used() as server:
-            await self._exchanges.deliver(part, server.records)
+            if turn := await self._exchanges.deliver(part, server.records):
+                taken = {"key": f"{API}:{part.chat_id}", "turn": turn, "by": API}
+                await self._ask("conversations.take_back", taken)
         return Receipt()
 
     async def fetch(self, media: Media, limit: int) -> bytes:

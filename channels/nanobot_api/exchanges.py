@@ -172,8 +172,9 @@ class Exchanges:
             case TurnEnded():
                 self._end(event, turn)
 
-    async def deliver(self, part: OutboundPart, records: Records) -> None:
-        """Take a part of what is said. Raises `StorageError` where an answer cannot be kept."""
+    async def deliver(self, part: OutboundPart, records: Records) -> str:
+        """Take a part of a message. Return the turn of an answer whose request was deleted, else
+        nothing. Raises `StorageError` if an answer can't be kept."""
         name, call, _ = part.key.rsplit("/", 2)
         if not name[:1].isdigit():  # no turn says it
             busy = name.startswith("rate-")
@@ -182,36 +183,40 @@ class Exchanges:
                 retry_after=60 if busy else 0, again=not busy,
             )  # fmt: skip
             self._tell(part.chat_id, part.event_ids, Refused(problem))
-            return
+            return ""
         if call == "waiting":  # the turn's end has said so
-            return
+            return ""
         if not part.event_ids and call == "reply":  # of a turn that nobody asked for (a helper's
             self._turns.pop(name, None)  # report): it stands in the conversation
-            return
+            return ""
         turn = self._turn(name, part.chat_id)
         if not part.event_ids:
             turn.said.append(part.content)
             turn.fresh = True
             self._tell(turn.chat, turn.event_ids, Wrote(part.content, fresh=True))
-            return
+            return ""
         turn.parts.append(part.content)
-        if part.last:
-            await self._answer(part, turn, records)
-            self._turns.pop(name, None)
+        if not part.last:
+            return ""
+        is_deleted = await self._answer(part, turn, records, name)
+        self._turns.pop(name, None)
+        return name if is_deleted else ""
 
-    async def _answer(self, part: OutboundPart, turn: _Turn, records: Records) -> None:
+    async def _answer(self, part: OutboundPart, turn: _Turn, records: Records, name: str) -> bool:
+        """Keep the answer of the turn `name` and pass it on. Return whether it was deleted."""
         end, reply = turn.ended, "".join(turn.parts)
-        answer = Answer(reply, before="\n\n".join(turn.said), origin=_UNKNOWN)
+        answer = Answer(reply, before="\n\n".join(turn.said), origin=_UNKNOWN, turn=name)
         if end is not None:
             error = (end.error or "Failed") if end.outcome == "failed" else ""
             used = end.prompt_tokens, end.completion_tokens
-            answer = Answer(reply, error, *used, answer.before, end.origin)
+            answer = Answer(reply, error, *used, answer.before, end.origin, name)
         try:
-            await asyncio.to_thread(_keep, records, part, answer)
+            is_deleted = await asyncio.to_thread(_keep, records, part, answer)
         except BaseException:
             turn.parts.pop()  # it is delivered again
             raise
         self._tell(part.chat_id, part.event_ids, Answered(answer, reply))
+        return is_deleted
 
     def _end(self, event: TurnEnded, turn: _Turn) -> None:
         turn.ended = event
@@ -235,9 +240,11 @@ class Exchanges:
         return self._turns[id]
 
 
-def _keep(records: Records, part: OutboundPart, answer: Answer) -> None:
+def _keep(records: Records, part: OutboundPart, answer: Answer) -> bool:
+    is_deleted = False
     for event_id in part.event_ids:
         id = record_id(part.chat_id, event_id)
         if is_kept(event_id):
-            records.answer(id, answer)
+            is_deleted = records.answer(id, answer) or is_deleted
         records.drop_files(id)
+    return is_deleted

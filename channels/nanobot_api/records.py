@@ -38,7 +38,7 @@ _ID = re.compile(r"[0-9a-f]{32}")
 class Answer(Struct, frozen=True):
     """An answer: its `text`, and what the turn said `before` it. `error` is the class of the error
     where it failed; tokens are those of all calls of the model. `origin` is its mark: where the
-    untrusted content came from that it may repeat."""
+    untrusted content came from that it may repeat. `turn` is the id of its turn."""
 
     text: str
     error: str = ""
@@ -46,6 +46,7 @@ class Answer(Struct, frozen=True):
     completion_tokens: int = 0
     before: str = ""
     origin: str = ""
+    turn: str = ""
 
     @property
     def whole(self) -> str:
@@ -110,13 +111,17 @@ class Records:
             self._file(id).write(record)
             return record
 
-    def answer(self, id: str, answer: Answer) -> None:
-        """Keep its answer, durably; the first one stays. A request without a record has none."""
+    def answer(self, id: str, answer: Answer) -> bool:
+        """Keep its answer, durably; the first one stays. A request without a record has none.
+        Return whether the request was deleted."""
         with self._changing:
             record = self.read(id)
-            if record is not None and record.answer is None and record.state != "deleted":
+            if record is not None and record.state == "deleted":
+                return True
+            if record is not None and record.answer is None:
                 kept = replace(answer, before="") if record.formatted else answer
                 self._file(id).write(replace(record, answer=kept))
+            return False
 
     def delete(self, id: str) -> None:
         """Keep nothing of a request but that it was made: repeated, it must not be done again."""

@@ -91,6 +91,8 @@ _GUESSES = 20
 _LONGEST_KEY = 255
 _SESSIONS = ("X-Nanobot-Session", "X-OpenWebUI-Chat-Id")
 _TASK = "X-Nanobot-Task"
+_FOLLOWING = "resp-"
+"""Begins the name of a conversation that follows a response."""
 
 
 class _Order(Struct, frozen=True):
@@ -389,7 +391,7 @@ class Server:
         said = record.said
         if record.answer is not None and not record.answer.error:
             said += (Said("assistant", record.answer.whole, record.answer.origin),)
-        return f"resp-{id}", said
+        return f"{_FOLLOWING}{id}", said
 
     async def _record_of(self, key: ApiKey, id: str) -> Record | None:
         """That of a response that is stored for a key."""
@@ -404,10 +406,21 @@ class Server:
         if record is None or id == name:
             raise Problem(404, f"Response with id {name[:100]!r} not found.", "not_found")
         if method == "DELETE":
+            await self._take_out(record, id)
             await asyncio.to_thread(self.records.delete, id)
             return web.json_response({"id": name, "object": "response", "deleted": True})
         facts = Facts(id, record.created, record.conversation, record.previous, store=True)
         return web.json_response(ResponseShape(facts).kept(record.answer))
+
+    async def _take_out(self, record: Record, id: str) -> None:
+        """Take a response out of its conversation; one that isn't answered yet goes once it is."""
+        if record.answer is None and not record.alone:
+            return
+        chat, turn = record.chat, record.answer.turn if record.answer else ""
+        if record.alone:  # it stands in the conversation that followed it
+            chat, turn = f"{record.key}:{_FOLLOWING}{id}", ""
+        taken = {"key": f"{API}:{chat}", "turn": turn, "by": f"{API}:{record.key}"}
+        await self._ask("conversations.take_back", taken)
 
     async def _serve(self, http: web.Request, order: _Order) -> web.StreamResponse:
         """Publish the message of a request, once, and give its answer."""

@@ -25,7 +25,7 @@ _SHARE_OF_WINDOW = 0.8
 _LARGEST_STEP = 0.9
 _LEVELS = (4_000, 1_000, 200, 0)
 """Characters that remain of a message, one level after the other."""
-LEFT_OUT = "[nanobot: {} earlier messages are left out here to fit; they are stored]"
+LEFT_OUT = "[nanobot: {} earlier messages are left out here to fit]"
 
 
 def truncated_prompt(prompt: Prompt, target: int) -> Prompt:
@@ -65,7 +65,7 @@ def truncated(text: str, limit: int) -> str:
         return text
     left_out = len(text) - limit
     head = limit * 3 // 4
-    note = f"\n[… {left_out} characters left out here to fit; the whole text is stored …]\n"
+    note = f"\n[… {left_out} characters left out here to fit …]\n"
     return text[:head] + note + text[head + left_out :]
 
 

@@ -26,6 +26,7 @@ RECORDED: Mapping[str, Sequence[str]] = {
     "memory.importance": ("level", "version"),
     "memory.dream": (),
     "memory.rebuild": (),
+    "conversations.take_back": ("key", "turn"),
     "cron.add": ("id", "chat"),
     "cron.remove": ("id",),
     "cron.pause": ("id",),

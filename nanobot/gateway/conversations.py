@@ -14,6 +14,7 @@ from typing import Literal
 from nanobot.bus.events import Address
 from nanobot.channel import Operation
 from nanobot.commands import in_threads, number_argument, optional_text, text_argument
+from nanobot.errors import UnknownSession
 from nanobot.memory.scopes import Scopes, chat_of
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
@@ -38,6 +39,7 @@ class Conversations:
         return {
             "conversations.show": self.show,
             "conversations.scope": self.scope,
+            "conversations.take_back": self.take_back,
             **in_threads(
                 {
                     "conversations.list": self.listed,
@@ -105,6 +107,23 @@ class Conversations:
         found = self._sessions.read_window(key, holding=query)
         spoken = [m for m in found if m.role != "tool" and query in m.content.casefold()]
         return {"key": key, "messages": list(map(_shown, spoken[: -_MOST - 1 : -1]))}
+
+    async def take_back(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Let the messages of a `turn` leave the conversation `key`, its prompts and the search; an
+        empty `turn` means those of none, which a program sent as context."""
+        key, turn = text_argument(arguments, "key"), optional_text(arguments, "turn")
+        session = await self._sessions.get_or_create(key)
+        stored = await asyncio.to_thread(self._stored, key)
+        gone = {one.seq for one in (*stored, *session.messages) if one.turn_id == turn}
+        if gone:
+            await self._sessions.retract(session, gone)
+        return {"messages": len(gone)}
+
+    def _stored(self, key: str) -> list[Message]:
+        try:
+            return self._sessions.read_window(key)
+        except UnknownSession:
+            return []
 
     async def scope(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """The scope of a person by an `account` of theirs (`telegram:12345`, `owner`)."""

@@ -261,3 +261,56 @@ async def test_the_same_words_are_not_said_by_an_answer_that_was_shown_before(ap
     texts = [event["choices"][0]["delta"].get("content", "") for event in answer.events]
     assert "".join(texts) == "A long answer, in pieces."
     assert len([text for text in texts if text]) >= 1
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "last"),
+    [
+        ("chat/completions", "messages", {"role": "assistant", "content": "Once upon"}),
+        ("chat/completions", "messages", {"role": "tool", "tool_call_id": "1", "content": "4"}),
+        ("chat/completions", "messages", {"role": "function", "name": "look", "content": "4"}),
+        ("responses", "input", {"role": "assistant", "content": "Once upon"}),
+        ("responses", "input", {"type": "function_call_output", "call_id": "1", "output": "4"}),
+        (
+            "responses",
+            "input",
+            {"type": "function_call", "call_id": "1", "name": "look", "arguments": "{}"},
+        ),
+    ],
+)
+async def test_an_earlier_message_is_not_answered_again(
+    api: Api, path: str, field: str, last: dict[str, object]
+) -> None:
+    asked = {"model": "nanobot", field: [{"role": "user", "content": "Buy flour."}, last]}
+    async with api.running(ScriptedModel()):
+        answer = await api.post(path, asked)
+    assert (answer.status, answer.code) == (400, "last_message_not_user")
+
+
+@pytest.mark.parametrize(
+    "last", [{"role": "assistant", "content": ""}, {"role": "system", "content": "Be brief."}]
+)
+async def test_an_empty_placeholder_or_instructions_may_come_last(
+    api: Api, last: dict[str, object]
+) -> None:
+    asked = {"model": "nanobot", "messages": [{"role": "user", "content": "Hi"}, last]}
+    async with api.running(ScriptedModel(author=repeat)):
+        answer = await api.post("chat/completions", asked)
+    assert answer.data["choices"][0]["message"]["content"] == "re: Hi"
+
+
+async def test_a_conversation_is_not_filled_when_it_is_made(api: Api) -> None:
+    items = {"items": [{"role": "user", "content": "Hi"}]}
+    async with api.running(ScriptedModel()):
+        assert (await api.post("conversations", items)).status == 400
+        assert (await api.post("conversations", {"metadata": {}})).status == 200
+        assert (await api.ask("POST", "conversations")).status == 200
+
+
+async def test_a_key_in_the_header_of_azures_clients_is_accepted(api: Api) -> None:
+    async with api.running(ScriptedModel(author=repeat)):
+        asked = chat("Hi")
+        answer = await api.post("chat/completions", asked, key="", api_key=api.key)
+        assert answer.status == 200
+        wrong = await api.post("chat/completions", asked, key="", api_key="nbk-wrong")
+        assert (wrong.status, wrong.code) == (401, "invalid_api_key")

@@ -7,10 +7,11 @@ import asyncio
 import pytest
 from openai import NotFoundError
 
+from nanobot.cli.gateway import operate
 from nanobot.errors import ProviderRejected
 from nanobot.testing import ScriptedModel, fails
 from tests.channels.api.support import PERSON, Api, chat, repeat
-from tests.support import Gate, stored
+from tests.support import Gate, stored, window
 
 
 async def test_the_sdk_retrieves_a_response_and_deletes_it(api: Api) -> None:
@@ -97,3 +98,39 @@ async def test_one_that_is_worked_on_says_so_and_a_deleted_one_stays_deleted(api
         gate.opened.set()
         assert (await asking).events[-1]["type"] == "response.completed"
         assert (await api.ask("GET", place)).status == 404
+
+
+@pytest.mark.parametrize("when", ["answered", "followed", "being worked on"])
+async def test_a_deleted_response_is_in_no_conversation_and_not_found(api: Api, when: str) -> None:
+    gate = Gate()
+    hold = gate if when == "being worked on" else None
+    more = {} if when == "followed" else {"conversation": "c"}
+    secret = "The code is Birnbaum."
+
+    async def found() -> str:
+        data = await asyncio.to_thread(operate, api.home, "memory.search", text="Birnbaum")
+        return str(data)
+
+    async with api.running(ScriptedModel(author=repeat, hold=hold)):
+        asked = {"model": "nanobot", "input": secret, "stream": True, **more}
+        asking = asyncio.create_task(api.post("responses", asked))
+        if hold:
+            await gate.reached.wait()
+            records = api.home / "state" / "channels" / "api" / "records"
+            id = f"resp_{next(records.iterdir()).stem}"
+        else:
+            id = (await asking).events[-1]["response"]["id"]
+        if when == "followed":
+            follow = {"model": "nanobot", "input": "Go on", "previous_response_id": id}
+            await api.post("responses", follow)
+        while hold is None and "Birnbaum" not in await found():
+            pass  # its file is written after the answer
+        assert (await api.ask("DELETE", f"responses/{id}")).status == 200
+        gate.opened.set()
+        await asking
+        if when != "followed":
+            assert await api.chat("Well?", conversation="c") == "re: Well?"
+        assert "Birnbaum" not in await found()
+    key = f"api:laptop:resp-{id.removeprefix('resp_')}" if when == "followed" else "api:laptop:c"
+    said = [text for _, text in await window(api.home, key)]
+    assert said == (["Go on", "re: Go on"] if when == "followed" else ["Well?", "re: Well?"])
