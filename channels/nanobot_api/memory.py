@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 from msgspec import Struct
 
+from nanobot import __version__
 from nanobot.errors import ExtraMissing, NanobotError
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def build_server(access_of: Callable[[Any], MemoryAccess], ask: Ask) -> Server[A
         content: list[types.ContentBlock] = [types.TextContent(type="text", text=text)]
         return types.CallToolResult(content=content, is_error=failed)
 
-    return Server(NAME, on_list_tools=list_tools, on_call_tool=call_tool)
+    return Server(NAME, version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
 
 
 async def _called(

@@ -25,7 +25,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nanobot.agent.forms import in_form
-from nanobot.agent.media import MediaStore
+from nanobot.agent.media import FOLDER, MediaStore
 from nanobot.agent.prompt import PromptRoom
 from nanobot.agent.session_queue import Screen
 from nanobot.bus.events import (
@@ -40,7 +40,7 @@ from nanobot.bus.events import (
     TurnStarted,
 )
 from nanobot.clock import Clock
-from nanobot.errors import ContextTooLong, ProviderGarbage
+from nanobot.errors import ContextTooLong, ProviderGarbage, StorageError
 from nanobot.memory.taint import origins_of
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import (
@@ -56,6 +56,7 @@ from nanobot.providers.port import (
     user_message,
 )
 from nanobot.providers.refusals import empty_reply_error
+from nanobot.text import one_line
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
 
@@ -456,11 +457,30 @@ class _Run(Struct):
             started.append(self.runner.clock.monotonic())
 
         result = await self.runner.tools.call(call, replace(caller, show_output=show), starting)
+        result = await self._keep_files(result)
         if not started:
             return result, 0.0
         seconds = self.runner.clock.monotonic() - started[0]
         self.hook(ToolFinished(call.name, seconds), caller)
         return result, seconds
+
+    async def _keep_files(self, result: ToolResult) -> ToolResult:
+        """Keep the files of a result with those of messages, and tell the model where."""
+        media = self.runner.media
+        if not result.files or media is None:
+            return result
+        lines = [result.text] if result.text else []
+        for file in result.files:
+            name = one_line(file.name)
+            try:
+                kept = await asyncio.to_thread(media.put, file.content, file.mime, name)
+                where = f"kept as {FOLDER}/{kept}"
+            except StorageError as error:
+                logger.warning("a file of a tool could not be kept: {}", error)
+                where = "which could not be kept"
+            known = filter(None, (name, one_line(file.mime), f"{len(file.content):,} bytes"))
+            lines.append(f"[file {', '.join(known)}, {where}]")
+        return replace(result, text="\n".join(lines), files=())
 
     async def _record(self, call: ToolCall, result: ToolResult, seconds: float) -> None:
         text = f"Error: {result.text}" if result.is_error else result.text

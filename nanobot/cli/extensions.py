@@ -356,6 +356,8 @@ def _notes(server: Data) -> str:
     if waiting := server.lines("waiting"):
         notes += f"{name}: new or changed, and not offered: {', '.join(waiting)}\n"
         notes += f"  look at them with `nanobot mcp approve {name}`\n"
+    if tasks := server.lines("needs_tasks"):
+        notes += f"{name}: not offered, they only run as MCP tasks: {', '.join(tasks)}\n"
     if left_out := server.number("left_out"):
         notes += f"{name}: {left_out} tools are not offered; `tools:` says which ones are\n"
     if problem := server.field("trouble", 500):

@@ -95,8 +95,17 @@ class Risk(Struct, frozen=True):
     details: str
 
 
+class ResultFile(Struct, frozen=True):
+    """A file that a tool brought. `name` and `mime` are the words of whoever made it."""
+
+    name: str
+    mime: str
+    content: bytes
+
+
 class ToolResult(Struct, frozen=True):
-    """What the model gets back. `images` are base64 data with their MIME type.
+    """What the model gets back. `images` are base64 data with their MIME type. `files` are kept
+    with those that come with messages, and the model reads where.
 
     `changed` lists workspace-relative paths that the call changed, for `/undo` and for people.
     `trusted`: the text is nanobot's or the caller's own; all other content is data, in which no
@@ -106,6 +115,7 @@ class ToolResult(Struct, frozen=True):
     text: str
     is_error: bool = False
     images: tuple[tuple[str, str], ...] = ()
+    files: tuple[ResultFile, ...] = ()
     changed: tuple[str, ...] = ()
     trusted: bool = False
 

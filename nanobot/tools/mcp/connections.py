@@ -5,12 +5,12 @@ the connection to it. Nothing is parsed that is larger than the bounds allow, an
 says more than it was asked for is ended. At an address each question has one answer of bounded
 size; there is no stream beside that, which a server could keep busy without end. The SDK is
 imported when the first server is started, off the event loop, and whatever it raises leaves here as
-an `McpError`. The text and the images of an answer are bounded, and nothing in it is trusted."""
+an `McpError`. An answer is
+read by `answers`."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import logging
 import os
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot import __version__
 from nanobot.clock import first_error
@@ -35,8 +36,9 @@ from nanobot.security.sandbox import Confined, Launch
 from nanobot.security.sandbox.finding import FindSandbox
 from nanobot.security.sandbox.relay import network_relay
 from nanobot.tasks import Background
-from nanobot.text import escape_invisible, printable
+from nanobot.text import escape_invisible
 from nanobot.tooling import ToolResult
+from nanobot.tools.mcp.answers import mend, needs_tasks, result_of
 from nanobot.tools.mcp.values import (
     McpError,
     McpLost,
@@ -45,14 +47,12 @@ from nanobot.tools.mcp.values import (
     tool_description,
     usable,
 )
-from nanobot.tools.reading import image_type
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp import Client
-    from mcp.client._transport import TransportStreams
+    from mcp.client._transport import ReadStream, TransportStreams
     from mcp.shared.message import SessionMessage
-    from mcp_types import CallToolResult, ContentBlock
 
     Incoming = MemoryObjectSendStream[SessionMessage | Exception]
     Outgoing = MemoryObjectReceiveStream[SessionMessage]
@@ -286,7 +286,8 @@ class Connections:
             else:
                 launch = await self._launch(server, stack)
                 talk = program(launch, self._bounds, lost)
-            yield await stack.enter_async_context(talk)
+            received, to_send = await stack.enter_async_context(talk)
+            yield _Mended(received), to_send
 
     async def _launch(self, server: McpServer, stack: AsyncExitStack) -> Launch:
         """What starts the server's program; `stack` closes its way to the network. Raises
@@ -329,6 +330,47 @@ class Connections:
         return home
 
 
+class _Mended:
+    """What a server says, with each answer mended before the SDK reads it."""
+
+    def __init__(self, said: ReadStream[SessionMessage | Exception]) -> None:
+        self._said = said
+
+    @property
+    def last_context(self) -> object:
+        """What the SDK asks its own streams for."""
+        return getattr(self._said, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        """The next message. Raises as the stream inside."""
+        item = await self._said.receive()
+        result = None if isinstance(item, Exception) else getattr(item.message, "result", None)
+        if isinstance(result, dict):
+            mend(result)
+        return item
+
+    async def aclose(self) -> None:
+        """Listen no more."""
+        await self._said.aclose()
+
+    def __aiter__(self) -> _Mended:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        from anyio import EndOfStream
+
+        try:
+            return await self.receive()
+        except EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> _Mended:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
 class McpSession:
     """An open connection to a server. `reason` has an entry once it is known why that is gone."""
 
@@ -345,10 +387,10 @@ class McpSession:
                 page = await self._client.list_tools(cursor=cursor)
             for tool in page.tools:
                 read_only = tool.annotations is not None and tool.annotations.read_only_hint is True
-                text = tool.description or ""
-                found.append(
-                    tool_description(tool.name, text, tool.input_schema, read_only=read_only)
+                described = tool_description(
+                    tool.name, tool.description or "", tool.input_schema, read_only=read_only
                 )
+                found.append(replace(described, needs_tasks=needs_tasks(tool.meta)))
             cursor = page.next_cursor
             if cursor is None:
                 break
@@ -357,7 +399,8 @@ class McpSession:
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call one. Raises `McpError`, `McpLost` where the connection ended."""
         with _in_words(self._ours, self._reason):
-            return _result_of(await self._client.call_tool(tool, dict(arguments)))
+            answer = await self._client.call_tool(tool, dict(arguments))
+        return await asyncio.to_thread(result_of, answer.meta, is_error=answer.is_error)
 
 
 def _load() -> None:
@@ -393,55 +436,3 @@ def _in_words(server: str, reason: list[str]) -> Iterator[None]:
         elif isinstance(error, NanobotError):
             failure = McpError(f"{server}: {error}", hint=error.hint)
         raise failure from whole
-
-
-_MOST_TEXT = 400_000
-"""Characters of an answer that are kept at all."""
-
-_MOST_IMAGES = 4
-_MOST_IMAGE = 5_000_000
-"""Bytes."""
-
-
-def _result_of(answer: CallToolResult) -> ToolResult:
-    """The result; structured content stands in for text where there is none."""
-    texts: list[str] = []
-    images: list[tuple[str, str]] = []
-    for block in answer.content:
-        if block.type != "image":
-            texts.append(_text_of(block))
-        elif len(images) < _MOST_IMAGES and (mime := _mime(block.data)):
-            images.append((block.data, mime))
-        else:
-            texts.append("[an image is left out: too many, too large, or of another kind]")
-    if not texts and not images and answer.structured_content is not None:
-        texts = [json.dumps(answer.structured_content, ensure_ascii=False)]
-    text = "\n\n".join(texts) or "\n".join(f"[image, {mime}]" for _, mime in images)
-    if len(text) > _MOST_TEXT:
-        text = f"{text[:_MOST_TEXT]}\n[… the rest of {len(text):,} characters was not kept]"
-    text = text or "[the answer is empty]"
-    return ToolResult(text, is_error=answer.is_error, images=tuple(images))
-
-
-def _text_of(block: ContentBlock) -> str:
-    match block.type:
-        case "text":
-            return block.text
-        case "resource_link":
-            return f"[link: {printable(block.name)} {printable(block.uri)}]"
-        case "resource":
-            text = getattr(block.resource, "text", None)
-            where = printable(block.resource.uri)
-            return f"[{where}]\n{text}" if isinstance(text, str) else f"[binary data: {where}]"
-        case kind:
-            return f"[{kind}: not shown]"
-
-
-def _mime(data: str) -> str:
-    """The type of an image that models take; empty for anything else."""
-    if len(data) > _MOST_IMAGE * 4 // 3 + 4:
-        return ""
-    try:
-        return image_type(base64.b64decode(data, validate=True))
-    except ValueError:
-        return ""

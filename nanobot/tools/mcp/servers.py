@@ -124,6 +124,7 @@ class ServerState(Struct, frozen=True):
             "tools": list(self.names),
             "left_out": len(wanted) - len(self.names),
             "waiting": [described.name for described in listing.waiting],
+            "needs_tasks": [c.name for c in listing.listed if c.needs_tasks],
         }
 
 

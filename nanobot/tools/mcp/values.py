@@ -85,12 +85,14 @@ class McpServer:
 
 class ToolDescription(Struct, frozen=True, forbid_unknown_fields=True):
     """A tool as the model gets to see it: cleaned and bounded. `schema` is a JSON object, written
-    so that equal ones are equal texts. `read_only` is what the server says about it."""
+    so that equal ones are equal texts. `read_only` is what the server says about it. One that
+    `needs_tasks` can't be called: nanobot runs no tasks of servers."""
 
     name: str
     description: str
     schema: str = field(name="parameters")
     read_only: bool = False
+    needs_tasks: bool = False
 
     def parameters(self) -> dict[str, Any]:
         """The schema as a new object. Raises `ValueError` where it is none."""
@@ -136,12 +138,12 @@ class ToolListing(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def offered(self) -> tuple[ToolDescription, ...]:
         """The tools that may be called: those that are as the owner accepted them."""
-        return tuple(tool for tool in self.listed if tool in self.accepted)
+        return tuple(t for t in self.listed if t in self.accepted and not t.needs_tasks)
 
     @property
     def waiting(self) -> tuple[ToolDescription, ...]:
         """The tools that are new or not what they were."""
-        return tuple(tool for tool in self.listed if tool not in self.accepted)
+        return tuple(t for t in self.listed if t not in self.accepted and not t.needs_tasks)
 
     @property
     def digest(self) -> str:

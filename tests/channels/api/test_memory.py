@@ -15,7 +15,9 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
 
+from nanobot import __version__
 from nanobot.testing import ScriptedModel
+from nanobot_api.memory import NAME
 from tests.channels.api.support import PERSON, Api, repeat
 from tests.support import write_config
 
@@ -31,7 +33,8 @@ async def over_http(api: Api, key: str) -> AsyncIterator[ClientSession]:
         streamable_http_client(url, http_client=http) as streams,
         ClientSession(streams[0], streams[1]) as session,
     ):
-        await session.initialize()
+        welcome = await session.initialize()
+        assert (welcome.server_info.name, welcome.server_info.version) == (NAME, __version__)
         yield session
 
 
@@ -46,7 +49,8 @@ async def over_stdio(home: Path, *arguments: str) -> AsyncIterator[ClientSession
         stdio_client(server) as (reading, writing),
         ClientSession(reading, writing) as session,
     ):
-        await session.initialize()
+        welcome = await session.initialize()
+        assert (welcome.server_info.name, welcome.server_info.version) == (NAME, __version__)
         yield session
 
 

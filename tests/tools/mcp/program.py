@@ -1,7 +1,8 @@
 """A small MCP server without the SDK, so that it starts at once and can misbehave in every way.
 
 Its only argument is a folder: `description` there is what `echo` is described as, and each start
-adds a line to `starts`. Runs by itself, with nothing but the standard library.
+adds a line to `starts`. `tools` there is what it lists, and `answer` what its tools answer, both as
+JSON. Runs by itself, with nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ def answer(id: object, *texts: str) -> None:
 
 
 def tools() -> list[dict[str, Any]]:
+    if (FOLDER / "tools").exists():
+        return json.loads((FOLDER / "tools").read_text())  # type: ignore[no-any-return]
     described = FOLDER / "description"
     text = described.read_text() if described.exists() else "says it again"
     return [
@@ -42,6 +45,8 @@ def tools() -> list[dict[str, Any]]:
 
 
 def call(id: object, name: str, arguments: dict[str, Any]) -> None:
+    if (FOLDER / "answer").exists():
+        return say({"id": id, "result": json.loads((FOLDER / "answer").read_text())})
     match name:
         case "echo":
             answer(id, f"you said {arguments.get('text', 'nothing')}")
@@ -59,6 +64,7 @@ def call(id: object, name: str, arguments: dict[str, Any]) -> None:
                 answer(id, f"no: {error}")
         case _:
             misbehave(name)
+    return None
 
 
 def read(path: str) -> str:

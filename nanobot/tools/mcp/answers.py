@@ -1,0 +1,167 @@
+"""What servers say, part by part: a part that nobody knows or that is malformed costs itself alone.
+
+The SDK refuses a whole answer for one such part, so `mend` rewrites each answer before the SDK sees
+it: of tools it keeps the fields that nanobot reads, and the parts of a result travel past the SDK
+(in `_meta`) to `result_of`. Nothing in an answer is trusted, and every number of parts is bounded.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+from nanobot.text import one_line, printable
+from nanobot.tooling import ResultFile, ToolResult
+from nanobot.tools.reading import image_type
+
+_PARTS, _TASKS = "nanobot/parts", "nanobot/needs-tasks"
+_MOST_PARTS = 500
+MOST_TEXT = 400_000
+"""Characters of an answer that are kept at all."""
+
+_MOST_IMAGES = 4
+_MOST_IMAGE = 5_000_000
+_MOST_FILES = 16
+_MOST_LABEL = 100
+
+JsonObject = Mapping[str, object]
+
+
+def mend(result: dict[str, object]) -> None:
+    """Rewrite what a server answered, so that the SDK takes all that can be used of it."""
+    if isinstance(tools := result.get("tools"), list):
+        result["tools"] = [_tool(one) for one in tools if _is_tool(one)]
+        if not isinstance(result.get("nextCursor"), str):
+            result.pop("nextCursor", None)
+    elif "content" in result or "structuredContent" in result:
+        parts = {"content": result.get("content"), "structured": result.get("structuredContent")}
+        result.pop("structuredContent", None)
+        result |= {
+            "content": [],
+            "isError": result.get("isError") is True,
+            "_meta": {_PARTS: parts},
+        }
+
+
+def needs_tasks(meta: JsonObject | None) -> bool:
+    """Whether a tool of a mended listing can only be run as a task."""
+    return bool(meta and meta.get(_TASKS))
+
+
+def _is_tool(given: object) -> bool:
+    return isinstance(given, dict) and isinstance(given.get("name"), str)
+
+
+def _tool(given: JsonObject) -> dict[str, object]:
+    schema, hints = _object(given.get("inputSchema")), _object(given.get("annotations"))
+    about = given.get("description")
+    support = _object(given.get("execution")).get("taskSupport")
+    return {
+        "name": given["name"],
+        "description": about if isinstance(about, str) else "",
+        "inputSchema": {**schema, "type": "object"},
+        "annotations": {"readOnlyHint": hints.get("readOnlyHint") is True},
+        "_meta": {_TASKS: support == "required"},
+    }
+
+
+def result_of(meta: JsonObject | None, *, is_error: bool) -> ToolResult:
+    """The result of a call; structured content stands in for text if there is none. Decodes files:
+    call it off the event loop."""
+    given = _object((meta or {}).get(_PARTS))
+    content, structured = given.get("content"), given.get("structured")
+    parts = content if isinstance(content, list) else []
+    answer = _Answer()
+    for part in parts[:_MOST_PARTS]:
+        answer.take(_object(part))
+    if len(parts) > _MOST_PARTS:
+        answer.texts.append(f"[{len(parts) - _MOST_PARTS:,} more parts are left out]")
+    if not parts and structured is not None:
+        answer.texts.append(json.dumps(structured, ensure_ascii=False))
+    text = "\n\n".join(answer.texts) or "\n".join(f"[image, {mime}]" for _, mime in answer.images)
+    if len(text) > MOST_TEXT:
+        text = f"{text[:MOST_TEXT]}\n[… the rest of {len(text):,} characters was not kept]"
+    if not text and not answer.files:
+        text = "[the answer is empty]"
+    return ToolResult(
+        text, is_error=is_error, images=tuple(answer.images), files=tuple(answer.files)
+    )
+
+
+class _Answer:
+    """The parts of a result, sorted into text, images and files."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.images: list[tuple[str, str]] = []
+        self.files: list[ResultFile] = []
+
+    def take(self, part: JsonObject) -> None:
+        """Take in one part. One without its content is a line that names it."""
+        kind, text = part.get("type"), part.get("text")
+        resource = _object(part.get("resource"))
+        if kind == "text" and isinstance(text, str):
+            self.texts.append(text)
+        elif kind == "image" and isinstance(data := part.get("data"), str):
+            self._add_data(data, part, "image")
+        elif kind == "audio" and isinstance(data := part.get("data"), str):
+            self._add_data(data, part, "audio")
+        elif kind == "resource_link" and isinstance(part.get("uri"), str):
+            self.texts.append(_link(part))
+        elif kind == "resource" and isinstance(data := resource.get("blob"), str):
+            self._add_data(data, resource, _file_name(resource.get("uri")))
+        elif kind == "resource" and isinstance(inner := resource.get("text"), str):
+            self.texts.append(f"[{_label(resource.get('uri'))}]\n{inner}")
+        else:
+            known = isinstance(kind, str) and kind in _KINDS
+            what = "has no content" if known else "is of a kind that nanobot does not know"
+            self.texts.append(f"[a part of the answer {what}: {_label(kind)}]")
+            self.texts += [text] if isinstance(text, str) and not known else []
+
+    def _add_data(self, data: str, part: JsonObject, name: str) -> None:
+        """An image that models take goes into the prompt, everything else becomes a file."""
+        mime = one_line(str(part.get("mimeType") or ""), _MOST_LABEL)
+        try:
+            content = base64.b64decode(data, validate=True)
+        except ValueError:
+            self.texts.append(f"[{_label(name)}: its data cannot be read]")
+            return
+        found = image_type(content)
+        if found and len(content) <= _MOST_IMAGE and len(self.images) < _MOST_IMAGES:
+            self.images.append((data, found))
+        elif len(self.files) < _MOST_FILES:
+            self.files.append(ResultFile(name, mime, content))
+        else:
+            self.texts.append(f"[{_label(name)}: left out, more than {_MOST_FILES} files]")
+
+
+_KINDS = frozenset({"text", "image", "audio", "resource_link", "resource"})
+
+
+def _object(value: object) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _label(value: object) -> str:
+    return printable(str(value))[:_MOST_LABEL]
+
+
+def _link(part: JsonObject) -> str:
+    name, size = part.get("name") or part.get("title"), part.get("size")
+    kind = part.get("mimeType")
+    known = [_label(kind)] if isinstance(kind, str) else []
+    known += [f"{size:,} bytes"] if isinstance(size, int) else []
+    more = f" ({', '.join(known)})" if known else ""
+    return f"[link: {f'{_label(name)} ' if name else ''}{printable(str(part['uri']))}{more}]"
+
+
+def _file_name(uri: object) -> str:
+    """The name of a resource: the last part of its address."""
+    try:
+        path = urlsplit(str(uri)).path
+    except ValueError:
+        return "file"
+    return one_line(PurePosixPath(unquote(path)).name) or "file"

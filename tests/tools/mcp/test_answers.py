@@ -1,0 +1,198 @@
+"""A part of an answer that is of an unknown kind, or malformed, costs itself alone; files are kept;
+and tools that only run as tasks are not offered, and it is said why."""
+
+from __future__ import annotations
+
+import base64
+import json
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from nanobot.agent.media import MediaStore
+from nanobot.agent.runner import AgentRunner, TurnLog
+from nanobot.cli.answer import Data
+from nanobot.cli.extensions import _servers_text
+from nanobot.providers.port import Prompt, Toolset, system_message, user_message
+from nanobot.testing import FakeClock, ScriptedModel, calls, says
+from nanobot.tooling import ToolResult
+from nanobot.tools.mcp.answers import mend
+from nanobot.tools.mcp.values import McpServer
+from tests.tools.mcp.conftest import OWNER, House, accept
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
+TEXT = {"type": "text", "text": "the first"}
+LAST = {"type": "text", "text": "the last"}
+PDF = base64.b64encode(b"%PDF-1.7 words").decode()
+SOUND = base64.b64encode(b"ID3 sound").decode()
+ODD: Sequence[tuple[object, str]] = (
+    ({"type": "hologram", "beam": [1, 2]}, "kind that nanobot does not know: hologram"),
+    ({"type": "hologram", "text": "a caption"}, "a caption"),
+    ({"type": 7}, "does not know: 7"),
+    ("words", "does not know: None"),
+    (None, "does not know: None"),
+    ({"type": "text", "text": 7}, "has no content: text"),
+    ({"type": "image"}, "has no content: image"),
+    ({"type": "image", "data": "%%%", "mimeType": "image/png"}, "cannot be read"),
+    ({"type": "audio", "data": 7}, "has no content: audio"),
+    ({"type": "resource"}, "has no content: resource"),
+    ({"type": "resource", "resource": {"uri": "x:/y"}}, "has no content: resource"),
+    ({"type": "resource", "resource": {"text": "no address"}}, "no address"),
+    ({"type": "resource_link", "name": "no address"}, "has no content: resource_link"),
+    (
+        {"type": "resource_link", "uri": "https://x.example/a", "mimeType": "a/b", "size": 1200},
+        "[link: https://x.example/a (a/b, 1,200 bytes)]",
+    ),
+    ({"type": "text", "text": "odd notes", "annotations": 7, "_meta": []}, "odd notes"),
+)
+
+
+async def answered(house: House, result: object) -> ToolResult:
+    (house.folder / "answer").write_text(json.dumps(result))
+    async with house.known() as gate:
+        return await gate.call("little__echo")
+
+
+@pytest.mark.parametrize(("part", "shown"), ODD, ids=[str(number) for number in range(len(ODD))])
+async def test_an_odd_part_costs_itself_alone(house: House, part: object, shown: str) -> None:
+    result = await answered(house, {"content": [TEXT, part, LAST]})
+    assert not result.is_error
+    assert result.text.startswith("the first\n\n")
+    assert result.text.endswith("\n\nthe last")
+    assert shown in result.text
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ({"content": "words"}, "[the answer is empty]"),
+        ({"content": [TEXT], "structuredContent": [1]}, "the first"),
+        ({"content": [TEXT], "structuredContent": 7, "isError": "no"}, "the first"),
+        ({"structuredContent": {"sum": 3}}, '{"sum": 3}'),
+        ({"content": [TEXT], "_meta": 7}, "the first"),
+    ],
+)
+async def test_odd_fields_around_the_parts_cost_nothing(
+    house: House, result: object, text: str
+) -> None:
+    assert (await answered(house, result)).text == text
+
+
+async def test_what_does_not_fit_the_servers_own_schema_still_arrives(house: House) -> None:
+    schema = {"type": "object", "required": ["sum"], "properties": {"sum": {"type": "number"}}}
+    tool = {"name": "echo", "inputSchema": {"type": "object"}, "outputSchema": schema}
+    (house.folder / "tools").write_text(json.dumps([tool]))
+    assert (await answered(house, {"content": [TEXT]})).text == "the first"
+
+
+async def test_thousands_of_parts_are_bounded(house: House) -> None:
+    result = await answered(house, {"content": [TEXT] * 20_000})
+    assert result.text.count("the first") == 500
+    assert "19,500 more parts are left out" in result.text
+
+
+async def test_files_are_kept_and_the_model_reads_where(house: House, tmp_path: Path) -> None:
+    parts = [
+        {"type": "resource", "resource": {"uri": "file:///a/q%203.pdf", "blob": PDF,
+                                          "mimeType": "application/pdf"}},
+        {"type": "audio", "data": SOUND, "mimeType": "audio/mpeg"},
+        {"type": "resource", "resource": {"uri": "x:", "blob": base64.b64encode(PNG).decode()}},
+    ]  # fmt: skip
+    (house.folder / "answer").write_text(json.dumps({"content": [TEXT, *parts]}))
+    log = TurnLog()
+    async with house.known() as gate:
+        model = ScriptedModel(calls("little__echo"), says("done"))
+        media = MediaStore(tmp_path / "media")
+        runner = AgentRunner(model, gate.registry, FakeClock(), media=media)
+        messages = (system_message("You help."), user_message("hi"))
+        prompt = Prompt(messages, Toolset.of(gate.registry.specs()))
+        await runner.run(prompt, OWNER, log=log)
+    result, picture = log.messages[1:]
+    assert result.content.startswith(
+        "the first\n[file q 3.pdf, application/pdf, 14 bytes, kept as "
+    )
+    assert "[file audio, audio/mpeg, 9 bytes, kept as media/" in result.content
+    assert result.origin == "tool:little__echo"
+    paths = [line.split("kept as ")[1].rstrip("]") for line in result.content.splitlines()[1:]]
+    contents = [(tmp_path / path).read_bytes() for path in paths]
+    assert contents == [b"%PDF-1.7 words", b"ID3 sound"]
+    assert [Path(path).suffix for path in paths] == [".pdf", ".mp3"]
+    assert len(picture.media) == 1
+
+
+TOOLS: Sequence[object] = (
+    {"name": "plain", "inputSchema": {"type": "object"}},
+    {"name": "slow", "inputSchema": {}, "execution": {"taskSupport": "required"}},
+    {"name": "either", "inputSchema": {}, "execution": {"taskSupport": "optional"}},
+    {"name": "odd", "inputSchema": 7, "annotations": [], "execution": "x", "description": 7},
+    {"name": "bare"},
+    {"name": 7, "inputSchema": {}},
+    "nonsense",
+)
+
+
+async def test_a_tool_that_only_runs_as_a_task_is_not_offered_and_the_list_says_why(
+    house: House,
+) -> None:
+    (house.folder / "tools").write_text(json.dumps(TOOLS))
+    (house.folder / "answer").write_text(json.dumps({"content": [TEXT]}))
+    async with house.known() as gate:
+        names = ["bare", "either", "odd", "plain"]
+        assert gate.names == [f"little__{name}" for name in names]
+        assert (await gate.call("little__either")).text == "the first"
+        state = gate.servers.state("little").as_json()
+        assert state["needs_tasks"] == ["slow"]
+        shown = _servers_text(Data(servers=[state]))
+    assert "little: not offered, they only run as MCP tasks: slow" in shown
+
+
+SERVER = """
+    import base64, sys
+    from mcp.server.mcpserver import MCPServer, Image
+    from mcp_types import (AudioContent, BlobResourceContents, EmbeddedResource, ResourceLink,
+        TextContent, TextResourceContents)
+
+    server = MCPServer("official")
+    data = base64.b64encode(b"%PDF-1.7 words").decode()
+
+    @server.tool(structured_output=False)
+    def everything():
+        return [
+            TextContent(type="text", text="words"),
+            AudioContent(type="audio", data=data, mime_type="audio/wav"),
+            ResourceLink(type="resource_link", name="a", uri="file:///a.txt"),
+            EmbeddedResource(type="resource",
+                resource=TextResourceContents(uri="file:///b.txt", text="inner")),
+            EmbeddedResource(type="resource",
+                resource=BlobResourceContents(uri="file:///c.pdf", blob=data)),
+        ]
+
+    server.run()
+"""
+
+
+async def test_every_kind_of_part_of_the_official_sdks_server_arrives(
+    house: House, tmp_path: Path
+) -> None:
+    import sys
+
+    program = tmp_path / "official.py"
+    program.write_text(textwrap.dedent(SERVER))
+    official = McpServer("official", sys.executable, (str(program),), sandbox=False)
+    async with house.open(official) as gate:
+        await accept(gate.servers, "official")
+        result = await gate.call("official__everything")
+    assert result.text == "words\n\n[link: a file:///a.txt]\n\n[file:///b.txt]\ninner"
+    assert [(file.name, file.mime) for file in result.files] == [
+        ("audio", "audio/wav"),
+        ("c.pdf", ""),
+    ]
+
+
+def test_other_answers_are_left_as_they_are() -> None:
+    welcome: dict[str, object] = {"protocolVersion": "x", "capabilities": {"tools": {}}}
+    before = json.dumps(welcome)
+    mend(welcome)
+    assert json.dumps(welcome) == before
