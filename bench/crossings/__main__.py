@@ -15,7 +15,7 @@ from typing import Any
 
 from loguru import logger
 
-from bench.crossings import approving, beside, inverting, laundering, spelling
+from bench.crossings import approving, beside, children, inverting, laundering, spelling
 from bench.crossings.callers import CALLERS
 from bench.crossings.campaign import attack, launder
 from bench.crossings.listeners import HostileLoop
@@ -69,7 +69,11 @@ def runs(payloads: Sequence[Payload], short: bool) -> Iterator[Run]:
         yield Run(f"spelling by {name}", 1, partial(spelling.spelt, spelling_of))
     for attempt in approving.ATTEMPTS:
         yield Run(f"approved {attempt}", 1, partial(approving.attempted, attempt))
-    for kind, scenes in (("beside", beside.SCENES), ("approval", approving.SCENES)):
+    for kind, scenes in (
+        ("beside", beside.SCENES),
+        ("approval", approving.SCENES),
+        ("planted:", children.SCENES),
+    ):
         for name, scene_of in scenes.items():
             yield Run(f"{kind} {name}", 1, scene_of)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 
+from nanobot import programs
 from nanobot.app.services import Parts
 from nanobot.channel import Operation
 from nanobot.errors import NanobotError
@@ -127,12 +127,10 @@ class Looking:
         """What the checks of `nanobot doctor` find, in order. They take seconds, block, and load
         what a gateway does not need, so they run in a process of their own, one at a time. Raises
         `NanobotError` where they do not end."""
-        home = str(self._base.settings.home)
-        command = (sys.executable, "-m", "nanobot", "--home", home, "doctor", "--json")
+        home = str(self._base.settings.home.absolute())
+        launch = programs.own_command("--home", home, "doctor", "--json")
         async with self._examining:
-            process = await asyncio.create_subprocess_exec(
-                *command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
-            )
+            process = await launch.spawn(stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
             try:
                 async with asyncio.timeout(_DOCTOR_SECONDS):
                     output = (await process.communicate())[0]

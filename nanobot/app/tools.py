@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import platform
 import secrets
-import shutil
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -37,6 +36,7 @@ from nanobot.memory.scopes import OWNER
 from nanobot.memory.search.library import PdfLimits, read_pages
 from nanobot.memory.search.tool import SearchMemory
 from nanobot.memory.tools import Documents, Note, UpdateMemory
+from nanobot.programs import find
 from nanobot.security.audit import AuditLog
 from nanobot.security.egress import Egress
 from nanobot.security.pairing import new_code
@@ -167,7 +167,7 @@ class Toolbox:
             overflow=stores.spill,
         )
         path = _PROGRAMS if wanted.exec.sandbox != "none" else None
-        here = SkillEnvironment(partial(shutil.which, path=path), wanted.exec.environment)
+        here = SkillEnvironment(partial(find, path=path), wanted.exec.environment)
         loader = SkillsLoader(
             stores.workspace, state, here=here, turned_off=settings.skills.disabled
         )

@@ -12,7 +12,6 @@ import json
 import os
 import platform
 import shlex
-import shutil
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,6 +44,7 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.lock import MOVED
 from nanobot.io import storage_errors
 from nanobot.origin import how_to_install
+from nanobot.programs import find
 
 _MEGABYTE = 1_000_000
 _SCARCE = 1_000
@@ -247,10 +247,15 @@ def check_sandbox(case: CheckContext) -> Iterator[Finding]:
 
 def check_mcp(case: CheckContext) -> Iterator[Finding]:
     """Whether servers can be started; none is."""
+    from nanobot.security.sandbox import PATH
+
     servers = {name: one for name, one in case.settings.mcp.servers.items() if one.enabled}
     for name, server in servers.items():
-        path = plain_values(server.env).get("PATH")
-        if server.url or (program := shutil.which(server.command, path=path)):
+        path = plain_values(server.env).get("PATH", PATH if server.sandbox else None)
+        command = server.command
+        if "/" in command:
+            command = str(case.home / "mcp" / name / command)
+        if server.url or (program := find(command, path)):
             yield Finding("ok", f"{name}: {f'at {server.url}' if server.url else program}")
         else:
             hint = f"Install it, or write its whole path into mcp.servers.{name}.command."

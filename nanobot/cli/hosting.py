@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.client import ConnectionLost
+from nanobot.cli.main import trust_nothing_below
 
 if TYPE_CHECKING:
     from nanobot.app.gateway import Gateway
@@ -115,6 +116,8 @@ def build(settings: Settings, *, hosted: bool) -> Gateway:
         from nanobot.clock import SystemClock
         from nanobot.upkeep.heap import NEW_OBJECTS, Heap
 
+        for folder in settings.folders:
+            trust_nothing_below(folder / "workspace")
         _begin_log(settings, on_console=not hosted)
         return Gateway(settings, routines=() if hosted else (Heap(SystemClock()),))
     finally:

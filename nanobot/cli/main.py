@@ -1,4 +1,4 @@
-"""The entry point: answers `--version` on nothing but `sys`, and turns errors into words.
+"""The entry point: answers `--version` on next to nothing, and turns errors into words.
 
 Invariants: an error that nanobot foresees is a line or two on standard error and the exit
 code that the error carries, never a traceback; standard output holds results only.
@@ -7,8 +7,9 @@ code that the error carries, never a traceback; standard output holds results on
 from __future__ import annotations
 
 import gc
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from nanobot import __version__
 
@@ -31,8 +32,6 @@ _BUG_HINT = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (without the program's name) and return the exit code."""
-    import os
-
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # no character ends a command, whatever the locale
             stream.reconfigure(errors="replace")
@@ -61,6 +60,7 @@ def _run(arguments: list[str]) -> tuple[int, str]:
         return 0, ""
     from nanobot.errors import NanobotError
 
+    trust_no_relative_folder()
     try:
         return _dispatch(arguments), ""
     except NanobotError as error:
@@ -70,13 +70,41 @@ def _run(arguments: list[str]) -> tuple[int, str]:
     except BrokenPipeError:
         return BROKEN_PIPE, ""
     except Exception as error:  # noqa: BLE001 - the boundary: a person gets a sentence
-        import os
         import traceback
 
         if os.environ.get("NANOBOT_DEBUG"):
             traceback.print_exception(error)
         said = f"unexpected {type(error).__name__}: {' '.join(str(error).split())[:300]}"
         return BUG, f"{said}\n  {_BUG_HINT}"
+
+
+def trust_no_relative_folder() -> None:
+    """Take relative folders out of PATH, and out of where Python looks for modules: what is meant
+    by them depends on where nanobot was started, and the agent may write there."""
+    from pathlib import Path
+
+    for name in ("PATH", "PYTHONPATH"):
+        if given := os.environ.get(name):
+            folders = given.split(":")
+            os.environ[name] = ":".join(one for one in folders if one.startswith("/"))
+            if name == "PYTHONPATH":
+                meant = {Path(one).absolute() for one in folders if not one.startswith("/")}
+                meant.discard(Path(__file__).parents[2])  # nanobot itself
+                sys.path[:] = [one for one in sys.path if Path(one).absolute() not in meant]
+
+
+def trust_nothing_below(folder: os.PathLike[str]) -> None:
+    """Take folders that the agent can write out of PATH and out of where modules are looked for,
+    unless this nanobot itself is installed there."""
+    real = os.path.realpath(folder) + "/"
+
+    def kept(entries: Iterable[str]) -> list[str]:
+        return [one for one in entries if not f"{os.path.realpath(one)}/".startswith(real)]
+
+    if "PATH" in os.environ:
+        os.environ["PATH"] = ":".join(kept(os.environ["PATH"].split(":")))
+    if len(kept([sys.prefix, __file__])) == 2:
+        sys.path[:] = kept(sys.path)
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -92,4 +120,5 @@ def _dispatch(arguments: list[str]) -> int:
         parser.print_help()
         return 0
     options.home = home_of(options)
+    trust_nothing_below(options.home / "workspace")
     return options.run(options)

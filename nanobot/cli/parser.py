@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from importlib import import_module
 
 from nanobot import __version__
@@ -82,11 +80,12 @@ def _run_gateway(options: Options) -> int:
     import asyncio
 
     from nanobot.cli.hosting import build
+    from nanobot.programs import restart
 
     gateway = build(settings, hosted=False)
     code = asyncio.run(gateway.run())
     if gateway.restart_requested:
-        os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - the very command line we are
+        restart()
     return code
 
 

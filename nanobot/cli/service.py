@@ -10,18 +10,20 @@ import os
 import pwd
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from stat import S_IWOTH
 from typing import TYPE_CHECKING
 
+from nanobot import programs
 from nanobot.cli.answer import Data
 from nanobot.cli.command import Commands, Options, Parser, indent, print_text, table, write_stdout
 from nanobot.cli.gateway import expect_free
 from nanobot.cli.status import of_gateway
 from nanobot.cli.unit import Unit, UnitPlace, home_in
 from nanobot.errors import HomeLocked, NanobotError
+from nanobot.programs import Launch
 from nanobot.text import expanduser
 
 if TYPE_CHECKING:
@@ -124,34 +126,27 @@ class Systemd:
         return ["journalctl", *self._scope, "--unit", self._unit, *words]
 
     def _run(self, program: str, *words: str) -> Answer:
-        return answer_of(program, *self._scope, *words, **_environment())
+        return _answer_of(program, *self._scope, *words)
 
 
-def answer_of(*command: str, **environ: str) -> Answer:
-    """What a program says, with these variables beside ours, and nothing to read. One that does not
-    run, or not to its end, says why, with exit code 1."""
+def _answer_of(*command: str) -> Answer:
+    """Return the answer of a program of systemd, with exit code 1 and the reason if it does not
+    run, or not to its end."""
     import subprocess
 
     try:
-        return subprocess.run(  # noqa: S603 - our words, and no shell
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-            env={**os.environ, **environ},
-            check=False,
-        )
+        return _launch(command).run(_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         return subprocess.CompletedProcess(command, 1, "", str(error))
 
 
-def _environment() -> dict[str, str]:
-    """What programs of systemd need beside ours: where the user's manager is, which `su` and `sudo`
-    leave out."""
+def _launch(command: Sequence[str]) -> Launch:
+    """With the variables by which the user's manager is found, which `su` and `sudo` leave out."""
     runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
-    return {"XDG_RUNTIME_DIR": runtime, "LC_ALL": "C.UTF-8"}
+    kept = programs.environment(
+        "DBUS_SESSION_BUS_ADDRESS|XDG_CONFIG_HOME", XDG_RUNTIME_DIR=runtime, LC_ALL="C.UTF-8"
+    )
+    return Launch((programs.program(command[0]), *command[1:]), kept)
 
 
 def _last_line(answer: Answer) -> str:
@@ -294,7 +289,7 @@ def _tried(unit: Unit, systemd: Systemd) -> Unit:
 def _start(place: UnitPlace, systemd: Systemd, how: str) -> None:
     answer = systemd.call(how, place.unit, may_fail=True)
     if answer.returncode:
-        said = answer_of(*systemd.journal(6), **_environment()).stdout.strip() or _last_line(answer)
+        said = _answer_of(*systemd.journal(6)).stdout.strip() or _last_line(answer)
         hint = f"Fix it, then install again. `nanobot service logs{place.options}` says more."
         raise NanobotError(f"{place.unit} is installed but does not start:\n{said}", hint=hint)
 
@@ -390,11 +385,9 @@ def _logs(options: Options) -> int:
     command = Systemd(place).journal(options.n)
     if options.follow:
         command.append("--follow")
-    import subprocess
-
-    environ = {**os.environ, **_environment()}
     try:
-        return subprocess.run(command, env=environ, check=False).returncode  # noqa: S603
+        with _launch(command).popen(stdin=None, stdout=None, stderr=None, session=False) as child:
+            return child.wait()
     except OSError as error:
         hint = "`nanobot logs` shows nanobot's own log."
         raise NanobotError(f"the journal cannot be shown: {error}", hint=hint) from error

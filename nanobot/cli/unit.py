@@ -177,6 +177,7 @@ NotifyAccess=main
 Environment={_quoted(f"PATH={self.path}")}
 Environment=PYTHONFAULTHANDLER=1
 Environment=NANOBOT_LOG__FORMAT=text
+WorkingDirectory=/
 ExecStart=:{" ".join(map(_quoted, self.command))}
 Restart=always
 RestartSec=10

@@ -50,9 +50,22 @@ def _show(options: Options, data: Data) -> None:
 
         segno.make(url, error="l").terminal(border=2, compact=True)
     if not options.no_open and _has_browser():
-        import webbrowser
+        open_browser(url)
 
-        webbrowser.open(url)
+
+def open_browser(url: str) -> None:
+    """The one that the desktop is set to, if it is one with xdg-open."""
+    from subprocess import DEVNULL
+
+    from nanobot import programs
+
+    if opener := programs.find("xdg-open"):
+        variables = (
+            "BROWSER|DISPLAY|WAYLAND_DISPLAY|XAUTHORITY|(XDG|DBUS|DESKTOP|KDE|GNOME)_[A-Z_]+"
+        )
+        launch = programs.Launch((opener, url), programs.environment(variables))
+        with contextlib.suppress(OSError):
+            launch.popen(stdin=DEVNULL, stdout=DEVNULL)
 
 
 def _has_browser() -> bool:

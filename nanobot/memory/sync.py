@@ -17,12 +17,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from subprocess import PIPE
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, unquote
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from nanobot import programs
 from nanobot.errors import NanobotError
 from nanobot.memory.files import text_of
 from nanobot.memory.git import Repository, build, new_branch
@@ -32,7 +34,7 @@ from nanobot.memory.version import Change, CommitMessage, scope_of
 from nanobot.text import expanduser
 
 if TYPE_CHECKING:
-    from dulwich.client import GeneratePackDataFunc, GitClient
+    from dulwich.client import GeneratePackDataFunc, GitClient, SSHVendor, SubprocessWrapper
     from dulwich.objects import ObjectID
     from dulwich.refs import Ref
     from dulwich.repo import Repo
@@ -41,8 +43,8 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS = 30
 _TRANSFER_SECONDS = 120.0
 _SSH = (
-    f"ssh -oBatchMode=yes -oConnectTimeout={_CONNECT_SECONDS}"
-    " -oServerAliveInterval=10 -oServerAliveCountMax=3"
+    *("-x", "-oBatchMode=yes", f"-oConnectTimeout={_CONNECT_SECONDS}"),
+    *("-oServerAliveInterval=10", "-oServerAliveCountMax=3"),
 )
 _SCHEMES = ("ssh://", "git+ssh://", "http://", "https://", "file://")
 _DEVICE = re.compile(r"refs/heads/(|[^/]+/[^/]+/)(device-[0-9a-f]{8})")
@@ -74,6 +76,41 @@ class SyncResult(Struct, frozen=True):
     others: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
+class _Ssh:
+    """Starts ssh for dulwich, which ends it after some seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def run_command(
+        self,
+        host: str,
+        command: bytes,
+        username: str | None = None,
+        port: int | None = None,
+        protocol_version: int | None = None,
+        **_: object,
+    ) -> SubprocessWrapper:
+        """Have `command` run on another machine. Raises `OSError` and `ValueError`."""
+        from dulwich.client import SubprocessWrapper
+
+        if host.startswith("-"):
+            raise ValueError(f"{host!r} is no name of a machine")
+        protocol = 2 if protocol_version is None else protocol_version
+        limited = (programs.program("timeout"), str(self._seconds), programs.program("ssh"))
+        options = (
+            *(("-p", str(port)) if port else ()),
+            "-o",
+            f"SetEnv GIT_PROTOCOL=version={protocol}",
+        )
+        where = f"{username}@{host}" if username else host
+        launch = programs.Launch(
+            (*limited, *_SSH, *options, where, command.decode()),
+            programs.environment("SSH_AUTH_SOCK|SSH_AGENT_PID"),
+        )
+        return SubprocessWrapper(launch.popen(stdin=PIPE, stdout=PIPE, stderr=PIPE))
+
+
 @contextmanager
 def _remote(
     address: str, repository: Path, seconds: float = _TRANSFER_SECONDS
@@ -87,6 +124,7 @@ def _remote(
     from dulwich.client import (
         HTTPProxyUnauthorized,
         HTTPUnauthorized,
+        SSHGitClient,
         TransportNotAllowed,
         default_urllib3_manager,
         get_transport_and_path,
@@ -96,11 +134,12 @@ def _remote(
     from urllib3.exceptions import HTTPError
 
     pool = cast("PoolManager", default_urllib3_manager(None, timeout=_CONNECT_SECONDS))
-    command = f"timeout {seconds} {_SSH}"
     refused = (HTTPProxyUnauthorized, HTTPUnauthorized, TransportNotAllowed, HTTPError)
     try:
         with closing(Repo(str(repository))) as ours:
-            client, path = get_transport_and_path(address, ssh_command=command, pool_manager=pool)
+            client, path = get_transport_and_path(address, pool_manager=pool)
+            if isinstance(client, SSHGitClient):
+                client.ssh_vendor = cast("SSHVendor", _Ssh(seconds))
             yield client, path, ours
     except (GitProtocolError, NotGitRepository, OSError, ValueError, *refused) as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__

@@ -19,16 +19,17 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import date
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from loguru import logger
 from msgspec import Struct
 
+from nanobot import programs
 from nanobot.bus.journal import Journal, UsageTotals
 from nanobot.bus.state import Document, StateStore, versioned_object
 from nanobot.clock import Clock
@@ -163,6 +164,14 @@ class TokenCounter:
         return round(estimated * known[1] / known[0])
 
 
+_WORKER = Path(__file__).with_name("tiktoken_worker.py")
+_FOR_ENCODINGS = (
+    r"TIKTOKEN_CACHE_DIR|DATA_GYM_CACHE_DIR|(?i:https?_proxy|all_proxy|no_proxy)"
+    r"|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
+)
+"""By these variables the encoding is found or fetched."""
+
+
 class Tiktoken:
     """Counts in a worker process, one at a time; after one failure it is not tried again."""
 
@@ -183,11 +192,9 @@ class Tiktoken:
                 return None
 
     async def _counted(self, text: str) -> int:
-        command = (sys.executable, "-m", "nanobot.providers.tiktoken_worker", self._model)
+        launch = programs.own_script(_WORKER, self._model, **programs.environment(_FOR_ENCODINGS))
         pipe = asyncio.subprocess.PIPE
-        worker = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL
-        )
+        worker = await launch.spawn(stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL)
         try:
             async with asyncio.timeout(_WORKER_SECONDS):
                 answer, _ = await worker.communicate(text.encode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""A process that counts the tokens of its standard input and ends: `… -m … MODEL`."""
+"""A process that counts the tokens of its standard input and ends: `… FILE MODEL`."""
 
 from __future__ import annotations
 

@@ -7,18 +7,18 @@ Its script imports nothing of nanobot and is given its input once the limits hol
 
 from __future__ import annotations
 
-import os
 import resource
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from subprocess import PIPE
 
 from msgspec import Struct
+
+from nanobot import programs
 
 _LARGEST_ANSWER = 64 * 1024 * 1024
 
@@ -34,16 +34,6 @@ class WorkerLimits(Struct, frozen=True):
     megabytes: int = 1_024
 
 
-def worker_command(script: Path) -> list[str]:
-    """What starts a script with this process's interpreter and packages."""
-    return [sys.executable, "-P", "-S", "-B", str(script)]
-
-
-def worker_environment() -> dict[str, str]:
-    """Where modules are, and nothing else: no key, no proxy, no home."""
-    return {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "LC_ALL": "C.UTF-8"}
-
-
 def run_worker(
     script: Path, arguments: Iterable[object], content: Iterable[bytes], limits: WorkerLimits
 ) -> bytes:
@@ -52,13 +42,8 @@ def run_worker(
     begun = time.monotonic()
     with tempfile.TemporaryFile() as output:
         try:
-            child = subprocess.Popen(  # noqa: S603 - our own interpreter and our own file
-                [*worker_command(script), *map(str, arguments)],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.DEVNULL,
-                env=worker_environment(),
-            )
+            launch = programs.own_script(script, *map(str, arguments))
+            child = launch.popen(stdin=PIPE, stdout=output.fileno())
         except OSError as error:
             raise WorkerFailed(f"could not be started ({error.strerror})") from error
         alarm = threading.Timer(limits.seconds, child.kill)

@@ -14,7 +14,6 @@ unless a large skill changed; may be used from several threads.
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,6 +26,7 @@ from msgspec.structs import replace
 
 from nanobot.bus.state import Document, InvalidDocument, StateStore, versioned_object
 from nanobot.errors import NanobotError, ToolError
+from nanobot.programs import find
 from nanobot.security.paths import Place, Root
 from nanobot.skills.folder import (
     FOLDER,
@@ -57,7 +57,7 @@ class SkillEnvironment(Struct, frozen=True):
     """What is there: `which` finds a program by its name as commands would, `environ` are the
     names of the variables that commands see, `system` is the operating system."""
 
-    which: Callable[[str], str | None] = shutil.which
+    which: Callable[[str], str | None] = find
     environ: Collection[str] = ()
     system: str = sys.platform
 

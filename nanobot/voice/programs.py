@@ -24,8 +24,9 @@ from msgspec import Struct
 from nanobot.clock import first_error
 from nanobot.errors import NanobotError, ToolError
 from nanobot.io import storage_errors
+from nanobot.programs import Launch, find
 from nanobot.security.paths import Root
-from nanobot.security.sandbox import PATH, Confined, Launch, Sandbox, SandboxRefused
+from nanobot.security.sandbox import PATH, Confined, Sandbox, SandboxRefused
 from nanobot.security.sandbox.finding import FindSandbox
 from nanobot.security.sandbox.running import CHUNK, running, signal_group
 from nanobot.text import printable
@@ -249,7 +250,7 @@ def filled(command: Sequence[str], places: dict[str, str]) -> list[str]:
 
 def installed(program: str) -> str:
     """Where the sandbox finds a program; empty where it is not installed."""
-    return shutil.which(program, path=PATH) or ""
+    return find(program, PATH)
 
 
 def _fill(descriptor: int, content: bytes) -> None:

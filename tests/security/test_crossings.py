@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import pytest
 from msgspec import Meta, field
 
-from bench.crossings import approving, beside, inverting, spelling
+from bench.crossings import approving, beside, children, inverting, spelling
 from bench.crossings.callers import CALLERS, Attacked
 from bench.crossings.campaign import attack, launder
 from bench.crossings.listeners import HostileLoop
@@ -101,6 +101,20 @@ BESIDE = (
 @pytest.mark.parametrize("name", BESIDE)
 def test_nothing_is_crossed_beside_a_person_a_question_or_other_commands(name: str) -> None:
     assert run(beside.SCENES[name]()) == []
+
+
+PLANTED = (
+    "children in workspace",
+    "children in tmp",
+    "commands in workspace/people/telegram_7",
+    "a gateway in workspace, nanobot",
+    "a gateway in home, -m",
+)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_no_program_of_ours_takes_up_what_is_planted_in_the_current_folder(name: str) -> None:
+    assert asyncio.run(children.SCENES[name]()) == []
 
 
 class LeakArguments(Arguments, frozen=True):

@@ -22,12 +22,15 @@ import re
 import shutil
 import signal
 import subprocess
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from nanobot import programs
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import locked, sync_folder
+from nanobot.programs import Launch
 from nanobot.text import expanduser
 
 NODE_VERSION = 20
@@ -67,11 +70,12 @@ _BUILD = ("run", "build", "--ignore-scripts")
 _OUTPUT_BYTES = 16_384
 _OUTPUT_LINES = 12
 _NOT_UNPACKED = re.compile(rb"\bTAR_ENTRY_ERROR (E[A-Z0-9]+)[:\s]")
-_NPM_ENVIRONMENT = re.compile(
-    r"HOME|USER|LANG|LC_ALL|TERM|TMPDIR|XDG_CACHE_HOME|NODE_EXTRA_CA_CERTS|SSL_CERT_(?:FILE|DIR)"
-    r"|(?:https?|no|all)_proxy|npm_config_\w+",
-    re.IGNORECASE,
+_NPM_ENVIRONMENT = (
+    r"(?i:XDG_CACHE_HOME|NODE_EXTRA_CA_CERTS|SSL_CERT_(?:FILE|DIR)|(?:https?|no|all)_proxy"
+    r"|npm_config_(?:registry|\w*proxy|ca|cafile|cache|userconfig|globalconfig|strict_ssl"
+    r"|fetch_\w+|maxsockets|prefer_offline|offline|//.*))"
 )
+"""Where packages come from and by which way; nothing that names a program or a module to load."""
 
 
 class NodeMissing(NanobotError):
@@ -88,21 +92,15 @@ def find_node(setting: str) -> Path:
     It is asked for its version, which blocks for some 50 ms. Raises `NodeMissing`.
     """
     try:
-        found = shutil.which(expanduser(setting))
-        answer = subprocess.run(  # noqa: S603 - the person's own setting says what is run
-            [found or setting, "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_NODE_SECONDS,
-            check=True,
-        )
+        found = programs.program(str(expanduser(setting)))
+        answer = Launch((found, "--version"), programs.environment()).run(_NODE_SECONDS)
     except (NanobotError, OSError, subprocess.SubprocessError) as error:
         problem = f"{setting} cannot be run: {error}"
     else:
-        said = answer.stdout.decode("utf-8", "replace").strip()
+        said = answer.stdout.strip()
         version = _NODE_ANSWER.fullmatch(said)
-        if version and int(version[1]) >= NODE_VERSION:
-            return Path(found or setting).absolute()
+        if version and int(version[1]) >= NODE_VERSION and not answer.returncode:
+            return Path(found)
         problem = f"{found} says that it is {said[:20]!r}"
     raise NodeMissing(
         f"WhatsApp as a linked device needs Node.js {NODE_VERSION} or newer, and {problem}",
@@ -159,14 +157,14 @@ async def install(
 def _find_npm(node: Path) -> Path:
     """The npm that belongs to `node`, else the one on the PATH. Raises `NodeMissing`."""
     folders = f"{node.parent}{os.pathsep}{node.resolve().parent}"
-    found = shutil.which("npm", path=folders) or shutil.which("npm")
-    if found is None:
+    found = programs.find("npm", folders) or programs.find("npm")
+    if not found:
         raise NodeMissing(
             "npm, which installs what the WhatsApp helper needs, is not there",
             hint="It comes with Node.js from nodejs.org; on Debian and Ubuntu it is a package of"
             " its own: sudo apt-get install npm",
         )
-    return Path(found).absolute()
+    return Path(found)
 
 
 async def _run_npm(
@@ -174,21 +172,12 @@ async def _run_npm(
 ) -> None:
     """Run `npm ARGUMENTS` with `node` in `folder`. `lock` is a descriptor that it holds open for as
     long as any of it lives. Raises `InstallFailed` with the end of what it printed."""
-    kept = {name: value for name, value in os.environ.items() if _NPM_ENVIRONMENT.fullmatch(name)}
-    path = f"{node.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    kept = programs.environment(_NPM_ENVIRONMENT, npm_config_update_notifier="false")
+    kept["PATH"] = f"{node.parent}:{kept.get('PATH', os.defpath)}"
     what = f"npm {arguments[0]}"
     try:
-        process = await asyncio.create_subprocess_exec(
-            npm,
-            *arguments,
-            cwd=folder,
-            env=kept | {"PATH": path, "npm_config_update_notifier": "false"},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            pass_fds=(lock,),
-            start_new_session=True,
-        )
+        launch = Launch((str(npm), *arguments), kept, str(folder), (lock,))
+        process = await launch.spawn(stdin=DEVNULL, stdout=PIPE, stderr=STDOUT)
     except OSError as error:
         raise InstallFailed(f"{npm} cannot be run: {error.strerror}") from error
     assert process.stdout is not None

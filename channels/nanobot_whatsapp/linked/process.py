@@ -33,6 +33,7 @@ from pathlib import Path
 
 from loguru import logger
 
+from nanobot import programs
 from nanobot.clock import Clock, first_error, with_timeout
 from nanobot.io import storage_errors
 from nanobot_whatsapp.linked.link import BridgeLink, HelperFailed, IngestEvents, greet
@@ -46,7 +47,6 @@ SOCKET_NAME = "bridge.sock"
 
 _ARGUMENTS = ("--socket", SOCKET_NAME, "--folder", ".")
 """Relative to the folder, which it is started in: then no path is too long for a socket."""
-_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TZ", "NODE_EXTRA_CA_CERTS")
 _POLL_SECONDS = 0.1
 _MAX_LINES_LOGGED = 100
 _LINE_CHARACTERS = 300
@@ -102,19 +102,12 @@ async def helper_running(
 
 
 async def _start(folder: Path, program: Sequence[str], lock: FileIO) -> Process:
-    environment = {name: value for name in _ENVIRONMENT if (value := os.environ.get(name))}
+    environment = programs.environment("NODE_EXTRA_CA_CERTS", HOME=str(folder))
     try:
-        return await asyncio.create_subprocess_exec(
-            *program,
-            *_ARGUMENTS,
-            cwd=folder,
-            env={**environment, "HOME": str(folder)},
-            stdin=DEVNULL,
-            stdout=PIPE,
-            stderr=STDOUT,
-            pass_fds=(lock.fileno(),),
-            start_new_session=True,
+        launch = programs.Launch(
+            (*program, *_ARGUMENTS), environment, str(folder), (lock.fileno(),)
         )
+        return await launch.spawn(stdin=DEVNULL, stdout=PIPE, stderr=STDOUT)
     except OSError as error:
         raise HelperFailed(
             f"the WhatsApp helper cannot be started: {program[0]}: {error.strerror}",

@@ -29,10 +29,10 @@ from typing import Any
 from loguru import logger
 from msgspec import msgpack
 
+from nanobot import programs
 from nanobot.clock import Backoff, Clock
 from nanobot.errors import ExtraMissing, NanobotError, ProviderGarbage, ProviderRejected
 from nanobot.memory.search import Embedder
-from nanobot.security.worker import worker_command, worker_environment
 from nanobot.tasks import Background
 
 _SCRIPT = Path(__file__).with_name("vector_worker.py")
@@ -119,11 +119,9 @@ class VectorWorker:
             "OPENBLAS_NUM_THREADS": "1",
         }
         try:
-            process = await asyncio.create_subprocess_exec(
-                *worker_command(self._script), stdin=PIPE, stdout=PIPE, stderr=DEVNULL,
-                env=worker_environment() | environment,
-                start_new_session=True,  # Ctrl-C stops a turn in the terminal, not the worker
-            )  # fmt: skip
+            # In a session of its own: Ctrl-C stops a turn in the terminal, not the worker.
+            launch = programs.own_script(self._script, **environment)
+            process = await launch.spawn(stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
         except OSError as error:
             raise self._failed(f"could not be started ({error.strerror})") from error
         self._process = process

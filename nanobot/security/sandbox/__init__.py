@@ -10,11 +10,9 @@ A sandbox makes a `Launch`, the instructions for the program that does it
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import tempfile
-from asyncio.subprocess import PIPE
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
@@ -25,6 +23,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from nanobot.errors import ToolError
+from nanobot.programs import Launch
 from nanobot.security.confine import RELAY_PORT, VARIABLE, ProcessLimits, Spec
 
 Kind = Literal["bubblewrap", "landlock", "none"]
@@ -60,37 +59,6 @@ class Confined(Struct, frozen=True):
     file_megabytes: int = 1_024
     cwd: Path | None = None
     ledger: int = -1
-
-
-class Launch(Struct, frozen=True):
-    """What starts a command.
-
-    The process is the leader of a group: end it by killing the group. What is left of it, in
-    whatever way it ended, is cleared away by a watcher, which holds standard error open until it
-    is done; what it has to say ("more than 256 processes") stands there, after `nanobot: `.
-    """
-
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    cwd: str | None = None
-    pass_fds: tuple[int, ...] = ()
-
-    async def spawn(
-        self, *, stdin: int, stdout: int, stderr: int = PIPE, limit: int = 65_536
-    ) -> asyncio.subprocess.Process:
-        """Start it, in a thread that lives as long as the command. `limit` bounds a line that is
-        read of it. Raises `OSError` and `ValueError`."""
-        return await asyncio.create_subprocess_exec(
-            *self.argv,
-            env=self.env,
-            cwd=self.cwd,
-            pass_fds=self.pass_fds,
-            start_new_session=True,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            limit=limit,
-        )
 
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -160,6 +128,10 @@ class Sandbox:
         self, command: Sequence[str], confined: Confined, relay: Path | None = None
     ) -> Launch:
         """What starts `command` with only what `confined` gives. Cheap, starts nothing.
+
+        The process is the leader of a group: end it by killing the group. A watcher clears away
+        what is left of it, in whatever way it ended, and holds standard error open until then. It
+        writes there, after `nanobot: `, why it ended a command ("more than 256 processes").
 
         `relay` is the socket of a `network_relay`, which gives HTTP through a proxy that its other
         end decides about; with none there is no network, save without a sandbox. Raises

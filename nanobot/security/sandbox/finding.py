@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import socket
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE
@@ -17,6 +16,7 @@ from typing import Literal
 from msgspec import Struct
 
 from nanobot.errors import ToolError
+from nanobot.programs import find
 from nanobot.security.confine.seccomp import MACHINES
 from nanobot.security.sandbox import PATH, Confined, Sandbox, interpreter, program_folders, readable
 
@@ -94,7 +94,7 @@ async def find_sandbox(wanted: Wanted = "auto", *, private: Sequence[Path] = ())
         return FoundSandbox(None, problem)
     problems = []
     if wanted in ("auto", "bubblewrap"):
-        program = shutil.which("bwrap", path=PATH) or ""
+        program = find("bwrap", PATH)
         made = Sandbox("bubblewrap", tuple(private), program)
         problem = await _problem_with(made) if program else _INSTALL
         if not problem:

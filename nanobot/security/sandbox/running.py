@@ -9,7 +9,7 @@ from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from nanobot.security.sandbox import Launch
+from nanobot.programs import Launch
 
 CHUNK = 64 * 1024
 """Bytes that are read at once."""

@@ -31,8 +31,9 @@ from nanobot.clock import first_error
 from nanobot.errors import NanobotError, ToolError
 from nanobot.origin import how_to_install
 from nanobot.parsing import TooManyValues, ValueCounter
+from nanobot.programs import Launch
 from nanobot.security.egress import Egress
-from nanobot.security.sandbox import Confined, Launch
+from nanobot.security.sandbox import PATH, Confined
 from nanobot.security.sandbox.finding import FindSandbox
 from nanobot.security.sandbox.relay import network_relay
 from nanobot.tasks import Background
@@ -296,9 +297,11 @@ class Connections:
         command = (server.command, *server.args)
         if not server.sandbox:
             # Small and fixed, so that no secret of ours is inherited.
-            path = os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin")
+            path = os.environ.get("PATH", PATH)
             environment = {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", **server.env}
-            return Launch(argv=command, env=environment, cwd=str(home))
+            if not (found_at := server.program(home)):
+                raise ToolError(f"{server.command} cannot be started: there is no such program")
+            return Launch((found_at, *server.args), environment, str(home.absolute()))
         found = await self._find_sandbox()
         sandbox = found.sandbox
         if sandbox is None or sandbox.kind == "none":  # what is said of the shell is not said here

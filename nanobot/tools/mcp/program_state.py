@@ -10,11 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from nanobot.security.sandbox import PATH
 from nanobot.tools.mcp.values import McpServer
 
 MOST_BYTES = 256_000_000
@@ -41,12 +39,8 @@ def program_digest(server: McpServer, home: Path, agents: Sequence[Path]) -> str
 
 def _files(server: McpServer, home: Path, agents: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Each file that decides what runs, with a digest of its content."""
-    inherited = PATH if server.sandbox else os.environ.get("PATH", PATH)
-    path = server.env.get("PATH", inherited)
-    program = shutil.which(
-        home / server.command if "/" in server.command else server.command, path=path
-    )
-    if program is None:
+    program = server.program(home)
+    if not program:
         raise _Unbound
     given = _named(home, server.args)
     searched = _named(home, (one for value in server.env.values() for one in value.split(":")))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from msgspec.structs import astuple, replace
 
 from nanobot.bus.state import Document, InvalidDocument, StateStore
 from nanobot.errors import ToolError
+from nanobot.programs import find
+from nanobot.security.sandbox import PATH
 from nanobot.text import escape_invisible
 
 
@@ -70,6 +73,12 @@ class McpServer:
     def shown(self) -> str:
         """The command or the address, for the owner."""
         return " ".join((self.command, *self.args)) if self.command else self.url
+
+    def program(self, home: Path) -> str:
+        """The file that `command` names for a program that runs in `home`, "" if there is none."""
+        inherited = PATH if self.sandbox else os.environ.get("PATH", PATH)
+        command = str((home / self.command).absolute()) if "/" in self.command else self.command
+        return find(command, self.env.get("PATH", inherited))
 
     @property
     def named_address(self) -> str:

@@ -22,7 +22,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from nanobot.clock import Clock, with_timeout
-from nanobot.security.sandbox import Launch
+from nanobot.programs import Launch
 from nanobot.security.sandbox.running import CHUNK, running, signal_group
 
 KEPT = 100_000

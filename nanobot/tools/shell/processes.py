@@ -25,7 +25,7 @@ from msgspec import Struct, field
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ToolError
-from nanobot.security.sandbox import Launch
+from nanobot.programs import Launch
 from nanobot.tasks import Background
 from nanobot.text import printable
 from nanobot.tooling import TurnContext

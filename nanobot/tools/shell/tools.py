@@ -26,9 +26,10 @@ from msgspec.structs import replace
 
 from nanobot.clock import Clock, with_timeout
 from nanobot.errors import ToolError
+from nanobot.programs import Launch
 from nanobot.security.egress import Egress
 from nanobot.security.paths import Root
-from nanobot.security.sandbox import Confined, Launch, Sandbox
+from nanobot.security.sandbox import Confined, Sandbox
 from nanobot.security.sandbox.finding import FindSandbox
 from nanobot.security.sandbox.relay import network_relay
 from nanobot.text import printable

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from nanobot.security.sandbox import Confined, Launch, Sandbox
+from nanobot.programs import Launch
+from nanobot.security.sandbox import Confined, Sandbox
 from tests.support import PATIENCE
 
 ATTACKER = Path(__file__).with_name("attacker.py")

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from nanobot.programs import Launch
 from nanobot.security.confine import autorun
-from nanobot.security.sandbox import Launch, Sandbox
+from nanobot.security.sandbox import Sandbox
 from tests.security.sandbox.ground import PYTHON, UNSEEN, Ended, Ground, started
 from tests.support import PATIENCE
 

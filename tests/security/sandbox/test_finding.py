@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from nanobot.programs import Launch
 from nanobot.security.confine.stage import landlock_lack
-from nanobot.security.sandbox import Confined, Launch, Sandbox
+from nanobot.security.sandbox import Confined, Sandbox
 from nanobot.security.sandbox.finding import find_sandbox, verify_sandbox
 
 

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from nanobot.clock import Clock, SystemClock
 from nanobot.messages import ToolCall
+from nanobot.programs import Launch
 from nanobot.security.egress import Egress
-from nanobot.security.sandbox import Confined, Kind, Launch, Sandbox
+from nanobot.security.sandbox import Confined, Kind, Sandbox
 from nanobot.security.sandbox.finding import FoundSandbox
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock

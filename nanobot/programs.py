@@ -1,0 +1,164 @@
+"""Starts every program that nanobot runs: our own workers, the sandbox, systemd, Node.js, ssh.
+
+The current folder may be one that the agent writes in. Invariants of a `Launch`: its program is an
+absolute path, looked up in absolute folders of PATH only; it starts in `/` or a folder that is
+named; its environment is what is listed, never a copy of ours. Our own Python takes no module and
+no start-up file from the current folder, from PYTHONPATH or from a user's packages.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    import asyncio
+    import subprocess
+
+_NONE, _PIPE = -3, -1
+"""`subprocess.DEVNULL` and `PIPE`, which is loaded when a program is started."""
+
+_COMMON = "HOME|LANG|LC_[A-Z]+|LOGNAME|PATH|TERM|TMPDIR|TZ|USER"
+
+
+class Launch(Struct, frozen=True):
+    """What starts a program. `argv` begins with an absolute path; `env` is the whole environment;
+    `pass_fds` are descriptors that it inherits."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str = "/"
+    pass_fds: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (self.argv[0].startswith("/") and self.cwd.startswith("/")):
+            raise ValueError(f"not an absolute path: {self.argv[0]} in {self.cwd}")
+
+    async def spawn(
+        self, *, stdin: int, stdout: int, stderr: int = _PIPE, limit: int = 65_536
+    ) -> asyncio.subprocess.Process:
+        """Start it as the leader of a group, which ends with it if the group is killed. `limit`
+        bounds a line that is read of it. Raises `OSError` and `ValueError`."""
+        import asyncio
+
+        return await asyncio.create_subprocess_exec(
+            *self.argv,
+            env=self.env,
+            cwd=self.cwd,
+            pass_fds=self.pass_fds,
+            start_new_session=True,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            limit=limit,
+        )
+
+    def popen(
+        self,
+        *,
+        stdin: int | None,
+        stdout: int | None,
+        stderr: int | None = _NONE,
+        session: bool = True,
+    ) -> subprocess.Popen[bytes]:
+        """Start it where there is no event loop. None is our own input or output; without a
+        `session` of its own it gets Ctrl-C as well. Raises `OSError` and `ValueError`."""
+        import subprocess
+
+        return subprocess.Popen(  # noqa: S603 - the rules above
+            self.argv,
+            bufsize=0,
+            env=self.env,
+            cwd=self.cwd,
+            pass_fds=self.pass_fds,
+            start_new_session=session,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+        )
+
+    def run(self, seconds: float) -> subprocess.CompletedProcess[str]:
+        """Wait for its output, with nothing to read. Raises `OSError` and `TimeoutExpired`."""
+        import subprocess
+
+        with self.popen(stdin=_NONE, stdout=_PIPE, stderr=_PIPE) as child:
+            try:
+                said, complaints = child.communicate(timeout=seconds)
+            except BaseException:
+                child.kill()
+                raise
+        code, texts = (
+            child.returncode,
+            (said.decode(errors="replace"), complaints.decode(errors="replace")),
+        )
+        return subprocess.CompletedProcess(self.argv, code, *texts)
+
+
+def find(name: str, path: str | None = None) -> str:
+    """The absolute path of a program, "" if there is none. `name` is an absolute path, or a name
+    that is looked up in the absolute folders of `path`, by default PATH."""
+    import shutil
+
+    if "/" in name and not name.startswith("/"):
+        return ""
+    return (
+        shutil.which(name, path=_absolute(os.environ.get("PATH") if path is None else path)) or ""
+    )
+
+
+def program(name: str) -> str:
+    """The absolute path of a program. Raises `FileNotFoundError`."""
+    if found := find(name):
+        return found
+    raise FileNotFoundError(2, "No such program", name)
+
+
+def environment(more: str = "", **own: str) -> dict[str, str]:
+    """Of our environment what programs usually need and what matches the pattern `more`, then
+    `own`."""
+    import re
+
+    names = re.compile(f"{_COMMON}|{more}" if more else _COMMON)
+    return {**{name: value for name, value in os.environ.items() if names.fullmatch(name)}, **own}
+
+
+def own_script(script: Path, *arguments: str, **environ: str) -> Launch:
+    """Our interpreter with a script of ours, our packages, and nothing of our environment."""
+    argv = (sys.executable, "-P", "-S", "-B", str(script), *arguments)
+    return Launch(argv, {"PYTHONPATH": _modules(), "LC_ALL": "C.UTF-8", **environ})
+
+
+def own_command(*arguments: str) -> Launch:
+    """Another `nanobot` command. It reads the settings as we do, and these may name any variable:
+    so it gets our environment, except what decides about the code that programs load."""
+    import re
+
+    loaders = re.compile(r"PYTHON\w*|LD_\w+|GCONV_PATH|GIT_\w+|NODE_\w+|PERL\w*|BASH_ENV|ENV")
+    kept = {name: value for name, value in os.environ.items() if not loaders.fullmatch(name)}
+    argv = (sys.executable, "-P", "-s", "-m", "nanobot", *arguments)
+    return Launch(argv, {**kept, "PYTHONPATH": _modules()})
+
+
+def restart() -> NoReturn:
+    """Become this process anew: the same command line, without the current folder."""
+    *options, start = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
+    if options[-1:] not in (["-m"], ["-c"]):
+        start = str(Path(start).absolute())
+    if "-P" not in options:
+        options.insert(0, "-P")
+    os.execv(sys.executable, (sys.executable, *options, start, *sys.argv[1:]))  # noqa: S606
+
+
+def _modules() -> str:
+    """Where we find modules, for a child to find them as well."""
+    return _absolute(":".join(sys.path))
+
+
+def _absolute(path: str | None) -> str:
+    folders = (os.defpath if path is None else path).split(":")
+    return ":".join(one for one in folders if one.startswith("/"))
