@@ -1,9 +1,11 @@
 """Skills that come in an archive (`.zip`, `.tar.gz`, `.tar`) or from an https address: fetched and
 unpacked with limits, for the owner to look at.
 
-Invariants: what is unpacked are files with plain relative names, in one new folder; a link, a
-device, an absolute name, `..` or a second file of the same name makes the whole archive unusable;
-nothing is read beyond the limits, whatever the archive says of its own sizes; nothing is run.
+Invariants: only files with plain relative names are unpacked, into one new folder. A link, a
+device, an absolute name, `..`, two files that one name could mean, or a file of the skill that
+programs run by themselves makes the whole archive unusable. Nothing is read beyond the limits,
+whatever the archive says of its own sizes, and only Deflate is unpacked: other methods take
+gigabytes of memory for a few bytes. Nothing is run.
 """
 
 from __future__ import annotations
@@ -11,16 +13,20 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import re
+import struct
 import tarfile
+import unicodedata
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 
 from nanobot.errors import NanobotError
 from nanobot.io import storage_errors
+from nanobot.security.confine import autorun
 from nanobot.security.egress import Egress, EgressLimits, EgressRequest
 from nanobot.skills.folder import MAIN, MOST_BYTES, is_main
 from nanobot.text import printable
@@ -32,6 +38,14 @@ MOST_UNPACKED = 2 * MOST_BYTES
 
 _LIMITS = EgressLimits(seconds=120.0, bytes=MOST_BYTES, https_only=True)
 _DEEPEST = 20
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_DAMAGE = (
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, struct.error, EOFError, OSError),
+    *(ValueError, OverflowError, RecursionError, NotImplementedError, RuntimeError),
+)
+"""What the libraries raise for archives that are none."""
+_DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+"""Names that are devices on Windows."""
 
 
 class Archive(Struct, frozen=True):
@@ -81,7 +95,7 @@ def expect_digest(archive: Archive, wanted: str) -> None:
 def unpack(archive: Archive, target: Path, folder: str = "") -> Path:
     """Write the one skill in an archive into `target`, a new folder; where it is then. `folder`
     names the one that is meant where there are several. Raises `NanobotError`."""
-    files = dict(_checked(archive))
+    files = _files(archive)
     homes = sorted({str(PurePosixPath(path).parent) for path in files if _is_main(path)})
     homes = [home for home in homes if not any(_is_within(home, other) for other in homes)]
     if folder:
@@ -98,11 +112,27 @@ def unpack(archive: Archive, target: Path, folder: str = "") -> Path:
         )
     (home,) = homes
     place = target / (PurePosixPath(home).name or _plain_name(archive.name))
-    for path, content in files.items():
-        if home == "." or _is_within(path, home):
-            inside = path if home == "." else path[len(home) + 1 :]
-            _write(place.joinpath(*PurePosixPath(inside).parts), content)
+    start = 0 if home == "." else len(home) + 1
+    inside = {path[start:]: path for path in files if _is_within(path, home)}
+    for path in inside:
+        _expect_inert(archive, path)
+    for path, name in inside.items():
+        _write(place.joinpath(*PurePosixPath(path).parts), files[name])
     return place
+
+
+def _expect_inert(archive: Archive, path: str) -> None:
+    """Raise `NanobotError` for a file of a skill that runs by itself, or lies in such a folder."""
+    folder = ""
+    for name in path.split("/"):
+        if autorun.kind(folder, name):
+            raise NanobotError(
+                f"{printable(archive.name)} cannot be installed: it holds "
+                f"{printable(path)}, and programs obey {printable(name)} by themselves",
+                hint="Repositories, directory hooks, and settings of editors and agents are no "
+                "part of a skill. Ask its author, or unpack the archive and leave them out.",
+            )
+        folder = f"{folder}/{name}".removeprefix("/")
 
 
 def _is_main(path: str) -> bool:
@@ -127,20 +157,38 @@ def _write(path: Path, content: bytes) -> None:
         path.write_bytes(content)
 
 
+def _files(archive: Archive) -> dict[str, bytes]:
+    """The content of the files by their names. Raises `NanobotError`."""
+    try:
+        return dict(_checked(archive))
+    except _DAMAGE as error:
+        raise NanobotError(
+            f"{printable(archive.name)} is no archive that can be read",
+            hint="It has to be a .zip, a .tar.gz or a .tar.",
+        ) from error
+
+
 def _checked(archive: Archive) -> Iterator[tuple[str, bytes]]:
     """The files by their names. Raises `NanobotError`."""
-    seen: set[str] = set()
-    total = 0
-    for name, content in _entries(archive):
+    files: set[str] = set()
+    folders: set[str] = set()
+    left = MOST_UNPACKED
+    for name, read in _entries(archive):
         path = _usable(archive, name)
-        total += len(content)
-        if path.casefold() in seen:
+        content = read(left + 1)
+        left -= len(content)
+        same = unicodedata.normalize("NFC", path).casefold()
+        above = [str(folder) for folder in PurePosixPath(same).parents]
+        if same in files:
             raise _unusable(archive, f"holds {printable(path)} twice")
-        if len(seen) >= MOST_ENTRIES or total > MOST_UNPACKED:
+        if same in folders or not files.isdisjoint(above):
+            raise _unusable(archive, f"holds {printable(path)} both as a file and as a folder")
+        if len(files) >= MOST_ENTRIES or left < 0:
             raise _unusable(
                 archive, f"holds more than {MOST_ENTRIES:,} files or {MOST_UNPACKED:,} bytes"
             )
-        seen.add(path.casefold())
+        files.add(same)
+        folders.update(above)
         yield path, content
 
 
@@ -149,6 +197,8 @@ def _usable(archive: Archive, name: str) -> str:
     wrong = not name or name.startswith("/") or "\\" in name or len(parts) > _DEEPEST
     if wrong or not name.isprintable() or any(part in ("", ".", "..") for part in parts):
         raise _unusable(archive, f"holds a file with the name {printable(name)[:200]!r}")
+    if any(_DEVICE.fullmatch(part) for part in parts):
+        raise _unusable(archive, f"holds {printable(name)[:200]}, which is a device on Windows")
     return "/".join(parts)
 
 
@@ -156,38 +206,35 @@ def _unusable(archive: Archive, reason: str) -> NanobotError:
     return NanobotError(f"{printable(archive.name)} cannot be unpacked: it {reason}")
 
 
-def _entries(archive: Archive) -> Iterator[tuple[str, bytes]]:
-    try:
-        if zipfile.is_zipfile(io.BytesIO(archive.content)):
-            yield from _zip_entries(archive)
-        else:
-            yield from _tar_entries(archive)
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError) as error:
-        raise NanobotError(
-            f"{printable(archive.name)} is no archive that can be read",
-            hint="It has to be a .zip, a .tar.gz or a .tar.",
-        ) from error
+Read = Callable[[int], bytes]
+"""Gives at most so many bytes of a file."""
 
 
-def _zip_entries(archive: Archive) -> Iterator[tuple[str, bytes]]:
+def _entries(archive: Archive) -> Iterator[tuple[str, Read]]:
+    """The names of the files, and how each is read before the next one."""
+    if zipfile.is_zipfile(io.BytesIO(archive.content)):
+        yield from _zip_entries(archive)
+    else:
+        yield from _tar_entries(archive)
+
+
+def _zip_entries(archive: Archive) -> Iterator[tuple[str, Read]]:
     with zipfile.ZipFile(io.BytesIO(archive.content)) as opened:
         for entry in opened.infolist():
-            kind = entry.external_attr >> 28
+            name, kind = entry.orig_filename, entry.external_attr >> 28
             if kind not in (0, 0o4, 0o10):  # no type, a folder, a file
-                raise _unusable(archive, f"holds a link: {printable(entry.filename)}")
-            if entry.is_dir():
+                raise _unusable(archive, f"holds a link: {printable(name)}")
+            if name.endswith("/"):
                 continue
             if entry.flag_bits & 1:
                 raise _unusable(archive, "is encrypted")
-            try:
-                with opened.open(entry) as file:
-                    content = file.read(MOST_UNPACKED + 1)
-            except (NotImplementedError, RuntimeError) as error:
-                raise _unusable(archive, "is packed in a way that is not known") from error
-            yield entry.filename, content
+            if entry.compress_type not in _METHODS:
+                raise _unusable(archive, "is packed in another way than Deflate")
+            with opened.open(entry) as file:
+                yield name, file.read
 
 
-def _tar_entries(archive: Archive) -> Iterator[tuple[str, bytes]]:
+def _tar_entries(archive: Archive) -> Iterator[tuple[str, Read]]:
     content = archive.content
     if content[:2] == b"\x1f\x8b":
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
@@ -201,4 +248,5 @@ def _tar_entries(archive: Archive) -> Iterator[tuple[str, bytes]]:
             if not entry.isreg() or entry.issparse():
                 raise _unusable(archive, f"holds a link or a device: {printable(entry.name)}")
             file = opened.extractfile(entry)
-            yield entry.name, file.read() if file else b""
+            assert file is not None  # it is a regular file
+            yield entry.name, file.read

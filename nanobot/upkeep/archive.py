@@ -29,13 +29,14 @@ from concurrent.futures import ThreadPoolExecutor
 from io import BufferedReader
 from itertools import count
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, Self
 
 from msgspec import Struct
 
 from nanobot.bus.journal_file import FORMAT as JOURNAL_FORMAT
 from nanobot.errors import ExtraMissing, NanobotError, StorageError
 from nanobot.io import storage_errors, write_new
+from nanobot.parsing import ValueCounter
 from nanobot.tasks import paced
 from nanobot.upkeep.contents import (
     FORMAT,
@@ -58,12 +59,19 @@ _LEVEL = 3
 _BLOCK = 256 * 1024
 
 _MOST_HEAD, _MOST_MANIFEST = 1 << 20, 256 << 20
+_MOST_HEADER = 1 << 20
+_HEADERS = (
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+)
+_MARKS_PER_FILE = 5
+"""Of JSON in the manifest: two texts and a comma."""
 _MOST_FOLDERS = 1_000_000
 """Folders and links; each costs the sender next to nothing, once compressed."""
 _RESERVE = 50 << 20
 _LATEST = 1 << 33
 _DAMAGE = (
-    EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError, UnicodeError,
+    EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError, UnicodeError, RecursionError,
     FileExistsError, NotADirectoryError, IsADirectoryError,
 )  # fmt: skip
 
@@ -304,7 +312,9 @@ def unpack(
             file.open("rb") as source,
             _decrypting(source, identity) as plain,
             gzip.GzipFile(fileobj=plain, mode="rb") as stream,
-            tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK, encoding="utf-8") as tar,
+            tarfile.open(
+                fileobj=stream, mode="r|", bufsize=_BLOCK, encoding="utf-8", tarinfo=_Member
+            ) as tar,
         ):
             unpacking = _Unpacking(tar, folder, wanted or (lambda _: True), progress)
             size = unpacking.head.size
@@ -318,6 +328,19 @@ def unpack(
         raise BadBackup(f"it is not a backup of nanobot, or it is damaged ({error})") from error
     except OSError as error:
         raise StorageError.of(error.filename or file, error) from error
+
+
+class _Member(tarfile.TarInfo):
+    """A header of an archive that is read. The library holds the headers of headers (long names,
+    extended attributes) in memory, whatever their size."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """See `tarfile.TarInfo`."""
+        member = super().frombuf(buf, encoding, errors)
+        if member.type in _HEADERS and member.size > _MOST_HEADER:
+            raise tarfile.ReadError(f"a header of {member.size:,} bytes")
+        return member
 
 
 class _Unpacking:
@@ -351,7 +374,9 @@ class _Unpacking:
         if member is None:
             raise BadBackup("it is cut short")
         try:
-            data = json.loads(b"".join(self._content(member, _MOST_MANIFEST)))
+            body = b"".join(self._content(member, _MOST_MANIFEST))
+            ValueCounter(_MARKS_PER_FILE * (len(self.sums) + 3)).feed(body)
+            data = json.loads(body)
             expected = dict(data["sha256"])
         except (ValueError, TypeError, KeyError) as error:
             raise BadBackup("its manifest is not valid") from error

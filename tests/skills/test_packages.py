@@ -6,6 +6,7 @@ import io
 import ssl
 import subprocess
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Address
@@ -134,6 +135,67 @@ def test_names_that_a_file_system_may_not_tell_apart_make_it_unusable(tmp_path: 
 def test_what_unpacks_to_too_much_is_refused(pack: Pack, tmp_path: Path) -> None:
     large = {"SKILL.md": SKILL, "a": "0" * 25_000_000, "b": "0" * 25_000_000}
     assert "bytes" in refused(pack(large), tmp_path)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_only_deflate_is_unpacked(method: int, tmp_path: Path) -> None:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", method) as archive:
+        archive.writestr("SKILL.md", SKILL)
+        archive.writestr("a", b"0" * 30_000_000)
+    tracemalloc.start()
+    try:
+        assert "packed in another way than Deflate" in refused(made.getvalue(), tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("pack", [zipped, tarred])
+@pytest.mark.parametrize(
+    "names",
+    [("a", "a/b"), ("a/b", "a"), ("A/b", "a"), ("a/b", "A"), ("caf\u00e9/b", "cafe\u0301")],
+)
+def test_a_name_is_a_file_or_a_folder(pack: Pack, names: tuple[str, str], tmp_path: Path) -> None:
+    said = refused(pack({"SKILL.md": SKILL, **dict.fromkeys(names, "x")}), tmp_path)
+    assert f"holds {names[1]} both as a file and as a folder" in said
+
+
+def test_a_name_with_nul_is_no_other_name(tmp_path: Path) -> None:
+    content = zipped({"SKILL.md": SKILL, "a.md\x01.sh": "x"}).replace(b"a.md\x01", b"a.md\0")
+    assert "holds a file with the name 'a.md\\\\x00.sh'" in refused(content, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["nul", "tea/CON.txt", "com1/x"])
+def test_a_device_of_another_system_makes_it_unusable(name: str, tmp_path: Path) -> None:
+    assert "which is a device" in refused(zipped({"SKILL.md": SKILL, name: "x"}), tmp_path)
+
+
+@pytest.mark.parametrize("pack", [zipped, tarred])
+@pytest.mark.parametrize(
+    "name",
+    [".git/config", "docs/.git/hooks/post-checkout", ".envrc", ".vscode/tasks.json", ".hg/hgrc"],
+)
+def test_what_programs_obey_by_themselves_is_refused_by_name(
+    pack: Pack, name: str, tmp_path: Path
+) -> None:
+    said = refused(pack({"tea/SKILL.md": SKILL, f"tea/{name}": "x"}), tmp_path)
+    assert f"holds {name}, and programs obey" in said
+
+
+def test_what_lies_beside_the_skill_is_not_installed_and_does_not_matter(tmp_path: Path) -> None:
+    content = zipped({"repo/.vscode/tasks.json": "x", "repo/tea/SKILL.md": SKILL})
+    assert [one.name for one in unpack(Archive("x.zip", content), tmp_path).iterdir()] == [
+        "SKILL.md"
+    ]
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_headers_in_headers_are_no_archive(kind: bytes, tmp_path: Path) -> None:
+    entry = tarfile.TarInfo("x")
+    entry.type = kind
+    content = plain_tar({"SKILL.md": SKILL})
+    assert "is no archive" in refused(entry.tobuf() * 5_000 + content, tmp_path)
 
 
 def test_too_many_files_are_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import json
 import tarfile
+import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -107,6 +108,32 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "backup.tar.gz"
     file.write_bytes(content)
     with pytest.raises(NanobotError, match="cannot be used"):
+        restore(file, tmp_path / "home", None, SystemClock())
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_header_of_headers_takes_no_memory(tmp_path: Path, kind: bytes) -> None:
+    header = tarfile.TarInfo("x")
+    header.type, header.size = kind, 100_000_000
+    file = tmp_path / "backup.tar.gz"
+    with gzip.open(file, "wb") as packed:
+        packed.write(header.tobuf())
+        for _ in range(100):
+            packed.write(bytes(1_000_000))
+    tracemalloc.start()
+    try:
+        with pytest.raises(NanobotError, match="100,000,000"):
+            restore(file, tmp_path / "home", None, SystemClock())
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_manifest_lists_no_more_than_the_backup_holds(tmp_path: Path) -> None:
+    large = member("manifest.json", b'{"sha256": {}, "more": [' + b"{}," * 1_000_000 + b"1]}")
+    file = tmp_path / "backup.tar.gz"
+    file.write_bytes(archive([head(), member("home/a", b"x"), large]))
+    with pytest.raises(NanobotError, match="manifest"):
         restore(file, tmp_path / "home", None, SystemClock())
 
 
