@@ -30,8 +30,9 @@ NanobotError                 anything a person should read; carries `hint`, the 
 
 from __future__ import annotations
 
+import errno
 import os
-from errno import EACCES, EPERM, EROFS
+from collections.abc import Mapping
 from pathlib import Path
 
 from nanobot.origin import how_to_install
@@ -77,28 +78,67 @@ class HomeLocked(NanobotError):
         self.pid = pid
 
 
+NOTHING_LOST = "Nothing already stored is lost."
+
+_HINTS: Mapping[int, str] = {
+    **dict.fromkeys(
+        (errno.ENOSPC, errno.EDQUOT),
+        "Free some space, or raise the quota; nothing already stored is lost.",
+    ),
+    errno.EFBIG: "A file must not be so large there: raise the limit (`ulimit -f`, or LimitFSIZE="
+    " of the service), or use another file system. " + NOTHING_LOST,
+    errno.EROFS: "The disk is mounted read-only: mount it writable, or set NANOBOT_HOME elsewhere.",
+    errno.ENOENT: "It is gone, or a folder above it is: put it back. nanobot makes the folders that"
+    " it needs when it starts.",
+    errno.ENOTDIR: "A file is where a folder should be: move it away.",
+    errno.EISDIR: "A folder is where a file should be: move it away.",
+    errno.EEXIST: "Something else is there: move it away.",
+    errno.ENOTEMPTY: "The folder is not empty: move away what is in it.",
+    errno.ELOOP: "A symbolic link is in the way: put the file or folder itself there.",
+    errno.ENAMETOOLONG: "The path is too long: set NANOBOT_HOME to a shorter one.",
+    errno.ENOLCK: "The file system grants no locks (a network share without its lock service?):"
+    " set NANOBOT_HOME to a local disk.",
+    **dict.fromkeys(
+        (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP),
+        "The file system cannot do that: set NANOBOT_HOME to a local disk (ext4, XFS, Btrfs).",
+    ),
+    errno.EMFILE: "nanobot has too many files and connections open: raise its limit (LimitNOFILE="
+    " of the service, or `ulimit -n`) and restart it.",
+    errno.ENFILE: "The machine has too many files open: end other programs, or raise the setting"
+    " `fs.file-max`.",
+    errno.EIO: "The disk reports errors: `dmesg` says which. Make a copy of nanobot's home now.",
+    errno.ENOMEM: "The machine is out of memory: end other programs. " + NOTHING_LOST,
+    errno.EBUSY: "Another program uses it: end that one.",
+    **dict.fromkeys(
+        (errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENODEV, errno.ENXIO),
+        "The disk or network share is gone: mount it again, then restart nanobot.",
+    ),
+}
+"""What a person can do, by the reason that the operating system gives."""
+
+
+def storage_hint(number: int, path: Path | str) -> str:
+    """What a person can do about a failure of this `errno` at `path`."""
+    if number in (errno.EACCES, errno.EPERM) and Path(path).is_absolute():
+        me = os.geteuid()
+        hint = f"nanobot's user (uid {me}) has to own it and what leads to it in its home:"
+        return f"{hint} `sudo chown -R {me} {path}`, or `chmod u+rwX {path}`."
+    if number in (errno.EACCES, errno.EPERM):
+        return "nanobot's user has to own it and the folders that lead to it."
+    return _HINTS.get(number, NOTHING_LOST)
+
+
 class StorageError(NanobotError):
     """The disk refused a read or a write of `path`."""
 
-    def __init__(self, path: Path | str, reason: str, *, hint: str = "") -> None:
-        super().__init__(
-            f"cannot use {path}: {reason}",
-            hint=hint or "Free some space or fix the permissions; nothing already stored is lost.",
-        )
+    def __init__(self, path: Path | str, reason: str, *, hint: str = NOTHING_LOST) -> None:
+        super().__init__(f"cannot use {path}: {reason}", hint=hint)
         self.path, self.reason = path, reason
 
     @classmethod
     def of(cls, path: Path | str, error: OSError) -> StorageError:
         """What the operating system said about `path`."""
-        hint = ""
-        if error.errno == EROFS:
-            hint = (
-                "The disk is mounted read-only: mount it writable, or set NANOBOT_HOME elsewhere."
-            )
-        elif error.errno in (EACCES, EPERM) and Path(path).is_absolute():
-            me = os.geteuid()
-            hint = f"nanobot's user (uid {me}) has to own it and what leads to it in its home:"
-            hint += f" `sudo chown -R {me} {path}`, or `chmod u+rwX {path}`."
+        hint = storage_hint(error.errno or 0, path)
         return cls(path, error.strerror or str(error), hint=hint)
 
 

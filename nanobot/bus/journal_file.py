@@ -28,9 +28,16 @@ from msgspec import Struct, field
 from nanobot.bus.journal import QueueCounts, Redact
 from nanobot.bus.journal_looking import USED
 from nanobot.bus.rows import KEYS, NOTICES, OPEN_MESSAGES, OPEN_PARTS, TEXTS, decode_helper
-from nanobot.bus.sqlite import Schema, check_file, open_file, opened_read_only, storable
+from nanobot.bus.sqlite import (
+    Schema,
+    check_file,
+    open_file,
+    opened_read_only,
+    storable,
+    storage_error,
+)
 from nanobot.bus.state import DOCUMENTS, InvalidDocument, Stored, versioned_object
-from nanobot.errors import StorageError, WriteConflict
+from nanobot.errors import WriteConflict
 from nanobot.io import replace_file, storage_errors
 
 _TABLES = """
@@ -305,7 +312,7 @@ class SqliteState:
             try:
                 yield self._db
             except sqlite3.Error as error:
-                raise StorageError("state/journal.db", str(error)) from error
+                raise storage_error(self._folder / "journal.db", error) from error
 
 
 UNDELIVERED = f"{OPEN_PARTS} AND (state != 'dead' OR turn_id NOT LIKE '{NOTICES}')"
@@ -407,7 +414,7 @@ def fail_open_work(path: Path) -> int:
             )
             return sum(db.execute(rows, (REASON,)).rowcount for rows in under_way)
     except sqlite3.Error as error:
-        raise StorageError(path, str(error)) from error
+        raise storage_error(path, error) from error
 
 
 def redact_rows(db: sqlite3.Connection, redact: Redact) -> int:

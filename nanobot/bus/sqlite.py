@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import shlex
 import sqlite3
@@ -27,7 +28,7 @@ from urllib.parse import quote
 from loguru import logger
 from msgspec import Struct
 
-from nanobot.errors import StorageError
+from nanobot.errors import StorageError, storage_hint
 from nanobot.io import sync_folder
 
 _BUSY_SECONDS = 10.0
@@ -155,9 +156,26 @@ def execute(db: sqlite3.Connection, statement: str, *values: object) -> sqlite3.
     return db.execute(statement, plain)
 
 
-def storage_error(path: Path, error: sqlite3.Error) -> StorageError:
-    """What SQLite said about the file at `path`."""
-    if getattr(error, "sqlite_errorname", "") in {"SQLITE_NOTADB", "SQLITE_CORRUPT"}:
+_REASONS = (
+    ("SQLITE_FULL", errno.ENOSPC),
+    ("SQLITE_READONLY", errno.EACCES),
+    ("SQLITE_PERM", errno.EACCES),
+    ("SQLITE_CANTOPEN", errno.EACCES),
+    ("SQLITE_IOERR_LOCK", errno.ENOLCK),
+    ("SQLITE_IOERR", errno.EIO),
+    ("SQLITE_BUSY", errno.EBUSY),
+    ("SQLITE_LOCKED", errno.EBUSY),
+    ("SQLITE_NOMEM", errno.ENOMEM),
+)
+"""What SQLite makes of the operating system's reason, which it does not pass on."""
+
+
+def storage_error(path: Path, error: sqlite3.Error | OSError) -> StorageError:
+    """What SQLite, or the operating system, said about the file at `path`."""
+    if isinstance(error, OSError):
+        return StorageError.of(path, error)
+    name = getattr(error, "sqlite_errorname", "")
+    if name in {"SQLITE_NOTADB", "SQLITE_CORRUPT"}:
         return StorageError(
             path,
             "it is damaged",
@@ -165,7 +183,8 @@ def storage_error(path: Path, error: sqlite3.Error) -> StorageError:
             " start again: conversations and memory are in other files, jobs and pairings in"
             " documents.json; only messages that waited in it have to be sent again.",
         )
-    return StorageError(path, str(error))
+    number = next((number for begins, number in _REASONS if name.startswith(begins)), 0)
+    return StorageError(path, str(error), hint=storage_hint(number, path))
 
 
 class Unusable(sqlite3.DatabaseError):

@@ -14,6 +14,7 @@ for any time: all but the host name is up to its handler."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import logging
 from collections.abc import AsyncIterator, Container, Iterator, Sequence
@@ -45,6 +46,12 @@ _BUSY = WebhookReply(503, headers={"Retry-After": "5"})
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not bound, only named
 _SILENT = logging.CRITICAL + 1
 """A level for what aiohttp says about requests that are none."""
+_ELSEWHERE = "Set {0}.host and {0}.port to an address of this machine that is free."
+_LISTENING = {
+    errno.EADDRINUSE: "Another program listens there: end it, or set {0}.port to a free port.",
+    errno.EADDRNOTAVAIL: "This machine does not have that address: correct {0}.host.",
+    errno.EACCES: "Set {0}.port to 1024 or more: lower ones are for the administrator.",
+}
 _NAMED = 8
 """So many refused host names are logged, one line each; the rest would be noise."""
 
@@ -149,8 +156,7 @@ class WebServer:
                 await runner.cleanup()
                 raise NanobotError(
                     f"cannot listen on {self._host}:{self._port}: {error.strerror or error}",
-                    hint=f"Set {self._section}.host and {self._section}.port to an address of this "
-                    "machine that is free.",
+                    hint=_LISTENING.get(error.errno or 0, _ELSEWHERE).format(self._section),
                 ) from error
             self._runner = runner
             logger.info("the HTTP server listens on {}", address := _address(runner))

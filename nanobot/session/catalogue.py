@@ -27,7 +27,7 @@ from msgspec import DecodeError, convert, to_builtins
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from nanobot.bus.sqlite import open_cache, remove_cache, transaction
+from nanobot.bus.sqlite import open_cache, remove_cache, storage_error, transaction
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot.io import FileState, storage_errors
@@ -147,7 +147,7 @@ class SessionCatalogue:
                         return work(db)
                 except (sqlite3.Error, OSError) as error:
                     if attempt == 2:
-                        raise StorageError(self.folder, str(error)) from error
+                        raise storage_error(self.folder, error) from error
                     self._set_aside(error, is_first=attempt == 0)
         raise AssertionError("unreachable")
 

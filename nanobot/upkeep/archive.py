@@ -26,6 +26,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from errno import ENOSPC
 from io import BufferedReader
 from itertools import count
 from pathlib import Path, PurePosixPath
@@ -34,7 +35,7 @@ from typing import Any, BinaryIO, Literal, Self
 from msgspec import Struct
 
 from nanobot.bus.journal_file import FORMAT as JOURNAL_FORMAT
-from nanobot.errors import ExtraMissing, NanobotError, StorageError
+from nanobot.errors import ExtraMissing, NanobotError, StorageError, storage_hint
 from nanobot.io import storage_errors, write_new
 from nanobot.parsing import ValueCounter
 from nanobot.tasks import paced
@@ -319,7 +320,8 @@ def unpack(
             unpacking = _Unpacking(tar, folder, wanted or (lambda _: True), progress)
             size = unpacking.head.size
             if wanted is None and not has_room(folder, size + _RESERVE):
-                raise StorageError(folder, f"there is no room for {size:,} bytes")
+                hint = storage_hint(ENOSPC, folder)
+                raise StorageError(folder, f"there is no room for {size:,} bytes", hint=hint)
             unpacking.run()
             while stream.read(_BLOCK):  # to the end, the sums of the compression included
                 pass

@@ -196,7 +196,7 @@ def _expect_room(home: Path, target: Path, needed: int) -> None:
     """Raise `StorageError` where the target is on the home's disk, which would be too full."""
     same_disk = target.parent.stat().st_dev == home.stat().st_dev
     if same_disk and not has_room(home, needed):
-        raise StorageError(target, os.strerror(ENOSPC))
+        raise StorageError.of(target, OSError(ENOSPC, os.strerror(ENOSPC)))
 
 
 @contextlib.contextmanager

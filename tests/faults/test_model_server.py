@@ -205,7 +205,7 @@ FINAL: dict[str, tuple[Sequence[Step], str]] = {
     "a body of 50 MB": (
         [Huge(), Huge(), Huge()],
         "The model gave no answer: the model server at {url} answered with more than"
-        " 8388608 bytes. /retry runs the message again.",
+        " 2097152 bytes. /retry runs the message again.",
     ),
     "context length exceeded": (
         [context_length_exceeded()],

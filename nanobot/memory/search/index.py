@@ -26,7 +26,7 @@ from typing import TypeVar
 from loguru import logger
 from msgspec.structs import replace
 
-from nanobot.bus.sqlite import is_damaged, remove_cache
+from nanobot.bus.sqlite import is_damaged, remove_cache, storage_error
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot.io import storage_errors
@@ -161,8 +161,9 @@ class MemoryIndex:
             except (sqlite3.Error, OSError) as error:
                 if is_last or not is_damaged(error):
                     self._close()
-                    why = "the index was closed meanwhile" if self._closing.is_set() else str(error)
-                    raise StorageError(self._path, why) from error
+                    if self._closing.is_set():
+                        raise StorageError(self._path, "the index is closed") from error
+                    raise storage_error(self._path, error) from error
                 logger.warning("{}: {}; the index is built again", self._path, error)
                 self._discard()
         raise AssertionError("unreachable")

@@ -234,7 +234,7 @@ async def test_closing_does_not_wait_for_a_first_indexing(tmp_path: Path) -> Non
     refreshing = asyncio.create_task(index.refresh())
     await asyncio.sleep(0)
     await index.close()
-    with pytest.raises(StorageError, match="closed meanwhile"):
+    with pytest.raises(StorageError, match="the index is closed"):
         await refreshing
     again = home.index()
     assert len(await find(again, "elephant")) == 50

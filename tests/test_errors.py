@@ -1,0 +1,73 @@
+"""What is advised for a failure fits its cause."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from nanobot.bus.sqlite import storage_error
+from nanobot.errors import StorageError
+from nanobot.io import locked, storage_errors
+
+ADVICE = {
+    "space": (errno.ENOSPC, errno.EDQUOT),
+    "must not be so large": (errno.EFBIG,),
+    "mounted read-only": (errno.EROFS,),
+    "chown": (errno.EACCES, errno.EPERM),
+    "put it back": (errno.ENOENT,),
+    "where a folder should be": (errno.ENOTDIR,),
+    "where a file should be": (errno.EISDIR,),
+    "Something else": (errno.EEXIST,),
+    "locks": (errno.ENOLCK,),
+    "cannot do that": (errno.ENOSYS, errno.EOPNOTSUPP),
+    "LimitNOFILE": (errno.EMFILE,),
+    "fs.file-max": (errno.ENFILE,),
+    "dmesg": (errno.EIO,),
+    "too long": (errno.ENAMETOOLONG,),
+    "symbolic link": (errno.ELOOP,),
+    "mount it again": (errno.ESTALE, errno.ENOTCONN),
+    "memory": (errno.ENOMEM,),
+    "Another program": (errno.EBUSY,),
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "number"), [(words, number) for words, of in ADVICE.items() for number in of]
+)
+def test_each_cause_has_its_own_advice(words: str, number: int) -> None:
+    error = StorageError.of("/srv/home/x", OSError(number, os.strerror(number)))
+    assert words in error.hint
+    assert [other for other in ADVICE if other in error.hint] == [words]
+
+
+def test_an_unknown_cause_gets_no_advice_that_does_not_fit() -> None:
+    error = StorageError.of("/srv/home/x", OSError(errno.EXDEV, os.strerror(errno.EXDEV)))
+    assert error.hint == StorageError("x", "odd").hint == "Nothing already stored is lost."
+
+
+def test_a_folder_in_place_of_a_file_and_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError) as caught, storage_errors(tmp_path):
+        tmp_path.read_text()
+    assert "A folder is where a file should be" in caught.value.hint
+    with pytest.raises(StorageError) as caught, locked(tmp_path / "file" / "lock"):
+        pass
+    assert "move it away" in caught.value.hint
+
+
+def test_what_a_database_says_has_the_same_advice(tmp_path: Path) -> None:
+    database = tmp_path / "x.db"
+    db = sqlite3.connect(database)
+    db.execute("CREATE TABLE t (a)")
+    db.execute("PRAGMA max_page_count = 2")
+    with pytest.raises(sqlite3.OperationalError) as full:
+        db.execute("INSERT INTO t VALUES (zeroblob(1000000))")
+    db.close()
+    assert "space" in storage_error(database, full.value).hint
+    with pytest.raises(sqlite3.OperationalError) as absent:
+        sqlite3.connect(tmp_path / "no" / "x.db")
+    assert "own it" in storage_error(database, absent.value).hint
