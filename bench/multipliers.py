@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -155,10 +155,23 @@ async def staged(home: Path) -> AsyncIterator[Stage]:
         write_config(home, _config(home, port, model, graph, telegram))
         process = await asyncio.to_thread(_started, home)
         try:
+            await _served(port)
             yield Stage(home, port, process, graph, telegram, site, steps, key)
         finally:
             process.terminate()
             process.communicate()
+
+
+async def _served(port: int) -> None:
+    """Return when every door is open: channels start by themselves."""
+    async with aiohttp.ClientSession() as session:
+        for path in ("/v1/models", "/mcp", "/telegram", "/whatsapp", "/login"):
+            status = 404
+            while status == 404:
+                await asyncio.sleep(0.02)
+                with suppress(aiohttp.ClientConnectionError):
+                    async with session.get(f"http://127.0.0.1:{port}{path}") as answer:
+                        status = answer.status
 
 
 def _started(home: Path) -> subprocess.Popen[str]:
