@@ -75,6 +75,13 @@ def register_commands(parts: Parts, process: Restartable) -> ConversationCommand
         served=parts.models.served,
     )
     conversation.register(commands)
+    questions = ForgetQuestions(
+        Root(stores.shared_state).place("questions"),
+        base.clock,
+        lambda: f"{secrets.randbelow(10_000):04}",
+        shared=bool(base.worker),
+    )
+    parts.platforms.dispatcher.watch = questions.note_said
     MemoryCommands(
         service=memory.service,
         consolidator=agent.consolidator,
@@ -83,12 +90,7 @@ def register_commands(parts: Parts, process: Restartable) -> ConversationCommand
         scopes=scopes,
         journal=stores.journal,
         clock=base.clock,
-        questions=ForgetQuestions(
-            Root(stores.shared_state).place("questions"),
-            base.clock,
-            lambda: f"{secrets.randbelow(10_000):04}",
-            shared=bool(base.worker),
-        ),
+        questions=questions,
         keeping=Keeping(stores.sessions, stores.journal),
     ).register(commands)
     toolbox.approving.register(commands)

@@ -69,6 +69,8 @@ class Dispatcher:
         """The codes of those whose buttons are being taken away."""
         self.has: Callable[[str], bool] = lambda _: True
         """Whether what belongs to a scope goes out here, in a team."""
+        self.watch: Callable[[OutboundPart], None] = lambda _: None
+        """Is shown what is about to be said."""
         self.pass_on: Callable[[Sequence[OutboxPart]], None] = self.submit
         """Where parts go that a delivery brings: a worker of a team notes what it has in hand."""
 
@@ -80,6 +82,7 @@ class Dispatcher:
     def submit(self, parts: Sequence[OutboxPart]) -> None:
         """Deliver these, each after what was submitted for its chat before."""
         for item in parts:
+            self.watch(item.part)
             if item.part.channel in self._channels:
                 chat = f"{item.part.channel}:{item.part.chat_id}"
                 self.in_hand.add(item.id)

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nanobot.bus.events import InboundMessage
+from nanobot.bus.events import InboundMessage, OutboundPart
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.commands import CommandCall, CommandRegistry
 from nanobot.memory.consolidation import MemoryConsolidator
@@ -102,6 +102,12 @@ class Owned:
     def restart_commands(self, *, team: bool = False) -> None:
         """As a process that begins, or a worker of a team: it knows what is in the files."""
         self.registry = CommandRegistry(is_owner=lambda _, sender: sender == "1")
+        self.questions = ForgetQuestions(
+            Root(self.folder / "state").place("questions"),
+            self.clock,
+            lambda: next(self._codes),
+            shared=team,
+        )
         MemoryCommands(
             service=self.service,
             consolidator=ScriptedConsolidator(),
@@ -114,12 +120,7 @@ class Owned:
             scopes=self.scopes,
             journal=self.journal,
             clock=self.clock,
-            questions=ForgetQuestions(
-                Root(self.folder / "state").place("questions"),
-                self.clock,
-                lambda: next(self._codes),
-                shared=team,
-            ),
+            questions=self.questions,
             keeping=Keeping(self.sessions, self.journal),
         ).register(self.registry)
 
@@ -149,9 +150,14 @@ class Owned:
         await self.sessions.save(session)
         return session
 
-    def calls_a_command(self, text: str, *, sender: str = "1") -> bool:
+    def calls_a_command(self, text: str, *, sender: str = "1", **fields: Any) -> bool:
         """Whether what somebody says is a command."""
-        return self.registry.called_by(self._said(text, sender, "")) is not None
+        message = replace(self._said(text, sender, ""), **fields)
+        return self.registry.called_by(message) is not None
+
+    def says(self, text: str, *answered: str, chat: str = "1") -> None:
+        """Nanobot says something in a chat on telegram, in answer to these events."""
+        self.questions.note_said(OutboundPart("t/1", "telegram", chat, text, event_ids=answered))
 
     async def type(self, text: str, *, sender: str = "1", group: str = "", **fields: Any) -> str:
         """What a command on telegram answers; what it staged is kept, as after a real one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Annotated, Literal
@@ -19,7 +19,7 @@ from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.bus.events import InboundMessage
+from nanobot.bus.events import Address, InboundMessage, OutboundPart
 from nanobot.bus.journal import Journal
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
@@ -38,6 +38,9 @@ from nanobot.text import shortened
 QUESTION_LIFETIME = timedelta(minutes=10)
 """For which a question holds."""
 
+REMEMBERED = timedelta(days=1)
+"""For which it is known afterwards, without its text, so that a late answer is no talk."""
+
 _AHEAD = timedelta(minutes=1)
 """How far the clock of another machine may be ahead."""
 _LIMIT = 10_000_000
@@ -46,7 +49,8 @@ _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
 
 class ForgetQuestion(Struct, frozen=True):
     """What is to be forgotten and where; the code that says yes, and by which message it was asked.
-    `is_last`: the person has said nothing since."""
+    `is_last`: the person has said nothing since; `is_newest`: nanobot has not, either. Without a
+    text it is over, or its answer is being carried out (`is_begun`)."""
 
     code: str
     text: str
@@ -55,20 +59,36 @@ class ForgetQuestion(Struct, frozen=True):
     message: str
     until: Annotated[datetime, msgspec.Meta(tz=True)]
     is_last: bool = True
+    is_newest: bool = True
+    is_begun: bool = False
+
+    def said_by(self, message: InboundMessage) -> str:
+        """The command that `message` stands for, where it answers this question; else empty."""
+        word = message.content.strip().rstrip(".!").lower()
+        quote = message.reply_to
+        is_quoted = quote is not None and f"--yes {self.code}" in quote.text
+        if word not in _YES | _NO or not (is_quoted or (self.is_last and quote is None)):
+            return ""
+        if is_quoted or self.is_newest or self.is_begun:
+            return f"/forget {'--yes' if word in _YES else '--no'} {self.code}"
+        # The word may answer what nanobot said since: it asks again, or takes it for talk.
+        erase = "--erase " if self.erase else ""
+        return f'/forget {erase}"{self.text}"' if self.text and word in _YES else ""
 
 
 class ForgetQuestions:
-    """What is to be forgotten once the person says yes: by a code, or by `y` as their next message.
+    """What is to be forgotten once the person says yes: by a code, by `y` in a reply to the
+    question, or by `y` as their next message where nanobot has said nothing since.
 
     A question holds for ten minutes, once, for who was asked and where, until they are asked
-    another one. A file for each conversation in `folder` keeps it over a restart or the end of a
-    one-shot command; of a team (`shared`), only the worker that has the conversation writes it, and
-    any removes it once it is old. It holds what is to be forgotten: it lists open questions only,
-    and is gone where there is none. One that was answered yes stays without its text until that is
-    done: a crash runs the answer again, and it must not go to the model then.
-    That it cannot be written is only logged: the questions then end with the process. What somebody
-    says besides while no file may be changed is written with the next question. `new_code` makes
-    codes: short, and hard to guess.
+    another one. For a day more an answer to it is told that it is over. A file for each chat in
+    `folder` keeps it over a restart or the end of a one-shot command; of a team (`shared`), only
+    the worker that has the conversation writes it, and any removes it once it is old. What is to be
+    forgotten stands in it no longer than the question holds and until the next one. One that was
+    answered yes stays without its text until that is done: a crash runs the answer again, and it
+    must not go to the model then. That it cannot be written is only logged: the questions then end
+    with the process. What is said while no file may be changed is written with the next question.
+    `new_code` makes codes: short, and hard to guess.
     """
 
     def __init__(
@@ -82,50 +102,62 @@ class ForgetQuestions:
     def ask(self, text: str, scope: str, message: InboundMessage, *, erase: bool) -> str:
         """Remember what the sender of `message` was asked; the code that says yes to it."""
         for name in self._found() - {_file(message)}:
-            self._remove_if_old(name)
+            self._prune(name)
         code, until = self._new_code(), self._clock.now() + QUESTION_LIFETIME
         question = ForgetQuestion(code, text, scope, erase, message.event_id, until)
-        self._keep(_file(message), {**self._open(_file(message)), _asker(message): question})
+        self._keep(_file(message), {**self._known(_file(message)), _asker(message): question})
         return code
 
     def confirmed(self, code: str, message: InboundMessage) -> ForgetQuestion | None:
-        """What `code` says yes to, to be closed afterwards; without a text where it did before.
-        None where it is unknown, old, closed, or somebody else's."""
+        """What `code` says yes to, to be closed afterwards; without a text where it did before, or
+        is over. None where it is unknown, closed, or somebody else's."""
         file, asker = _file(message), _asker(message)
-        question = self._open(file).get(asker)
+        question = self._known(file).get(asker)
         if question is None or question.code != code.strip().lower():
             return None
-        begun = replace(question, text="", until=self._clock.now() + QUESTION_LIFETIME)
-        self._keep(file, {**self._open(file), asker: begun})
+        if question.text:
+            until = self._clock.now() + QUESTION_LIFETIME
+            begun = replace(question, text="", until=until, is_begun=True)
+            self._keep(file, {**self._known(file), asker: begun})
         return question
 
     def close(self, question: ForgetQuestion, message: InboundMessage) -> None:
         """It is answered."""
         file = _file(message)
-        self._keep(file, {of: one for of, one in self._open(file).items()
+        self._keep(file, {of: one for of, one in self._known(file).items()
                           if (of, one.code) != (_asker(message), question.code)})  # fmt: skip
 
     def interpret_reply(self, message: InboundMessage) -> str:
-        """The command that `y` or `n` stands for where a question was asked just before; empty for
-        anything else that they say, after which it stands for nothing."""
-        file, asker, word = _file(message), _asker(message), message.content.strip().lower()
-        open_ = self._open(file)
-        question = open_.get(asker)
-        if question is None or not question.is_last or question.message == message.event_id:
+        """The command that `y` or `n` stands for where it answers a question; empty for anything
+        else that they say, after which only a reply to the question answers it."""
+        file, asker = _file(message), _asker(message)
+        known = self._known(file)
+        question = known.get(asker)
+        if question is None or question.message == message.event_id:
             return ""
-        if word in _YES | _NO:
-            return f"/forget {'--yes' if word in _YES else '--no'} {question.code}"
-        self._keep(file, {**open_, asker: replace(question, is_last=False)})
-        return ""
+        command = question.said_by(message)
+        if not command and question.is_last:
+            self._keep(file, {**known, asker: replace(question, is_last=False)})
+        return command
 
-    def _open(self, file: str) -> dict[str, ForgetQuestion]:
-        """Those that hold still."""
+    def note_said(self, part: OutboundPart) -> None:
+        """Nanobot says something: a bare `y` may answer that now, and not the questions there."""
+        file = _file_of(Address(part.channel, part.chat_id, part.thread_id))
+        known = self._known(file)
+        new = {
+            asker: one if one.message in part.event_ids else replace(one, is_newest=False)
+            for asker, one in known.items()
+        }
+        if new != known:
+            self._keep(file, new)
+
+    def _known(self, file: str) -> dict[str, ForgetQuestion]:
+        """Those that hold still, and without their text those that are over."""
         unsaved, now = self._unsaved.get(file), self._clock.now()
         known = unsaved or {}
         if unsaved is None and self._may_exist(file):
             known = self._read(file)
-        latest = now + QUESTION_LIFETIME + _AHEAD
-        fresh = {of: one for of, one in known.items() if now < one.until <= latest}
+        fresh = _pruned(known, now)
         if fresh != known:
             self._keep(file, fresh)
         return fresh
@@ -150,15 +182,19 @@ class ForgetQuestions:
             return {entry.name for entry in self._folder.entries()}
         return set()
 
-    def _remove_if_old(self, file: str) -> None:
+    def _prune(self, file: str) -> None:
         """Have what nobody answered go, and nothing that another worker writes meanwhile."""
         place, now = self._folder.child(file), self._clock.now()
         if not FENCE.is_open():
             return
         with suppress(NanobotError, ValueError, RecursionError):
             content = place.read_bytes(_LIMIT)
-            if content and all(one.until <= now for one in _questions(content).values()):
+            known = _questions(content) if content else {}
+            fresh = _pruned(known, now)
+            if content and not fresh:
                 place.remove(expected=content)
+            elif fresh != known:
+                place.write_bytes(_encoded(fresh), expected=content)
 
     def _keep(self, file: str, questions: dict[str, ForgetQuestion]) -> None:
         place = self._folder.child(file)
@@ -168,7 +204,7 @@ class ForgetQuestions:
             return
         try:
             if questions:
-                place.write_bytes(json.dumps(msgspec.to_builtins(questions)).encode())
+                place.write_bytes(_encoded(questions))
             elif place.stat() is not None:
                 place.remove()
             if self._files is not None:
@@ -182,9 +218,28 @@ def _questions(content: bytes) -> dict[str, ForgetQuestion]:
     return msgspec.convert(json.loads(content), dict[str, ForgetQuestion])
 
 
+def _encoded(questions: Mapping[str, ForgetQuestion]) -> bytes:
+    return json.dumps(msgspec.to_builtins(questions)).encode()
+
+
+def _pruned(known: Mapping[str, ForgetQuestion], now: datetime) -> dict[str, ForgetQuestion]:
+    """What is still worth knowing of questions: all of those that hold; of one that is over, that
+    it was asked."""
+    latest = now + QUESTION_LIFETIME + _AHEAD
+    return {
+        asker: one if now < one.until else replace(one, text="", is_begun=False)
+        for asker, one in known.items()
+        if now < one.until + REMEMBERED and one.until <= latest
+    }
+
+
 def _file(message: InboundMessage) -> str:
-    """The name of the file for the conversation of a message."""
-    return f"{stem_of(message.session_key)}.json"
+    return _file_of(message.address)
+
+
+def _file_of(chat: Address) -> str:
+    """The name of the file for a chat."""
+    return f"{stem_of(chat.key)}.json"
 
 
 def _asker(message: InboundMessage) -> str:
@@ -202,6 +257,7 @@ _NOT_FOUND = (
     "I find no message to mark. Reply to it with /note, or say what to note:"
     " /note the key is under the mat"
 )
+_OVER = "That question is over, and nothing was forgotten. Say again what to forget: /forget …"
 _OWNERS_WORD = "In a group this is the owner's to decide."
 
 
@@ -339,6 +395,8 @@ class MemoryCommands:
         if sure and question.text:
             done = await self._service.forget(question.text, question.scope, erase=question.erase)
             answer = done.text
+        elif not question.text and not question.is_begun:
+            answer = _OVER
         elif sure:
             answer = "This was begun and cut short. Say again what to forget: that finishes it."
         await FENCE.wait_aside()

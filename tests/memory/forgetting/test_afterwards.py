@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.testing import ScriptedModel
+from nanobot.testing import FakeClock, ScriptedModel
 from nanobot.testing.channel import FakeChannel
 from tests.memory.whole.learning import assistant, learner
 from tests.support import running
@@ -45,3 +45,32 @@ async def test_the_next_turn_neither_tells_it_nor_writes_it_down(
         assert SECRET not in str(model.prompts[-1])
     if command == "/forget --erase":
         assert holding(tmp_path) == []
+
+
+async def test_a_late_yes_is_answered_by_the_command_and_a_yes_to_a_message_is_talk(
+    tmp_path: Path,
+) -> None:
+    memory = tmp_path / "workspace" / "memory" / "MEMORY.md"
+    memory.parent.mkdir(parents=True)
+    memory.write_text(f"# Memory\n\n- The neighbour is called {SECRET}\n")
+    clock = FakeClock()
+    channel, model = FakeChannel(clock=clock), ScriptedModel(author=assistant)
+    async with running(tmp_path, model, channel, clock=clock):
+        await channel.ask("hello")
+        await channel.ask(f"/forget {SECRET}")
+        clock.jump(11 * 60)
+    channel = FakeChannel(clock=clock)
+
+    async def ask(text: str, event_id: str, chat_id: str = "1") -> str:
+        return await channel.answer_to(await channel.say(text, chat_id, event_id=event_id), chat_id)
+
+    async with running(tmp_path, model, channel, clock=clock):
+        assert "That question is over" in await ask("y", "late")
+        assert len(model.prompts) == 1
+        await ask(f"/forget {SECRET}", "again")
+        await ask("/send fake:1 Did you eat?", "elsewhere", chat_id="2")
+        assert (await channel.received(3))[-1] == "Did you eat?"
+        clock.jump(11 * 60)
+        await ask("y", "ate")
+        assert len(model.prompts) == 2
+    assert SECRET in memory.read_text()

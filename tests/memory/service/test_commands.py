@@ -9,10 +9,11 @@ from unittest.mock import patch
 
 import pytest
 
+from nanobot.bus.events import Quote
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.scopes import OWNER
-from nanobot.memory.service.commands import QUESTION_LIFETIME
+from nanobot.memory.service.commands import QUESTION_LIFETIME, REMEMBERED
 from nanobot.memory.version import Change
 from nanobot.messages import Message
 from nanobot.testing import ScriptedModel, calls, says
@@ -178,8 +179,64 @@ async def test_a_code_is_good_once_and_for_ten_minutes(owned: Owned) -> None:
     assert "not valid" in await owned.type("/forget --yes code1")
     await owned.type("/forget red")
     await owned.clock.advance(QUESTION_LIFETIME.total_seconds())
+    assert "That question is over" in await owned.type("/forget --yes code2")
     assert "not valid" in await owned.type("/forget --yes code2")
     assert "Ada likes red." in owned.facts()
+
+
+@pytest.mark.parametrize("word", ["y", "Yes!", "no."])
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_late_answer_is_told_that_the_question_is_over_and_is_no_talk(
+    owned: Owned, word: str, restarts: bool
+) -> None:
+    await owned.remember("Ada likes blue.")
+    await owned.type("/forget blue")
+    await owned.clock.advance(QUESTION_LIFETIME.total_seconds() + 3600)
+    if restarts:
+        owned.restart_commands()
+    assert await owned.type(word) == (
+        "That question is over, and nothing was forgotten. Say again what to forget: /forget …"
+    )
+    assert "Ada likes blue." in owned.facts()
+    assert not owned.calls_a_command(word)
+
+
+async def test_yes_is_talk_again_where_something_else_was_said_or_a_day_has_passed(
+    owned: Owned,
+) -> None:
+    await owned.remember("Ada likes blue.")
+    await owned.type("/forget blue")
+    await owned.clock.advance(QUESTION_LIFETIME.total_seconds())
+    owned.says("Did you water the plants?")
+    assert not owned.calls_a_command("yes")
+    await owned.type("/forget blue")
+    await owned.clock.advance((QUESTION_LIFETIME + REMEMBERED).total_seconds())
+    assert not owned.calls_a_command("yes")
+
+
+async def test_yes_to_what_was_said_since_forgets_nothing_but_asks_again(owned: Owned) -> None:
+    await owned.remember("Ada likes blue.")
+    await owned.type("/forget blue", event_id="e-asked")
+    owned.says("To be forgotten: …", "e-asked")
+    owned.says("Did you take the pills?")
+    assert "To be forgotten: 1 line" in await owned.type("y")
+    assert "Ada likes blue." in owned.facts()
+    assert (await owned.type("y")).startswith("Forgotten: ")
+    await owned.remember("Ada likes red.")
+    await owned.type("/forget red")
+    owned.says("Did you take the pills?")
+    assert not owned.calls_a_command("no")
+
+
+async def test_a_reply_to_the_question_answers_it_whatever_was_said_since(owned: Owned) -> None:
+    await owned.remember("Ada likes blue.")
+    asked = await owned.type("/forget blue")
+    assert not owned.calls_a_command("Which blue?")
+    owned.says("The blue of the sky.")
+    other = Quote("m1", "nanobot", "The blue of the sky.")
+    assert not owned.calls_a_command("yes", reply_to=other)
+    quoted = Quote("m0", "nanobot", asked)
+    assert (await owned.type("yes", reply_to=quoted)).startswith("Forgotten: ")
 
 
 async def test_a_newer_question_takes_the_place_of_the_one_before(owned: Owned) -> None:
@@ -260,8 +317,11 @@ async def test_what_nobody_answered_goes_when_somebody_else_is_asked(owned: Owne
     await owned.type("/forget blue", sender="7")
     await owned.clock.advance(601)
     await owned.type("/forget red")
-    files = (owned.folder / "state" / "questions").iterdir()
-    assert [path.name for path in files] == ["telegram_1.json"]
+    folder = owned.folder / "state" / "questions"
+    assert "blue" not in (folder / "telegram_7.json").read_text()
+    await owned.clock.advance(REMEMBERED.total_seconds())
+    await owned.type("/forget red")
+    assert [path.name for path in folder.iterdir()] == ["telegram_1.json"]
 
 
 async def test_an_open_question_of_a_worker_is_left_alone_by_one_whose_clock_is_behind(
