@@ -2,7 +2,9 @@
 
 What they send then goes to the gateway at once: it joins the turn, is a command, or answers the
 question that is open. One question is open at a time and the next waits for its answer, so a `y`
-means what is shown; and it counts only if it was begun after the question could be seen.
+means what is shown; and it counts only if it was begun after the question could be seen. A `y` to
+a question that is over goes to the gateway as an answer, too, which says so: it is no talk until
+somebody has said something else.
 
 One loop in one thread reads the keyboard and the gateway, so nothing tears a line of the protocol
 or of the screen. Ctrl-C clears what was typed; where nothing was, it stops the turn, and a second
@@ -98,6 +100,8 @@ class Terminal:
         self._questions: deque[tuple[Question, bool]] = deque()
         """Those without an answer; and whether each came while an answer was waited for."""
         self._shown: Question | None = None
+        self._over: Question | None = None
+        """The last thing that was said, where it is a question that is closed."""
         self._was_seen = False
         """Whether the line that is being typed was begun with the open question in view."""
 
@@ -196,7 +200,8 @@ class Terminal:
     def _send(self, buffer: Buffer) -> None:
         """Enter was pressed."""
         text, was_seen = buffer.text, self._was_seen
-        value = self._questions[0][0].answer(text) if self._questions else None
+        asked = self._questions[0][0] if self._questions else self._over
+        value = asked.answer(text) if asked else None
         if text.strip().lower() in LEAVING:
             get_app().exit(exception=EOFError)
             return
@@ -207,6 +212,8 @@ class Terminal:
         self._transcript.typed(text)
         if value is None and text.strip():
             self._say(text)
+        elif value is not None and not self._questions:
+            self._say(value)
         elif value is not None and was_seen:
             self._questions.popleft()
             self._say(value)
@@ -215,6 +222,7 @@ class Terminal:
         self._settle()
 
     def _say(self, text: str) -> None:
+        self._over = None
         self._unwatch_gateway()  # the connection may become another one
         try:
             self._transcript.sent(
@@ -282,11 +290,13 @@ class Terminal:
             case Refused():
                 transcript.refused(event.error, event.hint)
             case Reply():
+                self._over = None
                 transcript.reply(event)
 
     def _hear(self, said: AgentMessage) -> None:
         """Something is said, and may be a question."""
         question = None if said.at else question_of(said)
+        self._over = None
         if question is None:
             self._transcript.said(said, self._clock.now())
         else:
@@ -299,6 +309,7 @@ class Terminal:
         left = deque(one for one in self._questions if one[0].yes not in closed.choices)
         if len(left) < len(self._questions) and self._questions[0] not in left:
             self._transcript.line(closed.text, "dim")
+            self._over = self._questions[0][0]
         self._questions = left
 
     def _settle(self) -> None:

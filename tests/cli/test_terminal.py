@@ -458,6 +458,29 @@ def test_a_question_that_is_closed_elsewhere_makes_way_for_the_next(
         assert gateway.arrived.get(timeout=PATIENCE) == "/approve A2"
 
 
+def test_y_to_a_question_that_is_over_is_an_answer_until_something_else_is_said(
+    chat: Chat, gateway: Any
+) -> None:
+    asked = (("Approve", "/approve A1"), ("Deny", "/deny A1"))
+    with chat() as screen:
+        screen.wait_for(">")
+        gateway.announce("May I do A1?", *asked)
+        screen.wait_for("May I do A1?")
+        gateway.announce("Not answered in time.", *asked, event_name="closed")
+        screen.wait_for("Not answered in time.")
+        screen.type("y\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == "/approve A1"
+        screen.type("y\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == "y"
+        gateway.announce("May I do A2?", ("Approve", "/approve A2"), ("Deny", "/deny A2"))
+        screen.wait_for("May I do A2?")
+        gateway.announce("", ("Approve", "/approve A2"), event_name="closed")
+        gateway.announce("Did you eat?")
+        screen.wait_for("Did you eat?")
+        screen.type("y\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == "y"
+
+
 def test_a_question_can_be_answered_for_longer_where_it_offers_that(
     chat: Chat, gateway: Any
 ) -> None:
