@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from nanobot.bus.events import Button, InboundMessage
+from nanobot.bus.events import EXPIRED_BUTTON, Button, InboundMessage
 from nanobot.channel import Operation
 from nanobot.errors import NanobotError
 from nanobot.messages import ATTACHED
@@ -170,6 +170,8 @@ class CommandRegistry:
         name, arguments = parsed
         if name in self._commands:
             return self._commands[name], arguments
+        if name == EXPIRED_BUTTON[1:]:
+            return _saying(name, "That button is no longer valid, and nothing was done."), ""
         near = close_matches(name, self._commands, n=1)
         hint = f"Did you mean /{near[0]}?" if near else "/help lists them all."
         return _saying(name, f"There is no command /{name}. {hint}"), arguments

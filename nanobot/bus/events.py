@@ -271,6 +271,14 @@ class Button(Struct, frozen=True, array_like=True):
     id: str = ""
 
 
+BUTTON_ID = re.compile("[0-9a-f]{24}")
+"""The ids of our own buttons."""
+
+EXPIRED_BUTTON = "/expired-button"
+"""What a press of a button of ours says that stands for nothing any more, on platforms that send
+its label along: the label would be taken for talk."""
+
+
 class OutboundMessage(Struct, frozen=True):
     """Something to say in a chat. Markdown; the channel translates and the core splits. `only` is
     the sender to whom alone it is shown in a group where the platform can do that."""

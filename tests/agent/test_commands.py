@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from nanobot.bus.events import Media
+from nanobot.bus.events import EXPIRED_BUTTON, Media
 from nanobot.cli.offline import operate_with as operate
 from nanobot.clock import SystemClock
 from nanobot.config.load import load_settings
@@ -65,6 +65,16 @@ async def test_an_unknown_command_gets_a_suggestion_and_never_reaches_the_model(
     async with running(tmp_path, model, channel):
         assert await channel.ask("/hepl") == "There is no command /hepl. Did you mean /help?"
         assert await channel.ask("/qqqqqq") == "There is no command /qqqqqq. /help lists them all."
+    assert model.prompts == []
+
+
+async def test_a_button_that_is_over_is_answered_and_never_reaches_the_model(
+    tmp_path: Path,
+) -> None:
+    channel, model = FakeChannel(), ScriptedModel()
+    async with running(tmp_path, model, channel):
+        answer = await channel.ask(EXPIRED_BUTTON)
+        assert answer == "That button is no longer valid, and nothing was done."
     assert model.prompts == []
 
 

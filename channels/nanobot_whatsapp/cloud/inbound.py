@@ -24,6 +24,7 @@ from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nanobot.bus.events import BUTTON_ID, EXPIRED_BUTTON
 from nanobot.channel import ChannelHost, Chat, WebhookReply, WebhookRequest
 from nanobot.channel.documents import Quarantine
 from nanobot.channel.health import HealthReporter, RateLimitedLog
@@ -187,7 +188,8 @@ class Inbox:
         return self._last.get(chat_id, "")
 
     async def _completed(self, said: Incoming) -> Incoming:
-        """The message, with what it quotes and with the value of the button that was pressed."""
+        """The message, with what it quotes and with the value of the button that was pressed. The
+        label speaks for buttons of others, as those of a template."""
         if (quote := said.quote) is not None:
             sender, text = self._recent.find(quote.message_id) or ("", "")
             quote = replace(quote, sender=quote.sender or sender, text=quote.text or text)
@@ -196,6 +198,8 @@ class Inbox:
             return said
         chat = Chat(self._people.chat_of(said.person.ids))
         value = await self._host.resolve_button(said.button, self._people.sender(said.person), chat)
+        if value is None and BUTTON_ID.fullmatch(said.button):
+            value = EXPIRED_BUTTON
         return said if value is None else replace(said, text=value)
 
     async def _store(self, received: Sequence[Incoming]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
-from nanobot.bus.events import Quote
+from nanobot.bus.events import EXPIRED_BUTTON, Quote
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock
 from nanobot_whatsapp.cloud.inbound import Inbox
@@ -64,6 +64,11 @@ async def test_a_press_says_the_value_of_the_button_and_an_unknown_one_its_label
     await rig.inbox.ingest(call(known, unknown, template))
     assert [said.content for said in rig.host.stored] == ["/approve 1", "Other", "Stop"]
     assert rig.host.published == 1
+
+
+async def test_a_press_of_a_button_of_ours_that_is_over_is_no_talk(rig: Rig) -> None:
+    await rig.inbox.ingest(call(press("button_reply", "0123456789abcdef01234567", "Approve")))
+    assert [said.content for said in rig.host.stored] == [EXPIRED_BUTTON]
 
 
 async def test_what_is_quoted_is_told_as_far_as_it_is_remembered(rig: Rig) -> None:
