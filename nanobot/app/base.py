@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import socket
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -28,6 +30,7 @@ from nanobot.bus.state import StateStore
 from nanobot.channel import Channel, Operation
 from nanobot.clock import Clock, SystemClock
 from nanobot.commands import CommandRegistry
+from nanobot.config.load import CONFIG_FILE, SECRETS_FILE
 from nanobot.config.model import ModelSettings
 from nanobot.config.settings import Settings
 from nanobot.config.values import plain_values, secrets_in
@@ -134,14 +137,27 @@ def build_journal(settings: Settings, state: Path, clock: Clock) -> SqliteJourna
     return PostgresJournal(database, clock, lambda message: message.scope)
 
 
-def make_home(home: Path) -> None:
-    """Make the home and its folders, readable by their owner only. Raises `StorageError`, also
-    where a restore was cut short: what is made there would be taken for some of a home."""
+def make_home(home: Path) -> list[Path]:
+    """Make the home and its folders, readable by their owner only, and return the files with keys
+    that others could read until now. Raises `StorageError`, also where a restore was cut short:
+    what is made there would be taken for some of a home."""
     refuse_half_restored(home)
     for folder in (home, home / "state", home / "sessions", home / "media", home / "logs"):
         Root(folder, name="home").create()
     with storage_errors(home):
         home.chmod(0o700)  # it may have been made by hand
+    return [path for name in (SECRETS_FILE, CONFIG_FILE) if _closed(path := home / name)]
+
+
+def _closed(path: Path) -> bool:
+    """Close a file of ours to other users; whether they could use it. Where that is refused (a
+    read-only disk, a file of root's), what loads it warns at each start."""
+    with suppress(OSError):
+        status = path.stat()
+        if status.st_uid == os.geteuid() and status.st_mode & 0o077:
+            path.chmod(status.st_mode & 0o700)
+            return True
+    return False
 
 
 def build_provider(

@@ -9,7 +9,8 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from nanobot.cli.answer import Data
@@ -20,6 +21,7 @@ from nanobot.cli.command import (
     WrongUsage,
     log_errors_only,
     path_of,
+    print_text,
     settings_of,
     size,
     table,
@@ -263,8 +265,15 @@ def _existing(name: str) -> Path:
 
 
 def _identity(options: Options) -> Path | None:
-    """The file of a secret key, if one was named."""
-    return path_of(options.identity) if options.identity else None
+    """The file of a secret key, if one was named, with a warning if others can read it."""
+    if not options.identity:
+        return None
+    path = path_of(options.identity)
+    with suppress(OSError):
+        if path.stat().st_mode & 0o077:
+            told = f"warning: {path} can be read by other users: `chmod 600 {quote(str(path))}`\n"
+            print_text(told, sys.stderr)
+    return path
 
 
 def _data_of(unpacked: Unpacked, found: HomeContents) -> dict[str, object]:

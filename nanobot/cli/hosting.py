@@ -135,7 +135,7 @@ def _begin_log(settings: Settings, *, on_console: bool) -> None:
     from nanobot.logs import LOG_FILE, Console, LogFile, log_to
     from nanobot.security.redaction import Redactor
 
-    make_home(settings.home)
+    closed = make_home(settings.home)
     chosen = settings.log
     outputs: list[Console | LogFile] = []
     if on_console:
@@ -146,3 +146,5 @@ def _begin_log(settings: Settings, *, on_console: bool) -> None:
     log_to(outputs, chosen.level, Redactor(secret_values(settings)), settings.agent.timezone)
     for warning in settings.warnings:
         logger.warning("{}", warning)
+    for path in closed:
+        logger.warning("{}: other users could use it; its mode is 600 now", path)

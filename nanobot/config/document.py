@@ -202,6 +202,12 @@ _UNFIT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 """What no text of a person's holds: control characters, and bytes that are not UTF-8."""
 
 
+def _others(owner: int, file: str) -> tuple[str, str]:
+    """What is wrong with a file of somebody else's, and the fix."""
+    hint = f"If you wrote it: `sudo chown {os.geteuid()} {shlex.quote(file)}`. Else move it away."
+    return f"belongs to user {owner}, who can change it at any time", hint
+
+
 def read_own_file(path: Path, document: ConfigDocument) -> tuple[str, bool] | None:
     """What the file says and whether others than its owner may read it; None where it is absent or,
     as a problem then says, unusable."""
@@ -214,6 +220,9 @@ def read_own_file(path: Path, document: ConfigDocument) -> tuple[str, bool] | No
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             with os.fdopen(descriptor, "rb") as opened:
                 status = os.fstat(opened.fileno())
+                if status.st_uid not in (0, os.geteuid(), path.parent.stat().st_uid):
+                    document.broken(ConfigPlace(file), *_others(status.st_uid, file))
+                    return None
                 raw = opened.read(LARGEST + 1) if stat.S_ISREG(status.st_mode) else None
                 exposed = bool(status.st_mode & 0o077)
     except (FileNotFoundError, KeyError):

@@ -55,6 +55,11 @@ def test_a_key_is_made_a_backup_encrypted_for_it_and_restored_with_it(
     assert run(home, "restore", file, "--to", new, "--identity", key, "--json") == 0
     restored = json.loads(capsys.readouterr().out)
     assert (restored["home"], restored["messages"], restored["troubles"]) == (str(new), 1, [])
+    assert run(home, "backup", "verify", file, "--identity", key) == 0
+    assert capsys.readouterr().err == ""
+    key.chmod(0o640)
+    assert run(home, "backup", "verify", file, "--identity", key) == 0
+    assert f"{key} can be read by other users: `chmod 600 {key}`" in capsys.readouterr().err
 
 
 def test_a_home_in_use_is_not_replaced(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import stat
+
 import pytest
 
+from nanobot.app.base import make_home
 from tests.config.homes import Home
 
 LITERAL = "model:\n  name: m\n  api_key: sk-canary\n"
@@ -47,6 +51,30 @@ def test_secrets_that_others_read_are_a_warning(home: Home) -> None:
         f"{home.secrets}: holds secrets and can be read by other users. "
         f"Make it yours: `chmod 600 {home.secrets}`.",
     )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+@pytest.mark.parametrize("name", ["config.yaml", "secrets.env"])
+def test_a_file_of_another_user_is_not_used(home: Home, name: str) -> None:
+    home.write("log: {level: info}\n")
+    home.write_secrets("K=k\n")
+    os.chown(home.folder / name, 4_242, -1)
+    complaint = home.complaint()
+    assert f"HOME/{name}: belongs to user 4242, who can change it at any time\n" in complaint
+    assert f"sudo chown {os.geteuid()}" in complaint
+    os.chown(home.folder, 4_242, -1)  # it is their home, which root looks at
+    assert home.load().warnings == ()
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o660, 0o606])
+def test_files_with_keys_are_closed_to_others_at_the_next_start(home: Home, mode: int) -> None:
+    home.write(LITERAL, mode=mode)
+    home.write_secrets("K=k\n", mode=mode)
+    assert make_home(home.folder) == [home.secrets, home.config]
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (home.config, home.secrets)]
+    assert modes == [0o600, 0o600]
+    assert home.load().warnings == ()
+    assert make_home(home.folder) == []
 
 
 def test_a_file_with_the_other_ending_is_a_warning(home: Home) -> None:
