@@ -5,10 +5,10 @@ errors of one business number. Each of them is read alone: one that cannot be re
 and affects no other. Values of another type than documented count as absent, so nothing in here
 raises, whatever the document is.
 
-Kinds of messages that only businesses have a use for (orders, forms), unknown ones, and those that
-WhatsApp itself could not carry (`unsupported`) become a note that says so: the sender waits for an
-answer. Ignored are messages in groups and of other numbers than ours, and changes that are not
-about messages (templates, calls, what was written on the business's own phone).
+Unknown kinds of messages, and those that WhatsApp itself could not carry (`unsupported`), become a
+note that says so: the sender waits for an answer. A call can't be answered here, so it becomes a
+note that asks for nothing. Ignored are messages in groups and of other numbers than ours, and
+changes about other things (templates, what was written on the business's own phone).
 
 Meta names people by number (`from`, `wa_id`), and by ids of its own that do not show the number
 (`US.1349…`; `US.ENT.1181…` for a group of businesses). Older calls have the number alone; for
@@ -21,6 +21,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from itertools import islice
@@ -30,7 +31,8 @@ from msgspec.structs import replace
 
 from nanobot.bus.events import Media, MediaKind, Quote
 from nanobot.channel import KEEP, NO_LONGER, asks_to_keep
-from nanobot.text import one_line
+from nanobot.parsing import parse_json
+from nanobot.text import counted, one_line
 from nanobot_whatsapp.ingest import OURS, UNREADABLE, Incoming
 from nanobot_whatsapp.people import Person, id_of, is_id, is_number, is_person
 
@@ -44,9 +46,11 @@ _KINDS: Mapping[str, MediaKind] = {
     "image": "image", "video": "video", "audio": "audio", "voice": "voice", "document": "document",
     "sticker": "image",
 }  # fmt: skip
-_READ = (*_KINDS, "text", "location", "contacts", "button", "interactive")
+_READ = (*_KINDS, "text", "location", "contacts", "button", "interactive", "order")
 _DETAIL_CHARACTERS = 500
 _MAX_CONTACTS = 20
+_MOST_LINES = 20
+"""Fields of a form, and items of an order."""
 _MOST_ITEMS = 1_000
 """Updates in one call: Meta batches up to 1,000.
 Source: https://developers.facebook.com/docs/graph-api/webhooks/getting-started"""
@@ -180,7 +184,7 @@ def _change(change: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
         shown = one_line(json.dumps(value), _DETAIL_CHARACTERS)
         yield Remark(f"Meta sends an {field}, see its WhatsApp Manager: {shown}", is_grave=True)
         return
-    if field != "messages":
+    if field not in ("messages", "calls"):
         yield Remark(f"a notification about {one_line(field) or 'nothing'} is not used")
         return
     if text_in(metadata, "phone_number_id") != phone_number_id:
@@ -192,6 +196,9 @@ def _change(change: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
     people = {id: one for one in reversed(contacts) for id in _ids_of(one)}
     only = contacts[0] if len(contacts) == 1 else None
     context = _Context(people, only, ours, now)
+    if field == "calls":
+        yield from (_call(call, context) for call in objects_in(value, "calls"))
+        return
     for message in list_in(value, "messages"):
         yield from _guarded(message, context)
     for status in list_in(value, "statuses"):
@@ -334,11 +341,9 @@ def _with_content(message: Raw, bare: Incoming) -> Incoming:
         case "button":
             said = replace(said, button=text_in(inner, "payload"))
         case "interactive":
-            reply = object_in(inner, "button_reply") or object_in(inner, "list_reply")
-            about = text_in(reply, "description")
-            notes = (_note("it was described there as", about),) if about else ()
-            label, button = text_in(reply, "title"), text_in(reply, "id")
-            said = replace(bare, text=label, notes=notes, button=button)
+            said = _interactive(inner, bare)
+        case "order":
+            said = replace(said, notes=_order(inner))
         case _ if kind in _KINDS:
             media, notes = _media(inner, _KINDS[kind]), ("sticker",) if kind == "sticker" else ()
             said = replace(bare, text=text_in(inner, "caption"), media=media, notes=notes)
@@ -350,6 +355,72 @@ def _with_content(message: Raw, bare: Incoming) -> Incoming:
     shown = one_line(named).replace("_", " ") or "unknown"
     note = _note("a message of a kind that nanobot cannot read", shown, reason)
     return replace(said, notes=(note,))
+
+
+def _interactive(inner: Raw, bare: Incoming) -> Incoming:
+    """A choice, or the answers to a form. Source of the second:
+    https://developers.facebook.com/docs/whatsapp/flows/reference/responsemsgwebhook"""
+    if form := object_in(inner, "nfm_reply"):
+        return replace(bare, notes=_form(form))
+    if answer := text_in(object_in(inner, "call_permission_reply"), "response"):
+        return replace(bare, notes=(_note("answer to a request to call them", answer),))
+    reply = object_in(inner, "button_reply") or object_in(inner, "list_reply")
+    about = text_in(reply, "description")
+    notes = (_note("it was described there as", about),) if about else ()
+    return replace(bare, text=text_in(reply, "title"), notes=notes, button=text_in(reply, "id"))
+
+
+def _form(form: Raw) -> tuple[str, ...]:
+    """The answers, one a note; their text as it is if it can't be read."""
+    answers, given = form.get("response_json"), text_in(form, "response_json")
+    if isinstance(answers, str):
+        with suppress(ValueError):
+            answers = parse_json(answers)
+    head = _note("answers to a form", text_in(form, "name"), text_in(form, "body"))
+    if not isinstance(answers, dict):
+        return (_note(head, given),)
+    fields = [(key, value) for key, value in answers.items() if key != "flow_token"]
+    notes = [_note(one_line(key) or "a field", _shown(value)) for key, value in fields]
+    return (head, *_first(notes, "fields"))
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _order(order: Raw) -> tuple[str, ...]:
+    """What was ordered. Source: https://developers.facebook.com/docs/whatsapp/cloud-api/webhooks/
+    reference/messages/order"""
+    items = []
+    for item in objects_in(order, "product_items"):
+        price = f"{_shown(item.get('item_price'))} {text_in(item, 'currency')}".strip()
+        price = price if number_in(item, "item_price") is not None else ""
+        name = text_in(item, "product_retailer_id") or "something"
+        items.append(_note("ordered", f"{text_in(item, 'quantity') or '1'} × {name}", price))
+    head = _note("order", counted(len(items), "product"))
+    return (head, *_first(items, "products")) if items else ()
+
+
+def _first(notes: Sequence[str], what: str) -> list[str]:
+    more = len(notes) - _MOST_LINES
+    return [*notes[:_MOST_LINES], *([f"and {more} more {what}"] if more > 0 else [])]
+
+
+def _call(call: Raw, context: _Context) -> Item:
+    """The end of a call: once for each. Source:
+    https://developers.facebook.com/docs/whatsapp/cloud-api/calling/user-initiated-calls"""
+    event, direction = text_in(call, "event"), text_in(call, "direction")
+    if event != "terminate" or direction == "BUSINESS_INITIATED":
+        return Remark(f"a call: {one_line(event)}")
+    ours = context.ours.intersection((_id(text_in(call, "from")),))
+    try:
+        person = person_of({**call, "from": call.get("to")} if ours else call, context)
+        bare = _bare(call, person, context)
+    except Unreadable as error:
+        return Broken(call, f"a call: {error}")
+    answered = text_in(call, "status").upper() == "COMPLETED"
+    note = "a voice call" if answered else "a missed voice call: nanobot cannot answer calls"
+    return replace(bare, notes=(note,), unanswered=True)
 
 
 def _media(inner: Raw, kind: MediaKind) -> Media | None:

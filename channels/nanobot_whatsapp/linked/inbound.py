@@ -60,16 +60,23 @@ _DOWNLOAD_SECONDS = 300.0
 _MENTION = re.compile(r"\s*@\+?([0-9]{5,20})(?![0-9])[,:]?\s*", re.ASCII)
 
 
+_FAULT = re.compile(r" - at `\$\.([a-z_]+)[^`]*`$")
+_NEEDED = frozenset({"id", "chat", "sender", "from_me"})
+_ODD = "a part of the message that nanobot could not read"
+
+
 class Unreadable(Exception):
     """An event that violates the helper's format. The text reveals nothing of its content."""
 
 
 class Received(Struct, frozen=True):
-    """A message, and the JIDs of its chat and its sender."""
+    """A message, and the JIDs of its chat and its sender. `odd` names its malformed parts, which
+    were left out."""
 
     message: Incoming
     chat: str
     sender: str
+    odd: tuple[str, ...] = ()
 
 
 class _Quote(Struct, frozen=True):
@@ -93,7 +100,7 @@ class _Message(Struct, frozen=True):
     id: Annotated[str, Meta(min_length=1, max_length=_ID_CHARACTERS)]
     chat: Annotated[str, Meta(min_length=1, max_length=256)]
     sender: Annotated[str, Meta(min_length=1, max_length=256)]
-    at: float
+    at: float = 0.0
     alt: str = ""
     name: str = ""
     from_me: bool = False
@@ -107,6 +114,7 @@ class _Message(Struct, frozen=True):
     edits: str = ""
     deletes: str = ""
     reaction: str = ""
+    unanswered: bool = False
     unknown: str = ""
 
 
@@ -118,21 +126,35 @@ def read(body: Mapping[str, object], me: Me | None, now: datetime) -> Received |
         raise Unreadable("an event of no kind")
     if kind != "message":
         return None
-    try:
-        message = convert(body, _Message)
-    except ValidationError as error:
-        # What comes before may repeat what somebody wrote.
-        _, found, where = str(error).rpartition(" - at `$.")
-        raise Unreadable(f"unexpected: {where.rstrip('`') if found else 'a field'}") from None
+    message, odd = _parsed(body)
     if not is_id(message.id):
         raise Unreadable("a message without an id")
-    if message.reaction and not (_wish(message) or (message.quote and message.quote.ours)):
+    is_theirs = message.quote is not None and not message.quote.ours
+    if message.reaction and is_theirs and not _wish(message):
         return None  # what they think of a message of their own
     heard = _incoming(message, me or Me(), now)
+    heard = replace(heard, notes=(*heard.notes, *(f"{_ODD}: {part}" for part in odd)))
     changes = heard.edits or heard.deletes
     if not (heard.text.strip() or heard.media or changes or any(map(one_line, heard.notes))):
         raise Unreadable("a message that says nothing")
-    return Received(heard, message.chat, message.sender)
+    return Received(heard, message.chat, message.sender, odd)
+
+
+def _parsed(body: Mapping[str, object]) -> tuple[_Message, tuple[str, ...]]:
+    """The message without its malformed parts, and their names. Raises `Unreadable` if one is
+    needed."""
+    given, odd = dict(body), list[str]()
+    while True:
+        try:
+            return convert(given, _Message), tuple(odd)
+        except ValidationError as error:
+            # What comes before may repeat what somebody wrote.
+            where = _FAULT.search(str(error))
+            part = where[1] if where else "a field"
+            if part not in given or part in _NEEDED:
+                raise Unreadable(f"unexpected: {part}") from None
+            del given[part]
+            odd.append(part)
 
 
 def unreadable(body: Mapping[str, object], me: Me | None, now: datetime) -> Received | None:
@@ -176,7 +198,7 @@ def _incoming(message: _Message, me: Me, now: datetime) -> Incoming:
         notes=_notes(message, media),
         edits=_plain(message.edits),
         deletes=_plain(message.deletes),
-        unanswered=bool(message.reaction),
+        unanswered=message.unanswered or bool(message.reaction),
     )
 
 
@@ -314,11 +336,14 @@ class Inbox:
         now = self._clock.now()
         body = event.event if isinstance(event.event, dict) else {}
         try:
-            return read(body, me, now)
+            received = read(body, me, now)
         except Exception as error:  # noqa: BLE001 - the boundary: one event, whatever is in it
             reason = str(error) if isinstance(error, Unreadable) else type(error).__name__
             self._quarantine.keep(event.event, reason)
             return unreadable(body, me, now)
+        if received is not None and received.odd:
+            self._quarantine.keep(event.event, f"unexpected: {', '.join(received.odd)}")
+        return received
 
 
 class Downloads:

@@ -143,6 +143,11 @@ export class Connection {
         receiver.takeOpen(messages)
       })
     })
+    ev.on('call', (calls) => {
+      this.#toDisk(() => {
+        receiver.takeCalls(calls)
+      })
+    })
     const changed = (all: BaileysEventMap['groups.update']): void => {
       for (const { id, subject } of all) {
         if (id !== undefined) groups.changed(id, subject)

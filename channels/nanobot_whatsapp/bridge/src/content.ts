@@ -19,6 +19,9 @@ const CUT = 'the message was too long; the rest was cut off'
 const DEEPEST = 8
 const LONGEST_CARD = 8 * 1024
 const MOST_PHONES = 10
+const MOST_FIELDS = 18
+/** Fields of a form's answers that are for programs. */
+const TOKENS: ReadonlySet<string> = new Set(['flow_token', 'id'])
 const PHONE = /^(?:item\d{1,3}\.)?TEL(?:;[^:]*)?:(.*)$/i
 
 export interface Content {
@@ -134,6 +137,22 @@ function event(part: proto.Message.IEventMessage): Found {
   return { notes: [`event: ${facts.filter(Boolean).join(', ')}${description}`] }
 }
 
+/** `taste: good` for each field of a form; the text as it is if it is no JSON. */
+function answers(json: string): readonly string[] {
+  if (json === '') return []
+  const asItIs = [`answers to a form: ${json}`]
+  try {
+    const given: unknown = JSON.parse(json)
+    if (typeof given !== 'object' || given === null) return asItIs
+    const fields = Object.entries(given).filter(([key]) => !TOKENS.has(key))
+    return fields.slice(0, MOST_FIELDS).map(([key, value]) => {
+      return `${key}: ${typeof value === 'string' ? value : JSON.stringify(value)}`
+    })
+  } catch {
+    return asItIs
+  }
+}
+
 const READERS: Readers = {
   conversation: (text) => ({ text }),
   extendedTextMessage: (part) => ({ text: part.text ?? '' }),
@@ -165,14 +184,17 @@ const READERS: Readers = {
   }),
   productMessage: (part) => ({ notes: [`product: ${part.product?.title ?? 'without a name'}`] }),
   orderMessage: (part) => ({
+    text: part.message ?? '',
     notes: [`order: ${part.orderTitle ?? `${part.itemCount ?? 0} item(s)`}`],
   }),
 
   buttonsResponseMessage: (part) => lines(part.selectedDisplayText ?? part.selectedButtonId),
   templateButtonReplyMessage: (part) => lines(part.selectedDisplayText ?? part.selectedId),
   listResponseMessage: (part) => lines(part.title ?? part.singleSelectReply?.selectedRowId),
-  interactiveResponseMessage: (part) =>
-    lines(part.body?.text ?? part.nativeFlowResponseMessage?.paramsJson),
+  interactiveResponseMessage: ({ body, nativeFlowResponseMessage: form }) => ({
+    text: body?.text ?? '',
+    notes: answers(form?.paramsJson ?? ''),
+  }),
 
   buttonsMessage: (part) => lines(part.text, part.contentText, part.footerText),
   listMessage: (part) => lines(part.title, part.description, part.footerText),

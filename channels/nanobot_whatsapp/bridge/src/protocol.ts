@@ -70,6 +70,8 @@ export interface MessageEvent {
   /** What they marked the quoted message with, 'none' where they took the mark away, '' if this is
    * no such mark. */
   readonly reaction: string
+  /** It asks for nothing (a call). */
+  readonly unanswered: boolean
   /** The field of the protocol that holds a kind we cannot show, '' if there is none. */
   readonly unknown: string
 }

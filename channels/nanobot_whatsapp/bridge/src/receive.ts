@@ -13,6 +13,7 @@ import {
   decodeMessageNode,
   proto,
   type SignalDataSet,
+  type WACallEvent,
   type WAMessage,
 } from 'baileys'
 import { type Auth, type Keys, seenChange } from './auth.js'
@@ -107,6 +108,23 @@ export class Receiver {
     for (const info of messages) {
       if (!this.#open.has(info.key.id ?? '')) continue
       this.#put(envelopeOfInfo(info, this.around.auth.own), info.message)
+    }
+  }
+
+  /** Note that somebody called: each call once. It can't be answered here. */
+  takeCalls(calls: readonly WACallEvent[]): void {
+    for (const { id, from, callerPn, date, isVideo, isGroup, offline, status } of calls) {
+      const { own } = this.around.auth
+      const sender = bare(from)
+      if (status !== 'offer' || isGroup || !isMessageId(id) || isOurs(sender, own)) continue
+      const at = Math.floor(date.getTime() / 1000)
+      const envelope = {
+        ...{ id, chat: sender, sender, alt: otherId(sender, bare(callerPn), own), name: '' },
+        ...{ at: Number.isSafeInteger(at) ? at : 0, from_me: false, group: false, offline },
+      }
+      const notes = [`a ${isVideo ? 'video' : 'voice'} call: nanobot cannot answer calls`]
+      const event = withNothing(envelope, this.around, { notes, unanswered: true })
+      if (event !== null) this.spool.put(event)
     }
   }
 
@@ -243,6 +261,7 @@ export function translate(
     mentions: mentions.slice(0, MENTIONS),
     mentions_me: mentions.some((each) => isOurs(each, own)),
     forwarded: context?.isForwarded === true,
+    unanswered: false,
     ...rest,
   }
 }

@@ -37,6 +37,7 @@ export function message(id: string, changes: Partial<MessageEvent> = {}): Messag
     edits: '',
     deletes: '',
     reaction: '',
+    unanswered: false,
     unknown: '',
     ...changes,
   }

@@ -42,6 +42,34 @@ function stanza(id: string, from: string, content: BinaryNode[] = []): BinaryNod
   return { tag: 'message', attrs: { id, from, t: '1700000000' }, content }
 }
 
+test('a call is noted once, and asks for nothing', () => {
+  const desk = new Desk()
+  const call = {
+    id: 'CALL1',
+    chatId: ANN,
+    from: ANN,
+    date: new Date(1_700_000_000_000),
+    offline: false,
+  }
+  desk.receiver.takeCalls([
+    { ...call, status: 'offer', isVideo: true },
+    { ...call, status: 'terminate' },
+    { ...call, id: 'CALL2', status: 'offer', isGroup: true },
+    { ...call, id: 'CALL3', status: 'offer', from: ME },
+    { ...call, id: 'CALL 4', status: 'offer' },
+    { ...call, id: 'CALL5', status: 'offer', date: new Date(Number.NaN) },
+  ])
+  const told = ['CALL1  a video call: nanobot cannot answer calls']
+  assert.deepEqual(desk.told, [...told, 'CALL5  a voice call: nanobot cannot answer calls'])
+  assert.deepEqual(
+    desk.events.map(({ unanswered, sender, alt, at }) => [unanswered, sender, alt, at]),
+    [
+      [true, ANN, '888@lid', 1_700_000_000],
+      [true, ANN, '888@lid', 0],
+    ],
+  )
+})
+
 test('a message that the phone passes on is an event, before the phone is answered', () => {
   const desk = new Desk()
   const webMessageInfoBytes = proto.WebMessageInfo.encode({

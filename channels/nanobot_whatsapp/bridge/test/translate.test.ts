@@ -160,6 +160,24 @@ for (const [name, message] of NOTHING) {
   })
 }
 
+test('the answers to a form are notes, one a field', () => {
+  const paramsJson = JSON.stringify({ flow_token: 'x', taste: 'good', days: ['mo', 'tu'] })
+  const form = { body: { text: 'Sent' }, nativeFlowResponseMessage: { paramsJson } }
+  const one = said({ interactiveResponseMessage: form })
+  assert.deepEqual([one.text, ...one.notes], ['Sent', 'taste: good', 'days: ["mo","tu"]'])
+  for (const odd of ['no JSON', '7', '[']) {
+    const flow = { nativeFlowResponseMessage: { paramsJson: odd } }
+    assert.deepEqual(said({ interactiveResponseMessage: flow }).notes, [
+      `answers to a form: ${odd}`,
+    ])
+  }
+})
+
+test('an order says what was written with it', () => {
+  const one = said({ orderMessage: { orderTitle: 'Tea', itemCount: 2, message: 'please' } })
+  assert.deepEqual([one.text, ...one.notes], ['please', 'order: Tea'])
+})
+
 test('a message that its sender took back is named', () => {
   const found = said({ protocolMessage: { type: REVOKE, key: { id: 'X' } } })
   assert.deepEqual([found.deletes, found.text, found.edits], ['X', '', ''])

@@ -201,12 +201,12 @@ THINGS: dict[str, Incoming] = {
     "order": (
         message("order", {"catalog_id": "1", "text": "", "product_items": WARES}),
         "",
-        (f"{UNREADABLE}order",),
+        ("order: 1 product", "ordered: 2 × TEA, 7.99 EUR"),
     ),
     "order with words": (
         message("order", {"catalog_id": "1", "text": "please", "product_items": WARES}),
         "please",
-        (f"{UNREADABLE}order",),
+        ("order: 1 product", "ordered: 2 × TEA, 7.99 EUR"),
     ),
 }
 
@@ -227,9 +227,11 @@ PRESSED: dict[str, Incoming] = {
     "form": (
         _form(json.dumps({"flow_token": "secret", "taste": "good", "stars": 4})),
         "",
-        (f"{UNREADABLE}nfm reply",),
+        ("answers to a form: flow, Sent", "taste: good", "stars: 4"),
     ),
-    "form that is no string": (_form({"taste": "good"}), "", (f"{UNREADABLE}nfm reply",)),
+    "form that is no string": (_form({"taste": "good"}), "", ("taste: good",)),
+    "form that is no JSON": (_form("taste=good"), "", ("taste=good",)),
+    "form with lists": (_form('{"days": ["mo", "tu"]}'), "", ('days: ("mo", "tu")',)),
     "address by another name": (
         message(
             "interactive",
@@ -240,12 +242,12 @@ PRESSED: dict[str, Incoming] = {
             },
         ),
         "",
-        (f"{UNREADABLE}interactive",),
+        ("city: Town",),
     ),
     "leave to call": (
         _chosen("call_permission_reply", response="accept", is_permanent=False),
         "",
-        (f"{UNREADABLE}call permission reply",),
+        ("answer to a request to call them: accept",),
     ),
     "something new": (_chosen("hologram_reply", id="1"), "", (f"{UNREADABLE}hologram reply",)),
     "nothing": (message("interactive", None), "", (f"{UNREADABLE}interactive",)),
