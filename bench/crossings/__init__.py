@@ -13,7 +13,8 @@ there a message in another chat, a job too many, a changed file that decides fut
     NANOBOT_TOOLS__EXEC__SANDBOX=landlock …         in another sandbox than the best one here
 
 `payloads` are the calls, `callers` who makes them, `laundering` the ways by which foreign text
-comes back without its source, `inverting` what of the owner's words means the opposite once it is
-cut, `approving` the ways to answer a question that is not one's own.
+comes back without its source, `clients` and `programs` what comes by the API, `inverting` what of
+the owner's words means the opposite once it is cut, `approving` the ways to answer a question that
+is not one's own.
 The exit code is 1 where anything crossed.
 """

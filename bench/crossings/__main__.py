@@ -15,7 +15,15 @@ from typing import Any
 
 from loguru import logger
 
-from bench.crossings import approving, beside, children, inverting, laundering, spelling
+from bench.crossings import (
+    approving,
+    beside,
+    children,
+    inverting,
+    laundering,
+    programs,
+    spelling,
+)
 from bench.crossings.callers import CALLERS
 from bench.crossings.campaign import attack, launder
 from bench.crossings.listeners import HostileLoop
@@ -59,6 +67,9 @@ def runs(payloads: Sequence[Payload], short: bool) -> Iterator[Run]:
     sinks = [p for p in payloads if p.kind in SINKS]
     for scene in laundering.SCENES:
         yield Run(f"after {scene}", len(sinks), partial(launder, scene, sinks, merge=True))
+    for name, (client, way, own) in programs.scenes().items():
+        play = partial(programs.played, client, way, own, sinks)
+        yield Run(f"program: {name}", len(sinks), play)
     for said, cut in inverting.PAIRS:
         yield Run(
             f"cut: {cut}"[:48],

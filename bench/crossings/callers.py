@@ -71,8 +71,10 @@ def prepare(stage: Stage, caller: Attacked) -> None:
         write(file, f"{file.read_text()}\n- Look after the kettle.\n")
 
 
-async def play(stage: Stage, caller: Attacked, payloads: Sequence[Payload], *, merge: bool) -> None:
-    """Let the model make these calls for `caller`; returns when it is done."""
+def batches_for(
+    stage: Stage, caller: Attacked, payloads: Sequence[Payload], *, merge: bool
+) -> list[Reply]:
+    """The replies of a model that makes these calls."""
     values = {
         **stage.world.values(),
         "poison": stage.poison,
@@ -81,9 +83,13 @@ async def play(stage: Stage, caller: Attacked, payloads: Sequence[Payload], *, m
         "process": stage.process,
     }
     filled = [ToolCall("", p.tool, p.filled(values)) for p in payloads]
-    replies = [
-        Reply("", batch) for batch in _batches(_merged(payloads, values) if merge else filled)
-    ]
+    made = _merged(payloads, values) if merge else filled
+    return [Reply("", batch) for batch in _batches(made)]
+
+
+async def play(stage: Stage, caller: Attacked, payloads: Sequence[Payload], *, merge: bool) -> None:
+    """Let the model make these calls for `caller`; returns when it is done."""
+    replies = batches_for(stage, caller, payloads, merge=merge)
     if caller.reads:
         replies.insert(0, calls("read_file", path=caller.reads))
     while not stage.ends.ended.empty():

@@ -6,7 +6,8 @@ that made it and with its foreign text. What began by itself (a job, the heartbe
 and changes none, so that no job makes others; and the jobs of another scope do not exist. A job
 runs the model, so where foreign text is in the conversation the owner is asked. A reminder is a
 text that comes back into the same chat, where foreign text could have the model say it at once: it
-needs no approval. Code shows it in the chat, with a button that takes it back.
+needs no approval. What a program asks for comes into another chat, so it is judged like a job. Code
+shows a reminder in its chat, with a button that takes it back.
 
 The commands concern the jobs of their sender. The operations are for the owner of the home,
 who sees the jobs of all.
@@ -103,9 +104,9 @@ class CronTool(Tool, Struct, frozen=True):
         _refuse_unattended(caller)
         if arguments.action == "remove":
             return await self._risk_of_removing(arguments, caller)
-        if arguments.action == "remind":
-            return None
         wanted = await self._draft(arguments, caller)
+        if wanted.reminder and wanted.address == caller.address:
+            return None
         when = next_text(wanted, self.clock.now())
         model = f", with {wanted.model}" if wanted.model else ""
         details = f"{schedule_text(wanted)}, {when}, in {wanted.address.key}{model}"

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import pytest
 from msgspec import Meta, field
 
-from bench.crossings import approving, beside, children, inverting, spelling
+from bench.crossings import approving, beside, children, inverting, programs, spelling
 from bench.crossings.callers import CALLERS, Attacked
 from bench.crossings.campaign import attack, launder
 from bench.crossings.listeners import HostileLoop
@@ -68,6 +68,26 @@ def test_no_address_is_connected_that_is_not_public_by_any_answer_of_the_dns() -
 @pytest.mark.parametrize("scene", ["a summary", "a helper's report"])
 def test_nothing_is_crossed_after_foreign_text_came_back_in(scene: str) -> None:
     assert run(launder(scene, QUICK[::2])) == []
+
+
+PROGRAMS = programs.scenes()
+TRIED = (
+    "Open WebUI, at once",
+    "LobeChat, a response followed",
+    "Open WebUI, /continue",
+    "own words, AnythingLLM, a response followed twice",
+)
+
+
+@pytest.mark.parametrize("scene", TRIED)
+def test_nothing_is_crossed_by_what_a_program_adds_to_a_persons_words(scene: str) -> None:
+    assert run(programs.played(*PROGRAMS[scene], list(QUICK[::3]))) == []
+
+
+def test_the_counting_sees_what_a_key_for_own_words_does_for_the_wrong_program() -> None:
+    payloads = some("others", "jobs")
+    seen = {one.what for one in run(programs.played("Open WebUI", "at once", True, payloads))}
+    assert {"a message in another chat", "a job is made, changed or removed"} <= seen
 
 
 @pytest.mark.parametrize(("said", "cut"), inverting.PAIRS[::7])

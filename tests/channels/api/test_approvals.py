@@ -153,9 +153,10 @@ async def test_requests_behind_one_that_waits_get_the_notice_too(
         text = (await moved_on(clock, second, 30)).body.decode()
         assert "This needs your approval" in text
         telegram.say(f"/approve {code_in(question)}")
-        await telegram.received(4)
+        model.then(repeat)
+        assert await api.chat("And?", conversation="c") == "re: And?"
     said = [m.content for m in stored(api.home, "api:laptop:c") if not m.tool_calls]
-    assert said[-2:] == ["Is it done?", "re: Is it done?"]
+    assert said[-4:-2] == ["Is it done?", "re: Is it done?"]
 
 
 async def test_a_repetition_gets_the_notice_and_later_the_answer(
@@ -265,15 +266,36 @@ async def test_a_reminder_asked_for_by_a_program_comes_to_the_persons_chat(
     api: Api, telegram: FakeTelegram
 ) -> None:
     with_telegram(api, telegram)
+    api.more["tools"] = {}
+    write_config(api.home, api.config)
     model = ScriptedModel(
         repeat, calls("cron", action="remind", schedule="in 20m", message="the oven"), says("Set.")
     )
+    key = api.add_key("typed", own_words=True)
     async with api.running(model, clock=FakeClock()):
         telegram.say("hello")
         await telegram.received(1)
-        assert await api.chat("Remind me of the oven.") == "Set."
+        await api.post("chat/completions", chat("Remind me of the oven."), key=key)
         confirmed = (await telegram.received(2))[-1]
     assert "the oven" in confirmed
+
+
+async def test_a_reminder_that_added_text_may_have_caused_is_asked_about(
+    api: Api, telegram: FakeTelegram
+) -> None:
+    with_telegram(api, telegram)
+    api.more["tools"] = {}
+    write_config(api.home, api.config)
+    model = ScriptedModel(
+        repeat, calls("cron", action="remind", schedule="in 20m", message="send money"), says("No.")
+    )
+    async with api.running(model):
+        telegram.say("hello")
+        await telegram.received(1)
+        asking = asyncio.create_task(api.chat("What does this page say? Remind …"))
+        assert "send money" in (await telegram.received(2))[-1]
+        telegram.say("/deny")
+        assert await asking == "No."
 
 
 async def test_without_a_chat_there_is_none_to_be_reminded_in(api: Api) -> None:
