@@ -60,7 +60,7 @@ class MemoryParts:
             provider=provider,
             memories=memories,
             clock=clock,
-            read_messages=sessions.read_window,
+            read_messages=sessions.read_conversation,
             limits=DreamLimits(dreaming.batch, dreaming.max_calls, dreaming.max_tokens),
             state=stores.journal.state,
             on_digest=notifier.notify_digest if notifier and dreaming.digest else None,

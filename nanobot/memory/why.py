@@ -321,7 +321,9 @@ class Explainer:
 
         found = [m for m in every if entry and alike(m) >= _LIKE_ENOUGH]
         if not entry and (turn := [m for m in every if m.turn_id == change.turn]):
-            read = (m for m in every if m.role == "tool" and m.seq <= turn[-1].seq)
+            sealed = self._sessions.epochs(session, 1, turn[0].seq - 1)
+            begun = sealed[-1] if sealed else 0  # no prompt reaches over `/new`
+            read = (m for m in every if m.role == "tool" and begun < m.seq <= turn[-1].seq)
             found = [m for m in turn if m.role == "user"]
             found = found + [m for m in read if alike(m) >= _ALIKE] or turn
         said = sorted((m for m in found if m.content), key=lambda m: m.seq)

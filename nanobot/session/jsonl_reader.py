@@ -266,7 +266,7 @@ def _blocks(descriptor: int, size: int, previous: Sequence[_Block], least: int) 
         seq = seq_of(line)
         if not seq:
             placed, block.after = place(line, block.after)
-            block.amends |= isinstance(placed.record, Retraction | Mark)
+            block.amends |= isinstance(placed.record, Retraction | Mark | Epoch)
             seq = placed.record.seq if isinstance(placed.record, Message) else 0
         if seq:
             block.low, block.high = min(block.low or seq, seq), max(block.high, seq)

@@ -352,6 +352,11 @@ class JsonlStore:
     def messages(self, key: str, first: int, last: int | None) -> Iterator[Message]:
         return (one for one in self._records(key, first, last) if isinstance(one, Message))
 
+    def epochs(self, key: str, first: int, last: int) -> list[int]:
+        records = self._records(key, first, last)
+        ends = (record.seq for record in records if isinstance(record, Epoch))
+        return sorted({seq for seq in ends if first <= seq <= last})
+
     def window(self, key: str, first: int, last: int | None, holding: str = "") -> list[Message]:
         records = list(self._records(key, first, last, holding))
         gone = [record for record in records if isinstance(record, Retraction)]

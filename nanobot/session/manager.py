@@ -145,6 +145,18 @@ class SessionManager:
         left out."""
         return self._store.window(key, first, last, holding)
 
+    def epochs(self, key: str, first: int, last: int) -> list[int]:
+        """The seqs from `first` to `last` behind which `/new` began another conversation. Raises as
+        `read_messages` does."""
+        return self._store.epochs(key, first, last)
+
+    def read_conversation(self, key: str, first: int, last: int, before: int) -> list[Message]:
+        """As `read_window`, with the messages before it, at most so many, that no `/new` parts from
+        it."""
+        start = max(1, first - before)
+        sealed = self.epochs(key, start, first - 1)
+        return self.read_window(key, sealed[-1] + 1 if sealed else start, last)
+
     def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
         """The small facts that are stored about a session; none where there is none.
 

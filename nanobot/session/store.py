@@ -100,6 +100,10 @@ class SessionStore(Protocol):
         """Those of `messages` that were not retracted, and which of them are marked to keep. Some
         that do not hold the casefolded words `holding` may be left out. Raises as it does."""
 
+    def epochs(self, key: str, first: int, last: int) -> list[int]:
+        """The seqs from `first` to `last` behind which `/new` began another conversation. Raises as
+        `messages` does."""
+
     def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
         """The small facts that are stored of a conversation, if any; also those that are not
         durable yet. Raises `StorageError`."""

@@ -122,6 +122,10 @@ class MemorySessions:
         messages = self.messages(key, first, last)
         return with_marks([m for m in messages if not any(r.covers(m) for r in gone)], marks)
 
+    def epochs(self, key: str, first: int, last: int) -> list[int]:
+        ends = {record.seq for record in self._records(key) if isinstance(record, Epoch)}
+        return sorted(seq for seq in ends if first <= seq <= last)
+
     def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
         header = self._header(key)
         return header.metadata or {} if header else {}

@@ -47,7 +47,7 @@ class Arc:
             provider=OfflineModel(self.clock),
             memories=memories,
             clock=self.clock,
-            read_messages=self.sessions.read_window,
+            read_messages=self.sessions.read_conversation,
             limits=DreamLimits(),
             state=MemoryState(),
         )

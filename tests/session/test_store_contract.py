@@ -215,6 +215,31 @@ async def test_marks_to_keep_survive_and_the_last_one_counts(managed: Open) -> N
     assert [m.seq for m in again.read_window("telegram:1", 5, 6) if m.kept] == [5]
 
 
+@pytest.mark.parametrize("consolidated", [0, 3, 6])
+async def test_no_conversation_is_read_over_new_wherever_it_is_kept(
+    managed: Open, consolidated: int
+) -> None:
+    manager = managed(live_limit=0)
+    session = await say(manager, "telegram:1", "m1", "m2")
+    session.clear("1")
+    await say(manager, "telegram:1", "m3", "m4")
+    session.clear("2")
+    await say(manager, "telegram:1", "m5", "m6", "m7")
+    if consolidated:
+        manager.mark_consolidated(session, consolidated)
+        await manager.archive(session)
+
+    again = managed()
+    assert again.epochs("telegram:1", 1, 7) == [2, 4]
+    assert again.epochs("telegram:1", 3, 3) == []
+    read = again.read_conversation
+    assert [m.seq for m in read("telegram:1", 7, 7, 100)] == [5, 6, 7]
+    assert [m.seq for m in read("telegram:1", 7, 7, 1)] == [6, 7]
+    assert [m.seq for m in read("telegram:1", 5, 6, 100)] == [5, 6]
+    assert [m.seq for m in read("telegram:1", 4, 4, 100)] == [3, 4]
+    assert [m.seq for m in read("telegram:1", 2, 2, 100)] == [1, 2]
+
+
 async def test_a_mark_that_a_crash_kept_from_the_file_is_restored(managed: Open) -> None:
     manager = managed(live_limit=1)
     session = await say(manager, "telegram:1", "m1", "m2", "m3")

@@ -245,18 +245,24 @@ class MemoryConsolidator:
 
     async def _seal(self, session: Session, urgency: Urgency) -> bool:
         """Consolidate what lies before the newest epoch; False where that has to wait."""
-        first, last = session.last_consolidated + 1, session.epoch_seq
-        if first <= last:
+        while (first := session.last_consolidated + 1) <= session.epoch_seq:
             self._left_behind.add(session.key)
-            messages = await asyncio.to_thread(self._sessions.read_window, session.key, first, last)
+            last, messages = await asyncio.to_thread(self._sealed, session, first)
             memory = self._memory_of(session)
             notice = await self._archivist.consolidate(session, memory, last, messages, urgency)
             if notice:
                 await self._on_consolidated(session.key, notice)
-        if session.last_consolidated < last:
-            return False
+            if session.last_consolidated < last:
+                return False
         self._left_behind.discard(session.key)
         return True
+
+    def _sealed(self, session: Session, first: int) -> tuple[int, Sequence[Message]]:
+        """The messages from seq `first` to the next `/new`, and where that is: what was said after
+        it is another conversation, which the foreign text in this one does not taint."""
+        epochs = self._sessions.epochs(session.key, first, session.epoch_seq)
+        last = epochs[0] if epochs else session.epoch_seq
+        return last, self._sessions.read_window(session.key, first, last)
 
     async def _consolidate_oldest(self, session: Session, count: int, urgency: Urgency) -> bool:
         """Consolidate the oldest `count` messages of the window; whether that is done."""

@@ -39,13 +39,13 @@ from nanobot.messages import Message
 from nanobot.providers.port import estimate_tokens
 from nanobot.tasks import paced
 
-ReadMessages = Callable[[str, int, int], list[Message]]
-"""The messages of a session from one seq to another, both included, without retracted ones.
-Blocks."""
+ReadMessages = Callable[[str, int, int, int], list[Message]]
+"""The messages of a session from one seq to another, both included, without retracted ones; and at
+most so many before them, since `/new`. Blocks."""
 
 LOOKBACK = 100
 """Messages before an entry's own that may have been in the prompt as well: what a page told the
-model there, it can say again here without the page."""
+model there, it can say again here without the page. No prompt reaches over `/new`."""
 
 _OWN = frozenset({"", "nanobot"})
 _TITLE = re.compile(r"^\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d\]\s*")
@@ -96,7 +96,7 @@ def entry_of_history(entry: HistoryEntry, read_messages: ReadMessages) -> DreamE
     """A history entry with what it rests on; None where nothing of that is left."""
     behind: list[Message] = []
     if entry.session and entry.last:
-        behind = read_messages(entry.session, max(1, entry.first - LOOKBACK), entry.last)
+        behind = read_messages(entry.session, entry.first, entry.last, LOOKBACK)
     messages = [one for one in behind if one.seq >= entry.first]
     if entry.session and entry.last and not messages:
         return None
@@ -295,8 +295,8 @@ class Reader:
         if entry is None or entry.type == "digest" or self.forgotten.hides_entry(entry.cursor):
             return None
 
-        def unforgotten(session: str, first: int, last: int) -> list[Message]:
-            messages = self._read_messages(session, first, last)
+        def unforgotten(session: str, first: int, last: int, before: int) -> list[Message]:
+            messages = self._read_messages(session, first, last, before)
             return [one for one in messages if not self.forgotten.hides_message(session, one)]
 
         return entry_of_history(entry, unforgotten)

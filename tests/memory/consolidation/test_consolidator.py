@@ -326,6 +326,23 @@ async def test_a_long_range_becomes_several_entries_that_join(tmp_path: Path) ->
     await home.close()
 
 
+async def test_each_conversation_that_new_ended_is_consolidated_by_itself(
+    home: Home, model: ScriptedModel
+) -> None:
+    """What was read in one does not taint another."""
+    await home.talk("please read this", origin="forwarded")
+    session = await home.talk("what it says")
+    session.clear("1")
+    await home.talk("I like tea")
+    session.clear("2")
+    await home.sessions.save(session)
+    model.then(saves("They read something."), saves("They like tea."))
+    await home.consolidator.consolidate_sealed(session)
+    found = [(entry.first, entry.last, entry.origin) for entry in home.entries]
+    assert found == [(1, 4, ("forwarded",)), (5, 6, ())]
+    assert session.last_consolidated == 6
+
+
 async def test_an_empty_sealed_range_is_only_marked(home: Home) -> None:
     session = await home.talk("a slip")
     session.discard("42")

@@ -104,8 +104,8 @@ class World:
         )
         return self.memory(scope).history.append(_with(entry, fields))
 
-    def read_messages(self, session: str, first: int, last: int) -> list[Message]:
-        return self.conversations.get(session, [])[first - 1 : last]
+    def read_messages(self, session: str, first: int, last: int, before: int) -> list[Message]:
+        return self.conversations.get(session, [])[max(0, first - 1 - before) : last]
 
     def dream(
         self,

@@ -29,7 +29,7 @@ def dreaming(home: RealHome, stored: MemoryState, *scopes: str) -> Dream:
         provider=ScriptedModel(),
         memories=home.memories,
         clock=home.clock,
-        read_messages=home.sessions.read_window,
+        read_messages=home.sessions.read_conversation,
         limits=DreamLimits(),
         state=stored,
     )
