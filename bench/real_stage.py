@@ -16,6 +16,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
 from bench.llama import PATIENCE, Exchange, LlamaServer, Raw, Recorder, free_port
@@ -219,7 +220,9 @@ class Stage:
         cookie = {"Cookie": str(signed_in.headers["Set-Cookie"]).partition(";")[0]}
         page = self._http("GET", "/chat", None, {**cookie, "Accept": "text/html"}).read().decode()
         token = re.findall(r'name="form-token" content="([0-9a-f]+)"', page)[0]
-        chat, event = f"web:{uuid4().hex[:12]}", uuid4().hex
+        begun = self._http("GET", "/chat/new", None, cookie)
+        query = urlsplit(str(begun.headers["Location"])).query
+        chat, event = parse_qs(query)["c"][0], uuid4().hex
         live = self._http("GET", f"/live?c={chat}&after=0", None, cookie)
         live.readline()
         own = {"X-Form-Token": token, "Origin": f"http://127.0.0.1:{self._port}"}

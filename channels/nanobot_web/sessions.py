@@ -1,4 +1,4 @@
-"""Who visits the page: one-time links, and the browsers that used one.
+"""Who visits the page: one-time links, the browsers that used one, and the ids of new chats.
 
 A link is 32 random bytes, works once and for `LINK_SECONDS`, and is only in memory. It becomes a
 session: another 32 bytes, in a cookie that no script can read. Of both only SHA-256 hashes are
@@ -27,6 +27,8 @@ from nanobot_web.settings import SESSIONS_FILE
 
 LINK_SECONDS = 600.0
 _MOST_LINKS, _MOST_SESSIONS = 20, 100
+_CHAT = 32
+"""Characters of the id of a chat: half of them are random, the others say whose it is."""
 _SEEN = timedelta(hours=1)
 """How exactly it is kept when a session was last used."""
 
@@ -62,8 +64,11 @@ class Session(Struct, frozen=True):
 
 
 class _Stored(Struct, frozen=True):
+    """`chats` is the key of what makes an id of a chat one that was made here."""
+
     version: Literal[1] = 1
     sessions: tuple[Session, ...] = ()
+    chats: str = ""
 
 
 class _Link(Struct, frozen=True):
@@ -79,7 +84,23 @@ class Sessions:
         self._file = StateFile(folder / SESSIONS_FILE, _Stored)
         self._clock, self._days = clock, timedelta(days=days)
         self._links: dict[str, _Link] = {}
-        self._sessions = {one.hash: one for one in self._file.read().sessions}
+        stored = self._file.read()
+        self._sessions = {one.hash: one for one in stored.sessions}
+        self._chats = stored.chats or secrets.token_hex(32)
+
+    def new_chat(self, scope: str) -> str:
+        """The id of a chat that nobody but the visitors of this scope can begin."""
+        name = secrets.token_hex(_CHAT // 4)
+        return f"{name}{self._mark(name, scope)}"
+
+    def made_chat(self, id: str, scope: str) -> bool:
+        """Whether `new_chat` made this id for this scope."""
+        name, mark = id[: _CHAT // 2], id[_CHAT // 2 :]
+        return hmac.compare_digest(mark.encode(), self._mark(name, scope).encode())
+
+    def _mark(self, name: str, scope: str) -> str:
+        text = f"chat {name} {scope}".encode(errors="replace")
+        return hmac.new(self._chats.encode(), text, hashlib.sha256).hexdigest()[: _CHAT // 2]
 
     def new_link(self, account: str) -> str:
         """A secret that signs in once as that account."""
@@ -133,7 +154,7 @@ class Sessions:
         return [one for one in self._sessions.values() if now - one.seen_at <= self._days]
 
     def _keep(self, sessions: Sequence[Session]) -> None:
-        self._file.write(_Stored(sessions=tuple(sessions)))
+        self._file.write(_Stored(sessions=tuple(sessions), chats=self._chats))
         self._sessions = {one.hash: one for one in sessions}
 
 

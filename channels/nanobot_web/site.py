@@ -19,7 +19,6 @@ import hashlib
 import hmac
 import ipaddress
 import json
-import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -31,6 +30,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from loguru import logger
 from msgspec import Struct
 
+from nanobot.bus.events import OWNER_ACCOUNT
 from nanobot.channel import ChannelHost, Chat, Overview, Sender
 from nanobot.errors import NanobotError
 from nanobot.io import FENCE
@@ -66,6 +66,8 @@ _PUBLIC = ("style.css", "icon.svg")
 """Static files that the page to sign in needs."""
 _FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
 """What proxies add to the requests that they pass on."""
+_CHATS = "web:"
+"""Begins the key of a conversation of the page."""
 _SHORT = 16
 _MOST_TOLD = 5
 _STREAM = web.RequestKey("stream", web.StreamResponse)
@@ -124,6 +126,23 @@ class Call:
         """A parameter of the address that is a number of 0 or more."""
         text = self.query(name)
         return int(text) if text.isascii() and text.isdigit() and len(text) < _SHORT else default
+
+    @property
+    def own_scope(self) -> str:
+        """The scope that the visitor writes in."""
+        return self.scope or OWNER_ACCOUNT
+
+    async def expect_visible(self, key: str) -> str:
+        """The scope that a conversation belongs to. Raises `Refused` for one of another scope that
+        the visitor is not to see, and for one that does not exist: it is begun only by whom its id
+        was made for."""
+        owner = str((await self.ask("conversations.owner", key=key))["scope"])
+        chat = key.removeprefix(_CHATS)
+        if not owner and key != chat and self.site.sessions.made_chat(chat, self.own_scope):
+            return self.own_scope
+        if not owner or (self.scope and owner != self.scope):
+            raise Refused(404, "There is no such conversation.")
+        return owner
 
     async def ask(self, operation: str, **arguments: object) -> dict[str, Any]:
         """What an operation of the gateway gives. Raises `NanobotError`."""
@@ -256,10 +275,6 @@ class Site:
             for one in self.sessions.living()
         ]
 
-    def new_id(self) -> str:
-        """Of a chat of the page."""
-        return secrets.token_hex(6)
-
     def headers(self, *, besides: str = "") -> dict[str, str]:
         """Those of every answer."""
         return {name: value for name, value in _HEADERS.items() if name != besides}
@@ -308,14 +323,26 @@ class Site:
         route = self._routes.get((method, path))
         if route is None or not (route.everyone or visitor.is_owner):
             raise Refused(404, "There is no such page.")
-        scope = ""
-        if not visitor.is_owner:
-            self.expect_welcome(visitor)
-            scope = await self._scope_of(visitor.account)
-        call = Call(self, request, visitor, scope)
+        call = Call(self, request, visitor, await self._limit_of(visitor))
         if method != "GET":
             await self._check_change(call)
         return await route.handler(call)
+
+    async def expect_unchanged(self, call: Call) -> None:
+        """For an answer that goes on: raise `Refused` if its visitor could not ask for it now,
+        because they are signed out or shut out or have another scope."""
+        visitor = self.sessions.visitor(call.request.cookies.get(self._cookie(call.request), ""))
+        if visitor != call.visitor or await self._limit_of(visitor) != call.scope:
+            raise Refused(401, "You are not signed in.")
+
+    async def _limit_of(self, visitor: Visitor) -> str:
+        """The scope that a visitor is limited to; empty for the owner. Raises `Refused` for a
+        person who was shut out since they signed in."""
+        if visitor.is_owner:
+            return ""
+        if self.host.admit(Sender(visitor.account), Chat(""), addressed=False) != "allowed":
+            raise Refused(403, "You may not talk to this nanobot any more.")
+        return await self._scope_of(visitor.account)
 
     async def _scope_of(self, account: str) -> str:
         asked = self.overview.operations["conversations.scope"]
@@ -324,13 +351,6 @@ class Site:
         if not isinstance(scope, str) or not scope:  # which would be everybody's
             raise Refused(403, "Nothing here is yours.")
         return scope
-
-    def expect_welcome(self, visitor: Visitor) -> None:
-        """Raises `Refused` for a person who was shut out since they signed in."""
-        sender = Sender(visitor.account)
-        if visitor.is_owner or self.host.admit(sender, Chat(""), addressed=False) == "allowed":
-            return
-        raise Refused(403, "You may not talk to this nanobot any more.")
 
     def _check_way(self, request: web.Request) -> None:
         """Beyond this machine there is encryption, or nothing."""

@@ -89,6 +89,7 @@ class _Helper(Struct):
             session_override=caller.session_key,
             origin=relayed_origin(self.key, foreign) if foreign else NANOBOT,
             initiator="report",
+            scope=caller.scope,
         )
 
 

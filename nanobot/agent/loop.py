@@ -24,6 +24,7 @@ from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
 from nanobot.commands import Answer, Command, CommandCall
 from nanobot.errors import NanobotError, StorageError, TurnStopped
+from nanobot.memory.scopes import OthersConversation
 from nanobot.session.records import is_internal
 from nanobot.session.session import Session
 from nanobot.tasks import SCOPES, TURN
@@ -67,6 +68,7 @@ class AgentLoop:
         asks = match is None and not message.edits and not message.unanswered
         asks = asks and message.expects_answer and not (turn is not None and turn.includes(entry))
         interrupts = self._on_busy == "interrupt" and not message.by_program
+        interrupts = interrupts and turn is not None and turn.is_same_scope(entry)
         if turn is not None and asks and interrupts:
             self._background.start(self._stop_turn(turn), name=f"interrupt {turn.id}")
         behind = key in self._queue.paused and (asks or (match and match[0].ordered))
@@ -133,7 +135,7 @@ class AgentLoop:
             for other in self._turns.background_turns_in(session_key):
                 ran = await self._stop_turn(other) or ran
             if waiting:
-                set_aside = partial(self._set_aside, session_key, waiting)
+                set_aside = partial(self._set_aside, waiting)
                 await self._queue.lanes.run(session_key, set_aside)
         finally:  # what could not be set aside waits on, and so does what came after the /stop
             self._queue.put_back(waiting)
@@ -148,10 +150,12 @@ class AgentLoop:
             return off_record_session(message, self._clock)
         return await self._sessions.get_or_create(message.session_key)
 
-    async def _set_aside(self, key: str, entries: list[InboxEntry]) -> None:
-        session = await self._sessions.get_or_create(key)
+    async def _set_aside(self, entries: list[InboxEntry]) -> None:
         while entries:
-            await self._turns.stop_waiting(session, entries[0])
+            try:
+                await self._turns.stop_waiting(entries[0])
+            except OthersConversation:
+                await self._turns.drop_waiting(entries[0])
             del entries[0]
 
     async def _handle(self, entry: InboxEntry) -> None:
@@ -169,12 +173,24 @@ class AgentLoop:
             if match is not None:
                 await self._run_command(*match, entry)
             elif message.edits or message.unanswered:
-                session = await self._sessions.get_or_create(message.session_key)
-                await self._turns.store_unanswered(session, entry)
+                await self._turns.store_unanswered(entry)
             else:
                 await self._turn(entry)
         except StorageError as error:
             self._hold_for_disk(entry, error)
+        except OthersConversation as error:
+            await self._refuse(entry, error)
+
+    async def _refuse(self, entry: InboxEntry, error: OthersConversation) -> None:
+        """A message is for a conversation of another scope: nothing of it goes there."""
+        logger.warning("{}: a message of another scope is refused", entry.message.session_key)
+        try:
+            if entry.message.expects_answer:
+                await self._turns.answer_command(entry, Answer(str(error), failed=True))
+            else:
+                await self._turns.drop_waiting(entry)
+        except StorageError as refused:
+            self._hold_for_disk(entry, refused)
 
     def _hold_for_disk(self, entry: InboxEntry, error: StorageError) -> None:
         """Keep a message that the disk refused; its person is told once."""
@@ -189,7 +205,7 @@ class AgentLoop:
         self._turns.running[key] = turn  # `/stop` finds it from now
         TURN.set(turn.id)
         try:
-            session = await self._session_of(entry.message)
+            session, turn.scope = await self._turns.admit(entry.message)
             await self._turns.respond(session, turn)
             if is_internal(session.key):
                 bounding = self._parts.consolidator.bound(session)
@@ -208,9 +224,9 @@ class AgentLoop:
                 del self._turns.running[key]
 
     async def _run_command(self, command: Command, arguments: str, entry: InboxEntry) -> None:
-        session = await self._sessions.get_or_create(entry.message.session_key)
+        session, scope = await self._turns.admit(entry.message)
         session.begin_turn()
-        scope = self._turns.identify(session, entry.message)
+        self._turns.identify(session, entry.message, scope)
         once = partial(self._begin_once, entry)
         call = CommandCall(arguments, entry.message, session, scope, entry.id, once)
         answer = await answer_of(command, call)
@@ -247,9 +263,14 @@ class AgentLoop:
                 await self._take_back(entry)
                 return
             session = await self._sessions.get_or_create(message.session_key)
-            scope = self._parts.scopes.of_message(message, session.key, session.metadata)
+            scopes, known = self._parts.scopes, session.metadata
+            if scopes.expect_own(message, session.key, known):  # the next message sets it aside
+                session = Session(session.key, self._clock)
+            scope = scopes.of_message(message, session.key, known)
             call = CommandCall(match[1], message, session, scope, entry.id, outcome=entry.outcome)
             await self._turns.answer_command(entry, await answer_of(match[0], call))
+        except OthersConversation as error:
+            await self._refuse(entry, error)
         except StorageError as error:
             again = self._queue.notify_disk(entry, error)
             self._background.start(self._accept_later(again), name=f"again {entry.id}")

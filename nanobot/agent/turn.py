@@ -36,8 +36,21 @@ from nanobot.agent.notifier import (
 from nanobot.agent.prompt import NO_PICTURES
 from nanobot.agent.runner import Resumed, Turn, whole_groups, with_stopped_calls
 from nanobot.agent.session_queue import turn_ended
-from nanobot.agent.turn_state import AgentParts, RunningTurn, messages_before, turn_name
-from nanobot.bus.events import Button, InboundMessage, OutboundMessage, TurnEnded, TurnStarted
+from nanobot.agent.turn_state import (
+    AgentParts,
+    RunningTurn,
+    messages_before,
+    off_record_session,
+    turn_name,
+)
+from nanobot.bus.events import (
+    NANOBOT,
+    Button,
+    InboundMessage,
+    OutboundMessage,
+    TurnEnded,
+    TurnStarted,
+)
 from nanobot.bus.journal import GIVE_UP_AFTER, Committed, Completion, InboxEntry, Outgoing
 from nanobot.clock import pause_after
 from nanobot.commands import Answer
@@ -125,8 +138,8 @@ class Turns:
             if earlier := turn.entries[0].previous_turn:
                 async with session.removal_lock:
                     session.retract(earlier)
-            inbound, scope = turn.inbound, self.identify(session, turn.inbound)
-            turn.scope = scope
+            inbound, scope = turn.inbound, turn.scope
+            self.identify(session, inbound, scope)
             if inbound.is_background and session.messages:
                 session.discard(turn.entries[0].id)
             is_first = session.next_seq == 1
@@ -302,16 +315,19 @@ class Turns:
             task.cancel()
         return True
 
-    async def stop_waiting(self, session: Session, entry: InboxEntry) -> None:
+    async def stop_waiting(self, entry: InboxEntry) -> None:
         """End a message that waits, unanswered: it is kept in the session, without its files."""
         turn = RunningTurn(entry, self._parts)
+        session, turn.scope = await self.admit(entry.message)
         await self._begin(session, turn)
         await self.stop(session, turn)
 
-    async def store_unanswered(self, session: Session, entry: InboxEntry) -> None:
+    async def store_unanswered(self, entry: InboxEntry) -> None:
         """Keep a message that begins no turn in the conversation."""
         turn = RunningTurn(entry, self._parts)
+        session, turn.scope = await self.admit(entry.message)
         session.begin_turn()
+        self.identify(session, entry.message, turn.scope)
         self._stage(session, turn, turn.messages)
         done = Completion(turn.id, session.key, (entry.id,), "done", session.staged_lines())
         self._bus.forward(await self._commit(session, done))
@@ -354,17 +370,39 @@ class Turns:
         if answer.afterwards is not None:
             answer.afterwards()
 
-    def identify(self, session: Session, inbound: InboundMessage) -> str:
-        """The scope that a message of a conversation is answered in. What the conversation's key
-        does not tell about who it is with is staged as its metadata."""
+    async def admit(self, inbound: InboundMessage) -> tuple[Session, str]:
+        """The conversation that a message goes into, and the scope that it is answered in. In a
+        chat that is another scope's now, a new conversation begins, and the old one stays with its
+        own. Raises `OthersConversation` and `StorageError`."""
+        sessions, key = self._parts.sessions, inbound.session_key
+        if inbound.off_record:
+            session = off_record_session(inbound, self._clock)
+            return session, self._scopes.of_message(inbound, key, session.metadata)
+        session = await sessions.get_or_create(key)
+        if owner := self._scopes.expect_own(inbound, key, session.metadata):
+            logger.info("{} is another scope's now: its conversation is set aside", key)
+            try:
+                async with self._parts.holding(owner):
+                    await sessions.set_aside(session, scope=owner)
+            except StorageError:
+                raise
+            except NanobotError as error:  # another worker has it; it is tried again
+                raise StorageError(key, str(error), hint=error.hint) from error
+            session = await sessions.get_or_create(key)
+        return session, self._scopes.of_message(inbound, key, session.metadata)
+
+    def identify(self, session: Session, inbound: InboundMessage, scope: str) -> None:
+        """Stage whose a conversation is, once, and what its key does not tell about who it is
+        with."""
         known = session.metadata
-        scope = self._scopes.of_message(inbound, session.key, known)
         changes: dict[str, JsonValue] = {}
-        if inbound.scope:
-            changes = {"scope": inbound.scope}
-        elif not inbound.session_override:
-            if self._scopes.of_session(session.key, known) != scope:
-                changes = {
+        if inbound.off_record:  # no file has it
+            return
+        if inbound.scope or (inbound.sender_id != NANOBOT and not known.get("scope")):
+            changes["scope"] = scope
+        if not inbound.session_override and not inbound.scope:
+            if self._scopes.of_session(session.key, _unowned(known)) != scope:
+                changes |= {
                     "sender": None if inbound.is_group else inbound.sender_id,
                     "group": True if inbound.is_group else None,
                     "chat": inbound.chat_id if inbound.thread_id else None,
@@ -374,7 +412,6 @@ class Turns:
         changes = {name: value for name, value in changes.items() if known.get(name) != value}
         if changes:
             session.set_metadata(**changes)
-        return scope
 
     async def _notify_waiting(
         self, turn: RunningTurn, name: str, text: str, error: ProviderError | None = None
@@ -519,8 +556,7 @@ class Turns:
         """Stage a turn's messages. What the model said after it read foreign text carries the mark
         of that: it may repeat it."""
         tools = tuple(dict.fromkeys(turn.tools))
-        scope = turn.scope or self.identify(session, turn.inbound)
-        marked = [*self._parts.sources.unconfirmed(scope), *session.marked]
+        marked = [*self._parts.sources.unconfirmed(turn.scope), *session.marked]
         for message in messages:
             marked += [message] if message.origin or message.notice else []
             used: tuple[str, ...] = ()
@@ -562,3 +598,8 @@ class Turns:
             buttons=buttons,
         )
         return Outgoing(call, await self._parts.split(message), event_ids)
+
+
+def _unowned(metadata: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """The small facts of a conversation but for whose it is."""
+    return {name: value for name, value in metadata.items() if name != "scope"}

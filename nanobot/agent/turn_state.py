@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from itertools import takewhile
 from typing import Literal
 
@@ -47,6 +48,7 @@ class AgentParts(Struct, frozen=True):
     """What the parts of the agent share. `awaited_background` owns background work that is finished
     before a command that hosts the gateway ends. `on_busy` is what a message does that arrives
     during a turn; a message waits for a model that is out for up to `wait_for_model_hours`.
+    `holding` a scope is entered around changes of its files that no message of it asked for.
     `speaking` says replies aloud, where there is a voice; `sees_apart`: another model than that of
     the chats answers messages with pictures."""
 
@@ -65,6 +67,7 @@ class AgentParts(Struct, frozen=True):
     sources: ScopedSources
     context: ContextBuilder
     consolidator: MemoryConsolidator
+    holding: Callable[[str], AbstractAsyncContextManager[None]]
     counter: TokenCounter
     runner: AgentRunner
     on_busy: OnBusy = "steer"
@@ -107,6 +110,7 @@ class RunningTurn(TurnLog):
         self.milliseconds: dict[str, int] = {}
         self.started_at = parts.clock.monotonic()
         self._journal, self._queue, self._intake = parts.journal, parts.queue, parts.intake
+        self._scope_of = parts.scopes.of_message
         self._clock, self._key = parts.clock, entry.message.session_key
         self._steps = list(entry.steps)
         self._steer, self._newest = parts.on_busy == "steer", parts.queue.newest
@@ -233,7 +237,7 @@ class RunningTurn(TurnLog):
         """Whether a message came after the turn began; a command is passed by nothing, and what a
         person says gets a turn in which they can be asked."""
         is_new = entry.id > self._newest and not entry.turn_id
-        if entry.message.by_program:
+        if entry.message.by_program or not self.is_same_scope(entry):
             return False
         if entry.message.initiator == "person" and self.inbound.initiator != "person":
             return False
@@ -245,7 +249,13 @@ class RunningTurn(TurnLog):
         album, message = self.inbound.group_id, entry.message
         in_album = bool(album) and message.group_id == album
         joined = {(each.message.event_id, each.message.sender_id) for each in self.entries}
-        return in_album or (bool(message.edits) and (message.edits, message.sender_id) in joined)
+        corrects = bool(message.edits) and (message.edits, message.sender_id) in joined
+        return (in_album or corrects) and self.is_same_scope(entry)
+
+    def is_same_scope(self, entry: InboxEntry) -> bool:
+        """Whether a message comes from the scope that the turn is for. Else it gets a turn of its
+        own, if it may be in this conversation at all."""
+        return self._scope_of(entry.message, self._key, {"scope": self.scope}) == self.scope
 
     async def _write(self, *steps: Step, joined: Sequence[int] = ()) -> None:
         self.refuse_if_ended()

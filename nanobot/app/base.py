@@ -311,6 +311,13 @@ def scope_of(scopes: Scopes, sessions: SessionManager, message: InboundMessage) 
     return scopes.of_message(message, key, metadata)
 
 
+def expect_own(scopes: Scopes, sessions: SessionManager, message: InboundMessage) -> None:
+    """Raise `OthersConversation` for a message to a conversation of another scope. Blocks for a
+    file of the conversation."""
+    key = message.session_key
+    scopes.expect_own(message, key, sessions.metadata_of(key))
+
+
 class Base:
     """What all else is built on. `outlets` are the channels by name, the terminal (`cli`) among
     them; `known` are the chats in which the agent can speak up at any time, `processes` the

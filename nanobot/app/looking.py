@@ -57,8 +57,8 @@ class Looking:
         return {
             **at_first_call(
                 self._conversations, "conversations.list", "conversations.show",
-                "conversations.find", "conversations.scope", "conversations.scopes",
-                "conversations.take_back",
+                "conversations.find", "conversations.scope", "conversations.owner",
+                "conversations.scopes", "conversations.take_back",
             ),
             **at_first_call(
                 self._queue_and_turns, "queue.list", "queue.retry", "queue.drop", "turn.show",

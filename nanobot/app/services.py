@@ -20,7 +20,7 @@ from nanobot.agent.runner import AgentHook, AgentRunner, TurnMetrics
 from nanobot.agent.session_queue import SessionQueue
 from nanobot.agent.turn import Turns
 from nanobot.agent.turn_state import AgentParts
-from nanobot.app.base import Base, Models, about
+from nanobot.app.base import Base, Models, about, expect_own
 from nanobot.app.memory import MemoryParts
 from nanobot.app.tools import Toolbox
 from nanobot.channel import Operation
@@ -135,6 +135,7 @@ class Agent:
             sources=sources,
             context=context,
             consolidator=self.consolidator,
+            holding=memory.memories.holding,
             counter=counter,
             runner=runner,
             on_busy=settings.agent.on_busy,
@@ -176,6 +177,7 @@ class Platforms:
             redactor=base.redactor,
             show=base.screen.show_progress,
             warn=base.notifier.warn_of_channel,
+            expect_own=partial(expect_own, base.scopes, base.stores.sessions),
             own_home=settings.home if base.worker else None,
         )
         self.supervisor = Supervisor(base.outlets, parts, base.rng)

@@ -24,7 +24,10 @@ OWNER_ACCOUNT = "owner"
 API = "api"
 """The channel of programs: each request gets its answer, and nobody there can be told more."""
 
-_BORROWING = ("web", API)
+PAGE = "web"
+"""The channel of the page, where people choose among their conversations."""
+
+_BORROWING = (PAGE, API)
 
 
 def program_origin(key: str) -> str:
@@ -32,7 +35,7 @@ def program_origin(key: str) -> str:
     return f"{API}:{key}"
 
 
-PULLED = (TERMINAL, "web")
+PULLED = (TERMINAL, PAGE)
 """The channels on which nobody can be spoken to: a person has to look."""
 
 _THREAD = re.compile(r"(?P<chat>.+):(?P<thread>[0-9]+)", re.DOTALL)

@@ -21,7 +21,7 @@ from loguru import logger
 from msgspec import Struct, field
 
 from nanobot.agent.session_queue import storage_text
-from nanobot.bus.events import API, TERMINAL, InboundMessage, Media, Notice, OutboundMessage
+from nanobot.bus.events import API, PAGE, TERMINAL, InboundMessage, Media, Notice, OutboundMessage
 from nanobot.bus.journal import Journal, Outgoing
 from nanobot.bus.queue import MessageBus
 from nanobot.channel import (
@@ -155,7 +155,8 @@ class HostParts(Struct, frozen=True):
     """What all channels' hosts share. `show` shows a person something at once; `warn` takes a
     channel's name and what its owner should know. Problems that channels report are redacted:
     libraries put addresses with tokens into it. `home` is where media and the adapters' files are;
-    in a team it is shared, and what an adapter of each worker keeps for itself is in `own_home`."""
+    in a team it is shared, and what an adapter of each worker keeps for itself is in `own_home`.
+    `expect_own` raises `NanobotError` for a message to a conversation of somebody else. Blocks."""
 
     bus: MessageBus
     journal: Journal
@@ -169,6 +170,7 @@ class HostParts(Struct, frozen=True):
     redactor: Redactor
     show: Callable[[Notice], None]
     warn: Callable[[str, str], None]
+    expect_own: Callable[[InboundMessage], None]
     own_home: Path | None = None
 
 
@@ -210,6 +212,9 @@ class Host:
         held = self._parts.bus.held
         if held is not None and self._channel in (TERMINAL, API):
             raise held.with_traceback(None)
+        for message in messages:  # before anyone who follows the conversation sees a word of it
+            if message.session_override or message.channel == PAGE:
+                await asyncio.to_thread(self._parts.expect_own, message)
         taken = [m for m in messages if await self._is_taken(m)]
         if held is not None:
             self._tell_of_disk(taken, held)

@@ -40,6 +40,7 @@ class Conversations:
             "conversations.show": self.show,
             "conversations.scope": self.scope,
             "conversations.take_back": self.take_back,
+            "conversations.owner": self.owner,
             **in_threads(
                 {
                     "conversations.list": self.listed,
@@ -95,6 +96,7 @@ class Conversations:
             "scope": self._scopes.of_session(key, metadata),
             "new": not metadata and not last,
             "title": _text(metadata, "title"),
+            "name": _text(metadata, "name"),
             "model": session.metadata.get("model") or "",
             "last": last,
             "more": more,
@@ -124,6 +126,14 @@ class Conversations:
             return self._sessions.read_window(key)
         except UnknownSession:
             return []
+    async def owner(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """The scope that the conversation `key` belongs to; empty if nothing was said in it."""
+        key = text_argument(arguments, "key")
+        session = await self._sessions.get_or_create(key)
+        owner = self._scopes.owner_of(key, session.metadata)
+        if not owner and (session.messages or session.next_seq > 1):
+            owner = self._scopes.of_session(key, session.metadata)
+        return {"scope": owner}
 
     async def scope(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """The scope of a person by an `account` of theirs (`telegram:12345`, `owner`)."""

@@ -17,7 +17,15 @@ from pathlib import Path
 from loguru import logger
 from msgspec import Struct
 
-from nanobot.bus.events import API, TERMINAL, Address, InboundMessage, account_of
+from nanobot.bus.events import (
+    API,
+    NANOBOT,
+    PAGE,
+    TERMINAL,
+    Address,
+    InboundMessage,
+    account_of,
+)
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import OTHER_SCOPE
@@ -64,6 +72,13 @@ def chat_of(key: str, metadata: Mapping[str, JsonValue]) -> str:
     return Address.of(key).chat_id if ":" in chat else chat
 
 
+class OthersConversation(NanobotError):
+    """Somebody would write in a conversation of another scope."""
+
+    def __init__(self) -> None:
+        super().__init__("You can't write in this conversation because it belongs to someone else.")
+
+
 class Scopes:
     """Who is who.
 
@@ -101,18 +116,42 @@ class Scopes:
     def of_message(
         self, inbound: InboundMessage, key: str, metadata: Mapping[str, JsonValue]
     ) -> str:
-        """The scope in which a message is answered that came into the conversation `key`.
-
-        What is sent into another conversation than the sender's own (from the terminal, by a job)
-        is answered with that one's memory: what is said there stays there. A job says whose it is.
-        """
+        """The scope that speaks: a job says whose it is, and what nanobot itself notes in a
+        conversation is that one's."""
         if inbound.scope and is_scope(inbound.scope):
             return inbound.scope
-        if inbound.session_override:
+        if inbound.session_override and inbound.sender_id == NANOBOT:
             return self.of_session(key, metadata)
         if inbound.is_group:
             return _group(inbound.channel, inbound.chat_id)
         return self._scope_of_person(inbound.channel, inbound.sender_id)
+
+    def expect_own(
+        self, inbound: InboundMessage, key: str, metadata: Mapping[str, JsonValue]
+    ) -> str:
+        """Admit a message to the conversation `key`: return the scope that the conversation has to
+        be set aside for, because it belongs to that one and its chat is another's now. Empty if the
+        conversation is the speaker's own, or new.
+
+        A conversation belongs to one scope from its first message on. Raises `OthersConversation`
+        if the speaker chose one that is not theirs.
+        """
+        chose = bool(inbound.session_override) or inbound.channel == PAGE
+        owner = self.owner_of(key, metadata)
+        if inbound.session_override and not inbound.scope and not owner:
+            if key.partition(":")[0] in (PAGE, API):  # whose names are made by others
+                raise OthersConversation
+            owner = self.of_session(key, metadata)
+        if owner in ("", self.of_message(inbound, key, metadata)):
+            return ""
+        if chose:
+            raise OthersConversation
+        return owner
+
+    def owner_of(self, key: str, metadata: Mapping[str, JsonValue]) -> str:
+        """The scope that a conversation belongs to; empty before its first message."""
+        is_begun = not metadata.keys().isdisjoint(("scope", "sender", "group"))
+        return self.of_session(key, metadata) if is_begun else ""
 
     def of_session(self, key: str, metadata: Mapping[str, JsonValue]) -> str:
         """The scope of a conversation.

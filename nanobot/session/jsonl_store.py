@@ -333,6 +333,22 @@ class JsonlStore:
 
         await self._writer.run(file, work)
 
+    async def set_aside(self, key: str, aside: Metadata, left: Metadata) -> None:
+        file, now = self._file(key), self._file(aside.key)
+
+        def work() -> None:
+            with opened(file.path) as descriptor, open(descriptor, "rb", closefd=False) as live:
+                lines = live.read().removesuffix(b"\n")
+            header = encode(aside).encode()  # first for the key, last for what it says
+            replace_file(now.path, [header, lines, b"\n", header], files=self._disk)
+            archive = self._archive_of(key)
+            if archive.is_dir():
+                archive.rename(self._archive_of(aside.key))
+            replace_file(file.path, [encode(left).encode()], files=self._disk)
+            file.stale = now.stale = True
+
+        await self._writer.run(file, work)
+
     async def rewrite(self, key: str, redact: Redact) -> int:
         file, archive = self._file(key), self._archive_of(key)
 

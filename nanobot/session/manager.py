@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 
 from loguru import logger
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import StorageError
@@ -25,7 +26,7 @@ from nanobot.io import FileOps
 from nanobot.messages import Message
 from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.jsonl_store import JsonlStore
-from nanobot.session.records import JsonValue
+from nanobot.session.records import JsonValue, Metadata
 from nanobot.session.session import Session
 from nanobot.session.store import Redact, SessionInfo, SessionStore
 
@@ -183,6 +184,30 @@ class SessionManager:
         """The message `seq` is to be kept, or no longer, as the sender `by` said; returns once that
         is durable. May be called at any time, also while a turn runs."""
         await self._append(session, session.mark_message(seq, kept=kept, by=by, via=via))
+
+    async def set_aside(self, session: Session, **facts: JsonValue) -> None:
+        """Keep a conversation under a key of its own, with `facts`, so that another one begins in
+        its chat. Numbers go on there, so that no reference to the old one finds something else.
+
+        Whoever works on `session` goes on with the old one. Waits for what is queued for it; raises
+        StorageError.
+        """
+        key, header = session.key, session.as_metadata()
+        left = Metadata(
+            key,
+            self._clock.now(),
+            self._clock.now(),
+            last_consolidated=session.next_seq - 1,
+            first_seq=session.next_seq,
+        )
+        facts = {**(header.metadata or {}), **facts}
+        aside = replace(header, key=f"past:{key}@{session.next_seq}", metadata=facts)
+        async with session.removal_lock:
+            await self._store.set_aside(key, aside, left)
+            self._alive.pop(key, None)
+            self._recent.pop(key, None)
+            session.set_aside(aside)
+            self._touch(session)
 
     async def rewrite(self, key: str, redact: Redact) -> int:
         """Pass every line of a session through `redact`, archived ones too; how many changed.

@@ -305,6 +305,12 @@ class Session:
             epoch=self.epoch,
         )
 
+    def set_aside(self, header: Metadata) -> None:
+        """Note that the conversation is kept under another key; `SessionManager.set_aside` calls
+        this."""
+        self.key = header.key
+        self._apply(header)
+
     def mark_archived(self, seq: int) -> None:
         """Note that messages up to `seq` have left the live file."""
         self.first_seq = max(self.first_seq, seq + 1)

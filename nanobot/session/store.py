@@ -83,6 +83,11 @@ class SessionStore(Protocol):
         """Put away the messages that `header` calls consolidated, once all that was appended is
         durable; `header` then says what is left. Raises `StorageError`."""
 
+    async def set_aside(self, key: str, aside: Metadata, left: Metadata) -> None:
+        """Store all of a conversation under the key of `aside`, once all that was appended is
+        durable, and leave an empty one with the header `left`. Raises `StorageError`; doing it
+        again loses nothing."""
+
     async def rewrite(self, key: str, redact: Redact) -> int:
         """Pass every line through `redact`, archived ones too, once all that was appended is
         durable; how many changed. Raises `StorageError`; doing it again finishes what was left."""

@@ -19,6 +19,7 @@ from nanobot.session.records import (
     Record,
     Retraction,
     decode,
+    encode,
     seq_of_epoch,
     with_marks,
 )
@@ -59,7 +60,7 @@ class MemorySessions:
             last_consolidated=header.last_consolidated,
             epoch=epoch,
             first_seq=self.archived.get(key, 0) + 1,
-            next_seq=max((m.seq for m in messages), default=0) + 1,
+            next_seq=max([bound, *(m.seq for m in messages)]) + 1,
         )
 
     def is_current(self, key: str) -> bool:
@@ -90,6 +91,13 @@ class MemorySessions:
 
     async def archive(self, key: str, header: Metadata) -> None:
         self.archived[key] = header.last_consolidated
+
+    async def set_aside(self, key: str, aside: Metadata, left: Metadata) -> None:
+        header = encode(aside).rstrip("\n")
+        self.lines[aside.key] = [header, *self.lines.get(key, []), header]
+        self.archived[aside.key] = self.archived.pop(key, 0)
+        self.lines[key] = [encode(left).rstrip("\n")]
+        self.stale.add(key)
 
     async def rewrite(self, key: str, redact: Redact) -> int:
         old = self.lines.get(key, [])

@@ -52,6 +52,7 @@ def host_parts(
         redactor=Redactor(),
         show=show,
         warn=warn,
+        expect_own=lambda _: None,
     )
 
 

@@ -14,7 +14,14 @@ from msgspec.structs import replace
 
 from nanobot.bus.events import InboundMessage
 from nanobot.memory.documents import LONG_TERM
-from nanobot.memory.scopes import OWNER, Memories, Scopes, is_scope, prefix_of
+from nanobot.memory.scopes import (
+    OWNER,
+    Memories,
+    OthersConversation,
+    Scopes,
+    is_scope,
+    prefix_of,
+)
 from nanobot.memory.version import Change
 from nanobot.security.paths import Root
 from nanobot.session.records import JsonValue
@@ -66,14 +73,32 @@ def test_a_group_has_a_scope_of_its_own_whoever_speaks() -> None:
     assert SCOPES.of_session(key, matrix) == SCOPES.of_message(inbound, "", {})
 
 
-def test_what_is_said_into_anothers_conversation_is_answered_with_that_ones_memory() -> None:
-    typed = message("cli", "direct", "person")
-    assert SCOPES.of_message(typed, "cli:direct", {}) == OWNER
-    sent = replace(typed, session_override="telegram:8")
-    assert SCOPES.of_message(sent, "telegram:8", {}) == "people/telegram_8"
-    assert SCOPES.of_message(sent, "telegram:8", {"group": True}) == "groups/telegram_8"
-    own = replace(typed, session_override="telegram:1")
-    assert SCOPES.of_message(own, "telegram:1", {}) == OWNER
+def test_nobody_is_admitted_to_a_conversation_of_another_scope_that_they_chose() -> None:
+    typed = replace(message("cli", "direct", "person"), session_override="telegram:8")
+    for key, metadata in (
+        ("telegram:8", {}),
+        ("telegram:8", {"group": True}),
+        ("telegram:1", {"scope": "people/telegram_8"}),
+        ("cron:job", {"scope": "people/telegram_8"}),
+        ("web:made-up", {}),
+    ):
+        with pytest.raises(OthersConversation):
+            SCOPES.expect_own(typed, key, metadata)
+    for key, metadata in (("telegram:1", {}), ("telegram:8", {"scope": OWNER})):
+        assert SCOPES.expect_own(typed, key, metadata) == ""
+    owners = message("web", "a", "owner")
+    for other in ("people/telegram_7", "groups/telegram_-1"):
+        with pytest.raises(OthersConversation):
+            SCOPES.expect_own(owners, "web:a", {"scope": other})
+    assert SCOPES.expect_own(owners, "web:a", {}) == ""
+
+
+def test_a_chat_that_is_another_scopes_now_keeps_nothing_of_the_old_conversation() -> None:
+    inbound = message("telegram", "9", "9")
+    for before in ({"scope": OWNER}, {"sender": "1"}, {"group": True}):
+        assert SCOPES.expect_own(inbound, "telegram:9", before) not in ("", "people/telegram_9")
+    for same in ({}, {"title": "Boats"}, {"sender": "9"}, {"scope": "people/telegram_9"}):
+        assert SCOPES.expect_own(inbound, "telegram:9", same) == ""
 
 
 def test_a_conversation_about_which_nothing_is_known_is_its_chats() -> None:

@@ -286,3 +286,33 @@ async def test_what_was_said_just_now_is_listed_however_old_a_list_may_be(manage
             await say(manager, key, wanted[key])
             listed = manager.list_sessions(within=60.0)
             assert {info.key: info.preview for info in listed} == wanted
+
+
+async def test_a_conversation_that_is_set_aside_is_kept_whole_and_another_begins(
+    managed: Open,
+) -> None:
+    manager = managed(live_limit=1)
+    session = await manager.get_or_create("telegram:7")
+    for turn in "123":
+        session.add_message(user(f"ask {turn}", turn))
+        session.add_message(reply(f"answer {turn}", turn))
+    session.set_metadata(name="Ann")
+    await manager.save(session)
+    await manager.mark_consolidated(session, 4)
+    await manager.archive(session)
+    await manager.set_aside(session, scope="people/telegram_7")
+    held = session.key
+    session.add_message(reply("late", "3"))
+    await manager.save(session)
+    new = await manager.get_or_create("telegram:7")
+    assert (texts(new.messages), dict(new.metadata), new.next_seq) == ([], {}, 7)
+    new.add_message(user("fresh"))
+    await manager.save(new)
+    for again in (manager, managed()):
+        old = await again.get_or_create(held)
+        assert dict(old.metadata) == {"name": "Ann", "scope": "people/telegram_7"}
+        assert texts(old.messages) == ["ask 3", "answer 3", "late"]
+        assert len(list(again.read_messages(held))) == 7
+        fresh = await again.get_or_create("telegram:7")
+        assert texts(fresh.messages) == texts(list(again.read_messages("telegram:7"))) == ["fresh"]
+        assert {info.key for info in again.list_sessions()} == {held, "telegram:7"}

@@ -38,7 +38,6 @@ _OLDER = 180
 _BEAT_SECONDS = 15.0
 """Silence after which a page is told that the gateway is still there."""
 _EVENT_ID = re.compile(r"[0-9a-f-]{8,40}")
-_CHAT_ID = re.compile(r"[0-9a-z]{12}")
 _REFRESHING = ("end", "refresh", "extra")
 
 
@@ -72,20 +71,21 @@ async def _chat(call: Call) -> web.StreamResponse:
         return call.page("chat.html", "Chat", key="", writable=False, shown=None, **listed)
     shown = await _shown(call, key, limit=_MESSAGES)
     heading = _heading(key, shown)
-    own: dict[str, Any] = {"key": key, "writable": _is_writable(key), "shown": shown}
+    own: dict[str, Any] = {"key": key, "writable": shown["writable"], "shown": shown}
     return call.page("chat.html", heading, heading=heading, **own, **listed)
 
 
 def _heading(key: str, shown: Mapping[str, Any]) -> str:
     """What a conversation is called: its title, or how it began where that is in view."""
-    if shown["title"] or not _is_writable(key):
-        return str(shown["title"] or key)
+    if shown["title"] or not shown["writable"]:
+        return str(shown["title"] or shown["name"] or key)
     begun = next((one.text for one in shown["items"] if one.mine and one.text), "")
     return one_line(begun, 60) if begun and not shown["more"] else "New chat"
 
 
 async def _new(call: Call) -> web.StreamResponse:
-    return call.back("/chat", c=f"web:{call.site.new_id()}")
+    """A chat that only this visitor's scope can begin: nobody can follow it before."""
+    return call.back("/chat", c=f"web:{call.site.sessions.new_chat(call.own_scope)}")
 
 
 async def _list(call: Call) -> web.StreamResponse:
@@ -110,8 +110,6 @@ async def _export(call: Call) -> web.StreamResponse:
     """The whole conversation as Markdown."""
     key = call.query("c")
     shown = await _shown(call, key, limit=1)
-    if shown["new"]:
-        raise Refused(404, "There is no such conversation.")
     response = call.stream("text/markdown; charset=utf-8")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", key)
     response.headers["Content-Disposition"] = f'attachment; filename="{name}.md"'
@@ -197,7 +195,9 @@ async def _live(call: Call) -> web.StreamResponse:
         if everything:
             await _write(response, *await waiting(call))
         while (events := await _next(follower)) is not None:
-            call.site.expect_welcome(call.visitor)
+            await call.site.expect_unchanged(call)
+            if key:
+                await call.expect_visible(key)
             if not events:
                 await response.write(b": still here\n\n")
             for event in events:
@@ -225,10 +225,8 @@ async def _tell(
     """Write an event, and what is new in the session with it; the seq of the newest message."""
     if event["kind"] == "extra":
         extras = await asyncio.to_thread(call.site.extras.of, key)
-        found = await _worded([_extra(one) for one in extras if one.key == event["key"]])
-        html = call.site.render(
-            "_items.html", visitor=call.visitor, items=found, key=key, writable=_is_writable(key)
-        )
+        found = [_extra(one) for one in extras if one.key == event["key"]]
+        html = await _rendered(call, found, key)
         event = {"kind": "extra", "html": html}
     if event["kind"] in _REFRESHING:
         after = await _refresh(call, response, key, after)
@@ -250,13 +248,7 @@ async def _refresh(call: Call, response: web.StreamResponse, key: str, after: in
     shown = await call.ask("conversations.show", key=key, limit=_MESSAGES)
     numbers = [one["seq"] for one in shown["messages"]]
     new = [one for one in shown["messages"] if one["seq"] > after]
-    html = call.site.render(
-        "_items.html",
-        visitor=call.visitor,
-        items=await _worded(_items(new, await _used(call, key))),
-        key=key,
-        writable=_is_writable(key),
-    )
+    html = await _rendered(call, _items(new, await _used(call, key)), key)
     last = max(after, int(shown["last"]))
     event = {"kind": "messages", "html": html, "numbers": numbers, "whole": not shown["more"]}
     await response.write(f"id: {last}\ndata: {json.dumps(event)}\n\n".encode())
@@ -280,11 +272,9 @@ async def _listed(call: Call) -> dict[str, Any]:
 
 
 async def _shown(call: Call, key: str, **wanted: object) -> dict[str, Any]:
-    """A piece of a conversation. Raises `Refused` for what is not the visitor's: one that there is
-    not yet is anybody's to begin."""
+    """A piece of a conversation. Raises `Refused` for what is not the visitor's to see."""
+    owner = await call.expect_visible(key)
     shown = await call.ask("conversations.show", key=key, **wanted)
-    if call.scope and shown["scope"] != call.scope and not (_is_writable(key) and shown["new"]):
-        raise Refused(404, "There is no such conversation.")
     items = _items(shown["messages"], await _used(call, key) if shown["messages"] else None)
     if key.startswith("web:"):
         extras = await asyncio.to_thread(call.site.extras.of, key)
@@ -294,18 +284,29 @@ async def _shown(call: Call, key: str, **wanted: object) -> dict[str, Any]:
         items = sorted(
             [*items, *(one for one in own if one.at >= first and not before)], key=lambda i: i.at
         )
-    return {**shown, "items": await _worded(items)}
+    whose = "" if owner == call.own_scope else shown["name"] or owner
+    return {
+        **shown,
+        "items": await _worded(items),
+        "writable": _is_writable(call, key, owner),
+        "whose": whose,
+    }
 
 
 async def _expect_writable(call: Call, key: str) -> None:
-    if not _is_writable(key):
-        raise Refused(403, "This conversation belongs to another channel: it can be read here.")
-    await _shown(call, key, limit=1)
+    if not _is_writable(call, key, await call.expect_visible(key)):
+        raise Refused(403, "You can read this conversation here, but not write in it.")
 
 
-def _is_writable(key: str) -> bool:
-    channel, _, chat = key.partition(":")
-    return channel == "web" and _CHAT_ID.fullmatch(chat) is not None
+def _is_writable(call: Call, key: str, owner: str) -> bool:
+    return key.startswith("web:") and owner == call.own_scope
+
+
+async def _rendered(call: Call, items: Sequence[Item], key: str) -> str:
+    """Messages as HTML, for a conversation that is open."""
+    given = {"visitor": call.visitor, "items": await _worded(items), "key": key}
+    given["writable"] = _is_writable(call, key, await call.expect_visible(key))
+    return call.site.render("_items.html", **given)
 
 
 async def _worded(items: Sequence[Item]) -> Sequence[Item]:

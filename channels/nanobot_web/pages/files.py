@@ -158,14 +158,13 @@ async def _file(call: Call) -> web.StreamResponse:
 
 async def _named(call: Call) -> Media:
     key, index = call.query("c"), call.number("i")
-    shown = await call.ask("conversations.show", key=key, first=call.number("seq"), limit=1)
-    if call.scope and shown["scope"] != call.scope:
-        raise Refused(404, "There is no such file.")
+    await call.expect_visible(key)
     if extra := call.query("extra"):
         extras = await asyncio.to_thread(call.site.extras.of, key)
         files = next((one.media for one in extras if one.key == extra), ())
         found = files[index] if index < len(files) else None
     else:
+        shown = await call.ask("conversations.show", key=key, first=call.number("seq"), limit=1)
         at = [one for one in shown["messages"] if one["seq"] == call.number("seq")]
         names = at[0].get("media", []) if at else []
         name = names[index] if index < len(names) else ""

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
 from aiohttp import ClientResponse, ClientSession, CookieJar
@@ -56,6 +57,11 @@ class Visit:
             f"{self.base}{path}", data=data, headers=sent | headers, allow_redirects=False
         ) as answer:
             return answer.status, await answer.text()
+
+    async def new_chat(self) -> str:
+        """The key of a new chat of this visitor."""
+        async with self.session.get(f"{self.base}/chat/new", allow_redirects=False) as answer:
+            return parse_qs(urlsplit(answer.headers["Location"]).query)["c"][0]
 
     async def say(self, chat: str, text: str) -> list[dict[str, Any]]:
         """Say something in a chat of the page; what the page heard until it was answered."""

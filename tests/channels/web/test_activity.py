@@ -16,13 +16,12 @@ from tests.channels.web.support import serving
 from tests.support import Probe
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>\u202e'
-CHAT = "web:0123456789ab"
 
 
 async def test_no_text_of_a_turn_becomes_markup(tmp_path: Path) -> None:
     model, tool = ScriptedModel(calls("probe", text=HOSTILE), says(HOSTILE)), Probe(effects=True)
     async with serving(tmp_path, model, tools=[tool]) as web, web.visit() as visit:
-        await visit.say(CHAT, HOSTILE)
+        await visit.say(await visit.new_chat(), HOSTILE)
         listed = (await visit.get("/activity"))[1]
         turn = listed.partition("/activity/turn?id=")[2].partition('"')[0]
         for path, shown in (
@@ -38,8 +37,9 @@ async def test_no_text_of_a_turn_becomes_markup(tmp_path: Path) -> None:
 async def test_turns_are_paged_by_the_server(tmp_path: Path) -> None:
     model = ScriptedModel(*(says(f"{number}") for number in range(55)))
     async with serving(tmp_path, model) as web, web.visit() as visit:
+        chat = await visit.new_chat()
         for number in range(55):
-            await visit.say(CHAT, f"message {number}")
+            await visit.say(chat, f"message {number}")
         _, first = await visit.get("/activity")
         assert first.count("/activity/turn?id=") == 50
         older = first.partition("Older turns")[0].rpartition('href="')[2].partition('"')[0]

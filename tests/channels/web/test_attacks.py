@@ -15,8 +15,7 @@ from nanobot_web.markdown import to_html
 from tests.channels.web.support import Visit, Web, serving
 
 _TELEGRAM = {"enabled": False, "token": "1:" + "x" * 35}
-_CHAT = "web:" + "a" * 12
-_MISSING = "web:" + "b" * 12
+_MISSING = "web:" + "b" * 32
 
 
 async def _asked(base: str, *lines: bytes) -> bytes:
@@ -127,27 +126,31 @@ def _uploads(web: Web) -> list[Path]:
 
 @pytest.mark.parametrize(
     ("chat", "event", "files", "status"),
-    [(_CHAT, "no id", 3, 400), ("cli:direct", "a" * 12, 3, 403), (_CHAT, "a" * 12, 11, 413)],
+    [("", "no id", 3, 400), (_MISSING, "a" * 12, 3, 404), ("", "a" * 12, 11, 413)],
 )
 async def test_files_of_a_message_that_is_refused_do_not_stay(
     tmp_path: Path, chat: str, event: str, files: int, status: int
 ) -> None:
     async with serving(tmp_path) as web, web.visit() as visit:
-        assert (await visit.post("/chat/send", _form(chat, event, files)))[0] == status
+        form = _form(chat or await visit.new_chat(), event, files)
+        assert (await visit.post("/chat/send", form))[0] == status
         assert _uploads(web) == []
 
 
 async def test_uploads_of_yesterday_go_when_others_come(tmp_path: Path) -> None:
     async with serving(tmp_path) as web, web.visit() as visit:
-        assert (await visit.post("/chat/send", _form(_CHAT, "a" * 12)))[0] == 200
+        chat = await visit.new_chat()
+        assert (await visit.post("/chat/send", _form(chat, "a" * 12)))[0] == 200
         (old,) = _uploads(web)
         os.utime(old, (1, 1))
-        assert (await visit.post("/chat/send", _form(_CHAT, "b" * 12)))[0] == 200
+        assert (await visit.post("/chat/send", _form(chat, "b" * 12)))[0] == 200
         assert old not in _uploads(web)
 
 
 async def test_a_form_has_so_many_fields_and_no_more(tmp_path: Path) -> None:
-    form = FormData({"c": _CHAT, "event": "a" * 12, **{f"f{number}": "x" for number in range(30)}})
+    form = FormData(
+        {"c": _MISSING, "event": "a" * 12, **{f"f{number}": "x" for number in range(30)}}
+    )
     form.add_field("files", b"x", filename="x.txt")
     async with serving(tmp_path) as web, web.visit() as visit:
         assert (await visit.post("/chat/send", form))[0] == 413

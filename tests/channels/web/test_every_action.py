@@ -41,7 +41,7 @@ async def _conversations(stage: Stage) -> None:
     await hand.write("Search conversations", "cli:44")
     await expect(shown).to_have_count(1)
     await stage.open("/chat?c=cli:long")
-    await expect(page.get_by_text("it can be read here")).to_be_visible()
+    await expect(page.get_by_text("You can read this conversation here")).to_be_visible()
     await hand.look()
     sentences = page.locator(".item.mine")
     await expect(sentences).to_have_count(60)

@@ -17,7 +17,7 @@ MOST_BYTES, MOST_REQUESTS = 80_000, 10
 async def _live(web: Web) -> None:
     """Give the pages something to show."""
     async with web.visit() as visit:
-        await visit.say("web:0123456789ab", "My sister is called Ana, remember that.")
+        await visit.say(await visit.new_chat(), "My sister is called Ana, remember that.")
 
 
 async def test_a_first_view_is_light(tmp_path: Path, browser: Browser) -> None:

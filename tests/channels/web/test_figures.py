@@ -14,14 +14,14 @@ from nanobot_web.plots import Series, bars, lines, number
 from tests.channels.web.looking import PHONE, looking, violations
 from tests.channels.web.support import serving
 
-CHAT = "web:0123456789ab"
 PRICES = {"model": {"prices": {"input": 2, "output": 8}}}
 
 
 async def test_what_was_used_is_drawn_and_in_tables(tmp_path: Path) -> None:
     model = ScriptedModel(says("Hello.", usage=Usage(prompt=1200, completion=30, cached=300)))
     async with serving(tmp_path, model, config=PRICES) as web, web.visit() as visit:
-        await visit.say(CHAT, "hello")
+        chat = await visit.new_chat()
+        await visit.say(chat, "hello")
         text = (await visit.get("/figures"))[1]
         assert "1 turns, 1,200 tokens in, 30 out" in re.sub(r"\s+", " ", text)
         page = LexborHTMLParser(text)
@@ -32,7 +32,7 @@ async def test_what_was_used_is_drawn_and_in_tables(tmp_path: Path) -> None:
         assert "25.0 %" in page.css("details tbody tr")[0].text()
         text = (await visit.get("/figures?days=365"))[1]
         assert "Tokens by week" in text
-        assert CHAT in text
+        assert chat in text
 
 
 async def test_an_empty_home_has_figures_too(tmp_path: Path, browser: Browser) -> None:

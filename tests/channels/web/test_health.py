@@ -12,7 +12,6 @@ from nanobot.upkeep.backups import exclusive_backup
 from tests.channels.web.support import serving
 
 HOSTILE = '<script>alert(1)</script>"\u202e'
-CHAT = "web:0123456789ab"
 
 
 def _broken(_: Prompt) -> Reply:
@@ -23,7 +22,7 @@ async def test_a_failed_message_is_shown_as_text_and_who_dropped_it_is_recorded(
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path, ScriptedModel(_broken)) as web, web.visit() as visit:
-        await visit.say(CHAT, HOSTILE)
+        await visit.say(await visit.new_chat(), HOSTILE)
         text = (await visit.get("/health"))[1]
         assert "Try in-1 again" in text
         assert "&lt;script&gt;" in text

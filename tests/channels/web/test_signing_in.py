@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from aiohttp import ClientSession, CookieJar
@@ -128,22 +129,23 @@ async def _both(web: Web) -> AsyncIterator[tuple[Visit, Visit]]:
 async def test_a_person_sees_what_is_their_own(tmp_path: Path) -> None:
     config = {"channels": {"web": {"enabled": True}, "telegram": _TELEGRAM}}
     async with serving(tmp_path, config=config) as web, _both(web) as (owner, ana):
-        for visit, chat in ((owner, "0" * 12), (ana, "a" * 12)):
-            await visit.say(f"web:{chat}", f"a secret of {chat}")
-        assert "a" * 12 in (await owner.get("/chat"))[1]
-        assert "0" * 12 not in (await ana.get("/chat"))[1]
+        owners, anas = await owner.new_chat(), await ana.new_chat()
+        for visit, chat in ((owner, owners), (ana, anas)):
+            await visit.say(chat, f"a secret of {chat}")
+        assert quote(anas, safe="") in (await owner.get("/chat"))[1]
+        assert quote(owners, safe="") not in (await ana.get("/chat"))[1]
         for path in (
-            "/chat?c=web:000000000000",
-            "/chat/older?c=web:000000000000",
-            "/chat/find?c=web:000000000000&q=secret",
-            "/chat/export?c=web:000000000000",
-            "/file?c=web:000000000000&seq=1&i=0",
-            "/live?c=web:000000000000",
+            f"/chat?c={owners}",
+            f"/chat/older?c={owners}",
+            f"/chat/find?c={owners}&q=secret",
+            f"/chat/export?c={owners}",
+            f"/file?c={owners}&seq=1&i=0",
+            f"/live?c={owners}",
             "/chat?c=cli:direct",
             "/settings",
         ):
             status, text = await ana.get(path)
             assert status == 404, path
-            assert "a secret of 0" not in text
-        data = {"c": "web:000000000000", "event": "b" * 12, "text": "hello"}
+            assert "a secret of" not in text
+        data = {"c": owners, "event": "b" * 12, "text": "hello"}
         assert (await ana.post("/chat/send", data))[0] == 404
