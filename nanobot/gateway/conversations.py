@@ -126,6 +126,7 @@ class Conversations:
             return self._sessions.read_window(key)
         except UnknownSession:
             return []
+
     async def owner(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """The scope that the conversation `key` belongs to; empty if nothing was said in it."""
         key = text_argument(arguments, "key")

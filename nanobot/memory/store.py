@@ -25,7 +25,16 @@ from nanobot.errors import NanobotError, ToolError, WriteConflict
 from nanobot.io import FileState, lstate_of
 from nanobot.memory import guard
 from nanobot.memory.digests import month_of
-from nanobot.memory.documents import FACTS, LONG_TERM, PERSONAL, RETIRED, RULES, TRACKED
+from nanobot.memory.documents import (
+    ALL_FACTS,
+    FACTS,
+    LONG_TERM,
+    PENDING,
+    PERSONAL,
+    RETIRED,
+    RULES,
+    TRACKED,
+)
 from nanobot.memory.files import bytes_of, redact_file, text_of
 from nanobot.memory.gitstore import LIMIT, GitStore
 from nanobot.memory.importance import without_importance
@@ -357,7 +366,9 @@ class MemoryStore:
         """Raises `ToolError` where the text may not replace the one before."""
         path, author, old, new = write.path, write.change.author, write.expected, write.text
         reason = ""
-        if path in FACTS and author not in guard.BY_PERSON:
+        if self._prefix and not _is_kept_for_others(path):
+            reason = "only the owner has such a file"
+        if not reason and path in FACTS and author not in guard.BY_PERSON:
             reason = self._refusal(write)
         if path in {*FACTS, *RULES} and author != "sync":  # it has both devices' facts
             budget = guard.FACTS_BUDGET if path == LONG_TERM else guard.SIZE_BUDGET
@@ -428,6 +439,14 @@ def is_by_hand(name: str) -> bool:
     if day_of(name) or month_of(name) or not name.lower().endswith(".md"):
         return False
     return not name.startswith(".") and f"memory/{name}" not in {*TRACKED, "memory/HISTORY.md"}
+
+
+def _is_kept_for_others(path: str) -> bool:
+    """Whether a scope other than the owner's has such a document: what it remembers, and no rules
+    that other programs may obey."""
+    folder, _, name = path.rpartition("/")
+    kept = path in {*ALL_FACTS, PENDING}
+    return kept or (folder == "memory" and bool(day_of(name) or month_of(name)))
 
 
 def day_of(name: str) -> date | None:

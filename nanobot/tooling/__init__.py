@@ -215,8 +215,12 @@ Approval = Literal["auto", "ask", "allow", "never"]
 OWNER = "owner"
 _SHOWN_ORIGINS = 5
 
-_FOR_THE_OWNER: frozenset[RiskKind] = frozenset({"send", "exec", "mcp"})
-"""What reaches beyond a person's own folder and chat: for anybody else the owner is asked."""
+_FOR_THE_OWNER: frozenset[RiskKind] = frozenset({"send", "exec", "mcp", "schedule"})
+"""What reaches beyond a person's own folder and chat, or goes on by itself: for anybody else the
+owner is asked."""
+
+_OWNERS_ONLY: frozenset[RiskKind] = frozenset({"persist"})
+"""What other people leave behind must not act in the owner's name later, so it is refused."""
 
 
 class Allowed(Struct, frozen=True):
@@ -269,10 +273,13 @@ class OwnersPolicy:
         setting = self.approval.get(risk.kind, "auto")
         if setting == "never":
             return Denied(f"the owner has turned this off (tools.approval.{risk.kind}: never)")
-        if setting == "ask":
-            return Ask(risk, "Each call of this kind needs the owner's word.")
-        if caller.scope != OWNER and risk.kind in _FOR_THE_OWNER:
-            return Ask(risk, "Somebody other than the owner wants this.")
+        is_others = caller.scope != OWNER
+        if is_others and risk.kind in _OWNERS_ONLY:
+            return Denied(f"only the owner may {risk.what}; use another name or folder")
+        if setting == "ask" or (is_others and risk.kind in _FOR_THE_OWNER):
+            every = "Each call of this kind needs the owner's word."
+            other = "Somebody other than the owner wants this."
+            return Ask(risk, every if setting == "ask" else other)
         origins = caller.origins() if setting == "auto" else ()
         if not origins:
             return Allowed()

@@ -14,13 +14,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
+from unicodedata import category
 
 from msgspec import Struct
 
 from nanobot.errors import ToolError
 from nanobot.security.paths import Place
 from nanobot.text import close_matches
-from nanobot.tooling import Arguments, Risk, RootsOf, Tool, ToolResult, TurnContext
+from nanobot.tooling import OWNER, Arguments, Risk, RootsOf, Tool, ToolResult, TurnContext
 from nanobot.tools.reading import image_type, is_binary, missing
 from nanobot.tools.shell.processes import Processes
 from nanobot.tools.undo import UndoLog
@@ -142,14 +143,21 @@ class WorkspaceWriter(Struct, frozen=True):
         if self.foreign(place.relative, caller):
             # Never the caller's own words alone: the path says something as well.
             return Risk("send", "write a file that another conversation reads", details)
+        what = await asyncio.to_thread(self._persists, place, caller)
+        return Risk("persist", what, details) if what else None
+
+    def _persists(self, place: Place, caller: TurnContext) -> str:
+        """What is done by changing a file that still acts after the conversation; empty for an
+        ordinary one, and where a guarded writer decides. Blocks."""
+        if caller.scope != OWNER and outlasts(place):
+            return "leave a file that programs may obey by themselves"
         if self.lasting(self.undo.path_of(place)):
-            return Risk("persist", "write a file that will guide me from then on", details)
+            return "write a file that will guide me from then on"
         if self.documents.is_document(place.relative, caller):
-            return None  # its guarded writer decides
-        if await asyncio.to_thread(runs_by_itself, place):
-            what = "write a file that programs of yours run or obey by themselves"
-            return Risk("persist", what, details)
-        return None
+            return ""
+        if runs_by_itself(place):
+            return "write a file that programs of yours run or obey by themselves"
+        return ""
 
     async def read(self, path: str, caller: TurnContext) -> tuple[Place, bytes | None]:
         """A place, and what stands there before a change; None where nothing does."""
@@ -198,6 +206,26 @@ def runs_by_itself(place: Place) -> bool:
             return True
         folder = folder.child(name)
     return False
+
+
+_REPOSITORY = frozenset({"head", "objects", "refs", "commondir", "gitdir"})
+"""What git takes a folder for a repository by."""
+
+
+def outlasts(place: Place) -> bool:
+    """Whether a file may act later without its writer, in the owner's name: it runs by itself or is
+    hidden, or is a part of a repository or of a skill. Stricter than for the owner's own files:
+    nobody is asked about it. Blocks."""
+    names = list(map(_as_compared, place.names))
+    kept = any(name.startswith((".", "git~")) or name in _REPOSITORY for name in names)
+    return kept or names[0] == "skills" or runs_by_itself(place)
+
+
+def _as_compared(name: str) -> str:
+    """A name as a file system takes it that drops what is not seen, and blanks and dots at its
+    end."""
+    seen = (character for character in name if category(character) not in ("Cf", "Cc"))
+    return "".join(seen).strip().partition(":")[0].rstrip(" .").casefold() or "."
 
 
 class WriteFileArguments(Arguments, frozen=True):

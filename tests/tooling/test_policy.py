@@ -53,13 +53,17 @@ def test_the_owners_settings_hold_for_each_kind(kind: RiskKind) -> None:
     assert f"tools.approval.{kind}" in refusal.reason
 
 
-@pytest.mark.parametrize("kind", ["send", "exec", "mcp"])
+@pytest.mark.parametrize("kind", ["send", "exec", "mcp", "schedule"])
 def test_what_reaches_beyond_a_guests_own_chat_needs_the_owner(kind: RiskKind) -> None:
     assert isinstance(decide(GUEST, kind), Ask)
     assert isinstance(decide(GUEST, kind, "allow"), Ask)
     assert isinstance(decide(GUEST, kind, "never"), Denied)
 
 
-@pytest.mark.parametrize("kind", ["fetch", "schedule", "persist"])
-def test_a_guest_may_do_in_their_own_chat_what_the_owner_may(kind: RiskKind) -> None:
-    assert decide(GUEST, kind) == Allowed()
+@pytest.mark.parametrize("approval", get_args(Approval))
+def test_what_a_guest_would_leave_behind_is_refused_and_not_asked(approval: Approval) -> None:
+    assert isinstance(decide(GUEST, "persist", approval), Denied)
+
+
+def test_a_guest_may_fetch_as_the_owner_may() -> None:
+    assert decide(GUEST, "fetch") == Allowed()

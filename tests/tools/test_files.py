@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from nanobot.tooling import TurnContext
+from nanobot.tooling import Denied, OwnersPolicy, TurnContext
 from nanobot.tools.files import EditFile, EditFileArguments, WriteFile, WriteFileArguments
 
 if TYPE_CHECKING:
@@ -195,3 +195,31 @@ async def test_what_a_persons_programs_run_by_themselves_is_asked_about(
     edit = EditFileArguments(path=path, old_text="x", new_text="y")
     risk = await EditFile(writer).risk(edit, caller)
     assert (risk is not None) == asked
+
+
+LEFT_BEHIND = (
+    ".envrc|.env|.hidden/notes.txt|a/.x/b.txt|.vscode/tasks.json|.cache/x|.gitignore|a/GIT~1/config|"
+    "\u200c.git/config|.git /config|.git:x/config|HEAD|a/HEAD|a/head|a/objects/x|a/refs/heads/m|"
+    "a/commondir|CLAUDE.md|a/AGENTS.md|skills/x/SKILL.md|memory/.envrc|memory/sub/.vscode/x|...|"
+    "memory/CLAUDE.md|memory/HEAD|GEMINI.md|.mcp.json"
+)
+
+
+@pytest.mark.parametrize("path", LEFT_BEHIND.split("|"))
+async def test_others_than_the_owner_leave_nothing_that_acts_later(desk: Desk, path: str) -> None:
+    guest = TurnContext("a", "8", "a:8", "t-1", "8", "people/a_8")
+    write, edit = WriteFileArguments(path=path, content="x"), EditFileArguments(path, "x", "y")
+    for risk in (
+        await WriteFile(desk.writer).risk(write, guest),
+        await EditFile(desk.writer).risk(edit, guest),
+    ):
+        assert risk is not None
+        assert risk.kind == "persist"
+        assert isinstance(OwnersPolicy({"persist": "allow"}).decide(guest, risk), Denied)
+
+
+@pytest.mark.parametrize("path", ["notes.txt", "a/b.md", "Makefile", "run.sh", "memory/MEMORY.md"])
+async def test_others_write_ordinary_files_unasked(desk: Desk, path: str) -> None:
+    guest = TurnContext("a", "8", "a:8", "t-1", "8", "people/a_8")
+    arguments = WriteFileArguments(path=path, content="x")
+    assert await WriteFile(desk.writer).risk(arguments, guest) is None
