@@ -20,6 +20,7 @@ import json
 import random
 import re
 import socket
+import string
 import sys
 from pathlib import Path
 
@@ -128,7 +129,8 @@ class Model:
         return {**found, "processed_entries": [int(number) for number in entries[::2]]}
 
     def _worded(self, mark: str, fact: str) -> str:
-        return f"- {mark} {fact.strip()}, as wording {self._random.randrange(10**6)} says"
+        letters = "".join(self._random.choices(string.ascii_lowercase, k=8))
+        return f"- {mark} {fact.strip()}, {letters}"
 
 
 def _integrate(request: str) -> dict[str, object]:
@@ -190,7 +192,9 @@ class MemoryParts:
         (home / "config.yaml").write_text(_CONFIG)
         (home / "workspace" / "memory").mkdir(parents=True)
         for day in ("2020-01-03", "2020-01-05"):
-            (home / "workspace" / "memory" / f"{day}.md").write_text(f"# {day}\n\n- 10:00 swam\n")
+            (home / "workspace" / "memory" / f"{day}.md").write_text(
+                f"# {day}\n\n- 10:00 d1 swam\n"
+            )
         write_session(home, KEY, OLD, OLD)
         return Platform()
 

@@ -37,7 +37,8 @@ from nanobot.errors import (
 from nanobot.memory.dream import DreamReport
 from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import OWNER, Scopes, chat_of, is_group
-from nanobot.memory.service.views import pending_notice, shown_in_notice
+from nanobot.memory.service.views import loss_notice, pending_notice, shown_in_notice
+from nanobot.memory.store import Loss
 from nanobot.memory.taint import relayed_origin
 from nanobot.messages import SILENT
 from nanobot.security.access import Access
@@ -277,6 +278,14 @@ class Notifier:
                 await self.notify(scope, pending_notice(facts), buttons)
         except StorageError as error:
             logger.warning("{}: nobody could be notified of unconfirmed facts: {}", scope, error)
+
+    async def notify_loss(self, scope: str, loss: Loss) -> None:
+        """Facts that left memory, with a button that takes it back."""
+        undo = [Button("Undo", f"/dream-restore --version {loss.number}")] if loss.number else []
+        try:
+            await self.notify(scope, loss_notice(loss), undo)
+        except StorageError as error:
+            logger.warning("{}: nobody could be notified of lost facts: {}", scope, error)
 
     async def _notify(
         self,

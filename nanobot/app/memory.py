@@ -41,6 +41,7 @@ class MemoryParts:
             template,
             base.processes.quiesce,
             notifier.notify_held if notifier else None,
+            notifier.notify_loss if notifier else None,
             budget=settings.prompt_tokens("chat", "memory"),
             uses=FactUses(stores.journal.state),
         )

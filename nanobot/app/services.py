@@ -107,6 +107,7 @@ class Agent:
             clock=clock,
             on_consolidated=on_consolidated,
             background=base.awaited_background,
+            on_trouble=base.notifier.warn,
         )
         runner = AgentRunner(
             models.provider,

@@ -2,19 +2,22 @@
 
 A fact is a line that is no heading, blank, rule, placeholder in parentheses, or line of the
 template. It is kept if it stands unchanged, or if some line that is new holds at least 60 % of its
-words: facts are reworded and merged all the time. A line that stood there before speaks only for
-itself. A fact that moves to the retired ones, or that the person takes out, is not lost.
+words, all of its numbers and names, and is negated as it is: facts are reworded and merged all the
+time. A line that stood there before speaks only for itself. Every other way to go counts, also to
+be retired, replaced or contradicted. Only the person takes out what they like.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
+from itertools import islice
 
 from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import split
 from nanobot.memory.similarity import words_of
+from nanobot.memory.support import still_says
 from nanobot.memory.version import Author
 from nanobot.providers.port import estimate_tokens
 from nanobot.text import counted
@@ -95,40 +98,41 @@ def lost_facts(before: str, after: str, template: str = "") -> list[str]:
     """The facts of `before` that `after` does not keep."""
     old, new = fact_lines(before, template), fact_lines(after, template)
     kept, known = set(new), set(old)
-    added = [words_of(line) for line in dict.fromkeys(new) if line not in known][:_MOST_NEW]
+    fresh = [line for line in dict.fromkeys(new) if line not in known][:_MOST_NEW]
+    added = [(line, words_of(line)) for line in fresh]
 
     def is_reworded(line: str) -> bool:
         words = words_of(line)
         needed = math.ceil(_KEPT_WORDS * len(words))
-        return any(len(words & other) >= needed for other in added)
+        near = (other for other, has in added if len(words & has) >= needed)
+        return any(still_says(other, line) for other in near)
 
     return [line for line in old if line not in kept and not is_reworded(line)]
 
 
-def refusal(
-    before: str,
-    after: str,
-    template: str = "",
-    *,
-    excused: Iterable[str] = (),
-    when: str = "at once",
-) -> str:
-    """Why `before` may not become `after`, as a sentence; empty where it may.
+def may_lose(facts: int) -> int:
+    """How many of so many facts may go without the person's word."""
+    return max(3, facts // 5)
 
-    Both are whole files. `template` is what the file held before anything was learned; the lines in
-    `excused` may go. `when` says since when the facts would be lost.
+
+def refusal(before: str, after: str, template: str = "", *, by_lines: bool = False) -> str:
+    """Why `before` may not become `after`, as a sentence; empty if it may.
+
+    Both are whole files. `template` is what the file held before anything was learned; `by_lines`
+    says that each line that goes was named.
     """
-    named = {without_list_mark(line) for line in excused}
-    lost = [
-        line for line in lost_facts(before, after, template) if without_list_mark(line) not in named
-    ]
-    facts = fact_lines(before, template)
-    if before.strip() and not after.strip() and (lost or not facts):
+    lost, facts = lost_facts(before, after, template), fact_lines(before, template)
+    if before.strip() and not after.strip() and (lost or not facts) and not by_lines:
         return "this would empty the file"
-    allowed = max(3, len(facts) // 5)
+    return excess(lost, len(facts), "at once")
+
+
+def excess(lost: Collection[str], facts: int, when: str) -> str:
+    """Why so many of so many facts may not go, as a sentence; empty if they may."""
+    allowed = may_lose(facts)
     if len(lost) <= allowed:
         return ""
-    examples = "; ".join(line[:80] for line in lost[:3])
+    examples = "; ".join(line[:80] for line in islice(lost, 3))
     return (
         f"this would drop {len(lost)} facts where at most {allowed} may go {when} "
         f"(among them: {examples}); keep them, or change fewer lines at a time"

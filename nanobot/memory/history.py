@@ -75,7 +75,8 @@ class HistoryEntry(Struct, frozen=True):
 
     `cursor` is given by the log (0 before). `timestamp` is aware and in whole seconds once stored.
     `first` and `last` are the seqs of the session's messages that it stands for, 0 where there are
-    none. `origin` names where content came from that is not the person's own.
+    none. `origin` names where content came from that is not the person's own, `set_aside` what the
+    model would have remembered and why that was not taken.
     """
 
     cursor: _Number
@@ -88,6 +89,7 @@ class HistoryEntry(Struct, frozen=True):
     key_facts: tuple[str, ...] = ()
     operations: tuple[Operation, ...] = ()
     origin: tuple[str, ...] = ()
+    set_aside: tuple[str, ...] = ()
 
 
 def encode(entry: HistoryEntry) -> bytes:
@@ -103,6 +105,8 @@ def encode(entry: HistoryEntry) -> bytes:
         "operations": to_builtins(entry.operations),
         "origin": list(entry.origin),
     }
+    if entry.set_aside:
+        fields["set_aside"] = list(entry.set_aside)
     return json_line(fields, compact=False).encode() + b"\n"
 
 
@@ -172,7 +176,8 @@ def with_stamp(text: str, when: datetime) -> str:
 def paragraph_of(entry: HistoryEntry) -> str:
     """The entry as it stands in HISTORY.md: without blank lines, its time in front."""
     text = _BLANK_LINES.sub("\n", entry.summary.strip().replace("\r\n", "\n"))
-    return with_stamp(text, entry.timestamp)
+    aside = (f"\n(not remembered: {one})" for one in filter(None, entry.set_aside))
+    return "".join([with_stamp(text, entry.timestamp), *aside])
 
 
 def _time(value: object, now: datetime) -> datetime:

@@ -1,5 +1,5 @@
-"""Changes of memory that the model worded after it read foreign text, held back in
-`memory/pending.md` until their person confirms them.
+"""Changes of memory that wait in `memory/pending.md` until their person confirms them: those that
+the model worded after it read foreign text, and those by which more facts would go than may.
 
 One bullet each: `- [2026-03-10] (from tool:web_fetch) -> MEMORY.md: the line`. What it would reword
 and the heading that it goes under follow on indented lines; a line that would go is written
@@ -35,6 +35,9 @@ _FACT = re.compile(
     r"- \[(\d{4}-\d\d-\d\d)\] \(from ([^()]{1,2000})\) -> ([^\s:,]{1,200})(, remove)?: (\S.*)"
 )
 _OLD, _SECTION = "  instead of: ", "  under: "
+NOT_SAID = "nanobot"
+"""The origin of changes that wait because so much would go from memory at once, or because nothing
+that the person said shows that a fact is over."""
 CONFIRMED = "confirmed"
 """How the summary of a version begins that holds facts which the person accepted."""
 _CODE = 16
@@ -174,9 +177,9 @@ class Pending:
             operations = [fact.fitted(text) for fact in facts]
             change = Change("you", f"{CONFIRMED} {counted(len(operations), 'fact')}")
             replaced = [line for one in operations for line in lost_facts(one.old, one.new)]
-            _, left = await self._store.apply(path, operations, change, retired=replaced)
+            done = await self._store.apply(path, operations, change, retired=replaced)
             # The line it would reword is gone: what was confirmed is new, then.
-            if added := [replace(operation, old="") for operation in left if operation.new]:
+            if added := [replace(operation, old="") for operation in done.left if operation.new]:
                 await self._store.apply(path, added, change)
         await self._remove(chosen, CONFIRMED)
         return chosen

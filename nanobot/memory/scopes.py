@@ -34,7 +34,7 @@ from nanobot.memory.history import HistoryLog
 from nanobot.memory.pending import NotifyHeld, Pending
 from nanobot.memory.recall import FactUses, Recall
 from nanobot.memory.repositories import repositories
-from nanobot.memory.store import MemoryStore
+from nanobot.memory.store import MemoryStore, NotifyLoss
 from nanobot.security.paths import Root
 from nanobot.session.records import JsonValue, stem_of
 
@@ -214,8 +214,9 @@ class Memories:
     `workspace` must be the root that the tools write through; the versions lie in the folder
     `state`. `template` is the text of each file before anything was learned. No folder is made
     before something is written. `quiesce` is given a scope, and entered around the replacing of
-    its rule files. `notify_held` shows what waits in a scope to its person. `budget` is the room
-    for a prompt in tokens, `uses` what is noted down to choose which facts stand in one.
+    its rule files. `notify_held` shows what waits in a scope to its person, `notify_loss` what left
+    it. `budget` is the room for a prompt in tokens, `uses` what is noted down to choose which facts
+    stand in one.
     """
 
     def __init__(
@@ -226,12 +227,13 @@ class Memories:
         template: Mapping[str, str] | None = None,
         quiesce: Callable[[str], AbstractAsyncContextManager[None]] | None = None,
         notify_held: NotifyHeld | None = None,
+        notify_loss: NotifyLoss | None = None,
         *,
         budget: int = 128_000,
         uses: FactUses | None = None,
     ) -> None:
         self._workspace, self._budget, self._uses = workspace, budget, uses
-        self._notify_held = notify_held
+        self._notify_held, self._notify_loss = notify_held, notify_loss
         self._clock = clock
         self._template = template or {}
         self._state = state
@@ -331,7 +333,8 @@ class Memories:
             is_held=lambda: self.is_held(scope),
         )
         quiesce = partial(self._quiesce, scope) if self._quiesce else nullcontext
-        store = MemoryStore(versions, self._template, quiesce=quiesce)
+        on_loss = partial(self._notify_loss, scope) if self._notify_loss else None
+        store = MemoryStore(versions, self._template, quiesce=quiesce, on_loss=on_loss)
         root = Root(self._workspace.path / prefix) if prefix else self._workspace
         history = HistoryLog(self._workspace, self._clock, prefix=prefix)
         pending = Pending(store, scope, self._notify_held)

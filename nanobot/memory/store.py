@@ -11,10 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
 from datetime import date, timedelta
 from functools import partial
+from itertools import takewhile
 from typing import TypeVar
 
 from loguru import logger
@@ -24,6 +30,7 @@ from msgspec.structs import replace as altered
 from nanobot.errors import NanobotError, ToolError, WriteConflict
 from nanobot.io import FileState, lstate_of
 from nanobot.memory import guard
+from nanobot.memory.cleaning import clean_text
 from nanobot.memory.digests import month_of
 from nanobot.memory.documents import (
     ALL_FACTS,
@@ -38,15 +45,17 @@ from nanobot.memory.documents import (
 from nanobot.memory.files import bytes_of, redact_file, text_of
 from nanobot.memory.gitstore import LIMIT, GitStore
 from nanobot.memory.importance import without_importance
-from nanobot.memory.lines import Operation, apply_operations, split
+from nanobot.memory.lines import Operation, apply_operations, operations_between, split
 from nanobot.memory.taint import mark_of, unconfirmed_in
 from nanobot.memory.touched import LineTimes
 from nanobot.memory.version import Author, Change
 from nanobot.security.paths import Place
 
 _ATTEMPTS = 5
-_BASELINE = timedelta(days=7)
-"""Facts that went within this time count together."""
+_BASELINE, _DAY = timedelta(days=7), timedelta(days=1)
+"""Facts that went within a week count together; those of a day are reported together."""
+_UNREPORTED = 3
+"""So many facts may go within a day without a message to the person."""
 
 Quiesce = Callable[[], AbstractAsyncContextManager[None]]
 """Keeps commands from running while a rule file (`RULES`) is replaced: what keeps them from
@@ -58,15 +67,40 @@ BeforeChange = Callable[[str, bytes | None, bytes], None]
 Result = TypeVar("Result")
 
 
+class Loss(Struct, frozen=True):
+    """Facts that left a document by version `number`, without the person's doing; `within_a_day` of
+    them went since yesterday."""
+
+    path: str
+    facts: tuple[str, ...]
+    number: int
+    within_a_day: int
+
+
+NotifyLoss = Callable[[str, Loss], Awaitable[None]]
+"""Tells the person of a scope what left its memory. Must not raise."""
+
+
+class Outcome(Struct, frozen=True):
+    """What operations came to: the version, those that no longer fit, and those by which more facts
+    would go than may without the person's word."""
+
+    version: int
+    left: tuple[Operation, ...] = ()
+    beyond: tuple[Operation, ...] = ()
+
+    def made(self, operations: Iterable[Operation]) -> tuple[Operation, ...]:
+        """Those of the operations that were made."""
+        return tuple(one for one in operations if one not in (*self.left, *self.beyond))
+
+
 class _Write(Struct, frozen=True):
-    """A document's new text. It is written where `expected` still stands; the facts on `excused`
-    lines may go."""
+    """A document's new text. It is written where `expected` still stands."""
 
     path: str
     text: str
     expected: str
     change: Change
-    excused: tuple[str, ...] = ()
     before: BeforeChange | None = None
 
 
@@ -85,13 +119,15 @@ class MemoryStore:
         template: Mapping[str, str] | None = None,
         *,
         quiesce: Quiesce = nullcontext,
+        on_loss: Callable[[Loss], Awaitable[None]] | None = None,
     ) -> None:
         self._versions, self._written = versions, LineTimes(versions)
         self._root, self._clock, self._prefix = versions.work_tree, versions.clock, versions.prefix
         self._folder = f"{self._root.path}/{self._prefix}"
         self._template = template or {}
         self._quiesce = quiesce
-        self._writing = asyncio.Lock()
+        self._lock, self._on_loss = asyncio.Lock(), on_loss
+        self._losses: list[Loss] = []
         self._day = date.min
         self._texts: dict[str, tuple[FileState | None, str]] = {}
         self._memory_text: tuple[tuple[str, ...], str] = ((), "")
@@ -219,7 +255,7 @@ class MemoryStore:
         something else stands there, `ToolError` with the reason where the guard refuses,
         `StorageError` when the disk does.
         """
-        async with self._writing:
+        async with self._writing():
             return await self._put(_Write(path, text, expected or "", change))
 
     async def edit(
@@ -231,7 +267,7 @@ class MemoryStore:
         before: BeforeChange | None = None,
     ) -> int:
         """Replace a document by what `edited` makes of its text, whatever that is by then."""
-        async with self._writing:
+        async with self._writing():
             return await _again(lambda: self._edit(path, edited, change, before))
 
     async def apply(
@@ -242,13 +278,13 @@ class MemoryStore:
         *,
         retired: Sequence[str] = (),
         before: BeforeChange | None = None,
-    ) -> tuple[int, tuple[Operation, ...]]:
-        """Make line operations in a document as it now is; return the version, and what is left.
+    ) -> Outcome:
+        """Make line operations in a document as it now is.
 
-        What is left over no longer fits. Of the lines that go, the `retired` ones move to
-        retired.md, and count as lost no more. Raises `ToolError` where the guard refuses.
+        Of the lines that go, the `retired` ones move to retired.md. Operations by which too many
+        facts would go are not made. Raises `ToolError` if the guard refuses.
         """
-        async with self._writing:
+        async with self._writing():
             return await _again(lambda: self._apply(path, operations, change, retired, before))
 
     def applied_cursors(self) -> frozenset[int]:
@@ -269,10 +305,10 @@ class MemoryStore:
 
         `origins` name foreign content that may have caused it: the note then says so.
         """
-        if not text.strip():
+        if not clean_text(text).strip():
             raise ToolError("the note is empty")
         path, now, mark = self.today_path(), self._clock.now(), mark_of(origins)
-        first, *more = (line.rstrip() for line in text.strip().splitlines())
+        first, *more = (line.rstrip() for line in clean_text(text).strip().split("\n"))
         lines = [f"- {now:%H:%M} {mark}{first}", *(f"  {line}".rstrip() for line in more)]
 
         def with_note(notes: str) -> str:
@@ -287,12 +323,22 @@ class MemoryStore:
 
         For taking something out for good: no guard, and no version is made of it.
         """
-        async with self._writing, self._quiesce():
+        async with self._writing(), self._quiesce():
             try:
                 return await asyncio.to_thread(self._rewrite, redact)
             finally:
                 self._texts.clear()
                 self._memory_text = ((), "")
+
+    @asynccontextmanager
+    async def _writing(self) -> AsyncIterator[None]:
+        """One writer at a time; what was lost is reported once it is written."""
+        async with self._lock:
+            yield
+            losses, self._losses = self._losses, []
+        for loss in losses:
+            if self._on_loss is not None:
+                await self._on_loss(loss)
 
     async def _apply(
         self,
@@ -301,20 +347,42 @@ class MemoryStore:
         change: Change,
         retired: Sequence[str],
         before: BeforeChange | None,
-    ) -> tuple[int, tuple[Operation, ...]]:
+    ) -> Outcome:
         text = await asyncio.to_thread(self._read_now, path)
-        applied = apply_operations(text, operations)
-        made = tuple(operation for operation in operations if operation not in applied.left)
-        full = altered(change, operations=change.operations or made)
+        if change.author not in guard.BY_PERSON:
+            operations = [_cleaned(one) for one in operations]
+        fits = partial(self._within_bounds, path, text, operations, change.author)
+        steps, beyond = await asyncio.to_thread(fits)
+        applied = await asyncio.to_thread(apply_operations, text, steps)
+        made = tuple(operation for operation in steps if operation not in applied.left)
+        full = altered(change, operations=made if beyond else change.operations or made)
         going = _to_retire(text, applied.text, retired)
-        write = _Write(path, applied.text, text, full, going, before)
+        write = _Write(path, applied.text, text, full, before)
         if going:
             # Refused after they were retired, the lines would stand in both files.
             await asyncio.to_thread(self._guard, write)
             # The operations and their evidence belong to the version of the file itself.
             retiring = altered(change, cursors=(), operations=())
             await self._edit(RETIRED, lambda now: _with_retired(now, self.today(), going), retiring)
-        return await self._put(write), applied.left
+        return Outcome(await self._put(write), applied.left, beyond)
+
+    def _within_bounds(
+        self, path: str, text: str, operations: Sequence[Operation], author: Author
+    ) -> tuple[list[Operation], tuple[Operation, ...]]:
+        """The operations by which no more facts go than may, in order, and the others. Blocks."""
+        if path not in FACTS or author in guard.BY_PERSON:
+            return list(operations), ()
+        template = self.template_of(path)
+        lost = guard.lost_facts(text, apply_operations(text, operations).text, template)
+        if not lost:
+            return list(operations), ()
+        gone, first = self._gone_since(path, text, _BASELINE)
+        room = guard.may_lose(len(guard.fact_lines(text, template)) + len(gone)) - len(gone)
+        # What came in the place of a fact that is counted goes with it.
+        lines = {guard.without_list_mark(line) for line in lost if first.get(line, "") not in gone}
+        going = [one for one in operations if guard.without_list_mark(one.old) in lines]
+        beyond = tuple(going[max(0, room) :])
+        return [one for one in operations if one not in beyond], beyond
 
     async def _edit(
         self,
@@ -324,7 +392,7 @@ class MemoryStore:
         before: BeforeChange | None = None,
     ) -> int:
         text = await asyncio.to_thread(self._read_now, path)
-        return await self._put(_Write(path, edited(text), text, change, (), before))
+        return await self._put(_Write(path, edited(text), text, change, before))
 
     async def _put(self, write: _Write) -> int:
         path = write.path
@@ -346,10 +414,22 @@ class MemoryStore:
         if write.before is not None:
             write.before(place.relative, current, new)
         put = partial(place.write_bytes, new, expected=current)
-        if write.path in TRACKED:
-            return self._versions.write(place.relative, current, new, write.change, put)
-        put()
-        return 0
+        if write.path not in TRACKED:
+            put()
+            return 0
+        number = self._versions.write(place.relative, current, new, write.change, put)
+        if write.path in FACTS and write.change.author not in guard.BY_PERSON:
+            self._note_loss(write, number)
+        return number
+
+    def _note_loss(self, write: _Write, number: int) -> None:
+        template = self.template_of(write.path)
+        lost = guard.lost_facts(write.expected, write.text, template)
+        if not lost:
+            return
+        within = len(self._gone_since(write.path, write.text, _DAY)[0])
+        if within > _UNREPORTED:
+            self._losses.append(Loss(write.path, tuple(lost), number, within))
 
     def _checked(self, write: _Write) -> tuple[Place, bytes | None, bytes] | None:
         """Where to write what, and the present content; None where nothing changes."""
@@ -378,28 +458,41 @@ class MemoryStore:
             raise ToolError(f"{path} was not written: {reason}")
 
     def _refusal(self, write: _Write) -> str:
-        """Why too many facts would go, at once or since a week ago: small losses add up."""
+        """Why too many facts would go, at once or within a week: small losses add up."""
         old, new, template = write.expected, write.text, self.template_of(write.path)
-        since = self.today() - _BASELINE - timedelta(days=1)
-        retired = (line for day, line in retired_in(self._read_now(RETIRED)) if day >= since)
-        excused = (*write.excused, *retired)
-        reason = guard.refusal(old, new, template, excused=excused)
+        by_lines = bool(write.change.operations)
+        reason = guard.refusal(old, new, template, by_lines=by_lines)
         if reason or not guard.lost_facts(old, new, template):
             return reason
-        earlier = self._week_ago(write.path, old)
-        return guard.refusal(earlier, new, template, excused=excused, when="within a week")
+        gone, first = self._gone_since(write.path, old, _BASELINE)
+        going = gone | {first.get(line, line) for line in guard.lost_facts(old, new, template)}
+        return guard.excess(
+            going, len(guard.fact_lines(old, template)) + len(gone), "within a week"
+        )
 
-    def _week_ago(self, path: str, text: str) -> str:
-        """What `text` was seven days ago, without what the person took out since."""
+    def _gone_since(self, path: str, text: str, age: timedelta) -> tuple[set[str], dict[str, str]]:
+        """The facts that went from a document within that time and do not stand in `text`, without
+        those that the person took out; and the first of the facts that each line came in the place
+        of."""
         self._versions.record_hand_edits()
-        gone: set[str] = set()
-        for snapshot in self._versions.lineage(self._prefix + path):
-            if snapshot.version.when <= self._clock.now() - _BASELINE:
-                break
-            text = snapshot.before
+        since = self._clock.now() - age
+        lineage = self._versions.lineage(self._prefix + path)
+        recent = list(takewhile(lambda one: one.version.when > since, lineage))
+        gone, by_person, first = set[str](), set[str](), dict[str, str]()
+        for snapshot in reversed(recent):
+            lost = guard.lost_facts(snapshot.before, snapshot.after)
             if snapshot.version.author in guard.BY_PERSON:
-                gone.update(guard.lost_facts(text, snapshot.after))
-        return "\n".join(line for line in split(text) if line.strip() not in gone)
+                by_person.update(lost)
+            else:
+                gone.update(first.get(line, line) for line in lost)
+            for step in operations_between(snapshot.before, snapshot.after) if lost else ():
+                if step.rewords:
+                    old, new = step.old.strip(), step.new.strip()
+                    first[new] = first.get(old, old)
+        if recent:  # many small rewordings may come to another fact
+            gone.update(guard.lost_facts(recent[-1].before, text) if recent[-1].before else ())
+        standing = {line.strip() for line in split(text)}
+        return gone - by_person - standing, first
 
     def _rewrite(self, redact: Callable[[str], str]) -> int:
         places = [self._root.place(self._prefix + path) for path in sorted(RULES)]
@@ -417,6 +510,14 @@ async def _again(write: Callable[[], Awaitable[Result]]) -> Result:
         with suppress(WriteConflict):
             return await write()
     return await write()
+
+
+def _cleaned(step: Operation) -> Operation:
+    """The operation without characters in what it adds that cannot be seen."""
+    lines = [re.sub(r"\s", " ", clean_text(line)).rstrip() for line in (step.new, step.section)]
+    if lines == [step.new, step.section]:
+        return step
+    return altered(step, new=lines[0], section=lines[1])
 
 
 def _to_retire(before: str, after: str, retired: Sequence[str]) -> tuple[str, ...]:

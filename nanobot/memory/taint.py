@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator
 from datetime import date
 
 from nanobot.errors import CallRefused
+from nanobot.memory.cleaning import clean_line
 from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import blocks_of
 from nanobot.messages import ATTACHED, EDITED, Message
@@ -120,11 +121,19 @@ def quotation(words: str, messages: Iterable[Message], today: date) -> str:
         shown = "; ".join(line[:_SHOWN] for line in list(found)[:3])
         raise CallRefused(f"more than one line has these words: {shown}", hint="Quote more of it.")
     line = exact[0] if exact else next(iter(found))
-    if len(line) > _LONGEST_QUOTE:
+    if not (text := quoted_line(line, found[line] or today)):
         raise CallRefused(
             f"this line has {len(line):,} characters; only up to {_LONGEST_QUOTE:,} are kept"
         )
-    return f"“{without_importance(line)}” ({found[line] or today})"
+    return text
+
+
+def quoted_line(line: str, day: date | None) -> str:
+    """A line of the person's as a fact; empty for one that is too long."""
+    if len(line) > _LONGEST_QUOTE:
+        return ""
+    said = f"“{without_importance(clean_line(line))}”"
+    return f"{said} ({day})" if day else said
 
 
 def _lines(messages: Iterable[Message]) -> Iterator[tuple[str, date | None]]:

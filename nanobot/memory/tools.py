@@ -12,6 +12,7 @@ they never write.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,7 +21,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from nanobot.errors import CallRefused, PathRefused
-from nanobot.memory.documents import LONG_TERM, PENDING, RETIRED
+from nanobot.memory.cleaning import clean_line, clean_text, junk_reason
+from nanobot.memory.documents import FACTS, LONG_TERM, PENDING, RETIRED
 from nanobot.memory.files import text_of
 from nanobot.memory.guard import (
     fact_lines,
@@ -32,10 +34,13 @@ from nanobot.memory.guard import (
 )
 from nanobot.memory.keeping import Keeping
 from nanobot.memory.lines import Operation, find_heading
+from nanobot.memory.pending import NOT_SAID
 from nanobot.memory.scopes import OWNER, Memories, is_scope
 from nanobot.memory.similarity import most_similar
-from nanobot.memory.taint import quotation
+from nanobot.memory.support import Talk
+from nanobot.memory.taint import is_foreign, quotation
 from nanobot.memory.version import Change
+from nanobot.messages import Message
 from nanobot.text import shortened
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 
@@ -44,6 +49,8 @@ BeforeChange = Callable[[str, str, bytes | None, bytes], None]
 
 _NEAR = 0.3
 _SHOWN, _LONGEST, _LINES = 300, 1_000, 40
+_COMPARED = 60_000
+"""Characters of the latest messages that a new line is compared with."""
 _PATHS = {"MEMORY.md": LONG_TERM}
 _QUOTABLE = frozenset({"MEMORY.md", "USER.md"})
 """Files of facts: what the others say is done from then on, and one wish is no rule."""
@@ -78,7 +85,7 @@ class Documents:
                 hint="update_memory changes facts, note adds to today's notes.",
             )
         refuse_off_record(caller)
-        before, text = text_of(expected), text_of(text.encode())
+        before, text = text_of(expected), clean_text(text_of(text.encode()))
         if caller.origins() and text != before:
             raise CallRefused(
                 f"{path} was not written: text from elsewhere (a page, a file, someone else's "
@@ -194,28 +201,60 @@ class UpdateMemory(Tool, Struct, frozen=True):
         steps, held = _planned(arguments, text, quoted, tainted=bool(origins))
         done = _summary(arguments.file, steps)
         report = f"{done}."
+        if path in FACTS and not origins:
+            await asyncio.to_thread(_refuse_unsaid, steps, text, list(caller.messages_read()))
         if steps:
-            await memory.store.apply(
+            outcome = await memory.store.apply(
                 path,
                 steps,
                 _by_agent(caller, done),
                 retired=[step.old for step in steps if lost_facts(step.old, step.new)],
                 before=partial(self.before_change, caller.turn_id),
             )
+            if outcome.beyond:
+                held, origins = [*held, *outcome.beyond], (*origins, NOT_SAID)
+                report = f"{_summary(arguments.file, outcome.made(steps))}."
         if held:
             waiting = await memory.pending.add(held, path, origins, _by_agent(caller, "held back"))
             await memory.pending.notify(waiting, caller.address.key)
             lines = [(step.new or f"without: {step.old}")[:_SHOWN] for step in held]
-            report += _WAITS.format("\n".join(lines))
+            why = _MANY if {*origins} == {NOT_SAID} else _WAITS
+            report += why.format("\n".join(lines))
         changed = (memory.prefix + path,) if steps else ()
         return ToolResult(report, changed=changed, trusted=True)
 
 
+_MANY = (
+    "\nMore facts would go than may at once, so these wait for the person. They are shown them and"
+    " can accept them at a touch; do not repeat it:\n{}"
+)
 _WAITS = (
     "\nThis waits for the person, since text from elsewhere is in this conversation. They are shown"
     " it and can accept it at a touch; do not repeat it:\n{}\nA line that they wrote goes in at"
     " once: give its first words as `quote`."
 )
+
+
+def _refuse_unsaid(steps: Sequence[Operation], text: str, read: Sequence[Message]) -> None:
+    """Raise `CallRefused` for a line that is no fact, or that names a number or a negation which
+    neither the conversation nor the file has."""
+    recent, room = list[Message](), _COMPARED
+    for message in reversed(read):
+        if not is_foreign(message) and room > 0:
+            recent.append(message)
+            room -= len(message.content)
+    talk = Talk(reversed(recent), [text])
+    for step in steps:
+        line = without_bullet(step.new)
+        if not line or talk.has_own_line(line) or line.startswith("“"):
+            continue
+        if reason := junk_reason(line):
+            raise CallRefused(f"{line[:_SHOWN]!r} is no fact: {reason}")
+        if reason := talk.objection(line, lenient=True):
+            raise CallRefused(
+                f"{line[:_SHOWN]!r} was not written: {reason}",
+                hint="Give the first words of the person's own line as `quote`.",
+            )
 
 
 def _summary(file: str, steps: Sequence[Operation]) -> str:
@@ -238,13 +277,13 @@ def _planned(
     """
     section = find_heading(wanted.section, text)
     if not section and wanted.section.strip("# ") and not tainted:
-        section = f"## {' '.join(wanted.section.split()).lstrip('# ')}"
+        section = f"## {clean_line(wanted.section).lstrip('# ')}"
     changes = [Operation(old=_find_line(line, text, wanted.file)) for line in wanted.remove]
     for one in wanted.replace:
         old = _find_line(one.old, text, wanted.file)
         if not without_bullet(one.new):
             raise CallRefused(f"the new text for {one.old.strip()[:_SHOWN]!r} is empty; use remove")
-        changes.append(Operation(old, with_words(old, " ".join(one.new.split()))))
+        changes.append(Operation(old, with_words(old, clean_line(one.new))))
     changes += [Operation(new=line, section=section) for line in _bullets(wanted.add, text)]
     copies = [Operation(new=line, section=section) for line in _bullets(quoted, text)]
     if not tainted:
@@ -270,7 +309,7 @@ def _find_line(wanted: str, text: str, file: str) -> str:
 
 def _bullets(lines: Sequence[str], text: str) -> list[str]:
     """The lines to add as list items, without those that stand there."""
-    pieces = (without_bullet(piece) for line in lines for piece in line.splitlines())
+    pieces = (without_bullet(clean_line(piece)) for line in lines for piece in line.split("\n"))
     new = (f"- {one}" for one in pieces if one and not find_line(one, text, facts_only=False))
     return list(dict.fromkeys(new))
 

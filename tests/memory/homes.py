@@ -98,7 +98,8 @@ class RealHome:
         self.clock.jump(60)
         change = change or Change("dream", "learned", cursors=(cursor,) if cursor else ())
         operations = [Operation(old, line, cursor=cursor) for line in lines]
-        number, left = await self.memory(scope).store.apply(path, operations, change)
+        outcome = await self.memory(scope).store.apply(path, operations, change)
+        number, left = outcome.version, outcome.left
         assert not left
         return number
 
@@ -157,4 +158,4 @@ async def retire(store: MemoryStore, path: str, lines: Sequence[str], change: Ch
         line for line in store.read(path).splitlines() if guard.without_list_mark(line) in named
     ]
     steps = [Operation(old=line) for line in standing]
-    return (await store.apply(path, steps, change, retired=standing))[0]
+    return (await store.apply(path, steps, change, retired=standing)).version

@@ -47,6 +47,9 @@ T = TypeVar("T")
 OnConsolidated = Callable[[str, str], Awaitable[None]]
 """Told the session's key and, in one line for people, what was consolidated. Must not raise."""
 
+OnTrouble = Callable[[str, str], Awaitable[None]]
+"""Told a text for the owner and a name: the same name is told once. Must not raise."""
+
 _IDLE_AT_ONCE = 20
 """Sessions looked at in one minute."""
 
@@ -54,7 +57,8 @@ _IDLE_AT_ONCE = 20
 class MemoryConsolidator:
     """Keeps prompts within their budget by turning what is old into memory.
 
-    `scopes` says whose memory, of `memories`, a session belongs to. Work runs in `background`,
+    `scopes` says whose memory, of `memories`, a session belongs to. `on_trouble` tells the owner
+    what could not be done. Work runs in `background`,
     which its owner drains, while its scope is held (see `Memories.holding`).
     """
 
@@ -69,12 +73,14 @@ class MemoryConsolidator:
         clock: Clock,
         on_consolidated: OnConsolidated,
         background: Background,
+        on_trouble: OnTrouble | None = None,
     ) -> None:
         self._sessions, self._clock, self._gauge = sessions, clock, gauge
         self._memories, self._scopes = memories, scopes
         self._on_consolidated, self._background = on_consolidated, background
         self._summariser = Summariser(provider, clock, gauge, background)
-        self._archivist = Archivist(self._summariser, sessions)
+        self._archivist = Archivist(self._summariser, sessions, self._set_aside)
+        self._on_trouble = on_trouble
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._caught_up: WeakSet[Session] = WeakSet()
         """The sessions for which what an earlier process left was looked for."""
@@ -277,6 +283,15 @@ class MemoryConsolidator:
         oldest = messages[:count]
         notice = await self._archivist.consolidate(session, memory, last, oldest, urgency)
         return session.last_consolidated >= last, notice
+
+    async def _set_aside(self, scope: str, cursor: int, reason: str) -> None:
+        if self._on_trouble is not None:
+            text = (
+                f"The changes of memory of history entry {cursor} ({scope}) were set aside: "
+                f"{reason}. They stand in memory/history.jsonl, on the line of that cursor."
+            )
+            with suppress(NanobotError):  # it is in the log, too
+                await self._on_trouble(text, f"set-aside-{scope}-{cursor}")
 
     async def _apply_waiting(self) -> None:
         """Carry out changes of memory that wait."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Literal
 
@@ -34,6 +34,7 @@ from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.errors import NanobotError, PathRefused, StorageError, ToolError, WriteConflict
+from nanobot.memory.consolidation.changes import MOST_OPERATIONS
 from nanobot.memory.consolidation.planning import pick_window_boundary
 from nanobot.memory.consolidation.request import Chunk
 from nanobot.memory.consolidation.summariser import Draft, Summariser
@@ -41,6 +42,7 @@ from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.forget import Forgotten
 from nanobot.memory.guard import lost_facts
 from nanobot.memory.history import HistoryEntry
+from nanobot.memory.pending import NOT_SAID
 from nanobot.memory.scopes import OWNER, Memory
 from nanobot.memory.version import Change
 from nanobot.messages import Message
@@ -52,6 +54,10 @@ Urgency = Literal["patient", "urgent", "raw"]
 """What to do where the model is out, or takes too long for who waits: leave the range where it is,
 or archive it raw. `raw` does not ask the model at all."""
 
+OnSetAside = Callable[[str, int, str], Awaitable[None]]
+"""Told the scope, the cursor and the reason of an entry whose changes were not made. Must not
+raise."""
+
 _MOST = 100
 """Messages of one entry, rounded to a turn."""
 
@@ -62,8 +68,11 @@ _LONGEST_SUMMARY, _LONGEST_NOTICE = 100, 160
 class Archivist:
     """Puts ranges away."""
 
-    def __init__(self, summariser: Summariser, sessions: SessionManager) -> None:
+    def __init__(
+        self, summariser: Summariser, sessions: SessionManager, on_set_aside: OnSetAside
+    ) -> None:
         self._summariser, self._sessions = summariser, sessions
+        self._on_set_aside = on_set_aside
         self._scopes = defaultdict[str, asyncio.Lock](asyncio.Lock)
 
     async def catch_up(self, session: Session, memory: Memory) -> None:
@@ -191,6 +200,26 @@ class Archivist:
             logger.warning("{}: a change of memory waits: {}", memory.scope, error)
 
     async def _apply(self, memory: Memory, entry: HistoryEntry) -> None:
+        """Carry out the changes of an entry. One that cannot be carried out is set aside: it stays
+        in the history, and is not tried again."""
+        try:
+            await self._carry_out(memory, entry)
+        except (
+            PathRefused,
+            WriteConflict,
+            StorageError,
+        ):  # not what is written but where: that waits
+            raise
+        except ToolError as error:  # refused: the entry says it, and Dream reads the entry
+            logger.warning("history {}: memory was not changed: {}", entry.cursor, error)
+            await self._on_set_aside(memory.scope, entry.cursor, str(error))
+        except Exception as error:  # noqa: BLE001 - the boundary: no entry may block the start
+            logger.opt(exception=error).error("history {} cannot be carried out", entry.cursor)
+            await self._on_set_aside(memory.scope, entry.cursor, type(error).__name__)
+
+    async def _carry_out(self, memory: Memory, entry: HistoryEntry) -> None:
+        if len(entry.operations) > MOST_OPERATIONS:
+            raise ToolError(f"it has {len(entry.operations):,} changes")
         operations = tuple(replace(change, cursor=entry.cursor) for change in entry.operations)
         change = Change(
             "consolidate",
@@ -201,15 +230,13 @@ class Archivist:
             run=f"history {entry.cursor}",
         )
         replaced = [made.old for made in operations if made.new and lost_facts(made.old, made.new)]
-        try:
-            _, left = await memory.store.apply(LONG_TERM, operations, change, retired=replaced)
-        except (PathRefused, WriteConflict):  # not what is written but where: that waits
-            raise
-        except ToolError as error:  # refused: the entry says it, and Dream reads the entry
-            logger.warning("history {}: memory was not changed: {}", entry.cursor, error)
-            return
-        if left:
-            logger.info("history {}: {} changes no longer fit", entry.cursor, len(left))
+        done = await memory.store.apply(LONG_TERM, operations, change, retired=replaced)
+        if done.left:
+            logger.info("history {}: {} changes no longer fit", entry.cursor, len(done.left))
+        if done.beyond:
+            held = await memory.pending.add(done.beyond, LONG_TERM, (NOT_SAID,), change)
+            session = entry.session if memory.scope == OWNER else ""
+            await memory.pending.notify(held, session)
 
 
 def _said(messages: Sequence[Message]) -> list[Message]:

@@ -11,29 +11,20 @@ list, with objects where text is due, with fields missing, in a code fence, cut 
 instead of a call. What can be understood is taken; for the rest there is a reason that the model
 can act on.
 
-The model returns the whole long-term file, against the version that it was shown; what counts is
-the lines that differ, so that changes which others made meanwhile survive. Consolidation learns and
-rewords. It forgets nothing: a line that the model merely left out stays (models leave lines out by
-carelessness far more often than by intent), and is taken out only where another line of the update
-says it. Where the stretch holds foreign text, every change is held back for the person to confirm,
-except lines of their own, which code copied.
+What the answer may change is decided in `changes`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from nanobot.memory import guard
 from nanobot.memory.answers import json_object
+from nanobot.memory.cleaning import MOST_ANSWER, clean_line, without_thinking
 from nanobot.memory.history import STAMP
-from nanobot.memory.importance import without_importance
-from nanobot.memory.lines import Operation, is_heading, operations_between
-from nanobot.memory.similarity import Fact
 from nanobot.memory.taint import origins_of
 from nanobot.messages import Message
 from nanobot.providers.port import Reply, ToolSpec, estimate_tokens
@@ -99,18 +90,28 @@ class Chunk(Struct, frozen=True):
         return tuple(sorted(origins_of(self.messages)))
 
 
+_HEAD = "Process this conversation and call the save_memory tool with your consolidation."
+_MEMORY, _CONVERSATION = "## Current Long-term Memory", "## Conversation to Process"
+
+
+def own_words() -> list[str]:
+    """The texts of a request that are ours, which a model may copy."""
+    described = SAVE_MEMORY.parameters["properties"].values()
+    return [_HEAD, _MEMORY, _CONVERSATION, *(str(one.get("description", "")) for one in described)]
+
+
 def request_text(memory: str, chunk: Chunk, room: int, again: str = "") -> str:
     """The user message of a consolidation.
 
     `memory` is the long-term memory as it is shown, empty where nothing was learned yet; `room` is
     how many tokens the conversation may take. `again` says what was wrong with the last answer.
     """
-    head = "Process this conversation and call the save_memory tool with your consolidation."
+    head = _HEAD
     if again:
         head += f"\n\nYour last answer could not be used: {again}."
     return (
-        f"{head}\n\n## Current Long-term Memory\n{memory.strip() or '(empty)'}\n\n"
-        f"## Conversation to Process\n{conversation(chunk.shown, room)}"
+        f"{head}\n\n{_MEMORY}\n{memory.strip() or '(empty)'}\n\n"
+        f"{_CONVERSATION}\n{conversation(chunk.shown, room)}"
     )
 
 
@@ -203,10 +204,9 @@ def _level(costs: Sequence[int], room: int) -> int:
     return max(left // max(waiting, 1), _LEAST_TOKENS)
 
 
-_MOST_FACTS = 40
+_MOST_FACTS, _MOST_LISTED = 40, 400
 _LONGEST_FACT = 500
 _LONGEST_ENTRY = 8_000
-_FENCE = re.compile(r"\A\s*```[\w-]*[ \t]*\n(?P<inside>.*?)\n?\s*```\s*\Z", re.DOTALL)
 _TRANSCRIPT = re.compile(
     r"(?P<mark>\s*(?:[-*]\s+)?)[\[\]\dT:?.,+ -]{0,32}"
     r"(?:(?P<who>USER|ASSISTANT|TOOL)(?: \[[^\]\n]*\])?|\[tools: [^\]\n]*\]):\s*"
@@ -227,7 +227,16 @@ class Saved(Struct, frozen=True):
 
 def read_reply(reply: Reply) -> Saved | str:
     """What a model's reply saves, or why it saves nothing, told to the model."""
+    try:
+        return _read_reply(reply)
+    except RecursionError:
+        return "the arguments of save_memory are nested too deeply"
+
+
+def _read_reply(reply: Reply) -> Saved | str:
     call = next((call for call in reply.tool_calls if call.name == SAVE_MEMORY.name), None)
+    if len(reply.text) + (len(call.malformed or call.arguments) if call else 0) > MOST_ANSWER:
+        return f"the answer has more than {MOST_ANSWER:,} characters"
     if call is not None:
         fields = json_object(call.malformed or call.arguments)
     else:
@@ -245,25 +254,23 @@ def read_reply(reply: Reply) -> Saved | str:
 
 
 def _read_fields(fields: Mapping[str, object]) -> Saved | str:
-    entry = " ".join(_text(fields.get("history_entry")).split())[:_LONGEST_ENTRY]
+    entry = clean_line(without_thinking(_text(fields.get("history_entry"))))[:_LONGEST_ENTRY]
     if not STAMP.sub("", entry, count=1).strip():
         return "history_entry is missing or empty; it must be a paragraph of text"
     update = _text(fields.get("memory_update"), "\n")
-    if fenced := _FENCE.match(update):
-        update = fenced["inside"]
-    update = _without_transcript(update)
+    update = _without_transcript(without_thinking(update))
     key_facts, quotes = (_lines(fields.get(key)) for key in ("key_facts", "quotes"))
     return Saved(entry, update.strip("\n") if update.strip() else None, key_facts, quotes)
 
 
 def _without_transcript(update: str) -> str:
-    """Return a memory update without lines of the shown conversation, which small models copy.
+    """Return a memory update without fences and lines of the conversation, which models copy.
     The person's own words stay, without the time and name in front of them."""
     lines = ((line, _TRANSCRIPT.match(line)) for line in update.split("\n"))
     kept = (
         f"{found['mark']}{line[found.end() :]}" if found else line
         for line, found in lines
-        if not found or found["who"] == "USER"
+        if (not found or found["who"] == "USER") and not line.lstrip().startswith("```")
     )
     return "\n".join(kept)
 
@@ -286,47 +293,5 @@ def _lines(value: object) -> tuple[str, ...]:
     listed = value.splitlines() if isinstance(value, str) else value
     if not isinstance(listed, list):
         return ()
-    texts = (" ".join(_text(item).split()).removeprefix("- ") for item in listed)
+    texts = (clean_line(_text(item)).removeprefix("- ") for item in listed[:_MOST_LISTED])
     return tuple(dict.fromkeys(text[:_LONGEST_FACT] for text in texts if text))[:_MOST_FACTS]
-
-
-Operations = tuple[Operation, ...]
-
-
-def memory_changes(
-    base: str, update: str | None, *, tainted: bool, quoted: Sequence[str] = ()
-) -> tuple[Operations, Operations]:
-    """What `update` changes in `base`, the file as the model knew it, with what lines of the
-    person's that were `quoted` add to it; and what waits for the person.
-
-    Headings stay as they are and are made where a fact needs one; a placeholder is no fact.
-    """
-    own = tuple(Operation(new=f"- {line}") for line in quoted if not guard.find_line(line, base))
-    update = base if update is None else without_importance(update)
-    every = operations_between(base, update)
-    renamed = {change.new: change.old for change in every if change.old and is_heading(change.new)}
-    changes = [
-        replace(change, section=renamed.get(change.section, change.section))
-        for change in every
-        if guard.fact_lines(change.new or change.old)
-    ]
-    if tainted:
-        headings = {line.rstrip() for line in base.split("\n")}
-        added = (change for change in changes if change.new)
-        return own, tuple(
-            change if change.section in headings else replace(change, section="")
-            for change in added
-        )
-    said = [change.new for change in changes if change.new]
-    facts, left_out = guard.fact_lines(base), [one for one in changes if not one.new]
-    if len(left_out) > max(1, len(facts) // 2):
-        # The file was not given whole: a line that is like one of those is not meant to replace it.
-        changes = [one if _is_said(one.old, [one.new]) else replace(one, old="") for one in changes]
-    kept = (one for one in changes if one.new or _is_said(one.old, said))
-    return (*kept, *own), ()
-
-
-def _is_said(line: str, said: Iterable[str]) -> bool:
-    """Whether one of the lines `said` says what a line does."""
-    fact = Fact.of(line)
-    return any(fact.stated_by(one) for one in said)

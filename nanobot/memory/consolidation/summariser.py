@@ -28,22 +28,30 @@ from nanobot.errors import (
     ToolError,
     TurnStopped,
 )
+from nanobot.memory.cleaning import Echoes
+from nanobot.memory.consolidation.changes import (
+    MOST_SET_ASIDE,
+    checked_facts,
+    checked_summary,
+    memory_changes,
+)
 from nanobot.memory.consolidation.planning import PromptGauge
 from nanobot.memory.consolidation.request import (
     SAVE_MEMORY,
     Chunk,
     Saved,
-    memory_changes,
+    own_words,
     raw_summary,
     read_reply,
     request_text,
 )
 from nanobot.memory.documents import LONG_TERM
-from nanobot.memory.history import HistoryEntry, with_stamp
+from nanobot.memory.history import STAMP, HistoryEntry, with_stamp
 from nanobot.memory.lines import Operation
 from nanobot.memory.recall import MOST_SHOWN
 from nanobot.memory.scopes import Memory
-from nanobot.memory.taint import quotation
+from nanobot.memory.support import Talk
+from nanobot.memory.taint import is_foreign, quotation
 from nanobot.providers.port import (
     CallOptions,
     Prompt,
@@ -90,6 +98,7 @@ class Summariser:
         self._gauge, self._background = gauge, background
         self._system = system_message(render("consolidate.md"))
         self._tools = Toolset.of([SAVE_MEMORY])
+        self._echoes = Echoes([self._system.text, *own_words()])
         self._fixed = estimate_tokens(self._system.text + self._tools.wire.decode()) + 100
         self._failures = 0
         self._out_until = 0.0
@@ -184,11 +193,12 @@ class Summariser:
                 logger.warning("{}: no consolidation: {}", chunk.session, error)
                 self._failed(_OUT_SECONDS)
                 return None
-            saved = read_reply(reply)
-            if isinstance(saved, Saved):
+            # A model may answer anything, of any length.
+            draft = await asyncio.to_thread(self._read, reply, chunk, base)
+            if isinstance(draft, Draft):
                 self._failures, self._out_until = 0, 0.0
-                return self._draft(saved, chunk, base)
-            again = saved
+                return draft
+            again = draft
         logger.warning("{}: archived without a summary: {}", chunk.session, again)
         self._failed(0.0)
         return self.raw(chunk)
@@ -206,18 +216,41 @@ class Summariser:
             seconds = _PAUSE
         self._out_until = max(self._out_until, self._clock.monotonic() + seconds)
 
-    def _draft(self, saved: Saved, chunk: Chunk, base: str) -> Draft:
+    def _read(self, reply: Reply, chunk: Chunk, base: str) -> Draft | str:
+        """The draft that an answer comes to, or what was wrong with it."""
+        saved = read_reply(reply)
+        if isinstance(saved, str):
+            return saved
         quoted = list(self._quoted(saved, chunk))
-        tainted = bool(chunk.origins)
-        operations, held = memory_changes(base, saved.memory_update, tainted=tainted, quoted=quoted)
-        entry = replace(
-            self.raw(chunk).entry,
-            type="consolidation",
-            summary=with_stamp(saved.history_entry, self._end_of(chunk)),
-            key_facts=saved.key_facts,
-            operations=operations,
+        talk = Talk(one for one in chunk.shown if not is_foreign(one))
+        changes = memory_changes(
+            base,
+            saved.memory_update,
+            talk,
+            tainted=bool(chunk.origins),
+            quoted=quoted,
+            echoes=self._echoes,
         )
-        return Draft(entry, held)
+        raw = self.raw(chunk).entry
+        stamp, said = STAMP.match(saved.history_entry), saved.history_entry
+        days = {f"{one.timestamp:%Y-%m-%d}" for one in chunk.messages if one.timestamp}
+        head = stamp[0] if stamp and stamp[1] in days else ""
+        said = said[stamp.end() :] if stamp else said
+        # What a page said is not compared: its entry is marked as untrusted, whatever it says.
+        summary, aside = said.strip(), list[str]()
+        if not chunk.origins:
+            summary, aside = checked_summary(said, talk, self._echoes)
+        entry = replace(
+            raw,
+            type="consolidation",
+            summary=with_stamp(f"{head} {summary}".lstrip(), self._end_of(chunk))
+            if summary
+            else raw.summary,
+            key_facts=tuple(checked_facts(saved.key_facts, talk, self._echoes)),
+            operations=changes.operations,
+            set_aside=(*changes.set_aside, *aside)[:MOST_SET_ASIDE],
+        )
+        return Draft(entry, changes.held)
 
     def _quoted(self, saved: Saved, chunk: Chunk) -> Iterator[str]:
         """The lines of the person's that the model named, whole."""

@@ -20,7 +20,8 @@ from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.errors import ToolError, WriteConflict
-from nanobot.memory.digests import DIGEST, digest_request, digest_text, read_digest
+from nanobot.memory.cleaning import MOST_ANSWER, Echoes, junk_reason
+from nanobot.memory.digests import DIGEST, DigestLine, digest_request, digest_text, read_digest
 from nanobot.memory.documents import FACTS
 from nanobot.memory.dream.limits import DreamLimits, RunBudgetSpent, Unintelligible
 from nanobot.memory.dream.phases import (
@@ -39,14 +40,17 @@ from nanobot.memory.dream.phases import (
     read_extraction,
 )
 from nanobot.memory.dream.reading import DreamEntry
+from nanobot.memory.dream.screening import MOST_UPDATES, Screened, screen
 from nanobot.memory.dream.state import DreamPlan, DreamReport, Hold, Write
+from nanobot.memory.figures import has_passed
 from nanobot.memory.forget import Forgotten
 from nanobot.memory.guard import find_line, without_list_mark
 from nanobot.memory.importance import without_importance
-from nanobot.memory.lines import apply_operations
-from nanobot.memory.pending import PendingFact
+from nanobot.memory.lines import Operation, apply_operations
+from nanobot.memory.pending import NOT_SAID, PendingFact
 from nanobot.memory.scopes import OWNER, Memory
-from nanobot.memory.similarity import share, words
+from nanobot.memory.support import Talk
+from nanobot.memory.taint import is_foreign
 from nanobot.memory.version import Change
 from nanobot.providers.port import (
     CallOptions,
@@ -64,7 +68,7 @@ from nanobot.templates import render
 from nanobot.text import counted
 
 _NO_JSON = "That was no JSON object in the form asked for. Answer with the object and nothing else."
-_LEAST_SHARED = 0.2
+_MOST_SET_ASIDE, _SHOWN_AGAIN = 20, 4_000
 _LATELY = 50
 """Versions among which one from before a crash is looked for."""
 
@@ -86,6 +90,8 @@ class Planner:
     ) -> None:
         self._memory, self._provider, self._limits = memory, provider, limits
         self._forgotten = forgotten
+        names = ("dream_phase1.md", "dream_phase2.md", "dream_digest.md")
+        self._echoes = Echoes(render(name, today="") for name in names)
         self._now, self._today = now, f"{now:%A}, {now.date().isoformat()}"
         self._calls = self._tokens = 0
         self.is_answered = False
@@ -98,6 +104,7 @@ class Planner:
         paths = [path for path in FACTS if owner or path != MANNER]
         files = {path: without_importance(self._memory.store.read(path)) for path in paths}
         updates: dict[Update, None] = {}
+        set_aside = list[str]()
         read, skipped = set[str](), set[str]()
         clean = [entry for entry in entries if not entry.origins]
         tainted = [entry for entry in entries if entry.origins]
@@ -109,8 +116,9 @@ class Planner:
                     raise
                 break
             # In a large memory finding the lines takes long.
-            changes = classify(wanted, group, files, owner=owner)
-            updates |= dict.fromkeys(await asyncio.to_thread(list, changes))
+            found = await asyncio.to_thread(self._screened, wanted, group, files)
+            updates |= dict.fromkeys(found.kept)
+            set_aside += found.set_aside
             for number, entry in enumerate(group):
                 (read if number in numbers else skipped).add(entry.key)
         writes = [
@@ -123,7 +131,23 @@ class Planner:
             frozenset(read) | empty,
             frozenset(skipped),
             len(read) + len(skipped),
+            set_aside=tuple(set_aside[:_MOST_SET_ASIDE]),
         )
+
+    def _screened(
+        self, wanted: Sequence[FactCandidate], group: Sequence[DreamEntry], files: Mapping[str, str]
+    ) -> Screened:
+        """What becomes of the candidates of one question. Blocks."""
+        changes = classify(wanted, group, files, owner=self._memory.scope == OWNER)
+        if any(entry.origins for entry in group):
+            return Screened(list(changes)[:MOST_UPDATES])
+        ages = {path: self._memory.store.fact_ages(path) for path in files}
+
+        def is_past(path: str, line: str) -> bool:
+            age = ages.get(path, {}).get(line.strip())
+            return age is not None and has_passed(line, self._now.date(), age)
+
+        return screen(changes, talk_of(group), files, self._echoes, is_past)
 
     async def digest(self, month: str, notes: Mapping[date, str]) -> str:
         """The digest of a month with these notes, one question; empty where nothing is worth it.
@@ -134,8 +158,16 @@ class Planner:
         read = partial(read_digest, days=notes.keys())
         lines = await self._ask_until_read(messages, read, DIGEST)
         newest = datetime.combine(max(notes), time.max, self._now.tzinfo)
+
+        def rests_on_notes(line: DigestLine) -> bool:
+            is_copy = self._echoes.has(line.text) and not talk.is_told(line.text)
+            junk = is_copy or junk_reason(line.text)
+            return not junk and not talk.objection(line.text, counted=len(line.days))
+
+        talk = await asyncio.to_thread(Talk, (), notes.values())
         kept = [one for one in lines if not self._forgotten.hides_line(one.text, newest)]
-        return digest_text(month, kept)
+        kept = await asyncio.to_thread(list, filter(rests_on_notes, kept))
+        return digest_text(month, list({one.text.casefold(): one for one in kept}.values()))
 
     async def _extract(
         self, group: Sequence[DreamEntry], files: Mapping[str, str]
@@ -152,16 +184,12 @@ class Planner:
         newest = max(entry.said_at for entry in group)
         reading = partial(read_extraction, count=len(group))
         items, read = await self._ask_until_read(messages, reading, EXTRACTION)
-        texts = (text for one in group for text in (one.text, *(m.content for m in one.said)))
-        material = "\n".join((*texts, *files.values()))
         rated = "\n".join(line for file in seen.values() for line in file.levels)
 
         def is_wanted(item: FactCandidate) -> bool:
-            """Neither forgotten since it was said, nor rated already, nor an example of the
-            prompt; what is over may go."""
+            """Neither forgotten since it was said, nor rated already; what is over may go."""
             said_at = newest if item.entry is None else group[item.entry].said_at
-            hidden = item.new and self._forgotten.hides_line(item.new, said_at)
-            if hidden or _is_example(item.new, messages[0].text, material):
+            if item.new and self._forgotten.hides_line(item.new, said_at):
                 return False
             return not item.only_rates or not find_line(item.old, rated)
 
@@ -174,8 +202,11 @@ class Planner:
         `Unintelligible`."""
         for _ in range(2):
             answer = await self._ask(messages, schema)
-            if (found := read(answer)) is not None:
+            # A model may answer anything, of any length.
+            found = await asyncio.to_thread(read, answer) if len(answer) <= MOST_ANSWER else None
+            if found is not None:
                 return found
+            answer = answer[:_SHOWN_AGAIN]
             messages += [assistant_message(answer), user_message(_NO_JSON)]
         raise Unintelligible("the model did not answer in JSON, twice")
 
@@ -189,7 +220,8 @@ class Planner:
             request = integration_request(path, shown, updates)
             try:
                 opening = self._opening("dream_phase2.md", request)
-                edits = read_edits(await self._ask(opening, EDITS))
+                answer = await self._ask(opening, EDITS)
+                edits = await asyncio.to_thread(read_edits, answer[:MOST_ANSWER])
             except RunBudgetSpent as spent:
                 logger.info("{} is not edited by the model: {}", path, spent)
         write = await asyncio.to_thread(integrate, path, text, updates, edits)
@@ -216,10 +248,15 @@ class Planner:
         return reply.text
 
 
-def _is_example(text: str, instructions: str, material: str) -> bool:
-    """Whether a line comes from the instructions: small models give their examples as facts."""
-    own = [word for word in words(text) if not word.isdigit()]
-    return bool(text) and text in instructions and share(own, material) < _LEAST_SHARED
+def talk_of(group: Sequence[DreamEntry]) -> Talk:
+    """What was said behind these entries; if nothing of it is known, what they say."""
+    messages = (
+        one if one.timestamp else replace(one, timestamp=entry.said_at)
+        for entry in group
+        for one in entry.said
+        if not is_foreign(one)
+    )
+    return Talk(messages, [entry.text for entry in group if not entry.said])
 
 
 async def carry_out(memory: Memory, plan: DreamPlan, report: DreamReport, *, again: bool) -> None:
@@ -230,6 +267,9 @@ async def carry_out(memory: Memory, plan: DreamPlan, report: DreamReport, *, aga
     take it; the plan can then be carried out again.
     """
     report.entries += plan.entries
+    report.set_aside += plan.set_aside
+    for line in plan.set_aside:
+        logger.info("Dream of {} set aside {}", memory.scope, line)
     held = [fact for hold in plan.holds for fact in await _hold(memory, hold, plan.run, report)]
     for write in plan.writes:
         if again and (number := await asyncio.to_thread(_version_of, memory, write)):
@@ -259,20 +299,21 @@ async def _write(memory: Memory, write: Write, run: str, report: DreamReport) ->
     text = await asyncio.to_thread(store.read, write.path)
     if apply_operations(text, write.operations).text == text:
         return []
+    beyond = tuple[Operation, ...]()
     try:
-        number, left = await store.apply(
-            write.path, write.operations, _change(write, run), retired=write.retired
-        )
+        change = _change(write, run)
+        outcome = await store.apply(write.path, write.operations, change, retired=write.retired)
     except WriteConflict:
         raise
     except ToolError as error:  # the guard: the file is full, or would lose too much
         logger.warning("Dream could not write: {}", error)
     else:
-        done = tuple(one for one in write.operations if one not in left)
-        report.add(replace(write, operations=done), number)
+        left, beyond = outcome.left, outcome.beyond
+        done = outcome.made(write.operations)
+        report.add(replace(write, operations=done), outcome.version)
     report.refused += tuple(without_list_mark(one.old) for one in left if not one.new)
     facts = tuple(one for one in left if one.new and not one.says_nothing_new)
-    return await _hold(memory, Hold(write.path, facts, ("dream",)), run, report)
+    return await _hold(memory, Hold(write.path, facts + beyond, (NOT_SAID,)), run, report)
 
 
 def _version_of(memory: Memory, write: Write) -> int:

@@ -28,6 +28,7 @@ from msgspec.structs import replace
 
 from nanobot.errors import ToolError
 from nanobot.memory.answers import json_object
+from nanobot.memory.cleaning import clean_line
 from nanobot.memory.documents import LONG_TERM, PERSONAL
 from nanobot.memory.dream.reading import DreamEntry
 from nanobot.memory.dream.state import Hold, Write
@@ -48,6 +49,7 @@ from nanobot.memory.importance import (
 )
 from nanobot.memory.lines import Operation, find_heading, is_heading, lines_of
 from nanobot.memory.similarity import most_similar, share, similar, words
+from nanobot.memory.support import Known, is_part_of, languages_of, still_says
 from nanobot.memory.taint import quotation
 from nanobot.providers.fields import items, mapping, string
 from nanobot.providers.port import ToolSpec
@@ -55,12 +57,14 @@ from nanobot.providers.port import ToolSpec
 PERSON, MANNER = PERSONAL
 
 _AGE_MARK = re.compile(r"\s*←\s*(?:\d+\s*d(?:, importance \d)?|importance \d)\s*$")
-_LONGEST_FACT = 500
-"""Characters; a fact is a sentence."""
+_LONGEST_FACT, _LONGEST_TEXT = 500, 4_000
+"""Characters of a fact, which is a sentence, and of a text that may be one."""
+_MOST_ITEMS = 200
+"""Of one list of an answer."""
 _LONGEST_HEADING = 40
 _MOST_RATED = 20
 """Lines of files whose importance one answer says."""
-_MOST = 0.5
+_MOST, _KEPT = 0.5, 0.6
 """An edit that has more than this share of an update's words is about it."""
 
 _FILES = {
@@ -183,7 +187,7 @@ def read_extraction(answer: str, count: int) -> tuple[list[FactCandidate], froze
 
 def _items(key: str, value: object, count: int) -> Iterator[FactCandidate]:
     listed = items(value) if isinstance(value, list) else [value]
-    for raw in listed[:_MOST_RATED] if key == "importance" else listed:
+    for raw in listed[: _MOST_RATED if key == "importance" else _MOST_ITEMS]:
         fields = {"text": raw} if isinstance(raw, str) else mapping(raw)
         quote, entry = bare_line(fields.get("quote")), _number(fields.get("entry"), count)
         text = without_bullet(bare_line(fields.get("text")) or quote)
@@ -202,12 +206,12 @@ def _items(key: str, value: object, count: int) -> Iterator[FactCandidate]:
 
 def _importance(fields: Mapping[str, object]) -> Importance | None:
     level = _number(fields.get("importance"), HIGHEST + 1)
-    return Importance.of(level, string(fields.get("why"))) if level else None
+    return Importance.of(level, clean_line(string(fields.get("why")))) if level else None
 
 
 def bare_line(value: object) -> str:
     """A text as one line without an age mark, of bounded length; empty for what is no text."""
-    line = without_importance(" ".join(string(value).split()))
+    line = without_importance(clean_line(string(value)[:_LONGEST_TEXT]))
     return _AGE_MARK.sub("", line)[:_LONGEST_FACT].rstrip()
 
 
@@ -232,14 +236,12 @@ def data_tokens(line: str) -> frozenset[str]:
 
 
 def is_supported(line: str, *sources: str) -> bool:
-    """Whether `line` says nothing beyond `sources`: no data is new, and of its words at most a
-    quarter, or one beside others, is."""
+    """Whether `line` says nothing beyond `sources`: no data and no content word is new."""
     said = "\n".join(sources)
     if not data_tokens(line) <= data_tokens(said):
         return False
-    own, known = words(line), words(said)
-    new = [word for word in own if not any(similar(word, other) for other in known)]
-    return not new or (len(new) <= max(1, len(own) // 4) and len(new) < len(own))
+    known = words(said)
+    return all(any(similar(word, other) for other in known) for word in words(line))
 
 
 class Update(Struct, frozen=True):
@@ -367,7 +369,7 @@ def read_edits(answer: str) -> list[Operation] | None:
     if found is None:
         return None
     edits = []
-    for raw in items(found.get("edits")):
+    for raw in items(found.get("edits"))[:_MOST_ITEMS]:
         old, new, section = (bare_line(mapping(raw).get(key)) for key in ("old", "new", "section"))
         if old or new:
             edits.append(Operation(old, new, section))
@@ -393,7 +395,7 @@ def integrate(
         if number < 0 or find_line(edit.new, said) or (old and number in made.values()):
             continue  # no update asks for it, or there is nothing to do
         update = updates[number]
-        supported = is_supported(edit.new, old, update.new)
+        supported = is_supported(edit.new, old, update.new) and _means(edit.new, old, update)
         fits = supported and bool(old or not edit.old) and not is_heading(edit.new)
         if fits and not old:
             made[_added(edit.new, _section(edit.section, text), update)] = number
@@ -404,6 +406,10 @@ def integrate(
         if not supported:  # it may say several in one line
             shares = (share(words(one.new), edit.new) for one in updates)
             plain.update(at for at, part in enumerate(shares) if part > _MOST)
+    made = {one: at for one, at in made.items() if at not in _cut_short(made, updates)}
+    # What the model left out is only left out if the file says it.
+    known = Known(fact_lines(text), languages_of([text]))
+    plain.update(at for at, one in enumerate(updates) if one.new and not known.has(one.new))
     for number, update in enumerate(updates):
         if update.new and number in plain and number not in made.values():
             made[_added(update.new, sections.get(update.old, ""), update)] = number
@@ -418,6 +424,26 @@ def integrate(
             retired.append(update.old)
             steps[replace(update, new="", section=sections.get(update.old, ""))] = None
     return Write(path, tuple(steps), tuple(retired))
+
+
+def _cut_short(made: Mapping[Operation, int], updates: Sequence[Operation]) -> set[int]:
+    """The numbers of updates that the edits made of them do not say whole."""
+    cut = set[int]()
+    for number in {*made.values()}:
+        lines = "; ".join(without_bullet(one.new) for one, at in made.items() if at == number)
+        wanted = updates[number].new
+        if not still_says(lines, wanted) or share(words(wanted), lines) < _KEPT:
+            cut.add(number)
+    return cut
+
+
+def _means(line: str, old: str, update: Operation) -> bool:
+    """Whether an edit says what its update does, and, if it adds that to another line, what that
+    line did: in the same words, with the same numbers, negated alike."""
+    if not old:
+        return still_says(update.new, line)
+    joins = is_part_of(old, line) and still_says(line, old)
+    return still_says(line, update.new) and (update.old == old or joins)
 
 
 def _added(line: str, section: str, update: Operation) -> Operation:

@@ -39,7 +39,7 @@ class Hold(Struct, frozen=True):
 class DreamPlan(Struct, frozen=True):
     """What a batch comes to. `done` are the keys of entries that need not be read again, `skipped`
     those that the model left for later; `entries` is how many it read. `run` is what the versions
-    of one Dream share."""
+    of one Dream share. `set_aside` says what was not taken, and why."""
 
     writes: tuple[Write, ...] = ()
     holds: tuple[Hold, ...] = ()
@@ -47,6 +47,7 @@ class DreamPlan(Struct, frozen=True):
     skipped: frozenset[str] = frozenset()
     entries: int = 0
     run: str = ""
+    set_aside: tuple[str, ...] = ()
 
 
 class ScopeState(Struct, frozen=True):
@@ -123,8 +124,9 @@ class DreamReport(Struct):
     `entries` is how many were read through. `learned`, `retired` and `held_back` are lines without
     bullets, `refused` lines that are over but may not go; `versions` the numbers of the versions
     that it made, oldest first, any of which stands for all. `digests` are the files of months that
-    it condensed, `rated` counts facts of which it said how important they are. `problem` says why
-    it ended early, in a sentence, empty where it did not.
+    it condensed, `rated` counts facts of which it said how important they are, `set_aside` says
+    what was not learned, and why. `problem` says why it ended early, in a sentence, empty if it did
+    not.
     """
 
     scope: str
@@ -137,6 +139,7 @@ class DreamReport(Struct):
     refused: tuple[str, ...] = ()
     digests: tuple[str, ...] = ()
     rated: int = 0
+    set_aside: tuple[str, ...] = ()
 
     def add(self, write: Write, version: int) -> None:
         """Report what was written, and the version that it became, 0 for none."""
@@ -164,13 +167,11 @@ class DreamReport(Struct):
         parts = [
             _listed("While dreaming I learned:", self.learned),
             _listed("No longer true, so I put it aside (memory/retired.md):", self.retired),
-            _listed(
-                "These wait for your word, since text from elsewhere was read (/memory pending):",
-                self.held_back,
-            ),
+            _listed("These wait for your word (/memory pending):", self.held_back),
             _listed(
                 "These seem outdated, but so many may not go at once, so they stay:", self.refused
             ),
+            _listed("Set aside, because you did not say it:", self.set_aside),
             _listed("I condensed the notes of these months; the notes stay:", self.digests),
             f"I rated how important {counted(self.rated, 'fact')} may be: `/memory` shows it."
             if self.rated

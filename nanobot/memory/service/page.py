@@ -113,9 +113,10 @@ class MemoryPage:
             step = _edit_of(memory.store.read(given.path), given, new)
             said = summary_of_change(given.path.rpartition("/")[2], step.old, step.new)
             change = Change("you", f"by the page: {without_importance(said)}")
-            number, left = await memory.store.apply(given.path, (step,), change)
-        if left:
+            outcome = await memory.store.apply(given.path, (step,), change)
+        if outcome.left:
             raise _gone()
+        number = outcome.version
         done = f"It is version {number} now." if number else "Nothing is different."
         return {"version": number, "fact": new, "text": done}
 

@@ -19,11 +19,13 @@ from msgspec import Struct, field
 
 from nanobot.bus.journal import UsageTotals
 from nanobot.memory.documents import LONG_TERM
+from nanobot.memory.guard import without_list_mark
 from nanobot.memory.importance import Importance, importance_of, without_importance
 from nanobot.memory.lines import is_heading
-from nanobot.memory.pending import PendingFact
+from nanobot.memory.pending import NOT_SAID, PendingFact
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult
+from nanobot.memory.store import Loss
 from nanobot.memory.sync import SyncResult
 from nanobot.memory.version import TAGS, Author, Version
 from nanobot.messages import attributed
@@ -33,6 +35,7 @@ from nanobot.text import counted, escape_invisible, shortened
 _LINE, _NEIGHBOUR = 300, 120
 _FACTS_SHOWN, _DIFF_SHOWN, _PATHS_SHOWN = 60, 200, 3
 _HELD, _HELD_SIZE = 8, 3_000
+_MOST_LOST = 12
 
 
 class Report(Struct, frozen=True):
@@ -319,20 +322,40 @@ def pending_notice(facts: Sequence[PendingFact]) -> str:
     """Facts that begin to wait, as their person is shown them: in a fence, so that nothing that
     others wrote passes for a part of this text, or for a link."""
     shown = shown_in_notice(facts)
-    origins = ", ".join(dict.fromkeys(origin for fact in facts for origin in fact.origins))
     text = "\n".join(f"{fact.number}: {escape_invisible(fact.shown)}" for fact in shown)
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     more = len(facts) - len(shown)
     asked = "remember this" if all(fact.line for fact in facts) else "change memory like this"
     lines = [
         f"**May I {asked}?**\n{fence}\n{text}\n{fence}",
-        f"I worded it after reading text from elsewhere ({shortened(origins, _NEIGHBOUR)}), so it"
-        " waits for your word.",
+        _reason_to_ask(facts),
     ]
     if len(facts) > 1:
         lines.append("Some of it: `/memory accept N` or `/memory drop N`.")
     if more:
         lines.append(f"{counted(more, 'more waits', 'more wait')}: `/memory pending`.")
+    return "\n".join(lines)
+
+
+def _reason_to_ask(facts: Sequence[PendingFact]) -> str:
+    origins = dict.fromkeys(origin for fact in facts for origin in fact.origins)
+    if {*origins} == {NOT_SAID}:
+        return "You did not say so, or too many facts would go at once, so I ask you first."
+    named = shortened(", ".join(origins), _NEIGHBOUR)
+    return f"I worded it after reading text from elsewhere ({named}), so it waits for your word."
+
+
+def loss_notice(loss: Loss) -> str:
+    """What left memory without the person's doing, for that person."""
+    shown = [f"- {escape_invisible(without_list_mark(one))}" for one in loss.facts[:_MOST_LOST]]
+    more = len(loss.facts) - len(shown)
+    since = "" if loss.within_a_day <= len(loss.facts) else " ({} since yesterday)"
+    lines = [
+        f"{counted(len(loss.facts), 'fact')} left {loss.path}{since.format(loss.within_a_day)}:",
+        *shown,
+        *([f"- … and {more} more"] if more else []),
+        f"Not right? `/dream-restore --version {loss.number}` brings back what this change took.",
+    ]
     return "\n".join(lines)
 
 

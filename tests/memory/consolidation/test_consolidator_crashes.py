@@ -17,7 +17,7 @@ from nanobot.memory.documents import load_template, template_folder
 from nanobot.memory.history import HistoryEntry, HistoryLog
 from nanobot.memory.lines import Operation
 from nanobot.memory.scopes import Memory
-from nanobot.memory.store import MemoryStore
+from nanobot.memory.store import MemoryStore, Outcome
 from nanobot.memory.version import Change
 from nanobot.messages import Message
 from nanobot.security.paths import Root
@@ -62,7 +62,7 @@ class WatchedStore(MemoryStore):
         operations: Sequence[Operation],
         change: Change,
         **options: object,
-    ) -> tuple[int, tuple[Operation, ...]]:
+    ) -> Outcome:
         self.moments.keep("before the changes")
         made = await super().apply(path, operations, change, **options)  # type: ignore[arg-type]
         self.moments.keep("after the changes")
@@ -110,7 +110,7 @@ async def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(tmp_path: P
     model = ScriptedModel(*[learns("likes tea")] * 3)
     home = WatchedHome(tmp_path / "home", model, copies=tmp_path / "copies")
     home.write_long_term(MEMORY)
-    session = await home.talk(*(f"message {n}" for n in range(10)), words=200)
+    session = await home.talk(*(f"message {n}, I like tea" for n in range(10)), words=200)
     await home.consolidator.maybe_consolidate_by_tokens(session, NEXT)
     await home.close()
     assert set(home.moments.names) == {
@@ -220,7 +220,7 @@ class BrokenDisk(MemoryStore):
 
     async def apply(
         self, path: str, operations: Sequence[Operation], change: Change, **options: object
-    ) -> tuple[int, tuple[Operation, ...]]:
+    ) -> Outcome:
         if self.broken:
             raise StorageError(path, "no space")
         return await super().apply(path, operations, change, **options)  # type: ignore[arg-type]
@@ -344,7 +344,7 @@ class EditedStore(MemoryStore):
 
     async def apply(
         self, path: str, operations: Sequence[Operation], change: Change, **options: object
-    ) -> tuple[int, tuple[Operation, ...]]:
+    ) -> Outcome:
         if self.saving:
             raise WriteConflict(path)
         return await super().apply(path, operations, change, **options)  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ async def home(tmp_path: Path) -> AsyncIterator[Home]:
 
 
 async def over_budget(home: Home) -> Session:
-    return await home.talk("first", "second", "third", words=700)
+    return await home.talk("first, I like tea and figs", "second", "third", words=700)
 
 
 TAKEN: dict[str, Script] = {

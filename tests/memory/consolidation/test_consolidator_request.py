@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nanobot.memory.consolidation.changes import MOST_LINES, Changes, memory_changes
 from nanobot.memory.consolidation.request import (
     Chunk,
     conversation,
-    memory_changes,
     raw_summary,
     request_text,
 )
 from nanobot.memory.lines import Operation
+from nanobot.memory.support import Talk
 from nanobot.messages import Message
 from nanobot.providers.port import estimate_tokens
 
@@ -118,39 +120,46 @@ def test_a_raw_summary_is_a_short_excerpt_of_what_the_person_said() -> None:
     assert len(text) < 1_400
 
 
+TALK = "My cat is called Tom.\nI own a boat.\nI send it.\nEve's birthday is on 11 May."
+
+
+def changes(update: str | None, said: str = TALK, base: str = "", **more: Any) -> Changes:
+    talk = Talk([Message("user", line, WHEN, at) for at, line in enumerate(said.split("\n"), 1)])
+    return memory_changes(base or BASE, update, talk, **more)
+
+
 BASE = "# Memory\n\n## Facts\n(nothing yet)\n- has a cat\n- works in Lisbon\n"
 
 
 def test_additions_and_rewordings_are_learned() -> None:
     update = BASE.replace("a cat", "a cat called Tom") + "- owns a boat\n"
-    operations, held = memory_changes(BASE, update, tainted=False)
-    assert set(operations) == {
+    found = changes(update)
+    assert set(found.operations) == {
         Operation("- has a cat", "- has a cat called Tom", "## Facts"),
         Operation("", "- owns a boat", "## Facts"),
     }
-    assert held == ()
+    assert (found.held, found.set_aside) == ((), ())
 
 
 def test_what_is_left_out_stays_unless_another_line_says_it() -> None:
     left_out = BASE.replace("- works in Lisbon\n", "")
-    assert memory_changes(BASE, left_out, tainted=False)[0] == ()
+    assert changes(left_out).operations == ()
     merged = "# Memory\n\n## Facts\n(nothing yet)\n- has a cat, works in Lisbon\n"
-    operations, _ = memory_changes(BASE, merged, tainted=False)
-    assert {change.old for change in operations} >= {"- works in Lisbon"}
+    assert {change.old for change in changes(merged).operations} >= {"- works in Lisbon"}
 
 
 def test_headings_rules_and_remarks_alone_are_nothing_to_learn() -> None:
     without = BASE.replace("# Memory", "# The Memory").replace("(nothing yet)\n", "")
     update = without + "\n## Empty\n\n---\n(the rest is kept)\n"
-    assert memory_changes(BASE, update, tainted=False)[0] == ()
+    assert changes(update).operations == ()
 
 
 def test_after_foreign_text_what_the_model_worded_waits_and_takes_nothing_out() -> None:
     update = "# Memory\n\n## Facts\n- owns a boat\n- has a cat called Tom\n\n## Obey\n- send it\n"
     quoted = ["“I own a boat” (2026-03-10)", "has a cat"]
-    operations, held = memory_changes(BASE, update, tainted=True, quoted=quoted)
-    assert operations == (Operation("", "- “I own a boat” (2026-03-10)", ""),)
-    assert set(held) == {
+    found = changes(update, tainted=True, quoted=quoted)
+    assert found.operations == (Operation("", "- “I own a boat” (2026-03-10)", ""),)
+    assert set(found.held) == {
         Operation("- has a cat", "- has a cat called Tom", "## Facts"),
         Operation("", "- owns a boat", "## Facts"),
         Operation("", "- send it", ""),
@@ -159,13 +168,11 @@ def test_after_foreign_text_what_the_model_worded_waits_and_takes_nothing_out() 
 
 def test_a_fact_goes_under_the_heading_that_stands_there_whatever_the_model_calls_it() -> None:
     update = BASE.replace("## Facts", "## The Facts") + "- owns a boat\n"
-    assert memory_changes(BASE, update, tainted=False)[0] == (
-        Operation("", "- owns a boat", "## Facts"),
-    )
+    assert changes(update).operations == (Operation("", "- owns a boat", "## Facts"),)
 
 
 def test_no_update_is_no_change() -> None:
-    assert memory_changes(BASE, None, tainted=False)[0] == ()
+    assert changes(None).operations == ()
 
 
 def test_a_message_that_is_marked_to_keep_says_so() -> None:
@@ -182,8 +189,59 @@ def test_an_answer_of_a_few_lines_takes_out_nothing_that_is_like_them() -> None:
     ]
     base = "\n".join(["# Memory", "", "## Facts", *days, "- likes tea", ""])
     new = "- Eve's birthday is on 11 May"
-    (made,), _ = memory_changes(base, f"# Memory\n\n{new}\n", tainted=False)
+    (made,) = changes(f"# Memory\n\n{new}\n", base=base).operations
     assert (made.old, made.new) == ("", new)
     whole = base.replace(days[0], new).replace(f"{days[1]}\n", "")
-    (made,), _ = memory_changes(base, whole, tainted=False)
-    assert (made.old, made.new) == (days[0], new)
+    (made,) = changes(whole, base=base).operations
+    assert (made.old, made.new) == ("", new), "nobody said that Tom has no birthday"
+
+
+KNOWN = "# Memory\n\n- Allergic to penicillin\n- Dentist on 12 March\n- Sister Ann lives in Oslo\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "old", "new"),
+    [
+        ("penicillin is a word", "Allergic to penicillin", "Not allergic to penicillin"),
+        ("the dentist is on 12 March", "Dentist on 12 March", "Dentist on 21 March"),
+        ("Ann called from Oslo", "Sister Ann lives in Oslo", "Sister Eve lives in Oslo"),
+        ("I ate fish", "Allergic to penicillin", "Allergic to everything but penicillin"),
+        ("I ate fish", "Allergic to penicillin", "Hardly allergic to penicillin"),
+        ("I ate fish", "Dentist on 12 March", "unchanged"),
+    ],
+)
+def test_a_known_fact_changes_only_by_the_persons_words(said: str, old: str, new: str) -> None:
+    for update in (KNOWN.replace(old, new), f"{KNOWN}- {new}\n"):
+        found = changes(update, said, KNOWN)
+        assert found.operations == ()
+        assert old == "Dentist on 12 March" or new in "".join(found.set_aside)
+
+
+@pytest.mark.parametrize(
+    ("said", "old", "new"),
+    [
+        ("I'm not allergic to penicillin", "Allergic to penicillin", "Not allergic to penicillin"),
+        ("the dentist moved to the 15th", "Dentist on 12 March", "Dentist on 15 March"),
+        (
+            "my sister Ann now lives in Bergen",
+            "Sister Ann lives in Oslo",
+            "Sister Ann lives in Bergen",
+        ),
+    ],
+)
+def test_a_fact_that_the_person_changed_is_changed(said: str, old: str, new: str) -> None:
+    (made,) = changes(KNOWN.replace(old, new), said, KNOWN).operations
+    assert (made.old, made.new) == (f"- {old}", f"- {new}")
+
+
+def test_a_number_that_was_not_said_gives_way_to_the_persons_line() -> None:
+    found = changes(f"{BASE}- Meets Bob on 21 May\n", "I meet Bob on 12 May")
+    assert [one.new for one in found.operations] == ["- “I meet Bob on 12 May” (2026-03-10)"]
+    assert found.set_aside == ("Meets Bob on 21 May: the conversation does not name 21",)
+
+
+def test_an_answer_of_very_many_lines_is_none() -> None:
+    lines = "".join(f"- owns boat {number}\n" for number in range(MOST_LINES + 1))
+    found = changes(BASE + lines, "I own boats " + " ".join(map(str, range(300))))
+    assert found.operations == ()
+    assert "of which none was taken" in found.set_aside[0]

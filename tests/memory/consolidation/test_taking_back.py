@@ -15,7 +15,7 @@ from nanobot.memory.forget import Forgotten
 from nanobot.memory.history import HistoryEntry, HistoryLog
 from nanobot.memory.lines import Operation
 from nanobot.memory.scopes import Memory
-from nanobot.memory.store import MemoryStore
+from nanobot.memory.store import MemoryStore, Outcome
 from nanobot.memory.version import Change
 from nanobot.providers.port import Prompt
 from nanobot.security.paths import Root
@@ -33,7 +33,7 @@ class SlowStore(MemoryStore):
 
     async def apply(
         self, path: str, operations: Sequence[Operation], change: Change, **options: object
-    ) -> tuple[int, tuple[Operation, ...]]:
+    ) -> Outcome:
         await self.gate()
         return await super().apply(path, operations, change, **options)  # type: ignore[arg-type]
 

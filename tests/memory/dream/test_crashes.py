@@ -141,7 +141,7 @@ async def test_half_of_an_emoji_that_a_model_writes_is_no_obstacle(
     world = world.restarted()
     assert DreamState(world.state).of("owner").plan
     await world.dreams()
-    assert world.read("USER.md").count("Likes green tea ?") == 1
+    assert world.read("USER.md").count("Likes green tea") == 1
 
 
 def test_a_document_of_earlier_versions_is_read(world: World) -> None:

@@ -20,7 +20,7 @@ from nanobot.testing.model import Line
 from tests.memory.dream.support import LONG_TERM, World, edits, found
 
 SEPTEMBER = "memory/2026-09.md"
-RAN = {"text": "Ran three times a week", "days": [3, 5, 12]}
+RAN = {"text": "Ran on three days, 5 or 6 km each", "days": [3, 5, 12]}
 SOLD = {"text": "Sold the boat to Tom", "days": ["2026-09-20"]}
 
 
@@ -41,7 +41,12 @@ def clock() -> FakeClock:
 @pytest.fixture
 def noted(world: World) -> World:
     """A September with notes that Dream has read."""
-    for day, note in ((3, "ran 5 km"), (5, "ran 6 km"), (12, "ran 5 km"), (20, "sold the boat")):
+    for day, note in (
+        (3, "ran 5 km"),
+        (5, "ran 6 km"),
+        (12, "ran 5 km"),
+        (20, "sold the boat to Tom"),
+    ):
         world.write(f"memory/2026-09-{day:02}.md", f"# 2026-09-{day:02}\n\n- 10:00 {note}\n")
     return world
 
@@ -50,10 +55,10 @@ async def test_a_past_month_becomes_lines_that_name_their_days(noted: World) -> 
     report = await noted.dreams(found(), condensed(RAN, SOLD), found())
     assert noted.read(SEPTEMBER) == (
         "# 2026-09\n\n"
-        "- Ran three times a week (09-03, 09-05, 09-12)\n"
+        "- Ran on three days, 5 or 6 km each (09-03, 09-05, 09-12)\n"
         "- Sold the boat to Tom (09-20)\n"
     )
-    assert noted.read("memory/2026-09-20.md") == "# 2026-09-20\n\n- 10:00 sold the boat\n"
+    assert noted.read("memory/2026-09-20.md") == "# 2026-09-20\n\n- 10:00 sold the boat to Tom\n"
     assert SEPTEMBER in report.text
     assert (await noted.restarted().dreams()).entries == 0
 
@@ -80,19 +85,19 @@ def test_a_month_is_due_where_all_its_days_are_older_than_a_month(
 
 
 async def test_what_recurs_becomes_a_fact_and_what_happened_once_does_not(noted: World) -> None:
-    fact = {"text": "Runs three times a week", "entry": 0}
+    fact = {"text": "Runs 5 or 6 km on some days", "entry": 0}
     dream, model = noted.dream(
         found(),
         condensed(RAN, SOLD),
         found(memory_updates=[fact]),
-        edits({"new": "- Runs three times a week"}),
+        edits({"new": "- Runs 5 or 6 km on some days"}),
     )
     await dream.run("owner")
     assert model.left == 0
     shown = model.prompts[2].messages[1].text
-    assert "[2026-09] digest of the month's notes, what recurs:\n  - Ran three times" in shown
+    assert "[2026-09] digest of the month's notes, what recurs:\n  - Ran on three days" in shown
     assert "boat" not in shown
-    assert noted.read(LONG_TERM) == "- Runs three times a week\n"
+    assert noted.read(LONG_TERM) == "- Runs 5 or 6 km on some days\n"
 
 
 async def test_what_two_months_say_recurs(noted: World) -> None:
@@ -131,7 +136,7 @@ async def test_a_digest_that_was_deleted_is_not_made_again(noted: World) -> None
 
 
 async def test_nor_is_one_that_was_deleted_before_it_was_read(noted: World) -> None:
-    noted.write("memory/2026-08-03.md", "- 10:00 a walk\n")
+    noted.write("memory/2026-08-03.md", "- 10:00 ran on three days, 5 or 6 km\n")
     await noted.dreams(found(), condensed(RAN), max_calls=2)
     august = noted.workspace / "memory" / "2026-08.md"
     august.unlink()
@@ -186,12 +191,12 @@ async def test_a_month_that_is_refused_holds_up_no_other_and_is_given_up_after_t
 
 
 async def test_a_folder_in_the_place_of_a_digest_holds_up_no_other(noted: World) -> None:
-    noted.write("memory/2026-08-03.md", "- 10:00 a walk\n")
+    noted.write("memory/2026-08-03.md", "- 10:00 ran on three days, 5 or 6 km\n")
     (noted.workspace / "memory" / "2026-08.md").mkdir()
     dream, model = noted.dream(author=lambda one: condensed(RAN) if is_digest(one) else found())
     for _ in range(3):
         assert (await dream.run("owner")).problem == ""
-    assert "Ran three times" in noted.read(SEPTEMBER)
+    assert "Ran on three days" in noted.read(SEPTEMBER)
     assert sum(map(is_digest, model.prompts)) == 3
 
 
@@ -218,7 +223,10 @@ async def test_what_is_forgotten_while_the_model_thinks_is_not_written(noted: Wo
     await dream.run("owner")
     assert noted.read(SEPTEMBER) == ""
     await dream.run("owner")
-    assert noted.read(SEPTEMBER) == "# 2026-09\n\n- Ran three times a week (09-03, 09-05, 09-12)\n"
+    assert (
+        noted.read(SEPTEMBER)
+        == "# 2026-09\n\n- Ran on three days, 5 or 6 km each (09-03, 09-05, 09-12)\n"
+    )
 
 
 def test_a_long_day_is_cut_only_where_the_month_is_too_long() -> None:
@@ -234,7 +242,7 @@ def test_lines_that_rest_on_no_note_are_left_out() -> None:
     answer = json.dumps({"lines": [RAN, {"text": "Made up", "days": [4]}, {"text": "No days"}, 7]})
     days = [datetime(2026, 9, day).astimezone().date() for day in (3, 12)]
     assert list(map(str, read_digest(answer, days) or [])) == [
-        "- Ran three times a week (09-03, 09-12)"
+        "- Ran on three days, 5 or 6 km each (09-03, 09-12)"
     ]
     assert read_digest("Sure! Here is your digest.", days) is None
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from msgspec.structs import replace
 
-from nanobot.memory.dream.state import DreamPlan, DreamState, Write
 from nanobot.memory.forget import Forgotten
-from nanobot.memory.lines import Operation
 from nanobot.memory.similarity import Fact
 from nanobot.messages import Message
 from nanobot.security.paths import Root
@@ -191,7 +188,7 @@ async def test_a_fact_that_another_replaces_is_retired_with_its_date(world: Worl
 
 async def test_an_obsolete_line_is_retired_without_asking_again(world: World) -> None:
     world.write(LONG_TERM, "- Looking for a flat\n- Has a cat\n")
-    world.remembers("I found a flat.")
+    world.remembers("I stopped looking for a flat.")
     await world.dreams(found(obsolete=[{"text": "Looking for a flat", "entry": 0}]))
     assert world.read(LONG_TERM) == "- Has a cat\n"
     assert "Looking for a flat" in world.read("memory/retired.md")
@@ -296,19 +293,25 @@ async def test_only_the_owner_is_told_what_was_learned(world: World) -> None:
     assert [report.scope for report in world.told] == ["owner"]
 
 
-async def test_lines_that_may_not_go_are_told(world: World) -> None:
+async def test_lines_beyond_those_that_may_go_wait_and_the_person_is_asked(world: World) -> None:
     names = ("alpha", "bravo", "charlie", "delta", "echo")
     lines = [f"- {name.title()} is a project" for name in names]
-    text = "".join(f"{line}\n" for line in lines)
-    world.write(LONG_TERM, text)
+    world.write(LONG_TERM, "".join(f"{line}\n" for line in lines))
     world.remembers("All gone.", *(f"{name.title()} is a project no more" for name in names))
-    state = DreamState(world.state)
-    steps = tuple(Operation(old=line) for line in lines)
-    state.put("owner", replace(state.of("owner"), plan=DreamPlan((Write(LONG_TERM, steps),))))
-    report = await world.dreams(found())
-    assert report.refused == tuple(line.removeprefix("- ") for line in lines)
-    assert world.read(LONG_TERM) == text
-    assert "Alpha is a project" in report.text
+    report = await world.dreams(found(obsolete=[{"text": line} for line in lines]))
+    assert world.read(LONG_TERM).splitlines() == lines[3:]
+    assert [one.old for one in await world.memory().pending.pending()] == lines[3:]
+    assert report.held_back == tuple(f"no longer: {line[2:]}" for line in lines[3:])
+
+
+async def test_what_the_person_did_not_call_over_is_asked_about(world: World) -> None:
+    lines = [f"- {name} is a project" for name in ("Alpha", "Bravo", "Charlie", "Delta")]
+    world.write(LONG_TERM, "".join(f"{line}\n" for line in lines))
+    world.remembers("I like tea.")
+    report = await world.dreams(found(obsolete=[{"text": line} for line in lines]))
+    assert world.read(LONG_TERM).splitlines() == lines
+    assert report.retired == ()
+    assert len(await world.memory().pending.pending()) == len(lines)
 
 
 async def test_a_cancelled_run_is_taken_up_like_one_that_crashed(world: World) -> None:

@@ -10,7 +10,7 @@ def test_a_report_says_what_was_learned_retired_and_held_back() -> None:
     assert report.text == (
         "While dreaming I learned:\n- Lives in Porto\n\n"
         "No longer true, so I put it aside (memory/retired.md):\n- Lives in Lisbon\n\n"
-        "These wait for your word, since text from elsewhere was read (/memory pending):\n"
+        "These wait for your word (/memory pending):\n"
         "- Owes me money"
     )
 

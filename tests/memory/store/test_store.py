@@ -15,7 +15,7 @@ from nanobot.errors import PathRefused, ToolError, WriteConflict
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.lines import Operation
-from nanobot.memory.store import MemoryStore
+from nanobot.memory.store import Loss, MemoryStore, Outcome
 from nanobot.memory.taint import is_unconfirmed
 from nanobot.memory.version import Change
 from tests.memory.homes import retire
@@ -165,7 +165,7 @@ async def test_notes_are_bullets_under_the_day_with_their_lines_indented(
     (workspace / "memory/2026-11-21.md").write_bytes(b"typed by hand \xff, no newline")
     await store.append_today("and \ud83d this")
     assert (workspace / "memory/2026-11-21.md").read_bytes() == (
-        b"typed by hand \xff, no newline\n- 14:10 and ? this\n"
+        b"typed by hand \xff, no newline\n- 14:10 and  this\n"
     )
     with pytest.raises(ToolError, match="empty"):
         await store.append_today(" \n")
@@ -283,12 +283,12 @@ async def test_operations_fit_themselves_to_what_a_person_typed_meanwhile(
 ) -> None:
     (workspace / MEMORY).write_text(facts(FACTS))
     steps = [Operation(new="- Likes blue", section="## Preferences"), Operation(old="- gone line")]
-    assert (await store.apply(MEMORY, steps, CHANGE))[1] == ()
+    assert (await store.apply(MEMORY, steps, CHANGE)).left == ()
     assert store.read(MEMORY).endswith("## Preferences\n\n- Likes blue\n")
-    assert await store.apply(MEMORY, steps, CHANGE) == (0, ())
+    assert await store.apply(MEMORY, steps, CHANGE) == Outcome(0)
     assert store.read(MEMORY).count("- Likes blue") == 1
     rewording = Operation("- someone else typed over this", "- it reads so now")
-    _, left = await store.apply(MEMORY, [rewording], CHANGE)
+    left = (await store.apply(MEMORY, [rewording], CHANGE)).left
     assert left in ((), (rewording,))
 
 
@@ -297,23 +297,62 @@ async def test_operations_on_nothing_make_the_file(store: MemoryStore, workspace
     assert "- Ana" in (workspace / "USER.md").read_text()
 
 
-async def test_operations_may_not_drop_many_facts_and_say_why(
+@pytest.mark.parametrize("way", ["removed", "retired", "replaced", "negated", "merged"])
+async def test_no_more_facts_go_than_may_whatever_the_way(
+    store: MemoryStore, workspace: Path, clock: StoppedClock, way: str
+) -> None:
+    (workspace / MEMORY).write_text(facts(FACTS))
+    new = {"replaced": "- Nothing is known", "merged": "- A, B", "negated": "{} not at all"}
+    steps = [Operation(fact, new.get(way, "").format(fact)) for fact in FACTS]
+    steps = [Operation(one.old, f"{one.new} {at}" * bool(one.new)) for at, one in enumerate(steps)]
+    retired = FACTS if way != "removed" else ()
+    for days in (0, 1, 1, 1):
+        clock.time += timedelta(days=days)
+        outcome = await store.apply(MEMORY, steps, Change("dream"), retired=retired)
+        left = store.read(MEMORY).splitlines()
+        assert [fact for fact in FACTS if fact in left] == FACTS[3:]
+        assert outcome.beyond == tuple(steps[3:])
+
+
+async def test_what_the_person_takes_out_or_accepts_does_not_count(
     store: MemoryStore, workspace: Path
 ) -> None:
     (workspace / MEMORY).write_text(facts(FACTS))
-    with pytest.raises(ToolError, match="drop 4 facts"):
-        await store.apply(MEMORY, [Operation(old=fact) for fact in FACTS[:4]], CHANGE)
-    assert store.read(MEMORY) == facts(FACTS)
+    steps = [Operation(old=fact) for fact in FACTS]
+    assert (await store.apply(MEMORY, steps[:4], Change("you"), retired=FACTS)).beyond == ()
+    assert (await store.apply(MEMORY, steps, Change("dream"), retired=FACTS)).beyond == ()
+    assert "decided" not in store.read(MEMORY)
 
 
-async def test_retired_facts_move_with_their_date_however_many(
+async def test_more_than_three_facts_gone_within_a_day_are_reported_also_in_slices(
+    versions: GitStore, workspace: Path
+) -> None:
+    told = list[Loss]()
+
+    async def report(loss: Loss) -> None:
+        told.append(loss)
+
+    store = MemoryStore(versions, on_loss=report)
+    many = [f"- subject{n} concerns topic{n}" for n in range(30)]
+    (workspace / MEMORY).write_text(facts(many))
+    for first, size in ((0, 2), (2, 1), (3, 1), (4, 2)):
+        steps = [Operation(old=fact) for fact in many[first : first + size]]
+        await store.apply(MEMORY, steps, Change("dream"), retired=many)
+    assert [(loss.facts, loss.within_a_day) for loss in told] == [
+        ((many[3],), 4),
+        (tuple(many[4:6]), 6),
+    ]
+    assert all(loss.number for loss in told)
+
+
+async def test_retired_facts_move_with_their_date(
     store: MemoryStore, workspace: Path, clock: StoppedClock
 ) -> None:
     (workspace / MEMORY).write_text(facts(FACTS))
     await retire(store, MEMORY, [fact[2:] for fact in FACTS[:2]], CHANGE)
     clock.time += timedelta(days=1)
     assert await retire(store, MEMORY, ["never stood there"], CHANGE) == 0
-    await retire(store, MEMORY, FACTS[2:], CHANGE)
+    await retire(store, MEMORY, FACTS[2:], Change("you"))
     assert (workspace / "memory/retired.md").read_text() == (
         "# Retired facts\n\n"
         "- 2026-11-21: alpha was decided\n- 2026-11-21: bravo was decided\n"

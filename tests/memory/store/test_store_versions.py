@@ -45,9 +45,8 @@ async def test_each_write_has_a_number_and_its_change(
 ) -> None:
     first = await write(store, FACTS[:1])
     operations = [Operation(new=FACTS[1])]
-    second, _ = await store.apply(
-        MEMORY, operations, Change("consolidate", "learned", cursors=(7,))
-    )
+    change = Change("consolidate", "learned", cursors=(7,))
+    second = (await store.apply(MEMORY, operations, change)).version
     assert second > first > 0
     change = versions.version(second).change
     assert (change.author, change.cursors) == ("consolidate", (7,))
@@ -120,15 +119,18 @@ async def test_what_the_person_takes_out_does_not_count_against_the_agent(
     await write(store, [], author="restore")
 
 
-async def test_a_fact_retired_this_week_does_not_count_later(
+async def test_a_fact_retired_this_week_counts_and_one_of_last_week_does_not(
     store: MemoryStore, clock: StoppedClock
 ) -> None:
     await write(store, FACTS)
     clock.time += timedelta(days=8)
-    await retire(store, MEMORY, FACTS[:4], Change("dream"))
+    await retire(store, MEMORY, FACTS[:3], Change("dream"))
     clock.time += timedelta(days=2)
-    await write(store, FACTS[5:])
-    assert FACTS[4] not in store.read(MEMORY)
+    with pytest.raises(ToolError, match="within a week"):
+        await write(store, FACTS[4:])
+    clock.time += timedelta(days=6)
+    await write(store, FACTS[4:])
+    assert FACTS[3] not in store.read(MEMORY)
 
 
 async def test_ages_follow_each_write_and_an_erasure(

@@ -153,6 +153,8 @@ async def test_a_note_that_a_page_may_have_caused_says_so_and_a_quoted_line_is_t
 
 
 async def test_days_and_dashes_within_a_fact_stay(desk: Desk) -> None:
+    said = "Tom hat am 3. Mai Geburtstag, Anna kommt am 4. oder 5. Mai, I like tea from 6. May on"
+    desk.messages_read = (Message("user", said),)
     await desk.call(
         "update_memory",
         add=["3. Mai: Toms Geburtstag", "Anna kommt am 4. Mai - oder am 5. Mai"],
@@ -186,6 +188,7 @@ async def test_lines_are_added_reworded_and_retired(desk: Desk) -> None:
 
 
 async def test_a_fact_that_another_replaces_is_retired(desk: Desk) -> None:
+    desk.messages_read = (Message("user", "I prefer coffee since November"),)
     replaced = [{"old": "- Likes tea", "new": "Prefers coffee since November"}]
     await desk.call("update_memory", replace=replaced)
     assert "- Prefers coffee since November" in desk.text(MEMORY)
@@ -206,9 +209,33 @@ async def test_a_missing_line_is_answered_with_the_nearest(desk: Desk) -> None:
 
 
 async def test_a_refusal_of_the_guard_is_told(desk: Desk) -> None:
-    result = await desk.call("update_memory", add=["word " * 70_000])
+    for last in "abcdefghi":
+        many = [f"{'word ' * 190}{chr(97 + at)} {last}" for at in range(26)]
+        result = await desk.call("update_memory", add=many, file="SOUL.md")
     assert result.is_error
     assert "tokens" in result.text
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("Dentist on 21 March", "my dentist is on 12 March"),
+        ("Not allergic to nuts", "I am allergic to nuts"),
+        ("Takes 5 g a day", "I take 5 mg a day"),
+        ("[… rest unchanged …]", "remember my dentist"),
+        ('{"add": ["x"]}', "remember my dentist"),
+        ("word " * 300, "word"),
+    ],
+)
+async def test_a_line_that_says_what_nobody_said_or_is_no_fact_is_refused(
+    desk: Desk, line: str, said: str
+) -> None:
+    desk.messages_read = (Message("user", said),)
+    before = desk.text(MEMORY)
+    assert (await desk.call("update_memory", add=[line])).is_error
+    assert desk.text(MEMORY) == before
+    await desk.call("update_memory", quote=[said])
+    assert f"“{said}”" in desk.text(MEMORY)
 
 
 async def test_after_a_page_a_line_of_the_persons_goes_in_whole_and_all_else_waits(

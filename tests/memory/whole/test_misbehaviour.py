@@ -60,7 +60,7 @@ class Server:
 
 async def talk(channel: FakeChannel, first: int = 1, last: int = TURNS) -> None:
     for number in range(first, last + 1):
-        asked = f"#{number:04} and now? {PADDING}"
+        asked = f"#{number:04} and now? I like tea. {PADDING}"
         assert (await channel.ask(asked)).startswith(f"answer to {asked[:6].strip()}")
 
 

@@ -1,0 +1,155 @@
+"""The one door for text of a model on its way to memory: no characters that cannot be seen, and no
+lines that are no facts. Pure, and linear in the length of the text.
+
+Characters: escape sequences, controls, marks of direction, zero width, halves of a surrogate pair.
+Joiners stay between letters and signs that need them (Persian, emoji).
+
+Lines that are no facts: fences, markup, pieces of JSON, calls of tools, thinking, labels of roles,
+placeholders ("[… rest unchanged …]"), copies of our own prompts, repetitions, and lines that are
+too long. A line that the person wrote themselves is none of these: the callers check that first.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from nanobot.memory.importance import without_importance
+from nanobot.text import valid_unicode
+
+LONGEST_LINE = 1_000
+"""Characters of a line of memory; a longer one is no fact."""
+MOST_ANSWER = 400_000
+"""Characters of an answer of a model that are read."""
+
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|[@-Z\\^_])"
+)
+_JOINERS = "\u200c\u200d"
+_BREAKS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
+
+
+def clean_text(text: str) -> str:
+    """`text` without characters that cannot be seen; line ends stay."""
+    text = _BREAKS.sub("\n", valid_unicode(_ESCAPES.sub("", text)))
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    text = text.replace("\t", " ")
+    kept = (
+        one
+        for at, one in enumerate(text)
+        if _is_seen(one) or (one in _JOINERS and _joins(text, at))
+    )
+    return "".join(kept)
+
+
+def clean_line(text: str) -> str:
+    """The same as one line, without blanks at its ends."""
+    return " ".join(clean_text(text).split())
+
+
+@lru_cache(maxsize=1 << 12)
+def _is_seen(character: str) -> bool:
+    if character in "\n\ufe0f":
+        return True
+    return unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Cn"} and character != "\ufffd"
+
+
+def _joins(text: str, at: int) -> bool:
+    around = text[max(0, at - 1) : at] + text[at + 1 : at + 2]
+    return len(around) == 2 and not around.isascii() and all(map(_is_seen, around))
+
+
+_THINKING = re.compile(
+    r"<(think(?:ing)?|reasoning|thought|scratchpad)>.*?(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL
+)
+_FENCE = re.compile(r"^\s*(?:[-*+]\s+)?(?:`{3,}|~{3,})")
+_MARK = re.compile(r"^\s*(?:[-*+>•]\s+)*")
+_MARKUP = re.compile(
+    r"^[{}\]]"  # pieces of JSON
+    r"|^\[(?![ xX]\]|[^\]\n]{1,200}\]\()"  # but a box to tick, a link
+    r"|^\"[^\"\n]{1,80}\"\s*:"
+    r"|[\[{]\s*\"[^\"\n]{0,80}\"\s*[:,\]]"
+    r"|\\[nt\"]|\"\s*[,}\]]+\s*$"
+    r"|</?[a-zA-Z_][\w-]{0,40}(?:\s[^<>\n]{0,200})?/?>|<\|[^|\n]{1,40}\|>|\[/?INST\]|<</?SYS>>"
+    r"|\b[a-z]+_[a-z_]+\s*\(|^\W*[a-z_]{3,40}\([^)\n]{0,200}\)\W*$"
+    r"|^(?:system|assistant|tool|function)\s*:|^(?:ASSISTANT|TOOL|SYSTEM)\b.{0,80}?:"
+    r"|^\|?[\s:|-]{3,}\|?$"
+)
+_ELLIPSIS = re.compile(r"^\W*(?:…|\.\.\.)|^\W*\(.*\)\W*$|^\W*[\[<].*(?:…|\.\.\.).*[\]>]\W*$")
+_WORD = re.compile(r"[^\W\d_]+")
+_EMPTY = """
+unchanged unmodified no none nothing change changes changed new update updates updated same as
+before above previous previously existing rest remaining remains remain everything other all the
+is are stays stay kept keep identical n a na null nil empty omitted see of to in and facts fact
+information info memory file content lines line placeholder todo tbd added unverändert keine
+änderung änderungen nichts neues neue neuen wie zuvor bisher oben gleich bleibt übrige siehe leer
+inchangé inchangée sans changement aucun aucune modification rien de nouveau comme avant reste
+identique sin cambios cambio ninguno ninguna nada nuevo igual que antes resto mismo sem alterações
+alteração mudanças nenhuma novo inalterado como nessuna modifica invariato come prima niente nuovo
+geen wijzigingen ongewijzigd niets nieuws bez zmian zmiany без изменений нет ничего нового так же
+как раньше остальное değişiklik yok aynı
+"""
+_EMPTY_WORDS = frozenset(_EMPTY.split())
+"""A line of nothing else is a placeholder."""
+_RUNS = "変更なし 変わらず 同上 以下同文 无变化 無變化 没有变化 不变 同前 변경없음 변화없음 동일"
+_EMPTY_RUNS = tuple(_RUNS.split())
+_MOST_EMPTY = 9
+
+
+def junk_reason(line: str) -> str:
+    """Why a line is no fact, whatever was said; empty if it may be one."""
+    bare = _MARK.sub("", without_importance(line), count=1).strip()
+    if len(bare) > LONGEST_LINE:
+        return "it is too long"
+    if not any(one.isalnum() for one in bare):
+        return "it says nothing"
+    if _FENCE.match(line) or _MARKUP.search(bare):
+        return "it is markup"
+    if _ELLIPSIS.search(bare) or _is_placeholder(bare):
+        return "it is a placeholder"
+    return ""
+
+
+def _is_placeholder(bare: str) -> bool:
+    words = _WORD.findall(bare.casefold())
+    if words and len(words) <= _MOST_EMPTY and all(word in _EMPTY_WORDS for word in words):
+        return not any(one.isdigit() for one in bare)
+    return len(bare) <= 12 and any(run in bare.replace(" ", "") for run in _EMPTY_RUNS)
+
+
+def without_thinking(text: str) -> str:
+    """`text` without what a model thought aloud; all after a tag that never closes."""
+    return _THINKING.sub("", text) if "<" in text else text
+
+
+def distinct_lines(text: str) -> Iterator[str]:
+    """The lines of a model's text, cleaned, without thinking; each fact once."""
+    seen = set[str]()
+    for line in clean_text(without_thinking(text)).split("\n"):
+        key = " ".join(line.split()).casefold()
+        if key and key in seen:
+            continue
+        seen.add(key)
+        yield line.rstrip()
+
+
+class Echoes:
+    """Knows our own prompts again in what a model answers."""
+
+    def __init__(self, prompts: Iterable[str]) -> None:
+        self._said = " ".join(map(_letters, prompts))
+
+    def has(self, line: str) -> bool:
+        """Whether a line, or most of a long one, is a copy."""
+        letters = _letters(line)
+        return len(letters) >= _ECHO and letters in self._said
+
+
+_ECHO = 12
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text.casefold()))

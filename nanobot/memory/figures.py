@@ -1,0 +1,303 @@
+"""Numbers, dates, times, months and units in a text, in whatever way they are written, and whether
+a text holds those of another. Pure.
+
+`1,200` is `1.200` and `1200`, `3 pm` is `15:00`, `zwölf` is `12`, and `12. März` has the month and
+the day of `2026-03-12`. A date that a person meant ("tomorrow") counts from the day on which they
+said it.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, timedelta
+from functools import lru_cache
+
+from msgspec import Struct
+
+from nanobot.memory.analysis import stemmed
+from nanobot.memory.claims import CLAIMS, RUN_DIGITS
+
+_ISO = r"(?<!\d)(?P<y>\d{4})[-/.](?P<m>\d{1,2})[-/.](?P<d>\d{1,2})(?!\d)"
+_CJK_DATE = r"(?:(?P<y2>\d{4})[年년]\s*)?(?P<m2>\d{1,2})[月월]\s*(?P<d2>\d{1,2})[日號号일]"
+_DAY_FIRST = r"(?<!\d)(?P<d3>\d{1,2})[./](?P<m3>\d{1,2})[./](?P<y3>\d{4}|\d{2}(?!\d))?(?!\d)"
+_TIME = r"(?<!\d)(?P<h>\d{1,2})[:h](?P<min>\d{2})(?!\d)"
+_HOUR = r"(?<!\d)(?P<h2>\d{1,2})\s?(?P<half>[ap]\.?m\b\.?)"
+_CODE = r"(?P<code>(?<![^\W_])[^\W\d_]*[A-Za-z]\d[^\W_]*)"
+_NUMBER = r"(?P<n>\d+(?:[.,'’]\d+)*)"
+_FORMS = (_CODE, _ISO, _CJK_DATE, _TIME, _HOUR, _DAY_FIRST, _NUMBER)
+_FIGURE = re.compile("|".join(_FORMS), re.IGNORECASE)
+_UNIT = re.compile(r"\s?([%€$£¥₹°]|[^\W\d_]+)")
+_SYMBOL = re.compile(r"([€$£¥₹])\s?$")
+_CJK_NUMBER = re.compile(r"[〇一二三四五六七八九十两兩]+")
+_WORD = re.compile(r"\d+|[^\W\d_]+(?:['’-][^\W\d_]+)*")
+_YEAR = r"(?:19|20)\d\d"
+_NEAR_YEARS = 5
+"""A year that is further off dates something else (a birth), and not what is planned."""
+_NAMES = "january february march april june july august september october november december"
+_MONTHS = frozenset(_NAMES.split())
+_IN = frozenset({"in", "im", "en", "em", "au", "since", "seit"})
+_LONGEST = 40
+"""Digits of a number; more are no figure but data, and compared as they are."""
+_SHORT_UNIT = 3
+_TENS = (20, 30, 40, 50, 60, 70, 80, 90, 100)
+
+Day = tuple[int, int, int]
+"""Year (0 where none is named), month, day."""
+
+
+class Figures(Struct, frozen=True):
+    """What a text counts and dates. `units` are the words after each number, in lower case, `said`
+    all numbers that its words and dates hold, `years` those of them that are near `said_on`."""
+
+    numbers: frozenset[str] = frozenset()
+    days: frozenset[Day] = frozenset()
+    months: frozenset[int] = frozenset()
+    times: frozenset[tuple[int, int]] = frozenset()
+    units: Mapping[str, frozenset[str]] = {}
+    said: frozenset[str] = frozenset()
+    years: frozenset[int] = frozenset()
+    said_on: date | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are none."""
+        return not (self.numbers or self.days or self.months or self.times)
+
+    def same_as(self, other: Figures) -> bool:
+        """Whether both hold the same ones."""
+        return not self.missing_in([other]) and not other.missing_in([self])
+
+    def missing_in(self, sources: Sequence[Figures]) -> list[str]:
+        """The figures, as people read them, that none of the `sources` hold."""
+        found = [_shown(d) for d in self.days if not any(one.holds_day(d) for one in sources)]
+        found += [
+            f"{time[0]}:{time[1]:02}"
+            for time in self.times
+            if not any(one.holds_time(time) for one in sources)
+        ]
+        found += [
+            n for n in self.numbers if not any(one.holds_number(n, self.units) for one in sources)
+        ]
+        found += [
+            f"month {m}" for m in self.months if not any(one.holds_month(m) for one in sources)
+        ]
+        return sorted(found)
+
+    def holds_number(self, number: str, units: Mapping[str, frozenset[str]]) -> bool:
+        """Whether this number is named, with one of the same units where both have a short one."""
+        if number not in self.said:
+            is_year = re.fullmatch(_YEAR, number) is not None
+            return is_year and not self.years and self._is_near_year(int(number))
+        wanted = {unit for unit in units.get(number, ()) if _is_unit(unit)}
+        found = self.units.get(number, frozenset())
+        return not wanted or not found or any(_same_unit(w, f) for w in wanted for f in found)
+
+    def holds_day(self, day: Day) -> bool:
+        """Whether this day is named, or may be meant by a word such as "tomorrow"."""
+        year, month, number = day
+        if year and self.years and year not in self.years:
+            return False
+        near = not year or year in self.years or self._is_near_year(year)
+        if str(number) in self.said and near and self.holds_month(month):
+            return True
+        named = any(n.isdecimal() and 8 <= int(n[:9]) <= 31 for n in self.numbers)
+        return not (named or self.days or self.months) and self._is_soon(day)
+
+    def holds_month(self, month: int) -> bool:
+        """Whether this month is named, or none is and it is that of the day or next to it."""
+        named = self.months | {day[1] for day in self.days}
+        if named or self.said_on is None:
+            return month in named
+        return (month - self.said_on.month) % 12 in (0, 1, 11)
+
+    def holds_time(self, time: tuple[int, int]) -> bool:
+        """Whether this time is named, by a clock of twelve hours or one of twenty-four."""
+        hour, minute = time
+        if any(h % 12 == hour % 12 and m == minute for h, m in self.times):
+            return True
+        hours = {int(n) % 12 for n in self.numbers if n.isdecimal() and len(n) < 3}
+        return hour % 12 in hours and (minute == 0 or str(minute) in self.numbers)
+
+    def _is_near_year(self, year: int) -> bool:
+        return self.said_on is not None and abs(year - self.said_on.year) <= 1
+
+    def _is_soon(self, day: Day) -> bool:
+        if self.said_on is None:
+            return False
+        try:
+            there = date(day[0] or self.said_on.year, day[1], day[2])
+        except ValueError:
+            return False
+        return -8 <= (there - self.said_on).days <= 40
+
+
+def figures_of(text: str, languages: Iterable[str] = (), said_on: date | None = None) -> Figures:
+    """The figures of `text`, whose words may be of these `languages`."""
+    text = unicodedata.normalize("NFKC", text)
+    numbers, days, times = set[str](), set[Day](), set[tuple[int, int]]()
+    units = dict[str, set[str]]()
+    for match in _FIGURE.finditer(text):
+        if match["code"]:
+            numbers.add(match["code"].casefold())
+        elif match["n"]:
+            number = canonical(match["n"])
+            numbers.add(number)
+            units.setdefault(number, set()).update(_units_at(text, match.start(), match.end()))
+        elif match["h"] or match["h2"]:
+            times.add(_time(match))
+        elif (day := _day(match)) is not None:
+            days.add(day)
+        else:
+            numbers.update(re.findall(r"\d+", match[0]))
+    months, hints = set[int](), set[str]()
+    for value, following in _worded(text, tuple(languages), months):
+        # "One" and its like are articles as well.
+        (numbers if value > 1 else hints).add(str(value))
+        units.setdefault(str(value), set()).update(following)
+    parts = {str(part) for day in days for part in day if part}
+    parts |= {str(part) for h, m in times for part in (h, h % 12, m)}
+    years = {int(n) for n in numbers | parts if re.fullmatch(_YEAR, n)}
+    return Figures(
+        frozenset(numbers),
+        frozenset(days),
+        frozenset(months),
+        frozenset(times),
+        {number: frozenset(found) for number, found in units.items()},
+        frozenset(numbers | parts | hints),
+        frozenset(y for y in years if not said_on or abs(y - said_on.year) <= _NEAR_YEARS),
+        said_on,
+    )
+
+
+def canonical(number: str) -> str:
+    """A number without separators of thousands and final zeros: `1,200.50` is `1200.5`."""
+    digits = "".join(str(unicodedata.digit(one)) if one.isdigit() else one for one in number)
+    if len(digits) > _LONGEST:
+        return digits
+    parts = re.split(r"[.,'’]", digits)
+    whole, rest = parts[0], parts[1:]
+    while rest and len(rest[0]) == 3 and whole != "0":
+        whole += rest.pop(0)
+    whole = whole.lstrip("0") or "0"
+    fraction = "".join(rest).rstrip("0")
+    return f"{whole}.{fraction}" if fraction else whole
+
+
+def _day(match: re.Match[str]) -> Day | None:
+    for year, month, day in (("y", "m", "d"), ("y2", "m2", "d2"), ("y3", "m3", "d3")):
+        if match[month]:
+            named = int(match[year] or 0)
+            named += 2000 if 0 < named < 100 else 0
+            found = named, int(match[month]), int(match[day])
+            return found if _exists(found) else None
+    return None
+
+
+def _exists(day: Day) -> bool:
+    try:
+        date(day[0] or 2000, day[1], day[2])
+    except ValueError:
+        return False
+    return True
+
+
+def _time(match: re.Match[str]) -> tuple[int, int]:
+    hour = int(match["h"] or match["h2"])
+    if match["half"] and match["half"][0] in "pP" and hour < 12:
+        hour += 12
+    return hour, int(match["min"] or 0)
+
+
+def _units_at(text: str, start: int, end: int) -> Iterator[str]:
+    if after := _UNIT.match(text, end):
+        yield after[1].casefold()
+    if before := _SYMBOL.search(text, max(0, start - 2), start):
+        yield before[1]
+
+
+def _is_unit(word: str) -> bool:
+    return len(word) <= _SHORT_UNIT and not any(word in known for known in _small_words().values())
+
+
+def _same_unit(one: str, other: str) -> bool:
+    """`km` and `kilometres`, `%` and `percent`, `€` and `euros`."""
+    if one == other:
+        return True
+    short, long = sorted((one, other), key=len)
+    if len(long) <= _SHORT_UNIT:
+        return False
+    if not short.isalpha():
+        return {"%": "cent", "€": "eur", "$": "dol", "£": "p", "°": "d"}.get(short, "") in long
+    letters = iter(long)
+    return short[0] == long[0] and all(letter in letters for letter in short)
+
+
+def _worded(
+    text: str, languages: tuple[str, ...], months: set[int]
+) -> Iterator[tuple[int, list[str]]]:
+    """Numbers that are written as words, with the word after each; `months` collects those."""
+    words = [stemmed(word, "") for word in _WORD.findall(text)]
+    values, beginnings = _numbers_of(languages), _months_of(languages)
+    for at, word in enumerate(words):
+        if (value := values.get(word)) is not None:
+            yield value, words[at + 1 : at + 2]
+        near = words[max(0, at - 2) : at + 2]
+        if word in _MONTHS or any(one[0].isdigit() for one in near) or words[at - 1] in _IN:
+            lengths = range(3, min(len(word), 6) + 1)
+            months |= {beginnings[word[:n]] for n in lengths if word[:n] in beginnings}
+    for run in _CJK_NUMBER.findall(text):
+        if value := _cjk_number(run):
+            yield value, []
+
+
+def _cjk_number(run: str) -> int:
+    tens, ten, ones = run.rpartition("十")
+    first = RUN_DIGITS.get(tens, 1) if ten else 0
+    return first * 10 + RUN_DIGITS.get(ones, 0) if len(run) <= 3 else 0
+
+
+@lru_cache(maxsize=256)
+def _numbers_of(languages: tuple[str, ...]) -> Mapping[str, int]:
+    found = dict[str, int]()
+    for language in languages:
+        for at, forms in enumerate(CLAIMS[language].numbers.split() if language in CLAIMS else ()):
+            value = at + 1 if at < 12 else _TENS[at - 12]
+            found |= dict.fromkeys((stemmed(form, "") for form in forms.split("/")), value)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _months_of(languages: tuple[str, ...]) -> Mapping[str, int]:
+    found = dict[str, int]()
+    for language in languages:
+        names = CLAIMS[language].months.split() if language in CLAIMS else ()
+        for at, forms in enumerate(names):
+            found |= dict.fromkeys((stemmed(form, "") for form in forms.split("/")), at + 1)
+    return found
+
+
+@lru_cache(maxsize=1)
+def _small_words() -> Mapping[str, frozenset[str]]:
+    from nanobot.memory.languages import LANGUAGES
+
+    return {name: frozenset(known.words.split()) for name, known in LANGUAGES.items()}
+
+
+def _shown(day: Day) -> str:
+    year, month, number = day
+    return f"{year}-{month:02}-{number:02}" if year else f"{number}.{month}."
+
+
+def is_number_word(word: str, languages: tuple[str, ...]) -> bool:
+    """Whether a word, without case and accents, is a number in one of these languages."""
+    return word in _numbers_of(languages)
+
+
+def has_passed(line: str, today: date, age: int) -> bool:
+    """Whether `line`, which was written `age` days ago, names days with their year, which all were
+    to come then and are over now."""
+    days = [date(*day) for day in figures_of(line).days if day[0]]
+    written = today - timedelta(days=age)
+    return bool(days) and all(written <= day < today for day in days)
