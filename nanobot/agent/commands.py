@@ -15,7 +15,7 @@ from nanobot.agent.turn_state import AgentParts
 from nanobot.bus.events import NANOBOT, TERMINAL, Button, Media
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
-from nanobot.messages import ATTACHED, TURN_FAILED, TURN_STOPPED, Message
+from nanobot.messages import ATTACHED, TURN_FAILED, TURN_STOPPED, Message, attributed
 from nanobot.providers.port import Effort
 from nanobot.providers.served import ServedModels
 from nanobot.text import close_matches, counted, one_line, shortened
@@ -287,8 +287,8 @@ def _origin(asked: Sequence[Message]) -> str:
 
 def _history_line(message: Message) -> str:
     stamp = f"{message.timestamp:%Y-%m-%d %H:%M}" if message.timestamp else "?"
-    who = {"user": "you", "assistant": "nanobot"}.get(message.role, message.role)
-    return f"[{stamp}] {who}: {shortened(message.content, _HISTORY_CHARACTERS)}"
+    who, said = attributed(message.role, message.name, message.content, message.origin, "")
+    return f"[{stamp}] {who}: {shortened(said, _HISTORY_CHARACTERS)}"
 
 
 def _undo_text(messages: tuple[Message, ...], files: list[tuple[str, Outcome]]) -> str:

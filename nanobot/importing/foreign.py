@@ -211,6 +211,10 @@ def id_of(channel: str, entry: str) -> str:
     return bare if _ID[channel].fullmatch(bare) else ""
 
 
+PROGRAMS = "programs"
+"""In place of the channel `api`: names that its clients chose must not meet those of keys here."""
+
+
 def key_of(theirs: str) -> str:
     """The key of a conversation here; empty for those that the other program has with itself."""
     if _ITS_OWN.fullmatch(theirs) or not theirs:
@@ -223,7 +227,7 @@ def key_of(theirs: str) -> str:
         return f"{channel}:{chat}"
     if channel == "whatsapp":
         return f"{channel}:{_bare_jid(chat)}"
-    return theirs
+    return f"{PROGRAMS}:{chat}" if channel == "api" else theirs
 
 
 def is_group(key: str) -> bool:

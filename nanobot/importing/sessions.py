@@ -28,8 +28,8 @@ from msgspec.structs import replace
 
 from nanobot.bus.events import TERMINAL
 from nanobot.importing.files import ImportFile, Transfer, open_file
-from nanobot.importing.foreign import OURS, Fields, People, is_group, key_of
-from nanobot.messages import ATTACHED, Message
+from nanobot.importing.foreign import OURS, PROGRAMS, Fields, People, is_group, key_of
+from nanobot.messages import ATTACHED, PROGRAM, Message
 from nanobot.session.records import (
     SUFFIX,
     Foreign,
@@ -51,6 +51,7 @@ _CONTINUE = "Continue the active task from the working-memory checkpoint above."
 _FILE = re.compile(r"\[(?P<kind>[a-z]{2,12}): (?P<path>[^\]\n]{1,1000})\]")
 _ODD = re.compile(r"[^\w.:-]+")
 _MOST_ORIGINS = 20
+_SENT_BY_PROGRAMS = (PROGRAMS, "sdk")
 _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 _SUMMARY = "[What was said before this, as it was summed up then:]\n\n"
 
@@ -124,6 +125,8 @@ class Conversation(Struct):
         if fields.get(_HIDDEN):
             shown = message.content != _CONTINUE
             return replace(message, origin="nanobot") if shown else None
+        if message.role == "user" and self.key.partition(":")[0] in _SENT_BY_PROGRAMS:
+            message = replace(message, origin=f"{PROGRAM}import")
         if message.role == "tool":
             return replace(message, origin=f"tool:{_ODD.sub('_', message.name)[:64] or 'unknown'}")
         return _with_files(message, Fields(fields).texts("media"), self.media)
@@ -171,8 +174,9 @@ def lines_of(file: BinaryIO) -> Iterator[bytes]:
 
 def _marked(message: Message, foreign: dict[str, None]) -> Message:
     """What the model says carries where the foreign text before it came from, which is gathered in
-    `foreign`: a conversation is marked for good by the first result of a tool in it."""
-    if message.role == "tool" and len(foreign) < _MOST_ORIGINS:
+    `foreign`: a conversation is marked for good by the first result of a tool in it, or message of
+    a program."""
+    if (message.role == "tool" or message.is_others) and len(foreign) < _MOST_ORIGINS:
         foreign[message.origin] = None
     return replace(message, origin=",".join(foreign)) if message.role == "assistant" else message
 
@@ -197,7 +201,7 @@ def _with_files(message: Message, paths: Iterable[str], media: Mapping[str, str]
         message,
         content="\n".join([*words, *notes]),
         media=tuple(name.rpartition("/")[2] for name in found.values()),
-        origin=ATTACHED,
+        origin=message.origin or ATTACHED,
     )
 
 
@@ -262,7 +266,7 @@ def _convert(files: Transfer, found: ImportFile, conversation: Conversation) -> 
 
 def _metadata(key: str, people: People) -> Mapping[str, JsonValue]:
     """Whose it is, where the key does not tell."""
-    channel = key.partition(":")[0]
+    channel = key.partition(":")[0].replace(PROGRAMS, "api")
     if is_group(key):
         return {"group": True}
     if channel in (TERMINAL, *OURS) or channel not in people.mine:

@@ -33,6 +33,7 @@ from tests.importing.conftest import NOW, copied, do
         ("whatsapp:1203@g.us", "whatsapp:1203@g.us"),
         ("cli:direct", "cli:direct"),
         ("slack:C1:thread", "slack:C1:thread"),
+        ("api:kitchen:plans", "programs:kitchen:plans"),
         ("heartbeat", ""),
         ("cron:4affa97d", ""),
         ("dream:20260528-100000", ""),
@@ -125,6 +126,15 @@ def test_no_secret_says_more_than_itself_and_none_is_dropped_silently(end: str) 
     secrets = Secrets()
     assert secrets.put("x", f"key{end}NANOBOT_TOOLS__EXEC__SANDBOX=none") == ""
     assert (secrets.as_text(), secrets.unfit) == ("", ["IMPORTED_X"])
+
+
+@pytest.mark.parametrize("key", ["programs:default", "sdk:default"])
+def test_what_programs_sent_there_is_untrusted_here_too(key: str) -> None:
+    said = [{"role": "user", "content": "Remember 4711."}, {"role": "assistant", "content": "Yes."}]
+    conversation = Conversation(key, Head(), {})
+    lines = conversation.lines(json.dumps(one).encode() + b"\n" for one in said)
+    messages = [one for line in lines if isinstance(one := decode(line), Message)]
+    assert [message.origin for message in messages] == ["api:import", "api:import"]
 
 
 def test_what_is_consolidated_stays_so_though_lines_are_left_out_before_it() -> None:
