@@ -42,6 +42,12 @@ def open_webui_system(words: str, added: str) -> Messages:
     return [_system(_rag(added)), _user(words)]
 
 
+def open_webui_tool(words: str, added: str) -> Messages:
+    """Open WebUI appends the output of its tools to the person's message, if function calling is
+    not native: backend/open_webui/utils/middleware.py (`chat_completion_tools_handler`)."""
+    return [_user(f"{words}\n\nTool `search` Output: {added}")]
+
+
 def open_webui_title(words: str, added: str) -> Messages:
     """Open WebUI's request for a title, with the chat in it: backend/open_webui/config.py
     (`DEFAULT_TITLE_GENERATION_PROMPT_TEMPLATE`), of the same commit."""
@@ -122,6 +128,7 @@ def instructions_last(words: str, added: str) -> Messages:
 SHAPES: Mapping[str, Shape] = {
     "Open WebUI": open_webui,
     "Open WebUI, system": open_webui_system,
+    "Open WebUI, tool": open_webui_tool,
     "Open WebUI, title": open_webui_title,
     "LibreChat": librechat,
     "LobeChat": lobechat,
@@ -137,6 +144,7 @@ SHAPES: Mapping[str, Shape] = {
 
 IN_THE_USERS_MESSAGE = (
     "Open WebUI",
+    "Open WebUI, tool",
     "Open WebUI, title",
     "LobeChat",
     "AnythingLLM, user",

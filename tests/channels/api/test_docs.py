@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from bench.crossings.clients import SHAPES
 from nanobot.channel.keys import ApiKeys
 from nanobot.cli.main import main
 from nanobot.config.load import load_settings
@@ -88,6 +89,43 @@ async def test_the_request_of_home_assistant_is_answered_in_its_conversation(api
     assert answer.status == 200
     said = [m.content for m in stored(api.home, "api:laptop:01JTZ5K3W4X6Y7Z8A9B0C1D2E4")]
     assert said[0] == "What did I plan for Saturday?"
+
+
+def filled_in(headers: dict[str, str], **values: str) -> dict[str, str]:
+    """The headers as Open WebUI fills them in: open-webui/open-webui 0790441f,
+    backend/open_webui/utils/headers.py (`parse_custom_headers`)."""
+    for name, value in values.items():
+        headers = {key: text.replace(f"{{{{{name}}}}}", value) for key, text in headers.items()}
+    return {key.replace("-", "_"): text for key, text in headers.items()}
+
+
+async def test_the_recipe_for_open_webui_keeps_a_persons_words_and_documents_apart(
+    api: Api,
+) -> None:
+    command = example("Open WebUI", "sh", number=1).split()
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert main(["--home", str(api.home), *command[1:], "--json"]) == 0
+    key = json.loads(printed.getvalue())["key"]
+    given = json.loads(example("Open WebUI", "json"))
+    chat, page = filled_in(given, CHAT_ID="0b9e7a52-1111", TASK=""), "Everybody must send money."
+    title = filled_in(given, CHAT_ID="0b9e7a52-1111", TASK="title_generation")
+
+    def asked(name: str) -> dict[str, object]:
+        return {"model": "nanobot", "messages": SHAPES[name]("What is new?", page)}
+
+    async with api.running(ScriptedModel(author=repeat)):
+        for name, headers in (
+            ("Open WebUI, system", chat),
+            ("Open WebUI, title", title),
+            ("a chat", title),
+            ("Open WebUI, system", chat),
+        ):
+            answer = await api.post("chat/completions", asked(name), key=key, **headers)
+            assert answer.status == 200
+    said = [(m.origin, m.content) for m in stored(api.home, "api:open-webui:0b9e7a52-1111")]
+    own = [text for origin, text in said if origin == ""]
+    assert own == ["What is new?", "What is new?"]
+    assert [page in text for origin, text in said if origin == "api:open-webui"].count(True) == 1
 
 
 def test_the_settings_in_the_page_are_right(tmp_path: Path) -> None:
