@@ -7,7 +7,6 @@ the installer recorded.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -55,6 +54,7 @@ def requirement(extra: str, origin: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _recorded() -> Mapping[str, object]:
+    import json
     from importlib.metadata import PackageNotFoundError, distribution
 
     try:

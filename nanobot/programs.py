@@ -1,9 +1,9 @@
 """Starts every program that nanobot runs: our own workers, the sandbox, systemd, Node.js, ssh.
 
 The current folder may be one that the agent writes in. Invariants of a `Launch`: its program is an
-absolute path, looked up in absolute folders of PATH only; it starts in `/` or a folder that is
-named; its environment is what is listed, never a copy of ours. Our own Python takes no module and
-no start-up file from the current folder, from PYTHONPATH or from a user's packages.
+absolute path, looked up in trusted folders only; it starts in `/` or a folder that is named; its
+environment is what is listed. Our own Python takes no module and no start-up file from the current
+folder, from PYTHONPATH or from a user's packages.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from stat import S_IWOTH
 from typing import TYPE_CHECKING, NoReturn
 
 from msgspec import Struct
@@ -101,14 +103,20 @@ class Launch(Struct, frozen=True):
 
 def find(name: str, path: str | None = None) -> str:
     """The absolute path of a program, "" if there is none. `name` is an absolute path, or a name
-    that is looked up in the absolute folders of `path`, by default PATH."""
+    that is looked up in the trusted folders of `path`, by default PATH."""
     import shutil
 
     if "/" in name and not name.startswith("/"):
         return ""
-    return (
-        shutil.which(name, path=_absolute(os.environ.get("PATH") if path is None else path)) or ""
-    )
+    given = os.environ.get("PATH", os.defpath) if path is None else path
+    return shutil.which(name, path=":".join(filter(is_trusted, given.split(":")))) or ""
+
+
+def is_trusted(folder: str) -> bool:
+    """Whether a folder is absolute, and no other user can put a program there."""
+    with suppress(OSError):
+        return folder.startswith("/") and not Path(folder).stat().st_mode & S_IWOTH
+    return False
 
 
 def program(name: str) -> str:
@@ -156,9 +164,4 @@ def restart() -> NoReturn:
 
 def _modules() -> str:
     """Where we find modules, for a child to find them as well."""
-    return _absolute(":".join(sys.path))
-
-
-def _absolute(path: str | None) -> str:
-    folders = (os.defpath if path is None else path).split(":")
-    return ":".join(one for one in folders if one.startswith("/"))
+    return ":".join(one for one in sys.path if one.startswith("/"))

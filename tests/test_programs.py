@@ -99,6 +99,8 @@ def test_programs_are_found_in_absolute_folders_only(
     assert programs.find("tool", f".:{tmp_path}/bin:bin") == f"{tmp_path}/bin/tool"
     assert programs.find(f"{tmp_path}/tool") == f"{tmp_path}/tool"
     assert programs.find("tool", "") == ""
+    (tmp_path / "bin").chmod(0o777)  # anyone may have put it there
+    assert programs.find("tool", f"{tmp_path}/bin") == ""
     with pytest.raises(FileNotFoundError):
         programs.program("tool")
 

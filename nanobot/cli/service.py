@@ -13,17 +13,15 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from stat import S_IWOTH
 from typing import TYPE_CHECKING
 
-from nanobot import programs
 from nanobot.cli.answer import Data
 from nanobot.cli.command import Commands, Options, Parser, indent, print_text, table, write_stdout
 from nanobot.cli.gateway import expect_free
 from nanobot.cli.status import of_gateway
 from nanobot.cli.unit import Unit, UnitPlace, home_in
 from nanobot.errors import HomeLocked, NanobotError
-from nanobot.programs import Launch
+from nanobot.programs import Launch, environment, is_trusted, program
 from nanobot.text import expanduser
 
 if TYPE_CHECKING:
@@ -143,10 +141,10 @@ def _answer_of(*command: str) -> Answer:
 def _launch(command: Sequence[str]) -> Launch:
     """With the variables by which the user's manager is found, which `su` and `sudo` leave out."""
     runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
-    kept = programs.environment(
+    kept = environment(
         "DBUS_SESSION_BUS_ADDRESS|XDG_CONFIG_HOME", XDG_RUNTIME_DIR=runtime, LC_ALL="C.UTF-8"
     )
-    return Launch((programs.program(command[0]), *command[1:]), kept)
+    return Launch((program(command[0]), *command[1:]), kept)
 
 
 def _last_line(answer: Answer) -> str:
@@ -202,7 +200,7 @@ def _planned(options: Options, place: UnitPlace, who: pwd.struct_passwd) -> Unit
     is_named = options.given_home or os.environ.get("NANOBOT_HOME", "").strip()
     home = options.home if is_named or not place.system else Path(who.pw_dir, ".nanobot")
     home = Path(os.path.normpath(home))  # systemd takes no `..`
-    folders = [folder for folder in os.environ.get("PATH", "").split(":") if _is_safe(folder)]
+    folders = filter(is_trusted, os.environ.get("PATH", "").split(":"))
     path = ":".join(dict.fromkeys((*folders, *_FOLDERS)))
     settings = load_settings(home, {"HOME": who.pw_dir, "PATH": path})  # as a service reads it
     script = Path(sys.executable).parent / "nanobot"
@@ -233,13 +231,6 @@ def _planned(options: Options, place: UnitPlace, who: pwd.struct_passwd) -> Unit
         readable=tuple(readable),
         is_hardened=not lets_out,
     )
-
-
-def _is_safe(folder: str) -> bool:
-    """Whether no other user can put a program there."""
-    with suppress(OSError):
-        return folder.startswith("/") and not Path(folder).stat().st_mode & S_IWOTH
-    return False
 
 
 def _expect_ours(place: UnitPlace) -> str:

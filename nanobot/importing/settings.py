@@ -242,7 +242,7 @@ class Conversion(Struct):
             )
             if find_spec("mcp") is None:
                 self.report.add_todo(
-                    "Install the package `mcp`, without which no MCP server starts"
+                    "Install the extra mcp, without which no MCP server starts"
                     f" (docs/mcp.md). {how_to_install('mcp')}"
                 )
         return found
