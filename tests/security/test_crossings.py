@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,6 +137,16 @@ PLANTED = (
 @pytest.mark.parametrize("name", PLANTED)
 def test_no_program_of_ours_takes_up_what_is_planted_in_the_current_folder(name: str) -> None:
     assert asyncio.run(children.SCENES[name]()) == []
+
+
+def test_the_counting_sees_what_takes_up_planted_files(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    children.plant(tmp_path / "workspace", mark)
+    for command in ([sys.executable, "-m", "nanobot"], ["sh", "-c", "node; git status"]):
+        environ = {**os.environ, "PATH": f".:{os.environ['PATH']}"}
+        subprocess.run(command, cwd=tmp_path / "workspace", env=environ, check=False)
+    seen = mark.read_text().splitlines()
+    assert {"__init__.py of nanobot/__init__", "__main__.py of nanobot/__main__", "git"} <= {*seen}
 
 
 class LeakArguments(Arguments, frozen=True):
