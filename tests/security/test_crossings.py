@@ -142,7 +142,7 @@ def test_no_program_of_ours_takes_up_what_is_planted_in_the_current_folder(name:
 def test_the_counting_sees_what_takes_up_planted_files(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     children.plant(tmp_path / "workspace", mark)
-    for command in ([sys.executable, "-m", "nanobot"], ["sh", "-c", "node; git status"]):
+    for command in ([sys.executable, "-m", "nanobot"], ["/bin/sh", "-c", "node; git status"]):
         environ = {**os.environ, "PATH": f".:{os.environ['PATH']}"}
         subprocess.run(command, cwd=tmp_path / "workspace", env=environ, check=False)
     seen = mark.read_text().splitlines()
