@@ -178,6 +178,8 @@ async def _version(call: Call) -> web.StreamResponse:
     """One version and what it changed; for a script, that alone."""
     scope, number = _scope(call), call.number("n")
     found = await call.ask("memory.log", scope=scope, version=number or None)
+    if "version" not in found:
+        raise Refused(404, "There is no version yet.")
     diff = list(_diff(str(found.get("diff", ""))))
     if call.query("part"):
         return call.part("_memory_diff.html", diff=diff)
