@@ -25,13 +25,13 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from loguru import logger
 from msgspec import Struct
 
 from nanobot.bus.events import OWNER_ACCOUNT
-from nanobot.channel import ChannelHost, Chat, Overview, Sender
+from nanobot.channel import ChannelHost, Chat, Overview, Sender, came_by_proxy
 from nanobot.errors import NanobotError
 from nanobot.io import FENCE
 from nanobot_web.extras import Extras
@@ -64,8 +64,6 @@ _HEADERS = {
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _PUBLIC = ("style.css", "icon.svg")
 """Static files that the page to sign in needs."""
-_FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
-"""What proxies add to the requests that they pass on."""
 _CHATS = "web:"
 """Begins the key of a conversation of the page."""
 _SHORT = 16
@@ -358,7 +356,9 @@ class Site:
         declared = urlsplit(self._options.address).hostname
         if declared is not None and name == declared:
             return
-        passed_on = any(header in request.headers for header in _FORWARDED)
+        # nginx adds no header unless it is told to, but asks in HTTP/1.0, which no browser does.
+        is_old = request.version < HttpVersion11
+        passed_on = is_old or came_by_proxy(name.lower() for name in request.headers)
         if passed_on or not (_is_local(name) and _is_local(request.remote or "")):
             raise Refused(
                 403,

@@ -8,6 +8,7 @@ each a function with an entry point of its own; it brings those that make sense 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
@@ -85,6 +86,22 @@ class MenuEntry(Struct, frozen=True):
     name: str
     summary: str
     owner_only: bool = False
+
+
+_BY_PROXY = re.compile(
+    r"via|forwarded|cdn-loop|front-end-https|proxy-.*|wl-proxy-.*"
+    r"|x-(forwarded|original|real|remote|cluster|proxy|proxied|envoy|varnish|arr|amz|amzn"
+    r"|cloud|azure|appengine|scheme|host|url|rewrite|https?|ssl|tls|cache|request-start)(-.*)?"
+    r"|.*(client|connecting|real|remote|source|peer|user)-?(ip|addr|address|host|port)"
+    r"|(cf|fly|fastly|tailscale|akamai|cloudfront|ali-cdn|incap|ngrok|do)-.*"
+)
+
+
+def came_by_proxy(headers: Iterable[str]) -> bool:
+    """Whether headers of these names (small letters) show that a proxy passed a request on: it may
+    come from anywhere then, though its connection is from this machine. By kind, since each proxy
+    has headers of its own: who asked, under which name and scheme, and the names of proxies."""
+    return any(_BY_PROXY.fullmatch(name) for name in headers)
 
 
 class WebhookRequest(Struct, frozen=True):

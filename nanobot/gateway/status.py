@@ -27,7 +27,7 @@ from msgspec.structs import asdict
 from nanobot.agent.runner import TurnMetrics
 from nanobot.bus.events import TERMINAL
 from nanobot.bus.journal import Journal, in_currency
-from nanobot.channel import Operation, WebhookReply, WebhookRequest
+from nanobot.channel import Operation, WebhookReply, WebhookRequest, came_by_proxy
 from nanobot.clock import Clock
 from nanobot.commands import CommandCall
 from nanobot.errors import ExtraMissing, NanobotError
@@ -284,7 +284,8 @@ def _metrics(
 
 class HealthEndpoint:
     """Serves `/health` and `/metrics` until stopped, on a `web` of its own. Without `metrics` there
-    are none; with a `token` only for who sends it."""
+    are none. With a `token` only for who sends it; without one for this machine, so not for a
+    proxy, which passes on what others ask."""
 
     def __init__(
         self,
@@ -319,8 +320,11 @@ class HealthEndpoint:
     def _refusal(self, request: WebhookRequest) -> WebhookReply | None:
         kind, _, sent = request.headers.get("authorization", "").partition(" ")
         same = hmac.compare_digest(sent.strip().encode("utf-8", "replace"), self._token.encode())
-        if not self._token or (kind.lower() == "bearer" and same):
+        if self._token and kind.lower() == "bearer" and same:
             return None
+        if not self._token:
+            by_proxy = came_by_proxy(request.headers)
+            return WebhookReply(403, b"By a proxy, health.token is needed.\n") if by_proxy else None
         return WebhookReply(401, headers={"WWW-Authenticate": "Bearer"})
 
     async def _health(self, request: WebhookRequest) -> WebhookReply:

@@ -177,6 +177,13 @@ async def test_with_a_token_only_who_has_it_is_told(house: House, said: str, cod
     assert (await asked(house, "/metrics", "word", said))[0] == code
 
 
+@pytest.mark.parametrize("header", ["Via", "X-Forwarded-Proto", "CF-Connecting-IP", "Forwarded"])
+async def test_by_a_proxy_nobody_is_told_without_a_token(house: House, header: str) -> None:
+    for path in ("/health", "/metrics"):
+        assert (await asked(house, path, **{header: "x"}))[0] == 403
+        assert (await asked(house, path, "word", "Bearer word", **{header: "x"}))[0] == 200
+
+
 async def test_prometheus_gets_numbers(house: House) -> None:
     await house.work()
     ended = TurnEnded("fake", "1", "t1", ("m1",), "done", prompt_tokens=70, completion_tokens=5)
@@ -206,7 +213,7 @@ async def test_without_their_extra_metrics_say_what_to_install(
 
 
 async def asked(
-    house: House, path: str, token: str = "", said: str = ""
+    house: House, path: str, token: str = "", said: str = "", **more: str
 ) -> tuple[int, dict[str, str], bytes]:
     """What the endpoint answers to who says that."""
     web = WebServer(port=0)
@@ -217,7 +224,7 @@ async def asked(
             status, headers, body = await Platform().send(
                 url.removesuffix("/here") + path,
                 method="GET",
-                headers={"Authorization": said} if said else {},
+                headers={**({"Authorization": said} if said else {}), **more},
             )
     finally:
         endpoint.stop()

@@ -15,6 +15,24 @@ from nanobot_web.markdown import to_html
 from tests.channels.web.support import Visit, Web, serving
 
 _TELEGRAM = {"enabled": False, "token": "1:" + "x" * 35}
+PROXIES = (
+    *(b"Via", b"X-Forwarded-Proto", b"X-Forwarded-Port", b"X-Forwarded-Server", b"X-Forwarded"),
+    *(
+        b"CF-Connecting-IP",
+        b"CF-Ray",
+        b"CF-Visitor",
+        b"CDN-Loop",
+        b"True-Client-IP",
+        b"X-Client-IP",
+    ),
+    *(b"X-Cluster-Client-Ip", b"Fastly-Client-IP", b"Fly-Client-IP", b"X-Original-Host", b"X-Host"),
+    *(b"X-Original-URL", b"X-Rewrite-URL", b"X-ARR-SSL", b"X-Envoy-External-Address", b"X-Varnish"),
+    *(b"Tailscale-User-Login", b"X-Amzn-Trace-Id", b"X-Cloud-Trace-Context", b"X-Azure-ClientIP"),
+    *(b"X-Appengine-User-IP", b"X-ProxyUser-Ip", b"WL-Proxy-Client-IP", b"Front-End-Https"),
+    *(b"X-Scheme", b"X-Remote-Addr", b"Client-IP", b"X-Real-Port", b"Proxy-Connection"),
+)
+"""What proxies add, by their documentation: nginx, Apache, Caddy, Traefik, HAProxy, Envoy, Varnish,
+IIS, WebLogic, Cloudflare, Akamai, Fastly, Fly, AWS, Google, Azure, Tailscale."""
 _MISSING = "web:" + "b" * 32
 
 
@@ -38,6 +56,7 @@ async def _asked(base: str, *lines: bytes) -> bytes:
         (b"Forwarded: for=203.0.113.9", b"403"),
         (b"X-Real-IP: 203.0.113.9", b"403"),
         (b"X-Forwarded-Host: bot.example.org", b"403"),
+        *((name + b": x", b"403") for name in PROXIES),
     ],
 )
 async def test_headers_that_no_browser_here_sends_are_refused(
@@ -51,6 +70,28 @@ async def test_headers_that_no_browser_here_sends_are_refused(
         host = () if header.startswith(b"Host") else (b"Host: " + place,)
         answer = await _asked(web.base, b"GET /chat HTTP/1.1", *host, sent)
         assert answer.split()[1] == status
+
+
+async def test_a_proxy_that_adds_nothing_is_known_by_its_old_protocol(tmp_path: Path) -> None:
+    """As nginx has it unless it is told otherwise; the host name is that of the page."""
+    async with serving(tmp_path) as web:
+        host = b"Host: " + web.base.removeprefix("http://").encode()
+        for version, status in ((b"1.0", b"403"), (b"1.1", b"401")):
+            answer = await _asked(web.base, b"GET /chat HTTP/" + version, host)
+            assert answer.split()[1] == status
+
+
+async def test_headers_that_browsers_send_are_no_proxys(tmp_path: Path) -> None:
+    names = (
+        *(b"Accept", b"Accept-Language", b"DNT", b"Origin", b"Priority", b"Referer", b"Sec-GPC"),
+        *(b"Sec-CH-UA-Platform", b"Sec-Fetch-User", b"TE", b"X-Requested-With", b"X-Form-Token"),
+        *(b"X-Client-Data", b"Upgrade-Insecure-Requests", b"Save-Data", b"Cache-Control"),
+    )
+    async with serving(tmp_path) as web:
+        host = b"Host: " + web.base.removeprefix("http://").encode()
+        for name in names:
+            answer = await _asked(web.base, b"GET /chat HTTP/1.1", host, name + b": x")
+            assert answer.split()[1] == b"401", name
 
 
 @pytest.mark.parametrize(
