@@ -46,6 +46,7 @@ BENCHES = (
     Bench("web"),
     Bench("background", quick=("--turns", "20")),
     Bench("burst"),
+    Bench("multipliers"),
     Bench("sessions"),
     Bench("prompt"),
     Bench("prompt_size"),

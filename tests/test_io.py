@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import resource
 import stat
 from pathlib import Path
 
 import pytest
 
 from nanobot.errors import StorageError
-from nanobot.io import FENCE, locked, own_inode, replace_file, temporary_name
+from nanobot.io import (
+    FENCE,
+    MOST_DESCRIPTORS,
+    locked,
+    own_inode,
+    raise_descriptor_limit,
+    replace_file,
+    temporary_name,
+)
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -72,3 +81,15 @@ def test_a_worker_appends_only_to_files_that_it_made(
     # Another file system has the same numbers.
     assert FENCE.made == {(mine.st_dev, mine.st_ino)}
     assert path.read_text() == "one\n"
+
+
+def test_the_limit_of_descriptors_is_raised_within_reason() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = min(before[1], MOST_DESCRIPTORS)
+    try:
+        for soft in (512, allowed):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, before[1]))
+            raise_descriptor_limit()
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (allowed, before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -45,6 +45,7 @@ from nanobot.gateway.control import ControlServer
 from nanobot.gateway.feed import Feed
 from nanobot.gateway.lock import home_lock
 from nanobot.gateway.pairing import Pairing
+from nanobot.io import raise_descriptor_limit
 from nanobot.providers.port import Provider
 from nanobot.tasks import SWITCH_SECONDS, Routine
 from nanobot.tooling import Tool
@@ -128,6 +129,7 @@ class Gateway:
         start."""
         self._stop, self._event_loop = asyncio.Event(), asyncio.get_running_loop()
         sys.setswitchinterval(SWITCH_SECONDS)
+        raise_descriptor_limit()
         if self._stop_requested:
             return 0
         with home_lock(self._parts.base.stores.state):

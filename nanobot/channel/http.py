@@ -1,9 +1,10 @@
 """HTTP to the API of a platform.
 
 Invariants: no error, context or log line has an address or the secret in it. An answer is never
-larger than a bound. A request ends within a bound of time even when its answer trickles in. Nothing
-waits for a free connection, so that no stuck one can starve the others. No redirect is followed,
-nothing is decompressed, and the environment names no proxy.
+larger than a bound. A request ends within a bound of time even when its answer trickles in. There
+are many more connections than are needed, so that stuck ones do not starve the others, and a bound
+on them, so that they do not use up this process's descriptors. No redirect is followed, nothing is
+decompressed, and the environment names no proxy.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _WRITE_SECONDS = 30.0
 _IDLE_SECONDS = 30.0
 _IDLE_CONNECTIONS = 50
 """The library looks at each of them for each request."""
+MOST_CONNECTIONS = 256
 _WORDS_CHARACTERS = 200
 
 _UNSENT = (
@@ -70,14 +72,20 @@ class HttpAnswer(Struct, frozen=True):
 
 
 class HttpClient:
-    """Connections to one platform; close it at the end. `secret` appears in no error."""
+    """At most `most` connections to one platform; close it at the end. `secret` appears in no
+    error."""
 
     def __init__(
-        self, secret: str, *, headers: Mapping[str, str] | None = None, proxy: str = ""
+        self,
+        secret: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        proxy: str = "",
+        most: int = MOST_CONNECTIONS,
     ) -> None:
         for name in ("httpx", "httpcore"):  # below warnings, these log addresses and headers
             logging.getLogger(name).setLevel(logging.WARNING)
-        self._secret, self._proxy = secret, proxy or None
+        self._secret, self._proxy, self._most = secret, proxy or None, most
         self._headers = {"User-Agent": "nanobot", "Accept-Encoding": "identity", **(headers or {})}
         self._client: httpx.AsyncClient | None = self._new_client()
 
@@ -163,7 +171,7 @@ class HttpClient:
             trust_env=False,
             follow_redirects=False,
             limits=httpx.Limits(
-                max_connections=None,
+                max_connections=self._most,
                 max_keepalive_connections=_IDLE_CONNECTIONS,
                 keepalive_expiry=_IDLE_SECONDS,
             ),

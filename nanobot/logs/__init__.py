@@ -1,7 +1,8 @@
 """The log: its lines, its file with rotation, where it goes, and reading it again.
 
 Invariants: a line is redacted before it goes anywhere, with its traceback; what is logged during a
-turn carries the turn's id; writing the log never raises, whatever the disk does.
+turn carries the turn's id; writing the log never raises, whatever the disk does; warnings of one
+place in the code are limited in number.
 
 `nanobot.log` becomes `nanobot.log.1`, that `nanobot.log.2` and so on; the oldest goes. Every line
 is in exactly one of them. What the disk refuses is lost, which is reported once on standard error,
@@ -33,6 +34,7 @@ from zoneinfo import ZoneInfo
 
 from loguru import logger
 from msgspec import Struct, ValidationError, convert
+from msgspec.structs import replace
 
 from nanobot.io import append_line, rotate_files
 from nanobot.tasks import TURN
@@ -107,6 +109,7 @@ Level = Literal["debug", "info", "warning", "error"]
 LEVELS: Sequence[Level] = ("debug", "info", "warning", "error")
 """From the least to the most important."""
 
+_REPEAT_SECONDS, _MOST_REPEATED = 60.0, 50
 _MOST_POSITION = 64
 _MOST_MESSAGE = 10_000
 _MOST_ERROR = 30_000
@@ -214,6 +217,35 @@ class Console:
         write_line(self._stream, shown)
 
 
+class RepeatLimit:
+    """Warnings and errors of one place in the code: so many within a minute, and then how many more
+    there were. A server that has no descriptors left, or a disk that is full, fails thousands of
+    times a second. Calls come from one thread at a time."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[str | None, int], _Repeated] = {}
+
+    def note(self, record: Record) -> str | None:
+        """Return a note to add to the line, or None if the line is left out."""
+        if level_of(record["level"].no) not in ("warning", "error"):
+            return ""
+        now = record["elapsed"].total_seconds()
+        place = self._places.setdefault((record["name"], record["line"]), _Repeated(now))
+        if now - place.since < _REPEAT_SECONDS:
+            place.lines += 1
+            if place.lines == _MOST_REPEATED:
+                return " (further lines from here are left out for a minute)"
+            return "" if place.lines < _MOST_REPEATED else None
+        left_out = max(0, place.lines - _MOST_REPEATED)
+        place.since, place.lines = now, 1
+        return f" (and {left_out:,} lines like this were left out)" if left_out else ""
+
+
+class _Repeated(Struct):
+    since: float
+    lines: int = 0
+
+
 def log_to(
     outputs: Sequence[Console | LogFile], level: str, redactor: Redactor, zone: str = ""
 ) -> None:
@@ -227,10 +259,15 @@ def log_to(
             root.removeHandler(handler)
     root.addHandler(_FromStandardLogging(logging.WARNING))
     times = ZoneInfo(zone) if zone else None
+    repeated = RepeatLimit()
 
     def sink(message: Message) -> None:
         try:
+            note = repeated.note(message.record)
+            if note is None:
+                return
             line = LogLine.of(message.record, redactor, times)
+            line = replace(line, message=f"{line.message}{note}")
             for output in outputs:
                 output.put(line)
         except Exception as error:  # noqa: BLE001 - the boundary: loguru would print it unredacted

@@ -37,3 +37,31 @@ async def test_no_connection_outlives_the_client_that_was_opening_it(steps: int)
             await asking
         if open_:
             await asyncio.wait_for(gone.wait(), 5)
+
+
+async def test_no_more_connections_than_are_allowed_are_open_at_once() -> None:
+    open_now, most, full, go = 0, 0, asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal open_now, most
+        open_now += 1
+        most = max(most, open_now)
+        if open_now == 3:
+            full.set()
+        while await reader.readline() not in (b"", b"\r\n"):
+            pass
+        await go.wait()
+        writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+        open_now -= 1
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    client = HttpClient("secret", most=3)
+    asked = [asyncio.ensure_future(client.request("GET", url, 30.0, 1_000)) for _ in range(8)]
+    await full.wait()
+    go.set()
+    assert [answer.status for answer in await asyncio.gather(*asked)] == [204] * 8
+    assert most == 3
+    await client.close()
+    server.close()

@@ -7,18 +7,31 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from loguru import logger
 
-from nanobot.logs import LogCounter, LogFile, LogLine, log_to, older_files
+from nanobot.logs import (
+    LogCounter,
+    LogFile,
+    LogLine,
+    RepeatLimit,
+    log_to,
+    older_files,
+    unformatted,
+)
 from nanobot.security.redaction import REDACTED, Redactor
 from nanobot.tasks import TURN
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
 from tests.bus.support import no_file_may_grow_beyond
 from tests.support import Probe, running, stored
+
+if TYPE_CHECKING:
+    from loguru import Record
 
 Log = Callable[[], list[dict[str, str]]]
 
@@ -48,6 +61,40 @@ def test_a_line_is_an_object_with_its_time_level_place_and_message(log: Log, pat
     assert line["where"].startswith("tests.logs.test_writing:")
     assert line["time"][-6] in "+-"
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_one_place_that_warns_thousands_of_times_fills_no_disk(log: Log) -> None:
+    def fail(number: int) -> None:
+        logger.error("no descriptors left ({})", number)
+
+    for number in range(3_000):
+        fail(number)
+        logger.info("turn {}", number)
+    logger.warning("another place")
+    lines = log()
+    failed = [line["message"] for line in lines if line["level"] == "error"]
+    assert len(failed) == 50
+    assert failed[0] == "no descriptors left (0)"
+    assert failed[-1].endswith("(further lines from here are left out for a minute)")
+    assert sum(line["level"] == "info" for line in lines) == 3_000
+    assert lines[-1]["message"] == "another place"
+
+
+def test_after_a_minute_it_says_how_many_were_left_out() -> None:
+    limit, places = RepeatLimit(), list["Record"]()
+    sink = logger.add(lambda line: places.append(line.record), format=unformatted)
+    logger.error("no descriptors left")
+    logger.remove(sink)
+    (record,) = places
+
+    def noted(seconds: float) -> str | None:
+        return limit.note(cast("Record", {**record, "elapsed": timedelta(seconds=seconds)}))
+
+    notes = [noted(1.0) for _ in range(130)]
+    assert notes.count(None) == 80
+    assert noted(60.9) is None
+    assert noted(61.0) == " (and 81 lines like this were left out)"
+    assert noted(61.5) == ""
 
 
 def test_times_are_those_of_the_zone_that_is_named(path: Path) -> None:
