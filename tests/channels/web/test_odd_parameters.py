@@ -82,7 +82,7 @@ async def test_no_parameter_makes_a_page_fail(tmp_path: Path, account: str) -> N
         _furnish(tmp_path)
     async with serving(tmp_path, config=CONFIG) as web, web.visit(account) as visit:
         if not account:
-            await visit.say("web:0123456789ab", "hello")
+            await visit.say(await visit.new_chat(), "hello")
         failures = logger.add(lambda line: wrong.append(str(line)), level="ERROR")
         for method, path, given in requests():
             status, _ = await _asked(visit, method, path, given)
