@@ -230,15 +230,16 @@ def git_places(world: World) -> Snapshot:
 def self_starting(world: World) -> Snapshot:
     """What a person's programs would run or obey by themselves, save for the rule files."""
     everything = snapshot(world.workspace)
-    return {path: state for path, state in everything.items() if _starts(world.workspace / path)}
+    return {path: state for path, state in everything.items() if _starts(path)}
 
 
-def _starts(path: Path) -> bool:
-    if path.name in BOOTSTRAP or path.parent.name == "memory":  # other rules hold for these
+def _starts(path: str) -> bool:
+    names = path.split("/")
+    if names[0] in ("people", "groups") and len(names) > 2:
+        names = names[2:]
+    if names[0] in (*BOOTSTRAP, "memory"):  # other rules hold for these
         return False
-    folder = path.parent if path.name == "HEAD" else path
-    bare = all((folder / name).exists() for name in ("HEAD", "objects", "refs"))
-    return bare or autorun.kind(str(path.parent), path.name) != ""
+    return autorun.runs_by_itself(path)
 
 
 def jobs_of(world: World) -> dict[str, Mapping[str, object]]:

@@ -33,6 +33,9 @@ from nanobot.text import printable
 
 _MAX_PATH, _MAX_NAME = 4096, 255
 
+_ODD = frozenset(":~")
+"""In names that some file systems take for another."""
+
 Kind = Literal["file", "folder", "link", "other"]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -314,7 +317,11 @@ def _relative_names(path: str, root: str) -> tuple[str, ...]:
 
 def _masked(name: str) -> bool:
     """Whether a file of this name is treated as absent: a repository's files can run programs."""
-    return name.casefold() == ".git"
+    if name.isascii() and name[-1:] not in (".", " ") and _ODD.isdisjoint(name):
+        return name.lower() == ".git"
+    from nanobot.security.confine.autorun import is_git
+
+    return is_git(name)
 
 
 def _resolved(path: str) -> tuple[str, ...] | None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
-from unicodedata import category
 
 from msgspec import Struct
 
@@ -194,18 +193,13 @@ class WorkspaceWriter(Struct, frozen=True):
 
 
 def runs_by_itself(place: Place) -> bool:
-    """Whether it is of `autorun`'s list or in a folder of it, or makes or is in a bare repository.
-    Blocks."""
+    """Whether a file runs by itself (`autorun`), or may lie in a bare repository. Blocks."""
     from nanobot.security.confine import autorun
 
-    folder = Place(place.root, ())
-    for name in place.names:
-        there = {one for one in autorun.SHAPE if one == name.lower() or folder.child(one).stat()}
-        head = name.upper() == "HEAD" or folder.child("HEAD").stat() is not None
-        if autorun.kind(folder.relative, name) or (head and autorun.is_repository(there)):
-            return True
-        folder = folder.child(name)
-    return False
+    above = (Place(place.root, place.names[:count]) for count in range(1, len(place.names)))
+    return autorun.runs_by_itself(place.relative) or any(
+        folder.child("HEAD").stat() is not None for folder in above
+    )
 
 
 _REPOSITORY = frozenset({"head", "objects", "refs", "commondir", "gitdir"})
@@ -216,16 +210,11 @@ def outlasts(place: Place) -> bool:
     """Whether a file may act later without its writer, in the owner's name: it runs by itself or is
     hidden, or is a part of a repository or of a skill. Stricter than for the owner's own files:
     nobody is asked about it. Blocks."""
-    names = list(map(_as_compared, place.names))
-    kept = any(name.startswith((".", "git~")) or name in _REPOSITORY for name in names)
+    from nanobot.security.confine.autorun import plain
+
+    names = list(map(plain, place.names))
+    kept = any(not name or name.startswith(".") or name in _REPOSITORY for name in names)
     return kept or names[0] == "skills" or runs_by_itself(place)
-
-
-def _as_compared(name: str) -> str:
-    """A name as a file system takes it that drops what is not seen, and blanks and dots at its
-    end."""
-    seen = (character for character in name if category(character) not in ("Cf", "Cc"))
-    return "".join(seen).strip().partition(":")[0].rstrip(" .").casefold() or "."
 
 
 class WriteFileArguments(Arguments, frozen=True):

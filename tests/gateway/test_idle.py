@@ -39,6 +39,7 @@ ASLEEP = {
     "nanobot.upkeep.asked", "nanobot.upkeep.snapshot", "nanobot.upkeep.contents",
     "nanobot.app.signing_in", "nanobot.security.confine.stage",
     "nanobot.security.confine.autorun",
+    "nanobot.security.confine.tree",
 }  # fmt: skip
 
 

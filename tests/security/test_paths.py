@@ -76,7 +76,13 @@ def test_paths_that_lead_out_or_name_nothing_are_refused(root: Root, path: str) 
         root.place(path)
 
 
-@pytest.mark.parametrize("path", [".git", ".git/config", "repo/.git/hooks/x", "repo/.GIT/config"])
+ODD = ["repo/git~1/config", "repo/.git./config", "repo/.g\u200cit/config", ".git::$DATA"]
+"""What git takes for `.git` where a file system does."""
+
+
+@pytest.mark.parametrize(
+    "path", [".git", ".git/config", "repo/.git/hooks/x", "repo/.GIT/config", *ODD]
+)
 def test_a_repository_inside_the_workspace_is_masked(root: Root, path: str) -> None:
     (root.path / "repo" / ".git").mkdir(parents=True)
     with pytest.raises(PathRefused, match=r"\.git"):

@@ -173,7 +173,12 @@ async def test_what_a_person_changed_since_is_left_alone(desk: Desk) -> None:
         ("bare/config", True),
         ("bare/hooks/post-checkout", True),
         ("half/refs/x", True),
-        ("half/notes", False),
+        ("half/notes", True),  # beside a HEAD
+        (".newtool.toml", True),
+        ("a/.newtool/hooks", True),
+        ("a/.GIT~1/../mise.local.toml", True),
+        (".gitignore", False),
+        (".venv/pyvenv.cfg", False),
         ("headless/HEAD", True),
         ("Makefile", False),
         ("docs/refs/x.md", False),
@@ -198,8 +203,8 @@ async def test_what_a_persons_programs_run_by_themselves_is_asked_about(
 
 
 LEFT_BEHIND = (
-    ".envrc|.env|.hidden/notes.txt|a/.x/b.txt|.vscode/tasks.json|.cache/x|.gitignore|a/GIT~1/config|"
-    "\u200c.git/config|.git /config|.git:x/config|HEAD|a/HEAD|a/head|a/objects/x|a/refs/heads/m|"
+    ".envrc|.env|.hidden/notes.txt|a/.x/b.txt|.vscode/tasks.json|.cache/x|.gitignore|.x:y|"
+    "\u200c.x|.x /config|HEAD|a/HEAD|a/head|a/objects/x|a/refs/heads/m|"
     "a/commondir|CLAUDE.md|a/AGENTS.md|skills/x/SKILL.md|memory/.envrc|memory/sub/.vscode/x|...|"
     "memory/CLAUDE.md|memory/HEAD|GEMINI.md|.mcp.json"
 )

@@ -48,9 +48,10 @@ class Spec(NamedTuple):
     `readable` and `writable` lie outside the `workspace`, `borrowed` is shown to this program and
     gone before the command starts, `links` are (target, path). `temporary` is where a private
     folder is made that takes the place of the system's temporary one. `bubblewrap` is a program.
-    `relay` is the socket that is given a listener inside. `held` is what was there of what nobody
-    may change (`autorun`), as (tree, path in it, kind); `relay_descriptor` is the open way to
-    `relay`. `ledger` is a file, open, in which all commands write how much memory they use.
+    `own_folder`: no person works in the workspace. `relay` is the socket that is given a listener
+    inside. `held` is what was there of what no command may change (`tree`), as (tree, path in it,
+    kind); `relay_descriptor` is the open way to `relay`. `ledger` is a file, open, in which all
+    commands write how much memory they use.
     """
 
     kind: str
@@ -58,6 +59,7 @@ class Spec(NamedTuple):
     cwd: str
     read_only: Sequence[str]
     hide_git: bool
+    own_folder: bool
     writable: Sequence[str]
     environment: Mapping[str, str]
     limits: ProcessLimits
@@ -90,3 +92,9 @@ class Spec(NamedTuple):
         """What `as_text` made, with lists for tuples."""
         spec = cls(*json.loads(text))
         return spec._replace(limits=ProcessLimits(*spec.limits))
+
+
+def parents(path: str) -> list[str]:
+    """The folders above a path: `a` and `a/b` for `a/b/c`."""
+    names = path.split("/")
+    return ["/".join(names[:count]) for count in range(1, len(names))]

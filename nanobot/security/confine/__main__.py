@@ -22,7 +22,7 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(FOLDER)))
 
 from nanobot.security.confine import DEVICES, VARIABLE, ConfineRefused, Spec, kernel, stage  # noqa: E402
-from nanobot.security.confine.autorun import AutorunWatch  # noqa: E402
+from nanobot.security.confine.tree import TreeWatch  # noqa: E402
 from nanobot.security.confine.watcher import Watcher  # noqa: E402
 
 NOT_STARTED = 125
@@ -52,16 +52,16 @@ def start(spec: Spec, command: Sequence[str]) -> NoReturn:
     """Become the command's sandbox."""
     if spec.ledger >= 0:
         os.set_inheritable(spec.ledger, False)  # the watcher's alone
-    autoruns = None
+    triggers = None
     if spec.kind != "none":
         _complete(spec)
-        autoruns = AutorunWatch(spec)
-        spec = spec._replace(held=tuple(autoruns.held()))
+        triggers = TreeWatch(spec)
+        spec = spec._replace(held=(*triggers.held(), *triggers.linked()))
     if spec.kind == "landlock":
         spec = _with_own_folder(spec)
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
     info_read, info_write = os.pipe() if spec.kind == "bubblewrap" else (-1, -1)
-    _leave_watcher(Watcher(spec, autoruns), info_read, info_write)
+    _leave_watcher(Watcher(spec, triggers), info_read, info_write)
     stage.lower_priority()
     if spec.kind == "landlock":
         stage.in_landlock(spec, command)

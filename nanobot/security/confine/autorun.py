@@ -1,372 +1,180 @@
-"""Files that a person's programs run, or obey, by themselves in the folder where they lie.
+"""Names of files that run by themselves: something happens because a person enters the folder, sees
+it in a prompt or a list, or opens it in an editor or with an agent.
 
-Whoever can write one of these acts as the person as soon as they enter the folder, open it in an
-editor, or type `git status` there. So commands make and change none of them. What a person has to
-start on purpose (a `Makefile`, a script, a test) is not in this list, and neither is what only
-counts in a home folder (`.bashrc`, `.tmux.conf`) or holds data alone (`.nvmrc`, `.pypirc`).
+Whoever can write one acts as the person, so commands make and change none, and file tools ask. The
+rule also holds for programs that are newer than this file:
 
-This is the only list: the sandbox and the file tools use it.
+- a name of `NAMES`, `ENDINGS` or `AGENTS`, in every spelling that a file system takes for it;
+- any other name that begins with a dot, unless it is known to be data (`DATA`), or lies among
+  packages or build results (`BUILT`), which need such names and in which no one works.
+
+What runs because a person starts a program on a file is work like any script and isn't meant: build
+tools, package managers, interpreters, test runners, hooks of a commit.
+
+This is the only rule: commands, file tools and the limits of guests use it.
 """
 
 from __future__ import annotations
 
-import os
-import stat
-import struct
-import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
-from typing import Literal, NamedTuple
+from functools import lru_cache
+from typing import Literal
 
-from nanobot.security.confine import Spec, kernel
-
-Kind = Literal["", "repository", "setting", "late"]
-"""`repository`: git's; commands do not see it. `setting`: commands can read it. A command that
-makes one of these two is ended at once. `late`: ordinary work (installing a package) makes some,
-so it is put out of use when the command ends."""
-
-_REPOSITORY: Kind = "repository"
-
-_CLOSED = "closed"
-_TRIES = 200
-"""How often a folder is opened that another command closes meanwhile."""
-
-_MOST_ROUNDS = 1_000
-"""So deep may these lie in each other."""
+Kind = Literal["", "repository", "trigger", "late", "dot"]
+"""`repository`: git's; commands don't see it. `trigger`: a name of the list. A command that makes
+one of these two is ended at once. `dot`: another name with a dot, which may be a file that a
+program needs for a moment, so it is put out of use when the command ends. `late`: a name of the
+list among packages, which bring their authors' settings along; the same."""
 
 GIT = ".git"
 """Its hooks, `core.fsmonitor`, aliases and filters are commands. A file of this name (worktree,
-submodule) leads to such a folder, and git takes a bare repository for one by its contents."""
+submodule) leads to such a folder."""
+
+HEAD = "head"
+"""Git takes a folder with this file for a bare repository, by what else is in it."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
 
 _TABLE = """
-Other version control: hooks and tools are set in the repository | .hg .jj .sl _darcs .pijul
-Usual folders of git's hooks, though they lie beside `.git` | .husky .githooks
-Commands that a commit runs | .pre-commit-config.yaml lefthook.yml .lefthook.yml .overcommit.yml
-Shells, on entering the folder: direnv and autoenv run it | .envrc .autoenv.zsh
-mise: tasks, hooks | mise.toml .mise.toml mise.local.toml .mise
-asdf, mise: from which folder `python` or `node` is taken | .tool-versions
-Editors, on opening the folder: tasks, servers, paths | .vscode .cursor .windsurf .devcontainer
-The same | .devcontainer.json .idea .fleet .zed .helix
-vim with `exrc`; Emacs evaluates it | .exrc .vimrc .nvimrc .nvim.lua .lvimrc .dir-locals.el
-Coding agents: hooks, servers that they start | .mcp.json .claude .gemini .codex .opencode .roo
-The same | .kiro .amazonq .continue .qwen opencode.json crush.json .crush.json .aider.conf.yml
-Orders that they obey | CLAUDE.md CLAUDE.local.md AGENTS.md AGENTS.override.md GEMINI.md QWEN.md
-The same | .goosehints copilot-instructions.md .cursorrules .windsurfrules .clinerules
-Package managers, whatever they do in the folder: which shell and options npm takes | .npmrc
-`yarnPath` is run in yarn's place; pnpm runs it | .yarnrc .yarnrc.yml .pnpmfile.cjs .pnpmfile.mjs
-`preload` is run with everything | bunfig.toml
-Build tools: wrappers of the compiler, runners, aliases | .cargo
-Where `cargo` itself is taken from | rust-toolchain rust-toolchain.toml
-Bundler's settings; Maven's extensions and its JVM's options; wrappers | .bundle .mvn .bazelrc
-The same | .bazeliskrc
-Interpreters and debuggers, on being started there: start-up files | .Rprofile .octaverc .ghci
-The same | .ocamlinit .iex.exs .irbrc .pryrc .pdbrc .gdbinit .lldbinit
+Version control, whose settings and hooks are commands | .hg .jj .sl .svn _svn .bzr .pijul .fslckout
+The same: Fossil, darcs, CVS, Monotone, Arch, Codeville | _fossil_ .fos _darcs cvs _mtn {arch} .cdv
+The same: got, repo, Perforce, Plastic, DVC | .got .repo .p4config p4config.txt .plastic .dvc
+Usual folders of git's hooks | .husky .githooks
+Shells, on entering the folder: direnv, autoenv and their like | .envrc .env .env.leave .unenv .in
+The same | .out .autoenv .autoenv.leave .autoenv.zsh .autoenv_leave.zsh .shadowenv.d .rvmrc .ondirrc
+mise, asdf: hooks, and which `python` is taken | mise.toml .mise.toml .mise .tool-versions
+rustup, dotnet: the same, by a prompt that shows versions | rust-toolchain rust-toolchain.toml
+The same | global.json
+opam's switch, which its shell hook enters | _opam
+Nix and Guix, by lorri, devenv, devbox or an .envrc | flake.nix flake.lock shell.nix default.nix
+The same | devenv.nix devenv.yaml devenv.lock devbox.json devbox.lock guix.scm manifest.scm .flox
+Editors: tasks, servers, paths | .vscode .cursor .windsurf .zed .idea .fleet .nova .vs .theia .helix
+The same | .devcontainer .devcontainer.json .gitpod.yml .replit replit.nix .idx .settings .project
+The same | nbproject .obsidian logseq .bsp .ropeproject .kateproject .kateconfig .rprofile .renviron
+vim with `exrc`, Emacs | .exrc _exrc .vimrc _vimrc .gvimrc _gvimrc .nvimrc .nvim.lua .lvimrc
+The same | .dir-locals.el .dir-locals-2.el
+Coding agents: hooks, servers that they start, orders | .mcp.json .claude .codex .gemini .qwen .roo
+The same | .opencode opencode.json opencode.jsonc .kilo .kilocode kilo.json kilo.jsonc .cline .kiro
+The same | .clinerules .cursorrules .windsurfrules .roomodes .goosehints .goose .aider.conf.yml .amp
+The same | .crush .crush.json crush.json .amazonq .continue .junie .augment .openhands .trae .warp
+The same | .factory .agents .agent .rules .github reasonix.toml firebender.json
+Windows shows the folder: what these name is fetched | desktop.ini autorun.inf
 """
-"""Why files and folders are here, and their names."""
+"""Why files and folders are here, and their names in small letters."""
 
-SETTINGS = frozenset(
-    name for line in _TABLE.strip().splitlines() for name in line.partition("|")[2].split()
+NAMES = _words(" ".join(line.partition("|")[2] for line in _TABLE.splitlines()))
+
+ENDINGS = (
+    *(".code-workspace", ".sublime-project", ".sublime-workspace", ".rproj", ".kdev4", ".wpr"),
+    *(".xcodeproj", ".xcworkspace", ".playground", ".iml", ".ipr", ".iws", ".pro.user", ".suo"),
+    *("proj.user", ".txt.user"),
+    *(".komodoproject", ".tmproj", ".bbprojectd", ".novaproject"),
+    *(".lnk", ".scf", ".url", ".library-ms", ".searchconnector-ms"),
+)
+"""Projects of editors, and what Windows looks up when it shows a folder."""
+
+AGENTS = _words(
+    "agent agents claude gemini qwen crush iflow codebuddy warp replit reasonix bugbot kimi grok"
+    " opencode codex hermes copilot-instructions"
+)
+"""Orders that an agent obeys: `CLAUDE.md`, `AGENTS.override.md`."""
+
+DATA = _words(
+    ".gitattributes .gitkeep .keep .mailmap .editorconfig .clang-format .env.example .env.sample"
+    " .env.template .env.dist .travis.yml .gitlab-ci.yml .readthedocs.yml .readthedocs.yaml"
+    " .nojekyll .ds_store .localized .stfolder .stversions .dropbox .dropbox.cache .venv .cache"
+    " .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .nyc_output .tox .nox .eggs"
+    " .ipynb_checkpoints .benchmarks .next .nuxt .output .svelte-kit .astro .parcel-cache .turbo"
+    " .vite .angular .expo .docusaurus .sass-cache .jekyll-cache .gradle .kotlin .dart_tool"
+    " .terraform .terraform.lock.hcl .stack-work .ccache .npm .pnpm-store .yarn .pnp.cjs"
+    " .pnp.loader.mjs .zig-cache .build .ninja_log .ninja_deps .deps .libs .dirstamp .buildinfo"
+    " .doctrees .snakemake .nextflow .phpunit.result.cache .phpunit.cache .php-cs-fixer.cache"
+    " .rspec_status .bin .package-lock.json"
+)
+"""Names with a dot that no program obeys by itself: data, caches, what build tools leave."""
+
+_DATA_BEGINNINGS = ("._", ".#", ".~", ".nfs", ".fuse_hidden", ".coverage.", ".syncthing.", ".sync_")
+_DATA_ENDINGS = ("ignore", ".swp", ".swo", ".cmd")
+
+BUILT = _words(
+    "node_modules bower_components site-packages dist-packages vendor target build dist out _build"
+    " pods venv __pycache__"
 )
 
-_PYTHON = ("sitecustomize.py", "usercustomize.py")
-_PTH = ".pth"
-"""Python runs these at every start where they lie in a folder of packages."""
-
-_PACKAGES = "node_modules"
-"""Packages bring their authors' settings along, and nobody works in their folders."""
+_UNSEEN = dict.fromkeys(
+    (*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF)
+)
+"""What HFS+ leaves out when it compares names (git's `next_hfs_char` has the same list)."""
 
 
-SHAPE = frozenset({"objects", "refs", "commondir"})
-"""What makes a folder with a file `HEAD` a bare repository; git asks for no more."""
+_MOST_NAMES = 10_000
 
 
-def is_repository(names: Collection[str]) -> bool:
-    """Whether a folder with a `HEAD` and entries of these names, in small letters, is one."""
-    return "commondir" in names or ("objects" in names and "refs" in names)
+@lru_cache(_MOST_NAMES)
+def plain(name: str) -> str:
+    """Return the name that a file system without case, HFS+ or NTFS takes this one for: NTFS drops
+    dots and blanks at the end, and a colon begins something else."""
+    if not name.isascii():
+        name = name.translate(_UNSEEN)
+    if name.startswith("."):
+        name = name.partition(":")[0]
+    return name.rstrip(" .").casefold()
 
 
 def kind(folder: str, name: str) -> Kind:
-    """What an entry called `name` is in `folder`, a path; empty for an ordinary one."""
-    if name.casefold() == GIT:
-        return "repository"
-    if name in SETTINGS:
-        return "late" if _PACKAGES in folder.split("/") else "setting"
-    if name in _PYTHON or name.endswith(_PTH):
+    """Return the kind of an entry called `name` in `folder`, a path."""
+    found = _kind_of_name(name)
+    if not found:
+        return "trigger" if name.endswith(".toml") and _is_of_mise(folder, plain(name)) else ""
+    if found == "trigger" and is_built(folder):
         return "late"
-    return ""
-
-
-class Trigger(NamedTuple):
-    """Something of this list, or a bare repository, by the folder that it is. `mark` changes with
-    whatever makes it another one. `entry` is what has to be renamed to put it out of use."""
-
-    path: str
-    kind: Kind
-    mark: str
-    entry: str
-
-
-Entered = Callable[[int, str], None]
-"""Told of each folder before it is listed: its descriptor, and its path with a `/` at the end."""
-
-
-def find_triggers(
-    tree: str, start: str = "", entered: Entered | None = None, *, without: Collection[str] = ()
-) -> list[Trigger]:
-    """All that there is of it in the folder `start` of `tree` and below, `without` some paths.
-
-    Somebody may be changing the tree meanwhile: no link is followed, and what is gone or belongs
-    to somebody else is passed over.
-    """
-    found: list[Trigger] = []
-    waiting = [start]
-    with kernel.closing(os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
-        while waiting:
-            path = waiting.pop()
-            prefix = f"{path}/" if path else ""
-            try:
-                with kernel.closing(_listable(root, path or ".")) as folder:
-                    if entered:
-                        entered(folder, prefix)
-                    triggers, inner = _looked_at(folder, prefix, without)
-            except PermissionError:  # it is closed whenever it is opened, and may hold anything
-                found.append(Trigger(path, "setting", _CLOSED, path))
-            except OSError:
-                continue
-            else:
-                found += triggers
-                waiting += inner
+    if found == "dot" and (is_built(folder) or folder.startswith(".") or "/." in folder):
+        return ""  # what lies in a folder with a dot is as good as the folder
     return found
 
 
-def disable_triggers(
-    tree: str, known: Collection[Trigger], *, git: bool, without: Collection[str] = ()
-) -> Iterator[tuple[str, str]]:
-    """Put what is not `known` in `tree` out of use, by another name; says which and what. With
-    `git` repositories may be made."""
-    tried: set[Trigger] = set()
-
-    def new() -> list[Trigger]:
-        found = (one for one in find_triggers(tree, without=without) if one not in known)
-        found = (one for one in found if one.mark != _CLOSED)  # what is in it has no new name
-        return [one for one in found if one not in tried and not (git and one.kind == _REPOSITORY)]
-
-    for _ in range(_MOST_ROUNDS):  # there may be more of it inside what was renamed
-        if not (found := new()):
-            return
-        tried.update(found)
-        with kernel.closing(os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
-            for one in found:
-                folder, slash, name = one.entry.rpartition("/")
-                with (
-                    suppress(OSError),
-                    kernel.closing(_listable(root, folder or ".")) as descriptor,
-                ):
-                    yield one.entry, f"{folder}{slash}{_renamed(descriptor, name)}"
+@lru_cache(_MOST_NAMES)
+def _kind_of_name(name: str) -> Kind:
+    """Return the kind of an entry, wherever it is."""
+    if is_git(name) or plain(name) == HEAD:
+        return "repository"
+    name, dotted = plain(name), name.translate(_UNSEEN).startswith(".")
+    stem, _, rest = name.partition(".")
+    is_order = stem in AGENTS and rest in ("md", "mdc", "local.md", "override.md")
+    of_mise = name.startswith(("mise.", ".mise.")) and name.endswith(".toml")
+    if name in NAMES or name.endswith(ENDINGS) or is_order or of_mise or _is_short_for(name, NAMES):
+        return "trigger"
+    is_data = name in DATA or name.startswith(_DATA_BEGINNINGS) or name.endswith(_DATA_ENDINGS)
+    return "dot" if dotted and not is_data else ""
 
 
-def _listable(root: int, path: str) -> int:
-    """Open a folder, also one that may not be listed, or that lies in one that may not be entered:
-    that hides nothing from who owns it."""
-    flags = os.O_RDONLY | os.O_DIRECTORY
-    for _ in range(_TRIES):
-        with suppress(PermissionError):
-            descriptor = kernel.opened(root, path, flags)
-            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-            if not mode & stat.S_IXUSR:
-                with suppress(OSError):
-                    os.fchmod(descriptor, mode | stat.S_IRWXU)
-            return descriptor
-        with suppress(PermissionError):
-            _open_up(root, path)
-    return kernel.opened(root, path, flags)
+def _is_of_mise(folder: str, name: str) -> bool:
+    """Whether it's one of mise's files in a folder without a dot: `mise/config.local.toml`."""
+    above = folder.casefold().split("/")
+    return (above[-1] == "mise" and name.startswith("config.")) or above[-2:] == ["mise", "conf.d"]
 
 
-def _open_up(root: int, path: str) -> None:
-    """Let its owner enter a folder and those above it. Raises `OSError` for what is not ours."""
-    names = path.split("/")
-    for count in range(len(names) + 1):
-        above = "/".join(names[:count])
-        flags = os.O_PATH | os.O_DIRECTORY
-        with kernel.closing(kernel.opened(root, above, flags) if above else os.dup(root)) as named:
-            itself, status = f"/proc/self/fd/{named}", os.fstat(named)
-            if os.access(itself, os.X_OK if count < len(names) else os.X_OK | os.R_OK):
-                continue
-            if status.st_uid != os.geteuid():
-                raise FileNotFoundError(path)  # a command cannot enter it either
-            os.chmod(itself, stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
+def is_git(name: str) -> bool:
+    """Whether a name is a spelling of `.git`."""
+    return plain(name) == GIT or _is_short_for(plain(name), (GIT,))
 
 
-def _looked_at(
-    descriptor: int, folder: str, without: Collection[str]
-) -> tuple[list[Trigger], list[str]]:
-    """What there is in one folder, and the folders in it that have to be looked at."""
-    with os.scandir(descriptor) as entries:
-        names = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
-    triggers, inner = [], []
-    if is_repository({name.casefold() for name in names}):
-        files = (name for name, is_folder in names.items() if not is_folder)
-        heads = [name for name in files if name.casefold() == "head"]
-        triggers += [
-            Trigger(folder.rstrip("/") or h, _REPOSITORY, "", f"{folder}{h}") for h in heads
-        ]
-    for name, is_folder in names.items():
-        path = f"{folder}{name}"
-        if path in without:
-            continue
-        kind_of_it = kind(folder, name)
-        if kind_of_it:
-            with suppress(FileNotFoundError):
-                triggers.append(_trigger(descriptor, path, name, kind_of_it))
-        if is_folder and kind_of_it in ("", "late"):
-            inner.append(path)
-    return triggers, inner
+def is_built(folder: str) -> bool:
+    """Whether a folder holds packages or build results."""
+    return not BUILT.isdisjoint(folder.casefold().split("/"))
 
 
-def _trigger(descriptor: int, path: str, name: str, kind: Kind) -> Trigger:
-    status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-    if kind == "setting" and stat.S_ISLNK(status.st_mode):
-        kind = "late"  # what a link leads to cannot be held fast
-    mark = {"late": f"{status.st_ino} {status.st_ctime_ns}", "repository": f"{status.st_ino}"}
-    return Trigger(path, kind, mark.get(kind, ""), path)
+def runs_by_itself(path: str) -> bool:
+    """Whether a path in a workspace is such a file, or lies in such a folder."""
+    names = [name for name in path.replace("\\", "/").split("/") if name not in ("", ".")]
+    return any(kind("/".join(names[:at]), name) for at, name in enumerate(names))
 
 
-def _renamed(folder: int, name: str) -> str:
-    """Rename it in its folder to what is taken notice of by nothing; returns the new name."""
-    base = name.lower() if name.casefold() == GIT else name
-    new = plain = "dot-" + base.lstrip(".").removesuffix(_PTH)[:50]
-    taken, number = set(os.listdir(folder)), 1
-    while new in taken:
-        number += 1
-        new = f"{plain}-{number}"
-    try:
-        os.rename(name, new, src_dir_fd=folder, dst_dir_fd=folder)
-    except PermissionError:
-        os.fchmod(folder, stat.S_IMODE(os.fstat(folder).st_mode) | stat.S_IRWXU)
-        os.rename(name, new, src_dir_fd=folder, dst_dir_fd=folder)
-    return new
-
-
-_MADE = 0x100 | 0x80  # IN_CREATE, IN_MOVED_TO
-_FOLDER, _OVERFLOW = 0x40000000, 0x4000
-_EVENT = struct.Struct("=iIII")
-_AT_ONCE = 256 * 1024
-_APPEARED = (
-    "{!r} appeared, which programs outside run or obey by themselves (what needs it can be done in"
-    " $TMPDIR; settings other than .git can be written with write_file)"
-)
-
-REPLACED = "a protected file was replaced while it ran"
-
-_LONGEST = 0.2
-"""Seconds for what is known to have happened; where that takes longer, everything is looked at."""
-
-_SHARE = 20
-"""Where there are not enough watches, one part of time in so many goes into looking instead."""
-
-
-class AutorunWatch:
-    """Watches where a command can write. Made before it starts; `appeared` is asked while it runs,
-    whenever `descriptor` is readable, and from time to time. `known` is what was there.
-
-    A person can make a repository while a command runs, and it could have its say in that before
-    the person has typed the next word. So it is noticed at once what a command, or anybody
-    meanwhile, makes of this list, and the first sign counts, be it gone again or not.
-    """
-
-    def __init__(self, spec: Spec) -> None:
-        self._git, self._guarded = not spec.hide_git, spec.guarded
-        self._watched: dict[int, tuple[str, str]] = {}
-        self._blind = self._missed = False
-        self._look_at = 0.0
-        self.descriptor = kernel.inotify()
-        self.known = {tree: set(self._find_triggers(tree, "")) for tree in spec.trees}
-        # No mount protects what is made in the place of these, or of a folder above.
-        self._mounted = set[tuple[str, str]]()
-        if spec.kind == "bubblewrap":
-            own = ((spec.workspace, path) for path in self._guarded)
-            held = ((tree, path) for tree, path, _ in self.held())
-            for tree, path in (*own, *held):
-                names = path.split("/")
-                above = ("/".join(names[:count]) for count in range(1, len(names) + 1))
-                self._mounted.update((tree, one) for one in above)
-        self._held = {(tree, path) for tree, path, _ in self.held()}
-
-    def held(self) -> Iterator[tuple[str, str, str]]:
-        """What no command may change, as `Spec.held`."""
-        for tree, known in self.known.items():
-            yield from ((tree, one.path, one.kind) for one in known if one.kind != "late")
-
-    def disable_triggers(self) -> Iterator[tuple[str, str]]:
-        """Put what is new out of use; says what it was called and is called."""
-        for tree, known in self.known.items():
-            yield from disable_triggers(tree, known, git=self._git, without=self._guarded)
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether there is something to look at that `descriptor` does not tell of."""
-        return self._missed or self._blind
-
-    def appeared(self) -> str:
-        """What ends the command, in words, or nothing."""
-        begun = time.monotonic()
-        if self._missed or (self._blind and begun >= self._look_at):
-            self._missed = False
-            for tree in self.known:
-                if reason := self._new(tree, ""):
-                    return reason
-            self._look_at = time.monotonic() + (time.monotonic() - begun) * _SHARE
-        until = time.monotonic() + _LONGEST
-        for watch, mask, name in self._events():
-            if mask & _OVERFLOW or time.monotonic() > until:
-                self._missed = True
-                return ""
-            if watch in self._watched and (
-                reason := self._looked_into(*self._watched[watch], name, bool(mask & _FOLDER))
-            ):
-                return reason
-        return ""
-
-    def _looked_into(self, tree: str, folder: str, name: str, is_folder: bool) -> str:
-        """What has come up in a folder under a name."""
-        of_kind, path = kind(folder, name), f"{folder}{name}"
-        if (tree, path) in self._mounted:  # its number may be that of the old one
-            return REPLACED
-        if path in self._guarded or (tree, path) in self._held:
-            return ""
-        if of_kind == "setting" or (of_kind == "repository" and not self._git):
-            return _APPEARED.format(path)
-        if name.casefold() in (*SHAPE, "head") and (reason := self._new(tree, folder)):
-            return reason
-        return self._new(tree, path) if is_folder else ""
-
-    def _new(self, tree: str, folder: str) -> str:
-        known = self.known[tree]
-        new = (
-            found for found in self._find_triggers(tree, folder.rstrip("/")) if found not in known
-        )
-        return next((_APPEARED.format(found.path) for found in new if found.kind != "late"), "")
-
-    def _find_triggers(self, tree: str, folder: str) -> list[Trigger]:
-        def watch(descriptor: int, path: str) -> None:
-            try:
-                number = kernel.watch(self.descriptor, descriptor, _MADE)
-            except OSError:
-                self._blind = True
-            else:
-                self._watched[number] = (tree, path)
-
-        found = find_triggers(tree, folder, watch, without=self._guarded)
-        return [one for one in found if not (self._git and one.kind == "repository")]
-
-    def _events(self) -> Iterator[tuple[int, int, str]]:
-        """Of each the number of the watch, what happened, and to which name."""
-        events = b""
-        with suppress(OSError):
-            events = os.read(self.descriptor, _AT_ONCE)
-        at = 0
-        while at < len(events):
-            watch, mask, _, length = _EVENT.unpack_from(events, at)
-            at += _EVENT.size
-            yield watch, mask, os.fsdecode(events[at : at + length].rstrip(b"\0"))
-            at += length
+def _is_short_for(name: str, names: frozenset[str] | tuple[str, ...]) -> bool:
+    """Whether it's what NTFS calls one of these for old programs: `git~1`, `vscode~1`."""
+    short, tilde, number = name.partition("~")
+    if not tilde or not number[:1].isdigit():
+        return False
+    return any(one.lstrip(".").replace(".", "")[:6] == short for one in names)

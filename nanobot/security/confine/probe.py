@@ -37,6 +37,7 @@ def main(outside: str, workspace: str, process: str, port: int, abstract: str) -
         "signal another process": lambda: os.kill(_reachable(process), 0),
         "connect to this machine": lambda: _connect(socket.AF_INET, ("127.0.0.1", port)),
         "connect to a socket": lambda: _connect(socket.AF_UNIX, f"{outside}/socket"),
+        "connect to a socket in its folder": lambda: _connect(socket.AF_UNIX, "socket"),
         "connect to an abstract socket": lambda: _connect(socket.AF_UNIX, f"\0{abstract}"),
         "change the kernel": lambda: os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY),
         "see the environment": _environment,

@@ -129,19 +129,21 @@ COMMON = (
     Rule("setsockopt", 0, 2, _BUFFER_SIZES, where=(1, _SOCKET_LEVEL)),
     # It does what other calls do, and no filter sees it.
     *_all("io_uring_enter io_uring_register io_uring_setup", errno.ENOSYS),
-    # Machines' sockets (vsock) and others that no network namespace holds.
-    _unless("socket", 0, _UNIX, _INET, _INET6, _NETLINK, error=errno.EAFNOSUPPORT),
+    # Sockets that no network namespace holds: machines' (vsock), and Unix ones, by which a command
+    # would reach the programs behind the socket files of its workspace, also those that appear
+    # while it runs. Pairs that are joined for good stay: a datagram one could be sent elsewhere.
+    _unless("socket", 0, _INET, _INET6, _NETLINK, error=errno.EAFNOSUPPORT),
+    _unless("socketpair", 0, _UNIX, error=errno.EAFNOSUPPORT),
+    _unless("socketpair", 1, _STREAM, _SEQPACKET, mask=0xF, error=errno.EAFNOSUPPORT),
     Rule("ioctl", errno.EPERM, 1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD)),
     Rule("fcntl", errno.EPERM, 1, (_SET_LEASE,)),
     _unless("personality", 0, 0, _WHOLE),
 )  # fmt: skip
 
 ALONE = (
-    # No sockets but pairs that are joined for good: a datagram one could be sent elsewhere.
+    # No sockets but pairs that are joined for good.
     *_all("socket", errno.EACCES),
     *_all("connect bind listen accept accept4"),
-    _unless("socketpair", 0, _UNIX, error=errno.EACCES),
-    _unless("socketpair", 1, _STREAM, _SEQPACKET, mask=0xF, error=errno.EACCES),
     # Landlock does not look at these, and they work on any file whose name is known.
     *_all("chmod fchmod fchmodat fchmodat2 chown lchown fchown fchownat utime utimes futimesat"),
     *_all("utimensat file_setattr truncate inotify_add_watch"),

@@ -27,6 +27,7 @@ from nanobot.security.confine import (
     ProcessLimits,
     Spec,
     kernel,
+    parents,
     seccomp,
 )
 from nanobot.security.confine.kernel import closing
@@ -300,12 +301,6 @@ class Layout(NamedTuple):
         above = {folder for path in special for folder in parents(path)} - special
         inner = {folder for folder in above if not _below(folder, fast)}
         return cls(*(tuple(sorted(one)) for one in (inner, fast, out_of_sight)))
-
-
-def parents(path: str) -> list[str]:
-    """The folders above a path: `a` and `a/b` for `a/b/c`."""
-    names = path.split("/")
-    return ["/".join(names[:count]) for count in range(1, len(names))]
 
 
 def _below(path: str, tops: set[str]) -> bool:

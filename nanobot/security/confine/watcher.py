@@ -26,7 +26,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from nanobot.security.confine import MEMORY_FOLDERS, Spec, kernel
-from nanobot.security.confine.autorun import REPLACED, AutorunWatch
+from nanobot.security.confine.tree import LINKED, REPLACED, TreeWatch
 
 _QUICK, _SLOW = 0.1, 1.0
 _YOUNG = 300
@@ -36,6 +36,9 @@ _SWITCH = 0.0005
 """Seconds after which one thread lets the other one go on."""
 
 _UNCOUNTED = "what it uses cannot be counted"
+
+_MOST_NAMED = 20
+"""Files that were put out of use and are named one by one."""
 
 _LINGER = 5
 """Milliseconds between two rounds of killing."""
@@ -55,8 +58,8 @@ class Watcher:
     """Made by the process that becomes the command: what that uses, fills and replaces is told from
     how things are before there is a watcher, which may be late."""
 
-    def __init__(self, spec: Spec, autoruns: AutorunWatch | None) -> None:
-        self._spec, self._autoruns = spec, autoruns
+    def __init__(self, spec: Spec, triggers: TreeWatch | None) -> None:
+        self._spec, self._triggers = spec, triggers
         self._process, owner = os.getpid(), os.getppid()
         # Descriptors that are readable when the command or nanobot is gone.
         self._gone, self._owner_gone = os.pidfd_open(self._process), os.pidfd_open(owner)
@@ -80,8 +83,13 @@ class Watcher:
         self._usage.end()
         if reason:
             _report(f"stopped: {reason}")
-        for old, new in self._autoruns.disable_triggers() if self._autoruns else ():
+        renamed = [*self._triggers.disable_triggers()] if self._triggers else []
+        for old, new in renamed[:_MOST_NAMED]:
             _report(f"{old!r} was made while this command ran and is now called {new!r}")
+        if len(renamed) > _MOST_NAMED:
+            _report(f"{len(renamed) - _MOST_NAMED} more were renamed like that")
+        if renamed:
+            _report("programs outside could obey such names; write_file can make them")
         if self._spec.temporary:
             import shutil
 
@@ -90,11 +98,11 @@ class Watcher:
     def _until_the_end(self) -> str:
         """Why the command is ended, empty where it ended by itself. To count takes a while where
         much runs; what appears must be noticed at once, so another thread counts."""
-        autoruns, ending = self._autoruns, select.poll()
+        triggers, ending = self._triggers, select.poll()
         counted, tells = os.pipe()
         reasons: list[str] = []
         watched = [self._gone, self._owner_gone, counted]
-        watched += [autoruns.descriptor] if autoruns and autoruns.descriptor >= 0 else []
+        watched += [triggers.descriptor] if triggers and triggers.descriptor >= 0 else []
         for descriptor in watched:
             ending.register(descriptor, select.POLLIN)
         sys.setswitchinterval(_SWITCH)
@@ -103,11 +111,11 @@ class Watcher:
         except RuntimeError:  # nobody else would count
             return _UNCOUNTED
         while True:
-            pause = _QUICK if autoruns and autoruns.is_behind else _SLOW
+            pause = _QUICK if triggers and triggers.is_behind else _SLOW
             ready = {descriptor for descriptor, _ in ending.poll(pause * 1_000)}
             if ready & {self._gone, self._owner_gone}:
                 return "" if self._gone in ready else "nanobot is gone"
-            if autoruns and (reason := autoruns.appeared() or self._replaced()):
+            if triggers and (reason := triggers.appeared() or self._replaced()):
                 return reason
             if counted in ready:
                 return reasons[0] if reasons else _UNCOUNTED
@@ -221,7 +229,8 @@ def _identities(spec: Spec) -> tuple[tuple[int, int], ...]:
         return ()
     found = []
     own = sorted(f"{spec.workspace}/{path}" for path in spec.guarded)
-    for path in (*own, *(f"{tree}/{path}" for tree, path, _ in spec.held)):
+    held = (f"{tree}/{path}" for tree, path, kind in spec.held if kind != LINKED)
+    for path in (*own, *held):
         with suppress(OSError):
             status = os.lstat(path)
             found.append((status.st_dev, status.st_ino))

@@ -40,7 +40,8 @@ class Confined(Struct, frozen=True):
     `read_only` are paths below the workspace that cannot be changed. They need not exist; one that
     ends in `/` is a folder then. With `hide_git` every `.git` in what can be written cannot be seen
     either, and what a command makes of that name is called `dot-git` when it ends.
-    `extra_read_only` and `writable` lie elsewhere.
+    In an `own_folder` no person works, so names with a dot may be kept there, unless they are known
+    to run by themselves. `extra_read_only` and `writable` lie elsewhere.
 
     `environment` is added to a small fixed one. `memory_megabytes` hold for each process, for all
     together, and for all commands that write what they use into one `ledger` (an open file; -1 for
@@ -51,6 +52,7 @@ class Confined(Struct, frozen=True):
     workspace: Path
     read_only: tuple[str, ...] = ()
     hide_git: bool = True
+    own_folder: bool = False
     extra_read_only: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -146,6 +148,7 @@ class Sandbox:
             cwd=str(confined.cwd or confined.workspace),
             read_only=confined.read_only,
             hide_git=confined.hide_git,
+            own_folder=confined.own_folder,
             writable=tuple(map(str, confined.writable)),
             environment={**self._environment(relay), **confined.environment},
             limits=limits,

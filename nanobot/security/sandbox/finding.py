@@ -48,7 +48,7 @@ async def verify_sandbox(sandbox: Sandbox) -> str:
         (outside / "secret").chmod(0o600)
         abstract = f"nanobot-{os.urandom(8).hex()}"
         port = stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
-        for address in (f"{outside}/socket", f"\0{abstract}"):
+        for address in (f"{outside}/socket", f"{workspace}/socket", f"\0{abstract}"):
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))
             listener.bind(address)
             listener.listen()

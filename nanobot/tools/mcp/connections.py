@@ -311,6 +311,7 @@ class Connections:
             )
         confined = Confined(
             workspace=home,
+            own_folder=True,
             extra_read_only=server.paths,
             writable=server.writable,
             environment=server.env,

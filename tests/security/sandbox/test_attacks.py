@@ -21,7 +21,7 @@ async def test_the_attacker_knows_its_trade(bubblewrap: Sandbox, ground: Ground)
     assert groups["protected"] >= 10
     assert groups["repositories"] >= 2
     assert groups["people"] >= 3
-    assert groups["sockets"] >= 2
+    assert groups["sockets"] == 0  # `test_sockets` shows what they reach outside
     assert groups["seen outside"] >= 10
 
 

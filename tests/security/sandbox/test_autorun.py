@@ -126,7 +126,11 @@ async def test_what_appears_is_noticed_while_memory_is_counted(
         "mkdir -p work/a/.vscode && echo {} > work/a/.vscode/tasks.json",
         "echo {} > work/t && mv work/t work/.mcp.json",
         "ln work/file work/CLAUDE.md",
-        "echo x=1 > work/.npmrc",
+        "echo x=1 > work/.env",
+        "mkdir -p work/.newtool/a; echo x > work/.newtool/a/.envrc",
+        "mkdir -p work/a/conf.d work/mise; echo > work/mise/config.dev.toml",
+        "echo {} > work/My.Code-Workspace",
+        "mkdir work/.g$(printf '\\u200c')it",
         "mkdir -p work/.claude/.git",
     ],
 )
@@ -140,33 +144,36 @@ async def test_a_command_that_makes_one_is_ended_and_it_is_put_out_of_use(
 
 
 def in_force(folder: Path) -> list[str]:
-    """What a person's programs would run by themselves below a folder."""
-    found = []
-    for top, folders, files in os.walk(folder):
-        found += [name for name in (*folders, *files) if autorun.kind(top, name)]
-        if {"HEAD", "refs", "objects"} <= {*folders, *files}:
-            found.append(top)
-    return found
+    """What would run by itself below a folder."""
+    below = (str(path.relative_to(folder)) for path in folder.rglob("*"))
+    return [path for path in below if autorun.runs_by_itself(path)]
 
 
-async def test_what_starts_with_python_is_put_out_of_use_when_the_command_ends(
+async def test_another_name_with_a_dot_is_put_out_of_use_when_the_command_ends(
     sandbox: Sandbox, ground: Ground
 ) -> None:
-    site = ground.workspace / "work" / "site-packages"
-    site.mkdir()
-    (site / "kept.pth").write_text("kept\n")
-    (site / "old.pth").write_text("old\n")
-    long = f"{'x' * 251}.pth"
+    work = ground.workspace / "work"
     end = await ground.run(
         sandbox,
-        f"cd work/site-packages; echo import evil > new.pth; echo import evil >> old.pth;"
-        f" echo evil > sitecustomize.py; echo evil > {long}; mkdir -p node_modules/a/.vscode",
+        "cd work; echo x > .newtool.toml; mkdir -p .newer/deep; echo x > .tmp; mv .tmp kept;"
+        " mkdir -p node_modules/a/.vscode node_modules/.bin .venv/bin .pytest_cache;"
+        " echo x > .gitignore",
     )
     assert end.code == 0, end.complaints
-    assert [path.name for path in site.rglob("*") if autorun.kind(str(path.parent), path.name)] == [
-        "kept.pth"
-    ]
-    assert "'work/site-packages/new.pth' was made" in end.complaints
+    assert in_force(work) == []
+    assert "'work/.newtool.toml' was made" in end.complaints
+    assert (work / "dot-newer/deep").is_dir()
+    for kept in ("kept", ".venv/bin", ".pytest_cache", ".gitignore", "node_modules/.bin"):
+        assert (work / kept).exists()
+
+
+async def test_many_of_them_are_put_out_of_use_and_some_named(
+    sandbox: Sandbox, ground: Ground
+) -> None:
+    end = await ground.run(sandbox, "cd work; for i in $(seq 100); do echo > .x$i; done")
+    assert in_force(ground.workspace / "work") == []
+    assert "80 more were renamed" in end.complaints
+    assert len(end.complaints) < 3_000
 
 
 async def test_one_that_was_there_can_be_read_and_not_changed(

@@ -52,14 +52,14 @@ async def test_who_writes_where_nobody_reads_ends_without_a_word(
 
 async def test_killing_the_group_kills_everything(sandbox: Sandbox, ground: Ground) -> None:
     life = Life(ground.workspace / "work")
-    command = holding("echo import x > work/new.pth; (sleep 600 &); echo ready; sleep 600")
+    command = holding("echo x > work/.newtool; (sleep 600 &); echo ready; sleep 600")
     child = await started(sandbox.launch(command, ground.confined))
     assert child.stdout is not None
     assert await child.stdout.readline() == b"ready\n"
     os.killpg(child.pid, signal.SIGKILL)
     _, complaints = await child.communicate()
     await life.over()
-    assert b"is now called 'work/dot-new'" in complaints
+    assert b"is now called 'work/dot-newtool'" in complaints
     assert not (ground.workspace / "work/new.pth").exists()
 
 

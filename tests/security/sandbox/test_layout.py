@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.security.confine.stage import Layout, parents
+from nanobot.security.confine import parents
+from nanobot.security.confine.stage import Layout
 
 _names = st.text("ab", min_size=1, max_size=2)
 _paths = st.lists(_names, min_size=1, max_size=4).map("/".join)

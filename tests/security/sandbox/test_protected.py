@@ -62,3 +62,35 @@ async def test_one_that_is_removed_and_made_anew_ends_the_command(
         assert child.returncode == -signal.SIGKILL
         assert complaints.startswith(b"nanobot: stopped: a protected file was replaced")
         assert list(git.parent.rglob("config")) == []
+
+
+async def test_a_file_with_a_name_outside_is_not_changed_through_its_name_in_the_workspace(
+    sandbox: Sandbox, ground: Ground
+) -> None:
+    work = ground.workspace / "work"
+    (work / "linked").hardlink_to(ground.outside / "secret")
+    (work / "soul").hardlink_to(ground.workspace / "SOUL.md")
+    (work / "twice").hardlink_to(work / "file")
+    (ground.workspace / "project/tool").mkdir()
+    (ground.workspace / "project/tool/.newtool").write_text("kept\n")
+    (work / "tool").hardlink_to(ground.workspace / "project/tool/.newtool")
+    end = await ground.run(
+        sandbox,
+        "cat work/linked; for i in linked soul tool twice; do echo x > work/$i; done;"
+        " ln work/linked work/again && echo x > work/again; mv work/linked work/moved;"
+        " echo x >> work/moved; exit 0",
+    )
+    assert end.output == "secret\n"
+    assert (ground.outside / "secret").read_bytes() == SECRET
+    assert (ground.workspace / "SOUL.md").read_bytes() == SECRET
+    assert (work / "tool").read_text() == "kept\n"
+    assert (work / "file").read_text() == "x\n"
+
+
+async def test_too_many_of_them_are_not_run_beside(sandbox: Sandbox, ground: Ground) -> None:
+    for number in range(1_001):
+        (ground.outside / f"f{number}").write_text("x")
+        (ground.workspace / "work" / f"f{number}").hardlink_to(ground.outside / f"f{number}")
+    end = await ground.run(sandbox, "echo ran")
+    assert end.output == ""
+    assert "1,001 files such as work/f" in end.complaints

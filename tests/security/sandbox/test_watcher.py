@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from nanobot.security.confine import ProcessLimits, Spec
-from nanobot.security.confine.autorun import AutorunWatch
+from nanobot.security.confine.tree import TreeWatch
 from nanobot.security.confine.watcher import Watcher
 
 
@@ -34,8 +34,8 @@ def watcher(disk_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watcher:
     """Beside this process, which does not end meanwhile."""
     monkeypatch.setattr(sys, "setswitchinterval", lambda _: None)
     limits = ProcessLimits(1_000_000, 1_000_000, 1, 0)
-    spec = Spec("none", str(disk_path), str(disk_path), (), True, (), {}, limits)
-    return Watcher(spec, cast(AutorunWatch, _Behind()))
+    spec = Spec("none", str(disk_path), str(disk_path), (), True, False, (), {}, limits)
+    return Watcher(spec, cast(TreeWatch, _Behind()))
 
 
 def test_what_was_missed_is_looked_for_soon(

@@ -1,0 +1,364 @@
+"""A folder that a command can write in: what runs by itself there, before, while and after it runs.
+
+Each part serves one promise. `find_triggers`: the sandbox holds fast what was there. `TreeWatch`: a
+command that makes something that runs by itself is ended at once, also if a person makes it, since
+the command could have its say in it before the person has typed the next word.
+`disable_triggers`: afterwards nothing new is in use.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from nanobot.security.confine import ConfineRefused, Spec, kernel, parents
+from nanobot.security.confine.autorun import GIT, HEAD, Kind, is_built, kind, plain
+
+_CLOSED = "closed"
+_TRIES = 200
+"""How often a folder is opened that another command closes meanwhile."""
+
+_MOST_ROUNDS = 1_000
+"""So deep may these lie in each other."""
+
+_SETTLE = 1.0
+"""Seconds in which a file that a program needs for a moment is gone again."""
+
+
+_MOST_LINKED = 1_000
+LINKED = "linked"
+
+
+class Trigger(NamedTuple):
+    """Something that runs by itself; of a bare repository its folder. `mark` changes with
+    whatever makes it another one. `entry` is what has to be renamed to put it out of use."""
+
+    path: str
+    kind: Kind
+    mark: str
+    entry: str
+
+
+Entered = Callable[[int, str], None]
+"""Told of each folder before it is listed: its descriptor, and its path with a `/` at the end."""
+
+
+Links = dict[tuple[int, int], list[str]]
+"""The names of files with several (hard links), by what the file is."""
+
+
+def find_triggers(
+    tree: str,
+    start: str = "",
+    entered: Entered | None = None,
+    *,
+    without: Collection[str] = (),
+    links: Links | None = None,
+) -> list[Trigger]:
+    """All triggers in the folder `start` of `tree` and below, `without` some paths. Takes note of
+    `links`, if given, save among packages.
+
+    Another process may be changing the tree: no link is followed, and what is gone or belongs to
+    another user is passed over.
+    """
+    found: list[Trigger] = []
+    waiting = [start]
+    with kernel.closing(os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
+        while waiting:
+            path = waiting.pop()
+            prefix = f"{path}/" if path else ""
+            try:
+                with kernel.closing(_listable(root, path or ".")) as folder:
+                    if entered:
+                        entered(folder, prefix)
+                    triggers, inner = _looked_at(folder, prefix, without, links)
+            except PermissionError:  # it is closed whenever it is opened, and may hold anything
+                found.append(Trigger(path, "trigger", _CLOSED, path))
+            except OSError:
+                continue
+            else:
+                found += triggers
+                waiting += inner
+    return found
+
+
+def disable_triggers(
+    tree: str,
+    known: Collection[Trigger],
+    *,
+    allowed: Collection[Kind] = (),
+    without: Collection[str] = (),
+) -> Iterator[tuple[str, str]]:
+    """Put what is not `known` in `tree` out of use, by another name; says which and what. Those of
+    the `allowed` kinds may be made."""
+    tried: set[Trigger] = set()
+
+    def new() -> list[Trigger]:
+        found = (one for one in find_triggers(tree, without=without) if one not in known)
+        found = (one for one in found if one.mark != _CLOSED)  # what is in it has no new name
+        return [one for one in found if one not in tried and one.kind not in allowed]
+
+    if any(one.kind == "dot" for one in new()):
+        time.sleep(_SETTLE)
+    for _ in range(_MOST_ROUNDS):  # there may be more of it inside what was renamed
+        if not (found := new()):
+            return
+        tried.update(found)
+        with kernel.closing(os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
+            for one in found:
+                folder, slash, name = one.entry.rpartition("/")
+                with (
+                    suppress(OSError),
+                    kernel.closing(_listable(root, folder or ".")) as descriptor,
+                ):
+                    yield one.entry, f"{folder}{slash}{_renamed(descriptor, folder, name)}"
+
+
+def _listable(root: int, path: str) -> int:
+    """Open a folder, also one that may not be listed, or that lies in one that may not be entered:
+    that hides nothing from who owns it."""
+    flags = os.O_RDONLY | os.O_DIRECTORY
+    for _ in range(_TRIES):
+        with suppress(PermissionError):
+            descriptor = kernel.opened(root, path, flags)
+            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+            if not mode & stat.S_IXUSR:
+                with suppress(OSError):
+                    os.fchmod(descriptor, mode | stat.S_IRWXU)
+            return descriptor
+        with suppress(PermissionError):
+            _open_up(root, path)
+    return kernel.opened(root, path, flags)
+
+
+def _open_up(root: int, path: str) -> None:
+    """Let its owner enter a folder and those above it. Raises `OSError` for what is not ours."""
+    names = path.split("/")
+    for count in range(len(names) + 1):
+        above = "/".join(names[:count])
+        flags = os.O_PATH | os.O_DIRECTORY
+        with kernel.closing(kernel.opened(root, above, flags) if above else os.dup(root)) as named:
+            itself, status = f"/proc/self/fd/{named}", os.fstat(named)
+            if os.access(itself, os.X_OK if count < len(names) else os.X_OK | os.R_OK):
+                continue
+            if status.st_uid != os.geteuid():
+                raise FileNotFoundError(path)  # a command cannot enter it either
+            os.chmod(itself, stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
+
+
+def _looked_at(
+    descriptor: int, folder: str, without: Collection[str], links: Links | None
+) -> tuple[list[Trigger], list[str]]:
+    """The triggers in one folder, and the folders in it that have to be looked at."""
+    with os.scandir(descriptor) as entries:
+        found = {entry.name: entry for entry in entries}
+    names = {name: entry.is_dir(follow_symlinks=False) for name, entry in found.items()}
+    below = folder.rstrip("/")
+    if is_built(below):
+        links = None
+    triggers, inner = [], []
+    if below and (heads := _heads_of_repository(names)):
+        return [Trigger(below, "repository", "", f"{folder}{head}") for head in heads], []
+    for name, is_folder in names.items():
+        path = f"{folder}{name}"
+        if path in without:
+            continue
+        if of_kind := kind(below, name):
+            with suppress(FileNotFoundError):
+                triggers.append(_trigger(descriptor, path, name, of_kind))
+            if of_kind in ("repository", "trigger"):
+                continue
+        if is_folder:
+            inner.append(path)
+        elif links is not None and not of_kind:
+            with suppress(FileNotFoundError):
+                status = found[name].stat(follow_symlinks=False)
+                if status.st_nlink > 1:
+                    links.setdefault((status.st_ino, status.st_nlink), []).append(path)
+    return triggers, inner
+
+
+def _heads_of_repository(names: dict[str, bool]) -> list[str]:
+    """The names of `HEAD` in a folder that is a bare repository; git asks for no more."""
+    heads = [name for name in names if plain(name) == HEAD]
+    if not heads or not {"objects", "commondir"} & {plain(name) for name in names}:
+        return []
+    return [name for name in heads if not names[name]]
+
+
+def _trigger(descriptor: int, path: str, name: str, kind: Kind) -> Trigger:
+    status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+    if kind in ("trigger", "dot") and stat.S_ISLNK(status.st_mode):
+        kind = "late"  # what a link leads to cannot be held fast
+    if kind == "late":
+        mark = f"{status.st_ino} {status.st_ctime_ns}"
+    else:
+        mark = f"{status.st_ino}" if plain(name) == GIT else ""
+    return Trigger(path, kind, mark, path)
+
+
+def _renamed(folder: int, path: str, name: str) -> str:
+    """Rename it in its folder to a name that no program obeys; returns the new name."""
+    base = GIT if plain(name) == GIT else name
+    new = stem = f"dot-{base.lstrip('.')[:50]}"
+    taken, number = set(os.listdir(folder)), 1
+    while new in taken or kind(path, new):
+        number += 1
+        new = f"{stem.replace('.', '-')}-{number}"
+    try:
+        os.rename(name, new, src_dir_fd=folder, dst_dir_fd=folder)
+    except PermissionError:
+        os.fchmod(folder, stat.S_IMODE(os.fstat(folder).st_mode) | stat.S_IRWXU)
+        os.rename(name, new, src_dir_fd=folder, dst_dir_fd=folder)
+    return new
+
+
+_MADE = 0x100 | 0x80  # IN_CREATE, IN_MOVED_TO
+_FOLDER, _OVERFLOW = 0x40000000, 0x4000
+_EVENT = struct.Struct("=iIII")
+_AT_ONCE = 256 * 1024
+_APPEARED = (
+    "{!r} appeared, which programs outside run or obey by themselves (what needs it can be done in"
+    " $TMPDIR; settings other than .git can be written with write_file)"
+)
+
+REPLACED = "a protected file was replaced while it ran"
+
+_LONGEST = 0.2
+"""Seconds for what is known to have happened; where that takes longer, everything is looked at."""
+
+_NEVER = float("inf")
+_SHARE = 20
+"""Where there are not enough watches, one part of time in so many goes into looking instead."""
+
+
+class TreeWatch:
+    """Watches the folders that a command can write in. Made before it starts; `appeared` is asked
+    while it runs, whenever `descriptor` is readable, and from time to time. `known` are the
+    triggers that were there. The first sign of a new one counts, even if it is gone again.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        git: tuple[Kind, ...] = () if spec.hide_git else ("repository",)
+        self._guarded, self._allowed = spec.guarded, dict.fromkeys(spec.trees, git)
+        if spec.own_folder:
+            self._allowed[spec.workspace] = (*git, "dot")
+        self._watched: dict[int, tuple[str, str]] = {}
+        self._blind, self._look_at = False, _NEVER
+        self.descriptor = kernel.inotify()
+        links: dict[str, Links] = {tree: {} for tree in spec.trees}
+        self.known = {tree: set(self._find_triggers(tree, "", links[tree])) for tree in spec.trees}
+        self._held = {(tree, path) for tree, path, _ in self.held()}
+        self._linked = [(tree, path) for tree in spec.trees for path in self._reaching(links, tree)]
+        # No mount protects what is made in the place of these, or of a folder above.
+        self._mounted = set[tuple[str, str]]()
+        if spec.kind == "bubblewrap":
+            own = ((spec.workspace, path) for path in self._guarded)
+            held = ((tree, path) for tree, path, _ in self.held())
+            for tree, path in (*own, *held):
+                self._mounted.update((tree, one) for one in (*parents(path), path))
+
+    def held(self) -> Iterator[tuple[str, str, str]]:
+        """What no command may change, as `Spec.held`."""
+        for tree, known in self.known.items():
+            yield from ((tree, one.path, one.kind) for one in known if one.kind != "late")
+
+    def linked(self) -> Iterator[tuple[str, str, str]]:
+        """The files that have another name elsewhere, where a command may not change them, as
+        `Spec.held`. Raises `ConfineRefused` if they are too many."""
+        if len(self._linked) > _MOST_LINKED:
+            raise ConfineRefused(
+                f"{len(self._linked):,} files such as {self._linked[0][1]} have other names outside"
+                " (hard links), which is too many to protect: copy them"
+            )
+        yield from ((tree, path, LINKED) for tree, path in self._linked)
+
+    def _reaching(self, links: dict[str, Links], tree: str) -> Iterator[str]:
+        """Files that have a name which a command can't change; files with all their names in the
+        tree are ordinary."""
+        for (_, count), paths in links[tree].items():
+            free = [
+                one for one in paths if not any((tree, up) in self._held for up in parents(one))
+            ]
+            if len(free) < count:
+                yield from free
+
+    def disable_triggers(self) -> Iterator[tuple[str, str]]:
+        """Put what is new out of use; says what it was called and is called."""
+        for tree, known in self.known.items():
+            allowed = self._allowed[tree]
+            yield from disable_triggers(tree, known, allowed=allowed, without=self._guarded)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is something to look at that `descriptor` does not tell of."""
+        return self._look_at < _NEVER
+
+    def appeared(self) -> str:
+        """What ends the command, in words, or nothing."""
+        begun = time.monotonic()
+        if begun >= self._look_at:
+            self._look_at = _NEVER
+            for tree in self.known:
+                if reason := self._new(tree, ""):
+                    return reason
+            if self._blind:
+                self._look_at = time.monotonic() + (time.monotonic() - begun) * _SHARE
+        until = time.monotonic() + _LONGEST
+        for watch, mask, name in self._events():
+            if mask & _OVERFLOW or time.monotonic() > until:
+                self._look_at = 0.0
+                return ""
+            if watch in self._watched and (
+                reason := self._looked_into(*self._watched[watch], name, bool(mask & _FOLDER))
+            ):
+                return reason
+        return ""
+
+    def _looked_into(self, tree: str, folder: str, name: str, is_folder: bool) -> str:
+        """What has come up in a folder under a name."""
+        of_kind, path = kind(folder.rstrip("/"), name), f"{folder}{name}"
+        if (tree, path) in self._mounted:  # its number may be that of the old one
+            return REPLACED
+        if path in self._guarded or (tree, path) in self._held:
+            return ""
+        if plain(name) == HEAD:  # a person's git replaces that of a bare repository
+            return self._new(tree, folder)
+        if of_kind in ("trigger", "repository") and of_kind not in self._allowed[tree]:
+            return _APPEARED.format(path)
+        return self._new(tree, path) if is_folder else ""
+
+    def _new(self, tree: str, folder: str) -> str:
+        known = self.known[tree]
+        new = (one for one in self._find_triggers(tree, folder.rstrip("/")) if one not in known)
+        ending = (one.path for one in new if one.kind in ("repository", "trigger"))
+        return next(map(_APPEARED.format, ending), "")
+
+    def _find_triggers(self, tree: str, folder: str, links: Links | None = None) -> list[Trigger]:
+        def watch(descriptor: int, path: str) -> None:
+            try:
+                number = kernel.watch(self.descriptor, descriptor, _MADE)
+            except OSError:
+                self._blind, self._look_at = True, 0.0
+            else:
+                self._watched[number] = (tree, path)
+
+        found = find_triggers(tree, folder, watch, without=self._guarded, links=links)
+        return [one for one in found if one.kind not in self._allowed[tree]]
+
+    def _events(self) -> Iterator[tuple[int, int, str]]:
+        """Of each the number of the watch, what happened, and to which name."""
+        events = b""
+        with suppress(OSError):
+            events = os.read(self.descriptor, _AT_ONCE)
+        at = 0
+        while at < len(events):
+            watch, mask, _, length = _EVENT.unpack_from(events, at)
+            at += _EVENT.size
+            yield watch, mask, os.fsdecode(events[at : at + length].rstrip(b"\0"))
+            at += length
