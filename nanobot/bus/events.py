@@ -332,9 +332,11 @@ class OutboundPart(Struct, frozen=True):
 
 
 class Receipt(Struct, frozen=True):
-    """The platform accepted a part; `platform_id` is its id there, if it has one."""
+    """The platform accepted a part; `platform_id` is its id there, if it has one. `is_final`: it
+    can't report a failure later (`ChannelHost.report_undelivered`)."""
 
     platform_id: str = ""
+    is_final: bool = True
 
 
 class _InThread(Struct, frozen=True, kw_only=True):

@@ -362,10 +362,17 @@ class Journal(Protocol):
     def mark_sending(self, part_id: int) -> None:
         """An attempt to send a part begins. Posted."""
 
-    async def mark_sent(self, item: OutboxPart, platform_id: str) -> tuple[OutboxPart, ...]:
-        """The platform accepted it. Returns when that is durable, however long the disk refuses:
+    async def mark_sent(
+        self, item: OutboxPart, platform_id: str, *, keep: bool = False
+    ) -> tuple[OutboxPart, ...]:
+        """The platform accepted it; its text is kept for a day if it may still fail (`keep`).
+        Returns when that is durable, however long the disk refuses:
         until then nothing more goes to the chat, so that a crash leaves one part in doubt. It
         returns notices of this chat that were refused before, to be sent now."""
+
+    async def mark_undelivered(self, channel: str, platform_id: str, reason: str) -> str:
+        """The platform reports that a part which it had accepted did not arrive: it is dead, and
+        `nanobot queue` has it. Its row (`out-7`), or "" if the part is unknown or not kept."""
 
     async def open_questions(self) -> Sequence[tuple[OutboxPart, str]]:
         """The parts of questions that were sent and are not closed, with their platform's ids."""

@@ -358,13 +358,15 @@ class SqliteJournal:
             can_wait=True,
         )
 
-    async def mark_sent(self, item: OutboxPart, platform_id: str) -> tuple[OutboxPart, ...]:
+    async def mark_sent(
+        self, item: OutboxPart, platform_id: str, *, keep: bool = False
+    ) -> tuple[OutboxPart, ...]:
         def work(db: sqlite3.Connection) -> tuple[OutboxPart, ...]:
             execute(
                 db,
                 "UPDATE outbox SET state = 'sent', platform_id = ?,"
-                f" payload = iif({_ASKED}, payload, NULL) WHERE id = ?",
-                *(platform_id, item.id),
+                f" payload = iif({_ASKED} OR ?, payload, NULL) WHERE id = ?",
+                *(platform_id, keep, item.id),
             )
             rows = execute(
                 db,
@@ -376,6 +378,14 @@ class SqliteJournal:
             return tuple(map(stored_part, sorted(rows)))
 
         return await self.database.run(work, until_stored=True)
+
+    async def mark_undelivered(self, channel: str, platform_id: str, reason: str) -> str:
+        rows = await self._run(
+            "UPDATE outbox SET state = 'dead', reason = ? WHERE state = 'sent' AND channel = ?"
+            " AND platform_id = ? AND payload IS NOT NULL RETURNING id",
+            *(reason, channel, platform_id),
+        )
+        return f"out-{rows[0][0]}" if rows else ""
 
     async def open_questions(self) -> list[tuple[OutboxPart, str]]:
         rows = await self._run(
@@ -590,6 +600,11 @@ class SqliteJournal:
             "prompt WHERE used_at < :horizon",
         ):
             db.execute(f"DELETE FROM {ended}", {"horizon": horizon, "notices": NOTICES})
+        db.execute(
+            "UPDATE outbox SET payload = NULL WHERE state = 'sent' AND payload IS NOT NULL"
+            f" AND NOT {_ASKED} AND created_at < ?",
+            ((self._pruned_at - timedelta(days=1)).isoformat(),),
+        )
         oldest = self._pruned_at.date() - timedelta(days=USED_DAYS)
         db.execute("DELETE FROM used WHERE day < ?", (oldest.isoformat(),))
 

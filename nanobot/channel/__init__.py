@@ -178,6 +178,10 @@ class ChannelHost(Protocol):
     def report_problem(self, problem: str) -> None:
         """What keeps the channel from working, for `nanobot status`; empty: nothing does."""
 
+    async def report_undelivered(self, platform_id: str, reason: str) -> None:
+        """The platform dropped a part that it had accepted under this id (`Receipt`, not
+        `is_final`). The owner is told, and `nanobot queue` has it. Raises `StorageError`."""
+
     def report_connected(self, who: str) -> None:
         """Which account of the platform this is, for `nanobot channels status`."""
 

@@ -55,6 +55,9 @@ _MINUTE = 60.0
 _SENDERS = 10_000
 """Senders that are remembered; the one that was silent longest is forgotten first."""
 
+_STORED_SECONDS = 10.0
+"""After which a part that was sent is in the journal, unless the disk refuses."""
+
 _STABLE_SECONDS = 60.0
 """A channel that ran so long before it crashed is started again soon."""
 
@@ -270,6 +273,34 @@ class Host:
     def report_problem(self, problem: str) -> None:
         """See `ChannelHost`."""
         self._state.detail = self._parts.redactor.redact(problem)
+
+    async def report_undelivered(self, platform_id: str, reason: str) -> None:
+        """See `ChannelHost`. That it was sent may be stored a little later."""
+        if not await self._undelivered(platform_id, reason):
+            looking = self._undelivered_later(platform_id, reason)
+            self._parts.background.start(looking, name="a message that was not delivered")
+
+    async def _undelivered_later(self, platform_id: str, reason: str) -> None:
+        await self._parts.clock.sleep(_STORED_SECONDS)
+        try:
+            found = await self._undelivered(platform_id, reason)
+        except StorageError as error:
+            logger.error("{}: {} was not delivered; {}", self._channel, platform_id, error)
+            return
+        if not found:
+            logger.warning("{}: {} was not delivered: {}", self._channel, platform_id, reason)
+
+    async def _undelivered(self, platform_id: str, reason: str) -> bool:
+        reason = self._parts.redactor.redact(reason)
+        row = await self._parts.journal.mark_undelivered(self._channel, platform_id, reason)
+        if row:
+            logger.error("{}: {} was not delivered: {}", self._channel, row, reason)
+            text = (
+                f"A message on {self._channel} was not delivered: {reason.rstrip('.')}. It is kept:"
+                " `nanobot queue list` shows it, `nanobot queue retry ID` sends it again."
+            )
+            self._parts.warn(self._channel, text)
+        return bool(row)
 
     def report_connected(self, who: str) -> None:
         """See `ChannelHost`."""

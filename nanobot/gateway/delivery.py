@@ -156,7 +156,9 @@ class Dispatcher:
                 item = self._put_off(item, error, pause)
             else:
                 self._remember(item.part, receipt)
-                return await self._journal.mark_sent(item, receipt.platform_id)
+                return await self._journal.mark_sent(
+                    item, receipt.platform_id, keep=not receipt.is_final
+                )
 
     def _remember(self, part: OutboundPart, receipt: Receipt) -> None:
         name = part.key.partition("/")[0]

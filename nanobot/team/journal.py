@@ -417,20 +417,35 @@ class PostgresJournal(Looking):
             can_wait=True,
         )
 
-    async def mark_sent(self, item: OutboxPart, platform_id: str) -> tuple[OutboxPart, ...]:
+    async def mark_sent(
+        self, item: OutboxPart, platform_id: str, *, keep: bool = False
+    ) -> tuple[OutboxPart, ...]:
         async def work(db: Connection) -> tuple[OutboxPart, ...]:
             refused = await execute(
                 db,
                 "WITH sent AS (UPDATE outbox SET state = 'sent', platform_id = %s,"
-                f" payload = CASE WHEN {_ASKED} THEN payload END WHERE id = %s)"
+                f" payload = CASE WHEN {_ASKED} OR %s THEN payload END WHERE id = %s)"
                 f" UPDATE outbox SET state = 'pending' WHERE state = 'dead' AND {IS_NOTICE}"
                 f" AND (channel, chat_id) = (%s, %s) AND id != %s RETURNING scope, {PART}",
-                *(platform_id, item.id, item.part.channel, item.part.chat_id, item.id),
+                *(platform_id, keep, item.id, item.part.channel, item.part.chat_id, item.id),
             )
             rows = sorted(await refused.fetchall(), key=lambda row: row[1])
             return _read_parts(rows)[0]
 
         return await self.database.run(work, until_stored=True)
+
+    async def mark_undelivered(self, channel: str, platform_id: str, reason: str) -> str:
+        async def work(db: Connection) -> str:
+            rows = await execute(
+                db,
+                "UPDATE outbox SET state = 'dead', reason = %s WHERE state = 'sent'"
+                " AND (channel, platform_id) = (%s, %s) AND payload IS NOT NULL RETURNING id",
+                *(reason, channel, platform_id),
+            )
+            found = await rows.fetchone()
+            return f"out-{found[0]}" if found else ""
+
+        return await self.database.run(work)
 
     async def open_questions(self) -> list[tuple[OutboxPart, str]]:
         rows = await self.database.read(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from nanobot.bus.journal import KEEP_DAYS
+from nanobot.bus.journal import KEEP_DAYS, QUESTION
 from nanobot.bus.journal_looking import USED_DAYS
 from nanobot.team.connection import DatabaseAddress
 from nanobot.team.looking import IS_NOTICE
@@ -22,6 +22,12 @@ _ENDED = (
     ("used", "day < %(oldest)s"),
     ("rate", "minute < %(minute)s"),
 )
+
+_CONFIRMED = (
+    "UPDATE outbox SET payload = NULL WHERE state = 'sent' AND payload IS NOT NULL"
+    f" AND NOT starts_with(turn_id, '{QUESTION}') AND created_at < %(day)s"
+)
+"""Texts of parts that may have failed after they were sent, and did not."""
 
 
 async def prune(address: DatabaseAddress, now: datetime) -> None:
@@ -42,3 +48,5 @@ async def prune(address: DatabaseAddress, now: datetime) -> None:
                 deleted = _AT_ONCE
                 while deleted == _AT_ONCE:
                     deleted = (await connection.execute(delete.encode(), values)).rowcount
+            day = (now - timedelta(days=1)).isoformat()
+            await connection.execute(_CONFIRMED.encode(), {"day": day})

@@ -538,6 +538,26 @@ async def test_a_question_that_was_sent_is_known_until_it_is_closed(process: Pro
         assert await journal.open_questions() == []
 
 
+async def test_a_part_that_a_platform_drops_afterwards_waits_for_a_decision(
+    process: Process,
+) -> None:
+    async with process() as journal:
+        (part,) = await journal.add_outgoing("tell-1", reply("Hello"))
+        (final,) = await journal.add_outgoing("tell-2", reply("Hello"))
+        await journal.mark_sent(part, "p1", keep=True)
+        await journal.mark_sent(final, "p2")
+        for channel, id in (("fake", "p2"), ("fake", "p9"), ("other", "p1")):
+            assert await journal.mark_undelivered(channel, id, "too late") == ""
+        assert await journal.mark_undelivered("fake", "p1", "too late") == f"out-{part.id}"
+        assert await journal.mark_undelivered("fake", "p1", "too late") == ""
+    async with process() as journal:
+        _, (row,) = await journal.queue_rows()
+        assert (row.state, row.text, row.reason) == ("dead", "Hello", "too late")
+        again = await journal.retry_row(row.id)
+        assert isinstance(again, OutboxPart)
+        assert again.part == part.part
+
+
 async def test_a_message_of_a_platform_leads_to_its_turn(journal: Journal) -> None:
     first, second, other = await journal.receive("fake", [said(f"m{n}") for n in (1, 2, 3)])
     claim(journal, "t1", first)

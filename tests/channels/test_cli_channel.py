@@ -81,6 +81,9 @@ class Core:
     def report_problem(self, problem: str) -> None:
         raise AssertionError("nothing keeps the CLI from working")
 
+    async def report_undelivered(self, platform_id: str, reason: str) -> None:
+        raise AssertionError("this platform reports nothing later")
+
     def report_connected(self, who: str) -> None:
         raise AssertionError("the terminal has no account")
 

@@ -72,6 +72,7 @@ class Sent(Struct):
     reason: str = ""
     platform_id: str = ""
     is_closed: bool = False
+    is_kept: bool = False
 
     @property
     def turn_id(self) -> str:
@@ -298,9 +299,11 @@ class MemoryJournal:
         attempts = row.item.attempts + 1
         row.state, row.item = "sending", replace(row.item, attempts=attempts, in_doubt=True)
 
-    async def mark_sent(self, item: OutboxPart, platform_id: str) -> tuple[OutboxPart, ...]:
+    async def mark_sent(
+        self, item: OutboxPart, platform_id: str, *, keep: bool = False
+    ) -> tuple[OutboxPart, ...]:
         row = self._part(item.id)
-        row.state, row.platform_id = "sent", platform_id
+        row.state, row.platform_id, row.is_kept = "sent", platform_id, keep
         here = (item.part.channel, item.part.chat_id)
         notices = [
             row
@@ -311,6 +314,14 @@ class MemoryJournal:
         for row in notices:
             row.state = "pending"
         return tuple(row.item for row in notices)
+
+    async def mark_undelivered(self, channel: str, platform_id: str, reason: str) -> str:
+        for row in self._tables.outbox:
+            here = (row.item.part.channel, row.platform_id) == (channel, platform_id)
+            if here and row.state == "sent" and row.is_kept:
+                row.state, row.reason = "dead", reason
+                return f"out-{row.item.id}"
+        return ""
 
     async def open_questions(self) -> Sequence[tuple[OutboxPart, str]]:
         return [

@@ -171,8 +171,7 @@ class Inbox:
                     received = []
                     self._people.change_id(old, new)
                 case Undelivered(id, code, reason):
-                    why = explain(code, reason)
-                    self._log.warn(f"message {id} was not delivered: {why}")
+                    await self._host.report_undelivered(id, explain(code, reason))
                 case Broken(raw, reason):
                     self.quarantine.keep(raw, reason)
                 case Remark(text, is_grave=True):

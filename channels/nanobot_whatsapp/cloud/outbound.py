@@ -149,7 +149,7 @@ class Outbound:
             shown = step.text or (step.file and f"{step.file.kind} {step.file.name}") or ""
             self._recent.remember(id, OURS, shown)
         self._begun.pop(part.key, None)
-        return Receipt(progress.sent[-1])
+        return Receipt(progress.sent[-1], is_final=False)
 
     async def _send_file(
         self, upload: _Upload, caption: str, target: Json, reply_to: str, progress: _Progress

@@ -75,6 +75,7 @@ class RecordingHost:
         self.buttons: dict[str, str] = {}
         self.reports: list[str] = []
         self.account = ""
+        self.undelivered: list[tuple[str, str]] = []
         self.entries: list[MenuEntry] = []
         self.owner_ids: list[str] = []
         self.port = 0
@@ -122,6 +123,9 @@ class RecordingHost:
     def report_problem(self, problem: str) -> None:
         self.reports.append(problem)
         self._tell()
+
+    async def report_undelivered(self, platform_id: str, reason: str) -> None:
+        self.undelivered.append((platform_id, reason))
 
     def report_connected(self, who: str) -> None:
         self.account = who

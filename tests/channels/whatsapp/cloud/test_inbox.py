@@ -132,7 +132,9 @@ async def test_a_malformed_item_is_kept_for_a_developer_once(tmp_path: Path, rig
     assert len(rig.host.stored) == 1
 
 
-async def test_what_did_not_arrive_and_what_meta_decides_is_in_the_log(rig: Rig) -> None:
+async def test_what_did_not_arrive_is_reported_and_what_meta_decides_is_in_the_log(
+    rig: Rig,
+) -> None:
     logged: list[str] = []
     sink = logger.add(logged.append, level="WARNING", format="{message}")
     failed = {"id": "a", "status": "failed", "recipient_id": ANN, "errors": [{"code": 131047}]}
@@ -140,8 +142,10 @@ async def test_what_did_not_arrive_and_what_meta_decides_is_in_the_log(rig: Rig)
     value = {"event": "ACCOUNT_RESTRICTION"}
     await rig.inbox.ingest(changed({"field": "account_update", "value": value}))
     logger.remove(sink)
-    arrival, decision = logged
-    assert "24 hours" in arrival
+    (decision,) = logged
+    ((id, reason),) = rig.host.undelivered
+    assert id == "a"
+    assert "24 hours" in reason
     assert "ACCOUNT_RESTRICTION" in decision
 
 

@@ -11,6 +11,7 @@ import pytest
 from nanobot.bus.events import Button, OutboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.sqlite_journal import SqliteJournal
+from nanobot.cli.gateway import operate
 from nanobot.testing import ScriptedModel
 from tests.channels.telegram.support import PATIENCE, WatchedClock
 from tests.channels.telegram.whole import heard, repeat, status_of
@@ -88,6 +89,28 @@ async def test_an_answer_that_is_refused_is_kept_for_a_person_and_holds_up_none(
         graph.say("two")
         answer, told = await graph.received(2)
         assert (answer, "“re: one” could not be delivered" in told) == ("re: two", True)
+
+
+@pytest.mark.parametrize("code", [131047, 131026, 130472])
+async def test_an_answer_that_meta_drops_afterwards_is_in_the_queue_and_can_be_sent_again(
+    tmp_path: Path, graph: FakeGraphAPI, clock: WatchedClock, code: int
+) -> None:
+    async with talking(tmp_path, graph, ScriptedModel(author=repeat), clock):
+        graph.say("one")
+        assert await graph.received(1) == ["re: one"]
+        (sent,) = graph.messages()
+        for _ in range(2):  # Meta may repeat it
+            graph.status(sent.id, "failed", code)
+        async with asyncio.timeout(PATIENCE):
+            while (await status_of(tmp_path))["queue"]["dead"] == 0:
+                pass
+        listed = await asyncio.to_thread(operate, tmp_path, "queue.list")
+        (row,) = listed.records("outbox")
+        assert row.fields("state", "text", "chat_id") == ["dead", "re: one", OWNER]
+        assert str(code) in row.field("reason", 500)
+        await asyncio.to_thread(operate, tmp_path, "queue.retry", id=row.field("id"))
+        assert await graph.received(2) == ["re: one", "re: one"]
+        assert (await status_of(tmp_path))["queue"]["dead"] == 0
 
 
 async def test_a_send_without_an_answer_is_tried_once_more_and_then_left_to_a_person(

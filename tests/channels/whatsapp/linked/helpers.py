@@ -201,6 +201,9 @@ class Core:
         self.reports.append(problem)
         self._changes.tell()
 
+    async def report_undelivered(self, platform_id: str, reason: str) -> None:
+        raise AssertionError("this platform reports nothing later")
+
     def report_connected(self, who: str) -> None:
         self.account = who
         self._changes.tell()
