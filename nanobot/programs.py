@@ -67,6 +67,7 @@ class Launch(Struct, frozen=True):
         stdout: int | None,
         stderr: int | None = _NONE,
         session: bool = True,
+        bufsize: int = -1,
     ) -> subprocess.Popen[bytes]:
         """Start it where there is no event loop. None is our own input or output; without a
         `session` of its own it gets Ctrl-C as well. Raises `OSError` and `ValueError`."""
@@ -74,7 +75,7 @@ class Launch(Struct, frozen=True):
 
         return subprocess.Popen(  # noqa: S603 - the rules above
             self.argv,
-            bufsize=0,
+            bufsize=bufsize,
             env=self.env,
             cwd=self.cwd,
             pass_fds=self.pass_fds,

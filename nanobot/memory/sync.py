@@ -108,7 +108,7 @@ class _Ssh:
             (*limited, *_SSH, *options, where, command.decode()),
             programs.environment("SSH_AUTH_SOCK|SSH_AGENT_PID"),
         )
-        return SubprocessWrapper(launch.popen(stdin=PIPE, stdout=PIPE, stderr=PIPE))
+        return SubprocessWrapper(launch.popen(stdin=PIPE, stdout=PIPE, stderr=PIPE, bufsize=0))
 
 
 @contextmanager

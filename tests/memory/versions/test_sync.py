@@ -437,3 +437,35 @@ def test_a_repository_made_by_git_serves_as_the_shared_one(tmp_path: Path) -> No
     assert two.text() == START
     command = ["git", f"--git-dir={shared}", "fsck", "--strict"]
     assert subprocess.run(command, check=True, capture_output=True).stdout == b""
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
+def test_devices_meet_by_ssh_and_it_is_started_with_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ssh is a script that runs the other machine's command here. Its options are ssh(1)'s."""
+    shared, script = tmp_path / "shared.git", tmp_path / "bin" / "ssh"
+    subprocess.run(["git", "init", "-q", "--bare", str(shared)], check=True)
+    script.parent.mkdir()
+    script.write_text(
+        f"#!/bin/sh\necho \"$@\" >> '{tmp_path}/called'\nenv > '{tmp_path}/environ'\n"
+        f"pwd > '{tmp_path}/folder'\nfor last; do :; done\nexec sh -c \"$last\"\n"
+    )
+    script.chmod(0o700)
+    monkeypatch.setenv("PATH", str(script.parent), prepend=os.pathsep)
+    monkeypatch.setenv("GIT_SSH_COMMAND", "/nowhere/else")
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
+    one, two = Device(tmp_path, "one"), Device(tmp_path, "two")
+    one.remote = two.remote = f"ssh://ada@example.org:2222{shared}"
+    one.write(START)
+    one.sync()
+    two.sync()
+    assert two.text() == START
+    called = (tmp_path / "called").read_text().splitlines()
+    assert all("-x -oBatchMode=yes" in one and "-p 2222" in one for one in called)
+    assert any("ada@example.org git-upload-pack" in one for one in called)
+    names = {line.partition("=")[0] for line in (tmp_path / "environ").read_text().splitlines()}
+    assert "SSH_AUTH_SOCK" in names
+    assert not [name for name in names if name.startswith(("GIT_SSH", "PYTHON"))]
+    assert (tmp_path / "folder").read_text() == "/\n"
