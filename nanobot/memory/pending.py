@@ -16,9 +16,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import date
 from itertools import count, groupby
 
+from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nanobot.errors import NanobotError
 from nanobot.memory.documents import LONG_TERM, PENDING
 from nanobot.memory.guard import fact_lines, find_line, indent, lost_facts
 from nanobot.memory.importance import without_importance
@@ -41,8 +43,11 @@ that the person said shows that a fact is over."""
 CONFIRMED = "confirmed"
 """How the summary of a version begins that holds facts which the person accepted."""
 _CODE = 16
-MOST_WAITING = 200
-"""Changes that wait in a scope; a model that was talked over holds back no more."""
+MOST_WAITING, MOST_CHARACTERS = 200, 100_000
+"""Changes that wait in a scope, and their length; a model that was talked over holds back no
+more."""
+MOST_OF_ONE = 20
+"""Of them those that one program proposed: the others leave room for what nanobot holds back."""
 MOST_SHOWN = 2_400
 """Characters of a change; a longer one is not held back but dropped."""
 
@@ -134,24 +139,60 @@ class Pending:
         `origins` are the marks of the foreign content behind them. What waits already is not held
         twice. Who held them back calls `notify` once for all that belongs together.
         """
+        return (await self._add(lines, path, origins, change, MOST_WAITING))[0]
+
+    async def propose(self, line: str, path: str, origin: str) -> list[PendingFact]:
+        """Hold back a line that the program `origin` wants to add; as `add`. Raises `NanobotError`
+        where too many wait."""
+        change = Change("agent", "held back")
+        added, has_room = await self._add([line], path, [origin], change, MOST_OF_ONE)
+        if not has_room:
+            raise NanobotError(
+                f"too many facts wait already: {MOST_OF_ONE} of one program,"
+                f" {MOST_WAITING} or {MOST_CHARACTERS:,} characters of all",
+                hint="Its person has to accept or drop some first (`/memory pending`).",
+            )
+        return added
+
+    async def _add(
+        self,
+        lines: Sequence[str | Operation],
+        path: str,
+        origins: Iterable[str],
+        change: Change | None,
+        most: int,
+    ) -> tuple[list[PendingFact], bool]:
+        """What was new, and whether there was room for all of that; `most` is how many may wait of
+        the same origins."""
         named = tuple(dict.fromkeys(map(_origin, sources_of(origins)))) or ("unknown",)
         today = self._store.today()
         every = (_fact(line, path, named, today) for line in lines)
         # What changes something, and is short enough to be read before it is accepted.
         facts = [fact for fact in every if 0 < len(fact.line + fact.old) <= MOST_SHOWN]
+        fresh: dict[tuple[str, str, str], PendingFact] = {}
         new: dict[str, PendingFact] = {}
 
         def extended(text: str) -> str:
-            waiting = {fact.what for _, fact in pending_blocks(text) if fact}
-            fresh = {fact.what: fact for fact in facts if fact.what not in waiting}
-            room = max(0, MOST_WAITING - len(waiting))
+            waiting = {fact.what: fact for _, fact in pending_blocks(text) if fact}
+            fresh.clear()
+            fresh.update({fact.what: fact for fact in facts if fact.what not in waiting})
+            same = sum(fact.origins == named for fact in waiting.values())
+            room = max(0, min(MOST_WAITING - len(waiting), most - same))
+            fitting, size = dict[str, PendingFact](), len(text)
+            for fact in [*fresh.values()][:room]:
+                size += len(fact.as_text()) + 1
+                if size <= MOST_CHARACTERS:
+                    fitting[fact.as_text()] = fact
             new.clear()
-            new.update({fact.as_text(): fact for fact in list(fresh.values())[:room]})
+            new.update(fitting)
             begun = text.rstrip("\n") if text.strip() else f"{_HEADING}\n"
             return "\n".join([begun, *new]) + "\n" if new else text
 
         await self._store.edit(PENDING, extended, change or Change("agent", "held back"))
-        return [fact for fact in await self.pending() if fact.as_text() in new]
+        added = [fact for fact in await self.pending() if fact.as_text() in new]
+        if left := len(fresh) - len(new):
+            logger.warning("{}: {} left out, too much waits", PENDING, counted(left, "change"))
+        return added, not left
 
     async def named(self, names: Iterable[str | int]) -> list[PendingFact]:
         """Those that these numbers or codes name; none for a code that several have."""

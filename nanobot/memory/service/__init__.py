@@ -23,7 +23,7 @@ from nanobot.memory.dream import Dream
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter, Forgotten
 from nanobot.memory.gitstore import GitStore
-from nanobot.memory.guard import without_list_mark
+from nanobot.memory.guard import find_line, without_list_mark
 from nanobot.memory.history import paragraph_of
 from nanobot.memory.importance import HIGHEST, Importance, with_mark, without_importance
 from nanobot.memory.lines import lines_of
@@ -242,10 +242,13 @@ class MemoryService:
         """Let a fact that somebody else worded wait for the person's word; `origin` names who."""
         if len(text) > MOST_SHOWN:
             raise NanobotError(f"a fact has at most {MOST_SHOWN:,} characters")
-        pending = self.memory(scope).pending
-        facts = await pending.add([text], LONG_TERM, (origin or "unknown",))
+        memory = self.memory(scope)
+        pending = memory.pending
+        if find_line(text, await asyncio.to_thread(memory.store.read, LONG_TERM)):
+            return Report.of("That is remembered already.", held=False)
+        facts = await pending.propose(text, LONG_TERM, origin or "unknown")
         if not facts:
-            return Report.of("That waits already, or there is no room for more.", held=False)
+            return Report.of("That waits already.", held=False)
         await pending.notify(facts, "")
         return Report.of("It waits until the person accepts it.", held=True)
 

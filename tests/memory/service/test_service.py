@@ -11,6 +11,7 @@ import pytest
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.lines import Operation
+from nanobot.memory.pending import MOST_OF_ONE
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Query
 from nanobot.memory.version import Change, UnknownVersion
@@ -423,6 +424,22 @@ async def test_operations_take_and_give_json(owned: Owned) -> None:
         assert isinstance(answer, dict)
         assert answer["text"]
         assert json.loads(json.dumps(answer))["text"] == answer["text"]
+
+
+async def test_what_a_program_proposes_is_held_once_and_within_bounds(owned: Owned) -> None:
+    propose = owned.service.table()["memory.propose"]
+
+    async def answer(text: str) -> object:
+        return await propose({"text": text, "origin": "mcp:notes"})
+
+    await owned.remember("Ada likes blue.")
+    assert await answer("ada likes  blue") == {"text": "That is remembered already.", "held": False}
+    for number in range(MOST_OF_ONE):
+        held = await answer(f"Ada has {number} boats")
+        assert held == {"text": "It waits until the person accepts it.", "held": True}
+    assert await answer("Ada has 3 boats") == {"text": "That waits already.", "held": False}
+    with pytest.raises(NanobotError, match="too many facts wait already"):
+        await answer("Ada has a bike")
 
 
 async def test_the_version_where_all_begins_cannot_be_undone(owned: Owned) -> None:

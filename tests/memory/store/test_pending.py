@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from nanobot.errors import NanobotError
+from nanobot.memory.documents import PENDING
 from nanobot.memory.lines import Operation
-from nanobot.memory.pending import MOST_SHOWN, MOST_WAITING, Pending
+from nanobot.memory.pending import (
+    MOST_CHARACTERS,
+    MOST_OF_ONE,
+    MOST_SHOWN,
+    MOST_WAITING,
+    Pending,
+)
 from nanobot.memory.store import MemoryStore
 from nanobot.memory.taint import relayed_origin
 
@@ -95,6 +105,30 @@ async def test_no_more_waits_than_a_person_could_go_through(store: MemoryStore) 
     assert len(await pending.add(["- a", "- b"], MEMORY, ["forwarded"])) == 1
     assert await pending.add(["- c"], MEMORY, ["forwarded"]) == []
     assert len(await pending.pending()) == MOST_WAITING
+
+
+async def test_one_program_leaves_room_for_the_others_and_is_told(store: MemoryStore) -> None:
+    pending = Pending(store)
+    for number in range(MOST_OF_ONE):
+        assert len(await pending.propose(f"fact {number}", MEMORY, "mcp:notes")) == 1
+    assert await pending.propose("fact 1", MEMORY, "mcp:notes") == []  # it waits already
+    with pytest.raises(NanobotError, match="too many facts wait already"):
+        await pending.propose("one more", MEMORY, "mcp:notes")
+    assert len(await pending.pending()) == MOST_OF_ONE
+    assert len(await pending.propose("one more", MEMORY, "mcp:other")) == 1
+    await pending.drop([1])
+    assert len(await pending.propose("yet another", MEMORY, "mcp:notes")) == 1
+
+
+async def test_all_programs_together_have_a_bound_on_lines_and_on_characters(
+    store: MemoryStore,
+) -> None:
+    pending, line = Pending(store), "x" * (MOST_SHOWN - 20)
+    for number in range(MOST_CHARACTERS // MOST_SHOWN):
+        await pending.propose(f"{number} {line}", MEMORY, f"mcp:{number}")
+    with pytest.raises(NanobotError, match="characters of all"):
+        await pending.propose(f"and {line}", MEMORY, "mcp:last")
+    assert MOST_CHARACTERS // 2 < len(store.read(PENDING)) <= MOST_CHARACTERS
 
 
 async def test_what_is_too_long_to_be_read_before_it_is_accepted_is_not_held(
