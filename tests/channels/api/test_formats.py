@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,8 +11,13 @@ from loguru import logger
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
+from nanobot.messages import ToolCall
+from nanobot.providers.openai import OpenAIProvider
 from nanobot.testing import ScriptedModel, calls, says
 from tests.channels.api.support import Api, chat
+from tests.doubles.openai.answers import Answer as Said
+from tests.doubles.openai.answers import ChatRequest, Raw, Step
+from tests.doubles.openai.server import FakeOpenAI
 from tests.support import Probe, stored
 
 
@@ -127,6 +133,40 @@ async def test_a_model_that_cannot_is_a_clear_error(api: Api) -> None:
     assert (answer.status, answer.code) == (502, "model_failed")
     assert "does not fit the wanted form" in answer.data["error"]["message"]
     assert len(model.prompts) == 3
+
+
+CALLED = Said("", (ToolCall("call_1", "answer", json.dumps(WALK)),))
+PROSE = Said("Around the lake.")
+
+
+def by_name(request: ChatRequest) -> Step | str:
+    """OpenAI's way: a call of one tool by its name."""
+    return CALLED if isinstance(request.body.get("tool_choice"), dict) else PROSE
+
+
+def by_format(request: ChatRequest) -> Step | str:
+    """A server that refuses to force a call, as thinking models do (see tests/providers)."""
+    if "tool_choice" in request.body:
+        return Raw(b'{"error":{"message":"tool_choice is not supported"}}', status=400)
+    return json.dumps(WALK) if "response_format" in request.body else PROSE
+
+
+def by_asking(request: ChatRequest) -> Step | str:
+    """A model that knows neither, and does what it is told."""
+    if "response_format" in request.body:
+        return Raw(b'{"error":{"message":"response_format is not supported"}}', status=400)
+    asked = "JSON Schema" in request.last_user_text
+    return f"```json\n{json.dumps(WALK)}\n```" if asked else PROSE
+
+
+@pytest.mark.parametrize("way", [by_name, by_format, by_asking])
+async def test_the_form_is_had_by_any_way_that_a_server_knows(
+    api: Api, way: Callable[[ChatRequest], Step | str]
+) -> None:
+    async with FakeOpenAI(way) as server:
+        model = OpenAIProvider(model="m", base_url=server.base_url, api_key="", max_tokens=0)
+        async with api.running(model):
+            assert json.loads(await api.chat("A walk?", response_format=BY_SCHEMA)) == WALK
 
 
 @pytest.mark.parametrize(
