@@ -529,8 +529,10 @@ class Server:
         person, first = {"person": order.message.sender_id}, next(iter(asked.values()))
         if (await self._ask("memory.scope_of", person))["scope"] != "owner":
             return notice(first.what, "", stateless=order.record.alone)
-        page = await self._ask("web.list", {})
-        where = f"at {page['address']}/approvals" if page["sessions"] else _place(first)
+        where = _place(first)
+        with suppress(NanobotError):  # the page may not be served
+            page = await self._ask("web.list", {})
+            where = f"at {page['address']}/approvals" if page["sessions"] else where
         return notice(first.what, where, stateless=order.record.alone)
 
     def _too_late(self, order: _Order) -> Refused:
