@@ -109,6 +109,11 @@ _SEQUENCE = re.compile(
     "(?:\x07|\x1b\\\\|\x9c)"
     "|\x1b[ -/]+[0-~]"  # character sets
 )
+_PLAIN = re.compile(
+    "[\n\t -~\xa1-\xac\xae-\u02ff\u0370-\u0482\u048a-\u052f\u2010-\u2027\u3000-\u3029\u3030-\u303f"
+    "\u3041-\u3096\u309b-\u312f\u3131-\u3163\u3165-\u318e\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uff01-\uff9f]*"
+)
+"""Letters without marks: most text, which is then looked at no further."""
 _LINES_OF_UNICODE = str.maketrans({"\r": "\n", "\u2028": "\n", "\u2029": "\n"})
 _FLAG = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f")
 """Of a region, such as Wales: the only use of tag characters."""
@@ -124,7 +129,7 @@ def clean(text: str) -> str:
     """Untrusted text for people: nothing in it controls a terminal, turns the reading direction
     round, is invisible, or is drawn over other text. Lines and tabs stay, and so do emoji and the
     marks and joiners that scripts need. Linear; the same again changes nothing."""
-    if text.isascii() and text.replace("\n", " ").replace("\t", " ").isprintable():
+    if _PLAIN.fullmatch(text):
         return text
     text = _SEQUENCE.sub("", text).replace("\r\n", "\n").translate(_LINES_OF_UNICODE)
     text = text.encode("utf-8", "backslashreplace").decode()

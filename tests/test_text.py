@@ -81,6 +81,12 @@ def test_a_megabyte_is_cleaned_in_linear_time(unit: str) -> None:
     assert len(clean(unit * 100_000)) <= 600_000
 
 
+def test_a_long_text_without_marks_is_not_looked_at_letter_by_letter() -> None:
+    for letters in ("Größe und Länge. ", "Съешь ещё этих булок. ", "日本語の文章、한국어 문장。"):
+        text = letters * 20_000
+        assert clean(text) is text
+
+
 @pytest.mark.parametrize("kind", HIDDEN)
 def test_in_a_question_all_of_it_is_written_out(kind: str) -> None:
     shown = escape_invisible(HIDDEN[kind])

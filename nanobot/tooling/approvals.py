@@ -346,7 +346,8 @@ def _text(caller: TurnContext, code: str, question: Ask) -> str:
         (
             f"**May I {escape_invisible(question.risk.what)}?**",
             f"{fence}\n{details}\n{fence}",
-            f"{question.because} Asked for {escape_invisible(caller.session_key)},"
+            f"{escape_invisible(question.because)} Asked for"
+            f" {escape_invisible(caller.session_key)},"
             f" turn {caller.turn_id}.",
             f"Within {WAIT_SECONDS / 60:g} minutes: /approve {code} or /deny {code}",
             *_longer(code, question),

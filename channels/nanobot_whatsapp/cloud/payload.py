@@ -346,7 +346,10 @@ def _with_content(message: Raw, bare: Incoming) -> Incoming:
             said = replace(said, notes=_order(inner))
         case _ if kind in _KINDS:
             media, notes = _media(inner, _KINDS[kind]), ("sticker",) if kind == "sticker" else ()
-            said = replace(bare, text=text_in(inner, "caption"), media=media, notes=notes)
+            caption = text_in(inner, "caption")
+            if media is None and caption.strip():
+                notes = (f"{kind}: it cannot be fetched",)
+            said = replace(bare, text=caption, media=media, notes=notes)
     if kind in _READ and (said.text.strip() or said.media or said.notes):
         return said
     named = text_in(object_in(message, "unsupported"), "type") or text_in(inner, "type") or kind

@@ -98,6 +98,7 @@ class Far:
         self.sessions: list[str] = []
         self.endless = False
         self.methods: list[str] = []
+        self.odd: list[object] = []
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.methods.append(request.method)
@@ -115,7 +116,8 @@ class Far:
                 question, {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]}
             )
         if method == "tools/call":
-            return self._result(question, {"content": [{"type": "text", "text": session}]})
+            parts = [{"type": "text", "text": session}, *self.odd]
+            return self._result(question, {"content": parts})
         return web.Response(status=202)
 
     @staticmethod
@@ -155,6 +157,17 @@ async def test_an_endless_answer_is_cut_and_no_other_stream_is_opened(tmp_path: 
         with pytest.raises(NanobotError, match="more than 24,000,000 bytes"):
             await servers.check("far")
     assert "GET" not in far.methods
+
+
+async def test_an_odd_part_of_an_answer_costs_itself_alone(tmp_path: Path) -> None:
+    far = Far()
+    far.odd = [{"type": "hologram"}, 7]
+    async with far.listening() as url, reaching(url, tmp_path) as (servers, registry):
+        await accept(servers, "far")
+        result = await registry.call(ToolCall("1", "far__add", "{}"), OWNER)
+    assert not result.is_error
+    assert result.text.startswith("s0\n\n")
+    assert "hologram" in result.text
 
 
 async def test_a_server_that_has_forgotten_us_is_met_anew_at_the_next_call(tmp_path: Path) -> None:
