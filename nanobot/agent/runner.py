@@ -18,6 +18,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Protocol
 
 from loguru import logger
@@ -184,8 +185,8 @@ def as_chosen(caller: TurnContext) -> TurnContext:
     read = tuple(caller.messages_read())
     at = _last_group(read)
     before = read if at is None else read[: at + 1]
-    origins = caller.origins() if len(before) == len(read) else origins_of(before)
-    return replace(caller, messages_read=lambda: before, origins=lambda: origins)
+    origins = cache(lambda: origins_of(before)) if before else caller.origins
+    return replace(caller, messages_read=lambda: before, origins=origins)
 
 
 class TurnLog:
