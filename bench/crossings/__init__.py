@@ -15,6 +15,6 @@ there a message in another chat, a job too many, a changed file that decides fut
 `payloads` are the calls, `callers` who makes them, `laundering` the ways by which foreign text
 comes back without its source, `clients` and `programs` what comes by the API, `inverting` what of
 the owner's words means the opposite once it is cut, `approving` the ways to answer a question that
-is not one's own.
+is not one's own, `starting` files that run by themselves.
 The exit code is 1 where anything crossed.
 """

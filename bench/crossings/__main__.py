@@ -23,6 +23,7 @@ from bench.crossings import (
     laundering,
     programs,
     spelling,
+    starting,
     steps,
 )
 from bench.crossings.callers import CALLERS
@@ -86,6 +87,7 @@ def runs(payloads: Sequence[Payload], short: bool) -> Iterator[Run]:
         ("approval", approving.SCENES),
         ("planted:", children.SCENES),
         ("step", steps.SCENES),
+        ("runs by itself:", starting.SCENES),
     ):
         for name, scene_of in scenes.items():
             yield Run(f"{kind} {name}", 1, scene_of)

@@ -16,7 +16,16 @@ from typing import Annotated, Any
 import pytest
 from msgspec import Meta, field
 
-from bench.crossings import approving, beside, children, inverting, programs, spelling, steps
+from bench.crossings import (
+    approving,
+    beside,
+    children,
+    inverting,
+    programs,
+    spelling,
+    starting,
+    steps,
+)
 from bench.crossings.callers import CALLERS, Attacked
 from bench.crossings.campaign import attack, launder
 from bench.crossings.listeners import HostileLoop
@@ -130,6 +139,19 @@ def test_nothing_is_crossed_beside_a_person_a_question_or_other_commands(name: s
 @pytest.mark.parametrize("name", ["read last", "copied, then read"])
 def test_the_next_step_is_judged_by_all_that_the_one_before_read(name: str) -> None:
     assert run(steps.SCENES[name]()) == []
+
+
+STARTING = (
+    "some of each by commands",
+    "listed by write_file",
+    "a socket that appears",
+    "hard links",
+)
+
+
+@pytest.mark.parametrize("name", STARTING)
+def test_nothing_that_runs_by_itself_is_left_and_no_way_leads_out(name: str) -> None:
+    assert run(starting.SCENES[name]()) == []
 
 
 PLANTED = (
