@@ -28,6 +28,7 @@ from nanobot.memory.scopes import OthersConversation
 from nanobot.session.records import is_internal
 from nanobot.session.session import Session
 from nanobot.tasks import SCOPES, TURN
+from nanobot.text import clean
 
 LONGEST_PAUSE = 3600.0
 """Seconds that a start waits at most for a model that was out: a stored time further away tells of
@@ -305,11 +306,12 @@ class AgentLoop:
 
 
 async def answer_of(command: Command, call: CommandCall) -> Answer:
-    """Run a command; its failure becomes its answer."""
+    """Run a command; its failure becomes its answer. Nothing in what it quotes is hidden."""
     try:
-        return await command.run(call)
+        answer = await command.run(call)
+        return replace(answer, text=clean(answer.text))
     except NanobotError as error:
-        return Answer(error.for_people(), failed=True)
+        return Answer(clean(error.for_people()), failed=True)
     except Exception as error:  # noqa: BLE001 - the boundary: a broken command becomes an apology
         logger.opt(exception=error).error("/{} broke", command.name)
         return Answer(failure_text(error), failed=True)

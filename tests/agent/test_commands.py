@@ -15,6 +15,7 @@ from nanobot.session.manager import SessionManager
 from nanobot.testing import ScriptedModel, calls, fails, says
 from nanobot.testing.channel import FakeChannel
 from tests.doubles.openai.server import FakeOpenAI
+from tests.hidden import hidden_in
 from tests.support import running, stored, window
 
 
@@ -66,6 +67,17 @@ async def test_an_unknown_command_gets_a_suggestion_and_never_reaches_the_model(
         assert await channel.ask("/hepl") == "There is no command /hepl. Did you mean /help?"
         assert await channel.ask("/qqqqqq") == "There is no command /qqqqqq. /help lists them all."
     assert model.prompts == []
+
+
+async def test_what_a_command_quotes_hides_nothing(tmp_path: Path) -> None:
+    memory = tmp_path / "workspace" / "memory" / "MEMORY.md"
+    memory.parent.mkdir(parents=True)
+    memory.write_text("# Memory\n\n- likes tea\u202e\u200b\x07\x08\x1b[2J here\n")
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(), channel):
+        shown = [await channel.ask(f"/memory {what}") for what in ("", "search tea", "why tea")]
+    assert all("likes tea here" in text for text in shown)
+    assert not hidden_in("".join(shown))
 
 
 async def test_a_button_that_is_over_is_answered_and_never_reaches_the_model(
