@@ -184,7 +184,12 @@ def word_forms(word: str, asked: tuple[str, ...], searched: tuple[str, ...]) -> 
     messages are in those of `searched`."""
     forms, beginnings, halves = [_folded(word)], list[str](), list[tuple[str, str]]()
     if not re.match(_RUN, word):
-        forms += [stemmed(word, language) for language in searched if language != ENGLISH]
+        forms += [
+            stemmed(one, language)
+            for language in searched
+            if language != ENGLISH
+            for one in _spellings(word, language)
+        ]
         for language in asked:
             stem, known = stemmed(word, language), LANGUAGES.get(language)
             if known and language != ENGLISH and stem.isalpha():
@@ -247,7 +252,7 @@ def outline(text: str) -> str:
     plain = text.lower() if text.isascii() else _folded(_unified(text).lower())
     for letter in "aou":
         plain = plain.replace(f"{letter}e", letter)
-    return plain
+    return plain.replace("aa", "a")
 
 
 @lru_cache(maxsize=1 << 10)
@@ -260,6 +265,15 @@ def core(word: str, language: str = "") -> str:
     if known and (known.weak or known.beginnings or known.stemmer in ("indonesian", "tamil")):
         return ""
     return plain[: max(1, min(_ROOT, len(plain) - 1))]
+
+
+def _spellings(word: str, language: str) -> Iterator[str]:
+    """A word, and with one letter for two, or two for one (Ålborg, Aalborg)."""
+    yield word
+    for pair in LANGUAGES[language].written_out.split() if language in LANGUAGES else ():
+        one, _, two = pair.partition("=")
+        if one in word or two in word:
+            yield word.replace(one, two) if one in word else word.replace(two, one)
 
 
 def _any(terms: Iterable[str]) -> str:
@@ -300,16 +314,16 @@ def stemmed(word: str, language: str) -> str:
 
 def _root(word: str, known: Language) -> str:
     """`word` without an ending, beginnings and weak letters."""
-    for ending in known.endings.split():
-        if word.endswith(ending) and len(word) - len(ending) >= _ROOT:
-            word = word.removesuffix(ending)
-            break
     beginnings = tuple(known.beginnings.split())
     while beginnings:
         rest = next((word[len(b) :] for b in beginnings if word.startswith(b)), "")
         if len(rest) < _ROOT:
             break
         word = rest
+    for ending in known.endings.split():
+        if word.endswith(ending) and len(word) - len(ending) >= _ROOT:
+            word = word.removesuffix(ending)
+            break
     if known.weak:
         strong = word[:1] + re.sub(f"[{known.weak}]", "", word[1:])
         word = strong if len(strong) >= _ROOT else word
@@ -329,9 +343,13 @@ def _stored(word: str, language: str) -> str:
     if language in ("", ENGLISH):
         return word if word.isascii() else _folded(word.lower())
     stem = stemmed(word, language)
+    found = [stem]
+    # Typed without accents, many a word has another stem (pão, pao).
+    if not word.isascii() and stem != (plain := stemmed(_folded(word.lower()), language)):
+        found.append(plain)
     if len(stem) >= _COMPOUND and LANGUAGES[language].compounds and stem.isalpha():
-        return f"{stem} {stem[: _COMPOUND - _PART - 1 : -1].translate(_BACKWARDS)}"
-    return stem
+        found.append(stem[: _COMPOUND - _PART - 1 : -1].translate(_BACKWARDS))
+    return " ".join(found)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -4,7 +4,8 @@
 and a question is searched without them. `letters` are those beyond a to z. `stemmer` is the name
 of a Snowball algorithm. Where none does it well, an ending and beginnings are taken off; `weak`
 letters are those that come and go within a word (Arabic مفتاح, "key", has the plural مفاتيح).
-Where `compounds` is set, several nouns are written as one word. Chinese, Japanese, Korean, Thai,
+Where `compounds` is set, several nouns are written as one word. `written_out` are letters for which
+two others are typed as well, where the stemmer does not know that. Chinese, Japanese, Korean, Thai,
 Lao, Khmer and Burmese need no entry: they are searched by n-grams.
 """
 
@@ -22,6 +23,7 @@ class Language(Struct, frozen=True):
     letters: str = ""
     stemmer: str = ""
     compounds: bool = False
+    written_out: str = ""
     endings: str = ""
     beginnings: str = ""
     weak: str = ""
@@ -83,6 +85,7 @@ LANGUAGES = {
         """,
         "å ä ö",
         stemmer="swedish",
+        written_out="å=aa ä=ae ö=oe",
         compounds=True,
     ),
     "danish": Language(
@@ -96,6 +99,7 @@ LANGUAGES = {
         """,
         "å æ ø",
         stemmer="danish",
+        written_out="å=aa ø=oe",
         compounds=True,
     ),
     "norwegian": Language(
@@ -109,6 +113,7 @@ LANGUAGES = {
         """,
         "å æ ø",
         stemmer="norwegian",
+        written_out="å=aa ø=oe",
         compounds=True,
     ),
     "spanish": Language(

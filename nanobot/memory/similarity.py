@@ -208,11 +208,16 @@ class Request(Struct, frozen=True):
         cores = (_cores_of(group, self.languages) for group in self.groups)
         if not self.groups or not all(any(core in plain for core in each) for each in cores):
             return 0
-        language = language_of(text, next(iter(self.languages), ENGLISH))
+        # A short text may be in any of them.
+        shown = {language_of(text, likely) for likely in self.languages or (ENGLISH,)}
+        parts = ((said, one) for one in shown for said in said_in(text, one))
+        return max((self._closeness(said, one) for said, one in parts), default=0)
+
+    def _closeness(self, said: Collection[str], language: str) -> int:
+        """The same of a part of a text in that language."""
         searched = tuple(dict.fromkeys((*self.languages, language)))
-        words = [_forms_of(group, self.asked or searched, searched) for group in self.groups]
-        said = said_in(text, language)
-        return max((min(_closeness(word, one) for word in words) for one in said), default=0)
+        words = (_forms_of(group, self.asked or searched, searched) for group in self.groups)
+        return min(_closeness(word, said) for word in words)
 
     def facts(self) -> tuple[Fact, ...]:
         """What a text states that holds the words, in each language that they may be in."""
