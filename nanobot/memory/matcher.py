@@ -24,8 +24,8 @@ from nanobot.tasks import paced
 
 ERASED = "[erased]"
 
-LEAST = 3
-"""Characters that a text needs to be searched for."""
+LEAST, _SYLLABLES = 3, "\u2e80"
+"""Characters that a text needs to be searched for; from here on each counts twice."""
 
 LONGEST = 4096
 """Characters that an occurrence may take, with all its blanks and escapes."""
@@ -64,7 +64,9 @@ class TextMatcher:
             folded = re.sub(f"[{others}]", same, folded)
         words = list(filter(None, re.split(rf"[{_CONTROL}]+", folded)))
         letters = sum(letter.isalnum() for letter in folded)
-        if len(" ".join(words)) < LEAST or not letters:
+        # A name may have two characters where each of them is a syllable.
+        size = sum(2 if letter >= _SYLLABLES else 1 for letter in " ".join(words))
+        if size < LEAST or not letters:
             raise NanobotError(
                 f"a text of fewer than {LEAST} characters stands in too many places",
                 hint="Give more of the text, as it was written.",

@@ -98,6 +98,8 @@ _SPOKEN = r"[^\W_]+(?:[.:/'’-][^\W_]+)*"
 _FIGURES = r"\d+(?:[-./:]\d+)+"
 _ELIDED = r"(?<=[^\W\d_])['’ʼ][^\W\d_]{1,2}(?![^\W_])|(?<![^\W_])[^\W\d_]{1,2}['’ʼ](?=[^\W\d_])"
 """What an apostrophe cuts off: `l'`, `O'`, `'s`, `'da`."""
+_LETTER = r"(?<=[^\W_]\s)[A-HJ-Z](?![^\W_]|['’ʼ])"
+"""A letter that is a name (vitamin D), though many a language has such a function word."""
 
 _STAMP = re.compile(r"\s*\[\d{4}-\d{2}-\d{2} \d{2}:\d{2}\]\s*")
 _DATE = re.compile(r"(19|20)\d\d([-./]\d{1,2}){0,2}|\d{1,2}|\d{1,2}[.:]\d{2}")
@@ -117,7 +119,11 @@ def words(text: str, language: str | None = None) -> frozenset[str]:
     single characters of what is written without spaces. None: the language that it shows."""
     language = language_of(text, ENGLISH) if language is None else language
     figures, rest = re.findall(_FIGURES, text), re.sub(f"{_FIGURES}|{_ELIDED}", " ", text)
-    return frozenset([*figures, *bases(rest, language)])
+    return frozenset([*figures, *_letters(text), *bases(rest, language)])
+
+
+def _letters(text: str) -> list[str]:
+    return [letter.lower() for letter in re.findall(_LETTER, text)]
 
 
 def similar(one: str, other: str) -> bool:
@@ -158,6 +164,7 @@ class Fact(Struct, frozen=True):
                 if _is_key(word, first=at == 0):
                     keys |= words(word, language)
         found = words(line, language)
+        keys.update(_letters(line))
         return cls(found, frozenset(keys) & found, language)
 
     def stated_by(self, text: str) -> bool:
@@ -197,7 +204,12 @@ class Request(Struct, frozen=True):
         """What a person typed."""
         asked = language_of(text, next(iter(languages), ENGLISH))
         groups = map(tuple, word_groups(re.sub(_ELIDED, " ", text), asked))
-        found = (one for one in groups if len(one) > 1 or not is_stop_word(one[0], asked))
+        letters = _letters(text)
+        found = (
+            one
+            for one in groups
+            if len(one) > 1 or one[0] in letters or not is_stop_word(one[0], asked)
+        )
         shown = (asked,) if language_of(text) else ()
         return cls(tuple(dict.fromkeys(found)), shown, tuple(languages))
 
@@ -226,7 +238,8 @@ class Request(Struct, frozen=True):
     def _in(self, language: str) -> frozenset[str]:
         """Its words in their base form; the keys of a run are that already."""
         based = (bases(group[0], language) if len(group) == 1 else group for group in self.groups)
-        return frozenset(chain.from_iterable(based))
+        letters = (group[0] for group in self.groups if len(group[0]) == 1)
+        return frozenset(chain(chain.from_iterable(based), letters))
 
 
 @lru_cache(maxsize=1 << 8)

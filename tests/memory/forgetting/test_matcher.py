@@ -88,7 +88,12 @@ def test_a_short_text_counts_only_as_a_word_of_its_own() -> None:
     assert TextMatcher("walrus").is_in("Walruses")
 
 
-@pytest.mark.parametrize("text", ["", "ab", " a  ", "...", "   "])
+@pytest.mark.parametrize("name", ["王伟", "서울"])
+def test_a_name_of_two_syllables_is_found_within_others(name: str) -> None:
+    assert TextMatcher(name).redact_plain(f"与{name}见面") == f"与{ERASED}见面"
+
+
+@pytest.mark.parametrize("text", ["", "ab", " a  ", "...", "   ", "王"])
 def test_too_little_text_is_refused(text: str) -> None:
     with pytest.raises(NanobotError):
         TextMatcher(text)

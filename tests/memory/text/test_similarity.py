@@ -34,6 +34,7 @@ def test_a_fact_is_known_again_in_other_words(line: str, text: str) -> None:
         (ANN, "Where is Oslo?"),
         ("- The door code is 4711", "The door code is 4712"),
         ("- Allergic to peanuts", "I bought peanuts"),
+        ("- Takes vitamin D", "They take vitamin C"),
         ("- Allergic to peanuts", ""),
     ],
 )
@@ -52,6 +53,8 @@ def test_what_a_person_typed_needs_every_word() -> None:
     assert request.closeness("my sister is called Ann") == 2
     assert request.closeness("my sister is called Eve") == 0
     assert Request.of("the").closeness("the") == 0
+    assert Request.of("vitamin D").closeness("Takes vitamin D") == 2
+    assert Request.of("vitamin D").closeness("Takes vitamin C, says the doctor") == 0
 
 
 def test_only_the_sentences_that_state_it_are_taken_out() -> None:
