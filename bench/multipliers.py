@@ -13,6 +13,7 @@ import asyncio
 import hmac
 import io
 import json
+import secrets
 import socket
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from pathlib import Path
 
 import aiohttp
 
-from bench.multipliers_answers import SCENES, Scene
+from bench.multipliers_answers import SAID, SCENES, Said, Scene
 from bench.multipliers_requests import REQUESTS, Request, Way
 from bench.reporting import report
 from nanobot.channel.keys import ApiKeys
@@ -43,7 +44,7 @@ from tests.doubles.web import FakeWeb
 from tests.support import write_config
 
 MOST_MILLISECONDS = 200.0
-_SECONDS = 240.0
+_SECONDS = 60.0
 
 
 @dataclass
@@ -109,6 +110,20 @@ class Stage:
         await served.ask("mcp.check", server="bench")
         waiting = await served.ask("mcp.waiting", server="bench")
         await served.ask("mcp.approve", server="bench", digest=waiting["digest"])
+
+    async def say(self, said: Said) -> str:
+        """What came of something that was said on the page."""
+        served = Served(f"http://127.0.0.1:{self.port}", self.home)
+        text = said.make()
+        async with served.visit() as visit:
+            chat = await visit.new_chat()
+            async with visit.opened(f"/live?c={chat}&after=1000000") as live:
+                sent = {"c": chat, "event": secrets.token_hex(16), "text": text}
+                status, _ = await visit.post("/chat/send", sent)
+                held = b""
+                while status == 200 and b'"end"' not in held and b'"refresh"' not in held:
+                    held = held[-20:] + await live.content.readany()
+        return str(status)
 
     async def play(self, scene: Scene) -> str:
         """What came of a scene."""
@@ -233,12 +248,14 @@ async def measure(words: list[str]) -> float:
         async with staged(Path(folder) / "home") as stage:
             await stage.accept_tools()
             await stage.take()
-            everything: tuple[Request | Scene, ...] = (*REQUESTS, *SCENES)
+            everything: tuple[Request | Scene | Said, ...] = (*REQUESTS, *SCENES, *SAID)
             for one in everything:
                 if words and not any(word in one.name for word in words):
                     continue
                 if isinstance(one, Request):
                     longest = max(longest, await _measured(stage, one.name, stage.send(one.made())))
+                elif isinstance(one, Said):
+                    longest = max(longest, await _measured(stage, one.name, stage.say(one)))
                 else:
                     longest = max(longest, await _measured(stage, one.name, stage.play(one)))
     return longest

@@ -26,6 +26,40 @@ class Scene:
     said: Callable[[], str] = str
 
 
+@dataclass(frozen=True)
+class Said:
+    """A person says something on the page, such as a command with a large argument."""
+
+    name: str
+    make: Callable[[], str]
+
+
+_COMMANDS = (
+    *("remind", "note", "remember", "forget", "memory search", "memory why", "memory accept"),
+    *("send", "approve", "model", "secret", "pair", "undo", "jobs", "skills", "mcp", "queue"),
+    *("dream-log", "dream-restore", "compact", "nothing", "stop", "voice", "approvals", "sessions"),
+)
+
+
+def _said() -> list[Said]:
+    shapes: dict[str, Callable[[], str]] = {
+        "words": lambda: "word " * 190_000,
+        "different words": lambda: " ".join(f"w{n}" for n in range(110_000)),
+        "one word": lambda: "x" * 950_000,
+        "numbers": lambda: "1 " * 450_000,
+        "lines": lambda: "a\n" * 450_000,
+    }
+    return [
+        Said(f"said: /{command}, {name}", _with(f"/{command} ", make))
+        for command in _COMMANDS
+        for name, make in shapes.items()
+    ]
+
+
+def _with(before: str, make: Callable[[], str]) -> Callable[[], str]:
+    return lambda: before + make()
+
+
 def _event(delta: object, finish: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
     return b"data: " + json.dumps({"id": "1", "choices": [choice]}).encode() + b"\n\n"
@@ -152,3 +186,4 @@ def _servers() -> list[Scene]:
 
 
 SCENES = (*_model(), *_files(), *_pages(), *_servers())
+SAID = tuple(_said())

@@ -14,6 +14,7 @@ blocked is measured by `python -m bench.multipliers`; here it is what becomes of
 | control socket | bytes of a line; requests at once | `MAX_FRAME`; `_MAX_RUNNING` |
 | model | bytes of an answer | `replies.MOST_BYTES` |
 | MCP servers | bytes; values; tools; pages of them | `Bounds`, `MOST_TOOLS`, `_MOST_PAGES` |
+| what is looked for in memory | characters | `question._LONGEST`, `MOST_OF_FACT` |
 | archive of a skill | bytes; files; levels | `MOST_UNPACKED`; `MOST_ENTRIES`; `_DEEPEST` |
 """
 
@@ -30,7 +31,10 @@ from nanobot.parsing import MOST_MARKS, TooManyValues, ValueCounter, parse_json
 from nanobot.providers.dialect import Dialect
 from nanobot.providers.dialogue import well_formed
 from nanobot.providers.port import assistant_message, user_message
+from nanobot.testing import ScriptedModel
+from nanobot.testing.channel import FakeChannel
 from tests.growth import assert_linear
+from tests.support import running
 
 BY_NAME = {request.name: request for request in REQUESTS}
 
@@ -107,6 +111,13 @@ def test_pieces_count_like_the_whole(size: int) -> None:
             assert not is_allowed
         else:
             assert is_allowed
+
+
+@pytest.mark.parametrize("command", ["/forget", "/forget --erase", "/memory why"])
+async def test_what_is_asked_about_is_no_longer_than_a_fact(tmp_path: Path, command: str) -> None:
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(), channel):
+        assert "longer than any fact" in await channel.ask(f"{command} {'word ' * 1_000}")
 
 
 def test_messages_of_one_role_become_one_in_linear_time() -> None:

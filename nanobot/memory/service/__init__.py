@@ -134,6 +134,10 @@ _CHANGES = frozenset(
 """Operations that change the files of their scope, if only by recording what a person edited."""
 
 
+MOST_OF_FACT = 4_000
+"""Characters of a fact that is asked about."""
+
+
 class MemoryService:
     """The operations on the memories of one nanobot."""
 
@@ -222,7 +226,8 @@ class MemoryService:
 
     async def why(self, text: str, scope: str, asker: str = "") -> Report:
         """Where a remembered line comes from: its version, its history entry, what was said.
-        `asker` as for `search`."""
+        `asker` as for `search`. Raises `NanobotError` for a text longer than any fact."""
+        _expect_a_fact(text)
         explanation = await self._explainer.why(text, self.memory(scope).scope, asker)
         return Report.about(explanation.text, explanation)
 
@@ -372,8 +377,9 @@ class MemoryService:
         With `erase` the text also leaves everything that is stored, in all scopes. With `plan_only`
         only say what would go; `found` in the data says whether there is anything.
 
-        Raises `NanobotError` for a text that says too little.
+        Raises `NanobotError` for a text that says too little, or is longer than any fact.
         """
+        _expect_a_fact(text)
         scope = self.memory(scope).scope
         if erase and scope != OWNER:
             raise NanobotError(
@@ -499,3 +505,12 @@ def _under_headings(text: str, facts: frozenset[str]) -> tuple[str, ...]:
             found += [line.strip()] if section == above else [section, line.strip()]
             above = section
     return tuple(found)
+
+
+def _expect_a_fact(text: str) -> None:
+    """The words of a text are compared with those of everything that is remembered."""
+    if len(text) > MOST_OF_FACT:
+        raise NanobotError(
+            f"that is longer than any fact ({len(text):,} characters)",
+            hint=f"Name it in at most {MOST_OF_FACT:,} characters.",
+        )
