@@ -41,6 +41,7 @@ from nanobot.memory.service.views import loss_notice, pending_notice, shown_in_n
 from nanobot.memory.store import Loss
 from nanobot.memory.taint import relayed_origin
 from nanobot.messages import SILENT
+from nanobot.parsing import off_loop
 from nanobot.security.access import Access
 from nanobot.session.manager import SessionManager
 from nanobot.session.store import SessionInfo
@@ -51,9 +52,13 @@ from nanobot.tooling import TurnContext
 _AS_FILE = "\n\n[This is the beginning. The whole text, {:,} characters, is in the file below.]"
 
 
+_RENDERING = 10
+"""Measuring a character takes as long as parsing so many bytes: 80,000 of them up to a second."""
+
+
 class MessageSplitter:
-    """Cuts messages into parts that their channel can send; a text of too many parts goes out as a
-    file. `channels` are those of this process by name."""
+    """Cuts messages into parts that their channel can send. A text of too many parts, by its length
+    or its markup, goes out as a file. `channels` are those of this process by name."""
 
     def __init__(self, channels: Mapping[str, Channel], media: MediaStore) -> None:
         self._channels, self._media = channels, media
@@ -85,7 +90,9 @@ class MessageSplitter:
     async def _split(self, message: OutboundMessage, limits: Limits) -> tuple[OutboundMessage, ...]:
         most, length = limits.parts * limits.text, utf16_length(message.content)
         if not most or length <= most:
-            return split_message(message, limits)
+            parts = await off_loop(_RENDERING * length, split_message, message, limits)
+            if not most or len(parts) <= 2 * limits.parts + len(message.media):
+                return parts
         content = message.content.encode("utf-8", "replace")
         file = await asyncio.to_thread(self._media.put_outgoing, content, "answer.md")
         rest = _AS_FILE.format(len(message.content))

@@ -40,6 +40,10 @@ _MINUTE = timedelta(minutes=1)
 _ANY_DAY = datetime(2000, 1, 1)  # noqa: DTZ001 - a calendar without zones
 
 
+_MOST_TEXT = 500
+"""Characters: every minute of an hour, written out, has 170."""
+
+
 class ScheduleError(NanobotError):
     """A schedule that cannot be read, or that never comes. The hint shows how one is written."""
 
@@ -113,6 +117,8 @@ class At(Schedule, Struct, frozen=True):
 
 def parse(text: str) -> Schedule:
     """The schedule that `text` describes. Raises `ScheduleError`, which shows examples."""
+    if len(text) > _MOST_TEXT:
+        raise ScheduleError(f"{text[:40]}…", f"it has more than {_MOST_TEXT} characters")
     words = text.split()
     if not words:
         raise ScheduleError(text, "it is empty")

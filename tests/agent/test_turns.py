@@ -79,6 +79,20 @@ async def test_an_answer_of_too_many_parts_is_a_beginning_and_a_file(
     assert (file.name, last.content, last.last) == ("answer.md", "", True)
 
 
+async def test_an_answer_whose_markup_makes_too_many_parts_is_a_file_as_well(
+    tmp_path: Path,
+) -> None:
+    text = "# a\n" * 1_000
+    few = Limits(text=1000, parts=10, fits=lambda part, _: part.count("#") <= 20)
+    channel = FakeChannel(limits=few)
+    async with running(tmp_path, ScriptedModel(says(text)), channel):
+        await channel.answer_to(await channel.say("tell me all"))
+    beginning, last = channel.sent
+    assert beginning.content.startswith("# a\n")
+    (file,) = last.media
+    assert (tmp_path / file.ref).read_text() == text
+
+
 async def test_an_answer_of_many_parts_goes_out_in_them(tmp_path: Path) -> None:
     channel = FakeChannel(limits=Limits(text=1000, parts=10))
     async with running(tmp_path, ScriptedModel(says("word " * 1900)), channel):

@@ -199,3 +199,10 @@ def test_an_interval_is_time_that_passes_whatever_clocks_show() -> None:
     following = parse("every 24h").next_after(before, BERLIN)
     assert following is not None
     assert following.isoformat() == "2026-03-29T13:00:00+02:00"
+
+
+def test_an_endless_expression_is_refused() -> None:
+    every_minute = ",".join(map(str, range(60)))
+    assert parse(f"{every_minute} * * * *")
+    with pytest.raises(ScheduleError, match="more than 500 characters"):
+        parse(f"{every_minute * 10} * * * *")
