@@ -41,25 +41,30 @@ _TABLE = """
 Version control, whose settings and hooks are commands | .hg .jj .sl .svn _svn .bzr .pijul .fslckout
 The same: Fossil, darcs, CVS, Monotone, Arch, Codeville | _fossil_ .fos _darcs cvs _mtn {arch} .cdv
 The same: got, repo, Perforce, Plastic, DVC | .got .repo .p4config p4config.txt .plastic .dvc
+The same: TFVC, EdenFS; a prompt that reads its own file | $tf .tf .eden .bash-git-rc
 Usual folders of git's hooks | .husky .githooks
 Shells, on entering the folder: direnv, autoenv and their like | .envrc .env .env.leave .unenv .in
 The same | .out .autoenv .autoenv.leave .autoenv.zsh .autoenv_leave.zsh .shadowenv.d .rvmrc .ondirrc
+The same | .autoxsh .autoenv.ps1 .envrc.local .envrc.private .direnv
 mise, asdf: hooks, and which `python` is taken | mise.toml .mise.toml .mise .tool-versions
 rustup, dotnet: the same, by a prompt that shows versions | rust-toolchain rust-toolchain.toml
 The same | global.json
 opam's switch, which its shell hook enters | _opam
-Nix and Guix, by lorri, devenv, devbox or an .envrc | flake.nix flake.lock shell.nix default.nix
-The same | devenv.nix devenv.yaml devenv.lock devbox.json devbox.lock guix.scm manifest.scm .flox
+Nix and Guix, by lorri, devenv, devbox or an .envrc | flake.lock devenv.yaml devenv.lock devbox.json
+The same | devbox.lock guix.scm manifest.scm .flox
 Editors: tasks, servers, paths | .vscode .cursor .windsurf .zed .idea .fleet .nova .vs .theia .helix
-The same | .devcontainer .devcontainer.json .gitpod.yml .replit replit.nix .idx .settings .project
+The same | .devcontainer .devcontainer.json .gitpod.yml .replit .idx .settings .project devfile.yaml
 The same | nbproject .obsidian logseq .bsp .ropeproject .kateproject .kateconfig .rprofile .renviron
 vim with `exrc`, Emacs | .exrc _exrc .vimrc _vimrc .gvimrc _gvimrc .nvimrc .nvim.lua .lvimrc
-The same | .dir-locals.el .dir-locals-2.el
+The same | .local.vimrc .vim .nvim .kak .dir-locals.el .dir-locals-2.el .clangd .luarc.json .merlin
 Coding agents: hooks, servers that they start, orders | .mcp.json .claude .codex .gemini .qwen .roo
 The same | .opencode opencode.json opencode.jsonc .kilo .kilocode kilo.json kilo.jsonc .cline .kiro
 The same | .clinerules .cursorrules .windsurfrules .roomodes .goosehints .goose .aider.conf.yml .amp
 The same | .crush .crush.json crush.json .amazonq .continue .junie .augment .openhands .trae .warp
-The same | .factory .agents .agent .rules .github reasonix.toml firebender.json
+The same | .factory .agents .agent .rules .github reasonix.toml firebender.json mcp.json agent.toml
+The same | agents.config.json codebuff.json gptme.toml trae_config.yaml forge.yaml knowledge.md .pi
+The same | .rovodev .vibe .grok .hermes .devin .kimi-code .aiassistant .zencoder .copilot
+The same | .antigravity .deepagents .reasonix .qoder .codebuddy .iflow .kode .tabnine .cody .plandex
 Windows shows the folder: what these name is fetched | desktop.ini autorun.inf
 """
 """Why files and folders are here, and their names in small letters."""
@@ -69,15 +74,15 @@ NAMES = _words(" ".join(line.partition("|")[2] for line in _TABLE.splitlines()))
 ENDINGS = (
     *(".code-workspace", ".sublime-project", ".sublime-workspace", ".rproj", ".kdev4", ".wpr"),
     *(".xcodeproj", ".xcworkspace", ".playground", ".iml", ".ipr", ".iws", ".pro.user", ".suo"),
-    *("proj.user", ".txt.user"),
+    *("proj.user", ".txt.user", ".nix"),
     *(".komodoproject", ".tmproj", ".bbprojectd", ".novaproject"),
     *(".lnk", ".scf", ".url", ".library-ms", ".searchconnector-ms"),
 )
-"""Projects of editors, and what Windows looks up when it shows a folder."""
+"""Projects of editors, Nix, and what Windows looks up when it shows a folder."""
 
 AGENTS = _words(
     "agent agents claude gemini qwen crush iflow codebuddy warp replit reasonix bugbot kimi grok"
-    " opencode codex hermes copilot-instructions"
+    " opencode codex hermes copilot-instructions amazonq"
 )
 """Orders that an agent obeys: `CLAUDE.md`, `AGENTS.override.md`."""
 

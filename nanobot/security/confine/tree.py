@@ -196,10 +196,22 @@ def _trigger(descriptor: int, path: str, name: str, kind: Kind) -> Trigger:
     if kind in ("trigger", "dot") and stat.S_ISLNK(status.st_mode):
         kind = "late"  # what a link leads to cannot be held fast
     if kind == "late":
-        mark = f"{status.st_ino} {status.st_ctime_ns}"
+        mark = f"{status.st_ino} {_changed(descriptor, name, status)}"
     else:
         mark = f"{status.st_ino}" if plain(name) == GIT else ""
     return Trigger(path, kind, mark, path)
+
+
+def _changed(descriptor: int, name: str, status: os.stat_result) -> int:
+    """When a file was changed last, or anything in a folder, as the kernel notes it."""
+    latest = status.st_ctime_ns
+    if stat.S_ISDIR(status.st_mode):
+        for _, _, files, folder in os.fwalk(name, dir_fd=descriptor):
+            for file in (".", *files):
+                with suppress(FileNotFoundError):
+                    inner = os.stat(file, dir_fd=folder, follow_symlinks=False)
+                    latest = max(latest, inner.st_ctime_ns)
+    return latest
 
 
 def _renamed(folder: int, path: str, name: str) -> str:

@@ -167,6 +167,20 @@ async def test_another_name_with_a_dot_is_put_out_of_use_when_the_command_ends(
         assert (work / kept).exists()
 
 
+async def test_one_among_packages_that_is_changed_is_put_out_of_use(
+    sandbox: Sandbox, ground: Ground
+) -> None:
+    package = ground.workspace / "work/vendor/a"
+    for name in (".vscode/tasks.json", ".vscode/deep/kept", ".idea/kept", "CLAUDE.md"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text("kept\n")
+    end = await ground.run(
+        sandbox, "cd work/vendor/a; echo x >> .vscode/tasks.json; echo x >> CLAUDE.md"
+    )
+    assert end.code == 0, end.complaints
+    assert {path.name for path in package.iterdir()} == {"dot-vscode", ".idea", "dot-CLAUDE.md"}
+
+
 async def test_many_of_them_are_put_out_of_use_and_some_named(
     sandbox: Sandbox, ground: Ground
 ) -> None:
