@@ -42,7 +42,7 @@ from nanobot.memory.gitstore import LIMIT
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.lines import blocks_of
 from nanobot.memory.scopes import Memories, Memory, Scopes
-from nanobot.memory.similarity import Fact, Request, covers, said_in, without
+from nanobot.memory.similarity import Fact, Request, said_in, without
 from nanobot.memory.store import MemoryStore
 from nanobot.memory.taint import is_own_note
 from nanobot.memory.version import Change
@@ -89,7 +89,7 @@ class _Record(Struct, frozen=True):
         for language in {fact.language for fact in self.facts}:
             facts = [fact for fact in self.facts if fact.language == language]
             stated = (_hashes(salt, said) for said in said_in(text, language))
-            if any(covers(one.words, one.keys, said) for said in stated for one in facts):
+            if any(one.is_held_by(said) for said in stated for one in facts):
                 return True
         return False
 
@@ -352,7 +352,7 @@ class Forgetter:
         known = list(lines_of(memory))
         request = Request.of(text, languages_of(line.text for line in known))
         close, lines = closest_lines(request, known)
-        facts, evidence = self._facts(memory, lines)
+        facts, evidence = self._facts(memory, request, lines)
         sought = Sought(request, close or 2, facts)
         plan = self._stating(memory, sought, lines, evidence, redact)
         if plan.is_empty and sought.has_relatives:
@@ -393,14 +393,14 @@ class Forgetter:
         )
 
     def _facts(
-        self, memory: Memory, lines: Sequence[FactLine]
+        self, memory: Memory, request: Request, lines: Sequence[FactLine]
     ) -> tuple[tuple[Fact, ...], list[SourceMessage]]:
         """What the lines state, in all their wordings, and the messages that these rest on."""
         facts, evidence = list[Fact](), list[SourceMessage]()
         for line in lines:
             steps = self._explainer.provenance(memory, line).steps
             wordings = [line.text, *(step.line for step in steps)]
-            stated = [Fact.of(_MARK.sub("", wording)) for wording in wordings]
+            stated = [Fact.of(_MARK.sub("", one)).named_by(request) for one in wordings]
             facts += [fact for fact in stated if fact.words]
             said = [said for step in steps for said in step.messages]
             evidence += [one for one in said if any(fact.stated_by(one.text) for fact in stated)]

@@ -24,6 +24,7 @@ from functools import lru_cache
 from itertools import chain, pairwise
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.memory.analysis import (
     WordForms,
@@ -147,11 +148,12 @@ def share(wanted: Collection[str], text: str) -> float:
 
 class Fact(Struct, frozen=True):
     """`words` in their base form, as in `language`; `keys` are those of them that may not be
-    missing."""
+    missing, and `least` is the share of all that a text which states it holds."""
 
     words: frozenset[str]
     keys: frozenset[str] = frozenset()
     language: str = ""
+    least: float = 0.75
 
     @classmethod
     def of(cls, line: str) -> Fact:
@@ -165,7 +167,17 @@ class Fact(Struct, frozen=True):
                     keys |= words(word, language)
         found = words(line, language)
         keys.update(_letters(line))
-        return cls(found, frozenset(keys) & found, language)
+        keys &= found
+        # Many facts share one place or name ("lives in Lyon"), few a number or two names.
+        is_distinct = len(keys) > 1 or any(map(str.isdecimal, "".join(keys)))
+        return cls(found, frozenset(keys), language, 0.6 if is_distinct else 0.75)
+
+    def named_by(self, request: Request) -> Fact:
+        """The same where a person named it by these words: of a fact without keys they are it."""
+        if self.keys:
+            return self
+        said = frozenset(tokens(" ".join(chain.from_iterable(request.groups)), self.language))
+        return replace(self, keys=self.words & said)
 
     def stated_by(self, text: str) -> bool:
         """Whether some part of `text` states it."""
@@ -173,21 +185,20 @@ class Fact(Struct, frozen=True):
         held = (core in plain for core in cores)
         if not (all(held) if self.keys else any(held)):
             return False
-        return any(covers(self.words, self.keys, said) for said in said_in(text, self.language))
+        return any(map(self.is_held_by, said_in(text, self.language)))
+
+    def is_held_by(self, said: Collection[str]) -> bool:
+        """Whether a text with these tokens holds all keys and enough of the words; never where
+        there are none."""
+        if not self.words or not all(key in said for key in self.keys):
+            return False
+        return sum(word in said for word in self.words) >= self.least * len(self.words)
 
 
 @lru_cache(maxsize=1 << 10)
 def _cores(fact: Fact) -> tuple[str, ...]:
     """By which most texts are ruled out cheaply."""
     return tuple(core(word, fact.language) for word in fact.keys or fact.words)
-
-
-def covers(fact: Collection[str], keys: Collection[str], said: Collection[str]) -> bool:
-    """Whether `said` holds all `keys` and enough of the words of a fact; never for no words."""
-    if not fact or not all(key in said for key in keys):
-        return False
-    shared = sum(word in said for word in fact)
-    return shared >= (0.6 if keys else 0.75) * len(fact)
 
 
 class Request(Struct, frozen=True):

@@ -98,6 +98,8 @@ class ForgetQuestions:
         self._files: set[str] | None = None
         """The names of those that there are, where only this process makes any."""
         self._unsaved: dict[str, dict[str, ForgetQuestion]] = {}
+        self._seen: set[str] = set()
+        """The names of those that held a question when this process looked last."""
 
     def ask(self, text: str, scope: str, message: InboundMessage, *, erase: bool) -> str:
         """Remember what the sender of `message` was asked; the code that says yes to it."""
@@ -143,6 +145,8 @@ class ForgetQuestions:
     def note_said(self, part: OutboundPart) -> None:
         """Nanobot says something: a bare `y` may answer that now, and not the questions there."""
         file = _file_of(Address(part.channel, part.chat_id, part.thread_id))
+        if self._shared and file not in self._seen:  # no read for each message of all chats
+            return
         known = self._known(file)
         new = {
             asker: one if one.message in part.event_ids else replace(one, is_newest=False)
@@ -160,6 +164,7 @@ class ForgetQuestions:
         fresh = _pruned(known, now)
         if fresh != known:
             self._keep(file, fresh)
+        self._seen = self._seen | {file} if fresh else self._seen - {file}
         return fresh
 
     def _read(self, file: str) -> dict[str, ForgetQuestion]:
@@ -198,6 +203,7 @@ class ForgetQuestions:
 
     def _keep(self, file: str, questions: dict[str, ForgetQuestion]) -> None:
         place = self._folder.child(file)
+        self._seen = self._seen | {file} if questions else self._seen - {file}
         self._unsaved.pop(file, None)
         if not FENCE.is_open():
             self._unsaved[file] = questions

@@ -248,3 +248,25 @@ async def test_only_what_went_is_counted(home: RealHome) -> None:
 
     assert "Forgotten: 1 line," in report.text
     assert f"{ANN} now" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("fact", "asked", "again", "other"),
+    [
+        ("- Die Schwester heißt Zoë und wohnt in Köln", "Zoe", "Zoe wohnt jetzt in Koeln", "Tom"),
+        ("- Hat am Dienstag einen Zahnarzttermin", "Zahnarzt", "Der Zahnarzttermin ist am Dienstag",
+         "Hat am Dienstag frei"),
+        ("- Ma sœur habite à Lyon", "soeur", "Sa soeur habite Lyon", "Il habite à Lyon"),
+        ("- 我养了一只狗", "狗", "我有一只狗", "我养了一只猫"),
+        ("- У него есть кошка Мурка", "КОШКА", "кошки", "У него есть собака"),
+    ],
+)  # fmt: skip
+async def test_what_was_forgotten_is_known_again_in_the_persons_language(
+    home: RealHome, fact: str, asked: str, again: str, other: str
+) -> None:
+    await home.learn(fact)
+    await home.forgetter.apply(await home.forgetter.plan(asked, "owner"))
+    forgotten = Forgotten(home.memory().root)
+    assert fact not in home.memory().store.read("memory/MEMORY.md")
+    assert forgotten.hides_line(again)
+    assert not forgotten.hides_line(other)
