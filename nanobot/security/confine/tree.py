@@ -30,8 +30,10 @@ _SETTLE = 1.0
 """Seconds in which a file that a program needs for a moment is gone again."""
 
 
+ENDING: tuple[Kind, ...] = ("repository", "trigger")
+"""Kinds of which a new one, or one in place of another, ends the command."""
+
 _MOST_LINKED = 1_000
-LINKED = "linked"
 
 
 class Trigger(NamedTuple):
@@ -171,7 +173,7 @@ def _looked_at(
         if of_kind := kind(below, name):
             with suppress(FileNotFoundError):
                 triggers.append(_trigger(descriptor, path, name, of_kind))
-            if of_kind in ("repository", "trigger"):
+            if of_kind in ENDING:
                 continue
         if is_folder:
             inner.append(path)
@@ -271,7 +273,7 @@ class TreeWatch:
         self._mounted = set[tuple[str, str]]()
         if spec.kind == "bubblewrap":
             own = ((spec.workspace, path) for path in self._guarded)
-            held = ((tree, path) for tree, path, _ in self.held())
+            held = ((tree, path) for tree, path, kind in self.held() if kind in ENDING)
             for tree, path in (*own, *held):
                 self._mounted.update((tree, one) for one in (*parents(path), path))
 
@@ -288,7 +290,7 @@ class TreeWatch:
                 f"{len(self._linked):,} files such as {self._linked[0][1]} have other names outside"
                 " (hard links), which is too many to protect: copy them"
             )
-        yield from ((tree, path, LINKED) for tree, path in self._linked)
+        yield from ((tree, path, "linked") for tree, path in self._linked)
 
     def _reaching(self, links: dict[str, Links], tree: str) -> Iterator[str]:
         """Files that have a name which a command can't change; files with all their names in the
@@ -341,14 +343,14 @@ class TreeWatch:
             return ""
         if plain(name) == HEAD:  # a person's git replaces that of a bare repository
             return self._new(tree, folder)
-        if of_kind in ("trigger", "repository") and of_kind not in self._allowed[tree]:
+        if of_kind in ENDING and of_kind not in self._allowed[tree]:
             return _APPEARED.format(path)
         return self._new(tree, path) if is_folder else ""
 
     def _new(self, tree: str, folder: str) -> str:
         known = self.known[tree]
         new = (one for one in self._find_triggers(tree, folder.rstrip("/")) if one not in known)
-        ending = (one.path for one in new if one.kind in ("repository", "trigger"))
+        ending = (one.path for one in new if one.kind in ENDING)
         return next(map(_APPEARED.format, ending), "")
 
     def _find_triggers(self, tree: str, folder: str, links: Links | None = None) -> list[Trigger]:

@@ -26,7 +26,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from nanobot.security.confine import MEMORY_FOLDERS, Spec, kernel
-from nanobot.security.confine.tree import LINKED, REPLACED, TreeWatch
+from nanobot.security.confine.tree import ENDING, REPLACED, TreeWatch
 
 _QUICK, _SLOW = 0.1, 1.0
 _YOUNG = 300
@@ -229,7 +229,7 @@ def _identities(spec: Spec) -> tuple[tuple[int, int], ...]:
         return ()
     found = []
     own = sorted(f"{spec.workspace}/{path}" for path in spec.guarded)
-    held = (f"{tree}/{path}" for tree, path, kind in spec.held if kind != LINKED)
+    held = (f"{tree}/{path}" for tree, path, kind in spec.held if kind in ENDING)
     for path in (*own, *held):
         with suppress(OSError):
             status = os.lstat(path)

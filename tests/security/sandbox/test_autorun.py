@@ -181,6 +181,19 @@ async def test_one_among_packages_that_is_changed_is_put_out_of_use(
     assert {path.name for path in package.iterdir()} == {"dot-vscode", ".idea", "dot-CLAUDE.md"}
 
 
+async def test_a_person_who_saves_one_ends_no_command(sandbox: Sandbox, ground: Ground) -> None:
+    work = ground.workspace / "work"
+    (work / ".newtool").write_text("old\n")
+    end = await beside(
+        sandbox,
+        ground,
+        "until [ -e go ]; do cd $PWD/work 2>/dev/null; sleep 0.05; done; cat .newtool",
+        *("sh", "-c", "echo new > t && mv t .newtool && sleep 0.3 && touch go"),
+    )
+    assert (end.code, end.output) == (0, "new\n"), end.complaints
+    assert (work / ".newtool").read_text() == "new\n"
+
+
 async def test_many_of_them_are_put_out_of_use_and_some_named(
     sandbox: Sandbox, ground: Ground
 ) -> None:
