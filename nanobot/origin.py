@@ -1,4 +1,4 @@
-"""Where nanobot was installed from, so that an extra comes from the same place.
+"""The place that nanobot was installed from, so that an extra comes from the same place.
 
 A package index may hold a stranger's package under our name. So no command that nanobot prints or
 runs asks an index for nanobot itself: it names the clone, or the path, archive or repository that
@@ -15,7 +15,7 @@ DISTRIBUTION = "nanobot-daemon"
 
 
 def how_to_install(extra: str) -> str:
-    """Hint: what to run to add `extra` to this installation."""
+    """Return a hint with the command that adds `extra` to this installation."""
     import shlex
 
     root = Path(__file__).resolve().parents[1]
@@ -31,9 +31,9 @@ def how_to_install(extra: str) -> str:
 
 
 def requirement(extra: str, origin: Mapping[str, object]) -> tuple[str, ...]:
-    """The arguments with which pip adds `extra` from `origin`, the content of a direct_url.json
-    (PEP 610). None if the origin is unknown or gone, or a repository at a path, which older
-    versions of pip do not take."""
+    """Return pip's arguments that add `extra` from `origin`, the content of a direct_url.json
+    (PEP 610). Empty if the origin is unknown or gone, or a local repository, which older versions
+    of pip reject."""
     from urllib.parse import unquote, urlsplit
 
     url = str(origin.get("url", ""))

@@ -1,9 +1,9 @@
-"""Starts every program that nanobot runs: our own workers, the sandbox, systemd, Node.js, ssh.
+"""Starts every program that nanobot runs: its workers, the sandbox, systemd, Node.js, ssh.
 
-The current folder may be one that the agent writes in. Invariants of a `Launch`: its program is an
-absolute path, looked up in trusted folders only; it starts in `/` or a folder that is named; its
-environment is what is listed. Our own Python takes no module and no start-up file from the current
-folder, from PYTHONPATH or from a user's packages.
+nanobot may have been started in a folder that the agent can write. Invariants of a `Launch`: the
+program is an absolute path, found in trusted folders only. It starts in `/` or in a named folder,
+with a listed environment. nanobot's own Python loads no module and no start-up file from the
+current folder, from the person's PYTHONPATH or from their user packages.
 """
 
 from __future__ import annotations
@@ -27,10 +27,15 @@ _NONE, _PIPE = -3, -1
 
 _COMMON = "HOME|LANG|LC_[A-Z]+|LOGNAME|PATH|TERM|TMPDIR|TZ|USER"
 
+_LOADERS = (
+    r"PYTHON\w*|LD_\w+|GCONV_PATH|GIT_(?:CONFIG|EXEC|SSH)\w*|NODE_(?:OPTIONS|PATH)|PERL5\w*"
+    r"|BASH_ENV|ENV"
+)
+
 
 class Launch(Struct, frozen=True):
-    """What starts a program. `argv` begins with an absolute path; `env` is the whole environment;
-    `pass_fds` are descriptors that it inherits."""
+    """A program to start. `argv` begins with an absolute path, `env` is the whole environment, and
+    the descriptors `pass_fds` are inherited."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -69,7 +74,7 @@ class Launch(Struct, frozen=True):
         session: bool = True,
         bufsize: int = -1,
     ) -> subprocess.Popen[bytes]:
-        """Start it where there is no event loop. None is our own input or output; without a
+        """Start it without an event loop. With None it shares our input or output. Without a
         `session` of its own it gets Ctrl-C as well. Raises `OSError` and `ValueError`."""
         import subprocess
 
@@ -103,8 +108,8 @@ class Launch(Struct, frozen=True):
 
 
 def find(name: str, path: str | None = None) -> str:
-    """The absolute path of a program, "" if there is none. `name` is an absolute path, or a name
-    that is looked up in the trusted folders of `path`, by default PATH."""
+    """Return a program's absolute path, or "" if there is none. `name` is an absolute path, or a
+    name to look up in the trusted folders of `path` (default: PATH)."""
     import shutil
 
     if "/" in name and not name.startswith("/"):
@@ -114,21 +119,21 @@ def find(name: str, path: str | None = None) -> str:
 
 
 def is_trusted(folder: str) -> bool:
-    """Whether a folder is absolute, and no other user can put a program there."""
+    """Whether a folder is absolute and other users cannot put a program there."""
     with suppress(OSError):
         return folder.startswith("/") and not Path(folder).stat().st_mode & S_IWOTH
     return False
 
 
 def program(name: str) -> str:
-    """The absolute path of a program. Raises `FileNotFoundError`."""
+    """Return a program's absolute path. Raises `FileNotFoundError`."""
     if found := find(name):
         return found
     raise FileNotFoundError(2, "No such program", name)
 
 
 def environment(more: str = "", **own: str) -> dict[str, str]:
-    """Of our environment what programs usually need and what matches the pattern `more`, then
+    """Return the variables of ours that most programs need or that match the pattern `more`, and
     `own`."""
     import re
 
@@ -137,24 +142,23 @@ def environment(more: str = "", **own: str) -> dict[str, str]:
 
 
 def own_script(script: Path, *arguments: str, **environ: str) -> Launch:
-    """Our interpreter with a script of ours, our packages, and nothing of our environment."""
+    """Run a script of nanobot's with our packages, without our environment."""
     argv = (sys.executable, "-P", "-S", "-B", str(script), *arguments)
     return Launch(argv, {"PYTHONPATH": _modules(), "LC_ALL": "C.UTF-8", **environ})
 
 
 def own_command(*arguments: str) -> Launch:
-    """Another `nanobot` command. It reads the settings as we do, and these may name any variable:
-    so it gets our environment, except what decides about the code that programs load."""
+    """Run another `nanobot` command. Settings may refer to any variable, so it gets our
+    environment, except variables that make programs load other code."""
     import re
 
-    loaders = re.compile(r"PYTHON\w*|LD_\w+|GCONV_PATH|GIT_\w+|NODE_\w+|PERL\w*|BASH_ENV|ENV")
-    kept = {name: value for name, value in os.environ.items() if not loaders.fullmatch(name)}
+    kept = {name: value for name, value in os.environ.items() if not re.fullmatch(_LOADERS, name)}
     argv = (sys.executable, "-P", "-s", "-m", "nanobot", *arguments)
     return Launch(argv, {**kept, "PYTHONPATH": _modules()})
 
 
 def restart() -> NoReturn:
-    """Become this process anew: the same command line, without the current folder."""
+    """Replace this process by a new one with the same command line."""
     *options, start = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
     if options[-1:] not in (["-m"], ["-c"]):
         start = str(Path(start).absolute())
@@ -164,5 +168,5 @@ def restart() -> NoReturn:
 
 
 def _modules() -> str:
-    """Where we find modules, for a child to find them as well."""
+    """Return our module folders, for a child's PYTHONPATH."""
     return ":".join(one for one in sys.path if one.startswith("/"))

@@ -106,15 +106,25 @@ def test_programs_are_found_in_absolute_folders_only(
 
 
 def test_an_environment_holds_only_what_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PYTHONPATH", "LD_PRELOAD", "GIT_DIR", "NODE_OPTIONS", "BASH_ENV", "MY_KEY", "A"):
+    for name in (
+        "PYTHONPATH",
+        "LD_PRELOAD",
+        "GIT_SSH_COMMAND",
+        "NODE_OPTIONS",
+        "BASH_ENV",
+        "MY_KEY",
+        "A",
+    ):
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("HOME", "/home/ada")
     built = programs.environment("A", B="2")
     assert {"A": "x", "B": "2", "HOME": "/home/ada"}.items() <= built.items()
-    assert not {"PYTHONPATH", "LD_PRELOAD", "GIT_DIR", "NODE_OPTIONS", "MY_KEY"} & built.keys()
+    assert (
+        not {"PYTHONPATH", "LD_PRELOAD", "GIT_SSH_COMMAND", "NODE_OPTIONS", "MY_KEY"} & built.keys()
+    )
     ours = programs.own_command("status").env
     assert ours["MY_KEY"] == "x"  # settings may name it
-    assert not {"LD_PRELOAD", "GIT_DIR", "NODE_OPTIONS", "BASH_ENV"} & ours.keys()
+    assert not {"LD_PRELOAD", "GIT_SSH_COMMAND", "NODE_OPTIONS", "BASH_ENV"} & ours.keys()
     assert ours["PYTHONPATH"] != "x"
     assert programs.own_script(Path("/x.py"), C="3").env.keys() == {"PYTHONPATH", "LC_ALL", "C"}
 

@@ -1,12 +1,11 @@
-"""Programs of nanobot's own, started where the agent has planted what such programs take up.
+"""nanobot's own programs, started in a folder with planted modules, programs and settings.
 
-A planted module or program leaves its name in a file, and nothing else is looked at. nanobot's
-commands and its gateway start in the folder themselves; children are started by a process that is
-there already, with the folder in its PATH and PYTHONPATH. `python -m bench.crossings.children HOME
-FOLDER` is that process.
+Each planted file writes its name into a file when it runs, and a crossing is a name in there.
+nanobot's commands and its gateway start in the folder. Children are started by a process in the
+folder (`python -m bench.crossings.children HOME FOLDER`) that has it in PATH and PYTHONPATH.
 
-Not tried is the start of Python itself with the folder in PYTHONPATH: it runs `sitecustomize` there
-before any line of nanobot's.
+Not covered: Python itself started with the folder in PYTHONPATH. It runs `sitecustomize` before
+nanobot's first line.
 """
 
 from __future__ import annotations
@@ -194,7 +193,7 @@ CHILDREN: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
 """How each child is started. What becomes of it does not matter."""
 
 
-def _in_folder(home: Path, folder: Path) -> None:
+def _in_folder(home: Path, _: Path) -> None:
     """Start the children, as a gateway does that was started here; see the module."""
     trust_no_relative_folder()
     trust_nothing_below(home / "workspace")
@@ -203,11 +202,10 @@ def _in_folder(home: Path, folder: Path) -> None:
             asyncio.run(child())
         print(name, flush=True)  # the other end looks what was run
         sys.stdin.readline()
-    del folder
 
 
 def children(place: str) -> list[Crossing]:
-    """What of the planted things the children run."""
+    """Return the planted files that the children run."""
     with _world(place) as (home, folder, mark):
         plant(folder, mark)
         command = (sys.executable, "-I", "-m", "bench.crossings.children", str(home), str(folder))
@@ -251,7 +249,7 @@ COMMANDS = (
 
 
 def commands(place: str) -> list[Crossing]:
-    """What of the planted things nanobot's commands run."""
+    """Return the planted files that nanobot's commands run."""
     with _world(place) as (home, folder, mark):
         plant(folder, mark)
         return [
@@ -262,8 +260,7 @@ def commands(place: str) -> list[Crossing]:
 
 
 def gateway(place: str, *start: str) -> list[Crossing]:
-    """What a gateway runs of what is planted once it runs: in a turn, in a command of the shell, by
-    what it loads late, and after a restart."""
+    """Plant once the gateway runs, then have it answer, restart and answer again."""
     with _world(place) as (home, folder, mark):
         child = subprocess.Popen(
             (*start, "gateway"),

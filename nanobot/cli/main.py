@@ -79,8 +79,8 @@ def _run(arguments: list[str]) -> tuple[int, str]:
 
 
 def trust_no_relative_folder() -> None:
-    """Take relative folders out of PATH, and out of where Python looks for modules: what is meant
-    by them depends on where nanobot was started, and the agent may write there."""
+    """Remove relative folders from PATH, PYTHONPATH and `sys.path`: they depend on the current
+    folder, which the agent may be able to write."""
     from pathlib import Path
 
     for name in ("PATH", "PYTHONPATH"):
@@ -94,8 +94,8 @@ def trust_no_relative_folder() -> None:
 
 
 def trust_nothing_below(folder: os.PathLike[str]) -> None:
-    """Take folders that the agent can write out of PATH and out of where modules are looked for,
-    unless this nanobot itself is installed there."""
+    """Remove folders that the agent can write from PATH and `sys.path`, unless nanobot itself is
+    installed there."""
     real = os.path.realpath(folder) + "/"
 
     def kept(entries: Iterable[str]) -> list[str]:
