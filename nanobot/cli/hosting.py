@@ -147,4 +147,8 @@ def _begin_log(settings: Settings, *, on_console: bool) -> None:
     for warning in settings.warnings:
         logger.warning("{}", warning)
     for path in closed:
-        logger.warning("{}: other users could use it; its mode is 600 now", path)
+        if any(warning.startswith(f"{path}:") for warning in settings.warnings):  # it holds keys
+            told = f"{path} is yours alone now (mode 600); other users could read keys in it"
+            logger.warning("{}", told)
+            if not on_console:
+                sys.stderr.write(f"warning: {told}\n")

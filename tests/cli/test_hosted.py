@@ -35,6 +35,20 @@ def test_a_one_shot_without_a_gateway_answers_and_leaves_nothing_running(
         pass
 
 
+def test_keys_that_others_could_read_are_closed_and_that_is_said(here: Any, home: Path) -> None:
+    (home / "secrets.env").write_text("K=k\n")
+    for path in (home / "secrets.env", home / "config.yaml"):
+        path.chmod(0o644)
+    done = here("agent", "-m", "hello")
+    assert done.stderr == (
+        f"warning: {home}/secrets.env is yours alone now (mode 600);"
+        " other users could read keys in it\n"
+    )
+    modes = [stat.S_IMODE((home / name).stat().st_mode) for name in ("secrets.env", "config.yaml")]
+    assert modes == [0o600, 0o600]
+    assert here("agent", "-m", "hello").stderr == ""
+
+
 def test_a_file_that_the_agent_sends_is_told_with_where_it_lies(here: Any, home: Path) -> None:
     (home / "workspace").mkdir()
     (home / "workspace" / "notes.txt").write_text("rain")
