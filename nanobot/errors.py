@@ -18,6 +18,7 @@ NanobotError                 anything a person should read; carries `hint`, the 
 │   ├── ContextTooLong       the prompt must shrink first
 │   └── BudgetSpent          the owner's limit for today is reached; nothing was asked
 ├── ToolError                told to the model, which can act on it
+│   ├── ToolUnavailable      the owner has to change something first
 │   ├── PathRefused          outside the caller's roots
 │   └── WriteConflict        someone else wrote meanwhile: read again, then write
 ├── SendError                a channel could not deliver a part
@@ -37,15 +38,24 @@ from pathlib import Path
 
 from nanobot.origin import how_to_install
 
+WITHHELD = "it does not work right now, and only the owner of this nanobot can see why"
+"""What people other than the owner read of an error that is for the owner."""
+
 
 class NanobotError(Exception):
     """Something a person should read. `str(error)` is one sentence; `hint` says what to do."""
 
     exit_code = 1
+    for_operator = False
+    """Whether it names files, addresses, accounts or settings, which only the owner may read."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+    def told(self, *, is_owner: bool) -> NanobotError:
+        """Return the error as this audience may read it."""
+        return self if is_owner or not self.for_operator else NanobotError(WITHHELD)
 
     def for_people(self) -> str:
         """The message and, where there is one, the fix, on lines of their own."""
@@ -55,6 +65,7 @@ class NanobotError(Exception):
 class ConfigError(NanobotError):
     """The configuration cannot be used. `line` is 1-based, 0 where no line is to blame."""
 
+    for_operator = True
     exit_code = 78
 
     def __init__(
@@ -68,6 +79,7 @@ class ConfigError(NanobotError):
 class HomeLocked(NanobotError):
     """Another process owns this home; `pid` is its process id, 0 where it could not be read."""
 
+    for_operator = True
     exit_code = 75
 
     def __init__(self, home: Path, pid: int) -> None:
@@ -131,6 +143,8 @@ def storage_hint(number: int, path: Path | str) -> str:
 class StorageError(NanobotError):
     """The disk refused a read or a write of `path`."""
 
+    for_operator = True
+
     def __init__(self, path: Path | str, reason: str, *, hint: str = NOTHING_LOST) -> None:
         super().__init__(f"cannot use {path}: {reason}", hint=hint)
         self.path, self.reason = path, reason
@@ -155,6 +169,8 @@ class UnknownSession(NanobotError):
 class ExtraMissing(NanobotError):
     """The packages that `what` needs are not installed: they come with `extra` of nanobot."""
 
+    for_operator = True
+
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an extra, {extra}", hint=how_to_install(extra))
 
@@ -162,6 +178,8 @@ class ExtraMissing(NanobotError):
 class ProviderError(NanobotError):
     """The model could not answer. `detail` is what the other side said, shortened; `retry_after` in
     how many seconds it wants to be asked again, 0.0 where it named none."""
+
+    for_operator = True
 
     def __init__(
         self, message: str, *, detail: str = "", hint: str = "", retry_after: float = 0.0
@@ -272,6 +290,12 @@ class ToolError(NanobotError):
     """A tool could not do what was asked; the text is for the model, which can act on it."""
 
 
+class ToolUnavailable(ToolError):
+    """The owner has to change something before the tool works; the text says what."""
+
+    for_operator = True
+
+
 class CallRefused(ToolError):
     """The same, where the text holds nothing but nanobot's words, the call's own arguments and
     lines of the caller's memory: so it brings no foreign text into a conversation."""
@@ -312,6 +336,8 @@ class SendRefused(SendError):
 class ChannelOff(NanobotError):
     """A channel cannot work with its settings (a token that was revoked, …): starting it again
     would not help."""
+
+    for_operator = True
 
 
 class TurnStopped(NanobotError):

@@ -18,6 +18,7 @@ from aiohttp import web
 from msgspec import Struct
 
 from nanobot import __version__
+from nanobot.bus.events import OWNER_ACCOUNT
 from nanobot.errors import ExtraMissing, NanobotError
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ def build_server(access_of: Callable[[Any], MemoryAccess], ask: Ask) -> Server[A
         try:
             text, failed = await _called(access_of(context), call.name, call.arguments, ask), False
         except NanobotError as error:
-            text, failed = error.for_people(), True
+            is_owner = access_of(context).scope == OWNER_ACCOUNT
+            text, failed = error.told(is_owner=is_owner).for_people(), True
         content: list[types.ContentBlock] = [types.TextContent(type="text", text=text)]
         return types.CallToolResult(content=content, is_error=failed)
 

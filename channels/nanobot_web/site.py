@@ -207,7 +207,8 @@ class Call:
         audit log; where it cannot be done, have the next page say why. Empty then."""
         try:
             return await self.ask(operation, by=f"web:{self.visitor.account}", **arguments)
-        except NanobotError as error:
+        except NanobotError as found:
+            error = found.told(is_owner=self.visitor.is_owner)
             self.tell(f"{error}. {error.hint}" if error.hint else str(error))
             return {}
 
@@ -324,7 +325,10 @@ class Site:
         call = Call(self, request, visitor, await self._limit_of(visitor))
         if method != "GET":
             await self._check_change(call)
-        return await route.handler(call)
+        try:
+            return await route.handler(call)
+        except NanobotError as error:
+            raise error.told(is_owner=visitor.is_owner) from error
 
     async def expect_unchanged(self, call: Call) -> None:
         """For an answer that goes on: raise `Refused` if its visitor could not ask for it now,

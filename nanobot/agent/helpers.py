@@ -202,7 +202,8 @@ class Helpers:
                 finally:
                     await self._processes.stop(helper.key)
         except NanobotError as error:  # another worker keeps the scope
-            await self._conclude(helper.id, helper.report(_failure(error), self._clock.now()))
+            failed = _failure(error, is_owner=scope == OWNER)
+            await self._conclude(helper.id, helper.report(failed, self._clock.now()))
         finally:
             del self._at_work[helper.id]
 
@@ -230,7 +231,7 @@ class Helpers:
             if not run.done():
                 what = f"ran out of its {self._minutes:g} minutes. It has no report."
             elif (error := run.exception()) is not None:
-                what = _failure(error)
+                what = _failure(error, is_owner=helper.caller.scope == OWNER)
             else:
                 what = "has finished. The person has not seen its report:"
                 text = f"\n{run.result()[:_REPORT_CHARACTERS]}"
@@ -258,9 +259,10 @@ class Helpers:
         return (await self._runner.run(prompt, caller, options=options, log=log)).text
 
 
-def _failure(error: BaseException) -> str:
-    known = isinstance(error, NanobotError)
-    reason = one_line(str(error), None) if known else type(error).__name__
+def _failure(error: BaseException, *, is_owner: bool) -> str:
+    reason = type(error).__name__
+    if isinstance(error, NanobotError):
+        reason = one_line(str(error.told(is_owner=is_owner)), None)
     return f"failed: {reason}. It has no report."
 
 

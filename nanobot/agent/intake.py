@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from nanobot.agent.media import FOLDER, MAX_BYTES, MediaStore
 from nanobot.bus.events import InboundMessage, Media
 from nanobot.channel import Channel
+from nanobot.errors import WITHHELD, SendRefused
 from nanobot.memory.scopes import Scopes
 from nanobot.messages import ATTACHED, EDITED, Message
 from nanobot.text import one_line, without_brackets
@@ -85,16 +86,24 @@ class Intake:
             async with asyncio.timeout(_FETCH_SECONDS):
                 data = await self._channels[inbound.channel].fetch(item, MAX_BYTES)
         except Exception as error:  # noqa: BLE001 - the boundary: an adapter's failure is a note
-            reason = _reason(error)
-            logger.warning("could not fetch {} from {}: {}", label, inbound.channel, reason)
+            logger.warning("could not fetch {} from {}: {}", label, inbound.channel, _reason(error))
+            reason = self._told(error, inbound)
             return _Taken(note=f"[{label}: it could not be fetched: {reason}]")
         name = await asyncio.to_thread(self._store.put, data, item.mime, item.name)
         kept = f"{label}, kept as {FOLDER}/{name}"
         if item.kind not in ("voice", "audio"):
             return _Taken(name, f"[{kept}]")
-        return await self._listen(item, data, _Taken(name, kept))
+        return await self._listen(inbound, item, data, _Taken(name, kept))
 
-    async def _listen(self, item: Media, data: bytes, taken: _Taken) -> _Taken:
+    def _told(self, error: Exception, inbound: InboundMessage) -> str:
+        """Why something could not be done, as the people in the chat may read it."""
+        if self._scopes.is_owners(inbound) or isinstance(error, SendRefused):
+            return _reason(error)
+        return WITHHELD
+
+    async def _listen(
+        self, inbound: InboundMessage, item: Media, data: bytes, taken: _Taken
+    ) -> _Taken:
         """What is said in a sound: the person's words, or a part of the note about the file."""
         said = ""
         if self._transcribe is None:
@@ -107,8 +116,8 @@ class Intake:
                 if said and item.kind != "voice":
                     note, said = f"in it is said: “{one_line(said, None)}”", ""
             except Exception as error:  # noqa: BLE001 - the boundary: what fails to listen is a note
-                note = f"it could not be transcribed: {_reason(error)}"
-                logger.warning("{}: {}", taken.name, note)
+                logger.warning("{}: it is not transcribed: {}", taken.name, _reason(error))
+                note = f"it could not be transcribed: {self._told(error, inbound)}"
         return replace(taken, note=f"[{taken.note}; {note}]", words=said)
 
     def _message(

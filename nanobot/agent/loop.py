@@ -24,7 +24,7 @@ from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
 from nanobot.commands import Answer, Command, CommandCall
 from nanobot.errors import NanobotError, StorageError, TurnStopped
-from nanobot.memory.scopes import OthersConversation
+from nanobot.memory.scopes import OWNER, OthersConversation
 from nanobot.session.records import is_internal
 from nanobot.session.session import Session
 from nanobot.tasks import SCOPES, TURN
@@ -311,7 +311,8 @@ async def answer_of(command: Command, call: CommandCall) -> Answer:
         answer = await command.run(call)
         return replace(answer, text=clean(answer.text))
     except NanobotError as error:
-        return Answer(clean(error.for_people()), failed=True)
+        told = error.told(is_owner=call.scope == OWNER)
+        return Answer(clean(told.for_people()), failed=True)
     except Exception as error:  # noqa: BLE001 - the boundary: a broken command becomes an apology
         logger.opt(exception=error).error("/{} broke", command.name)
-        return Answer(failure_text(error), failed=True)
+        return Answer(failure_text(error, is_owner=call.scope == OWNER), failed=True)

@@ -251,6 +251,15 @@ class Notifier:
         channels = [channel for channel in self._chats.anywhere if channel != closed]
         await self._notify(OWNER, channels, text, name=name)
 
+    def warn_of_failure(self, where: str, error: Exception) -> None:
+        """Tell the owner why others in the conversation `where` get no answer; the same once a
+        day."""
+        text = failure_text(error, is_owner=True).removesuffix(_RETRY)
+        reason = hashlib.sha256(f"{type(error).__name__} {error}".encode()).hexdigest()[:8]
+        name = f"failed-{self._clock.now():%y%m%d}-{reason}"
+        text = f"Somebody in {where} is not answered. {text}"
+        self._background.start(self.warn(text, name), name="warn of a failure")
+
     def warn_of_channel(self, channel: str, text: str) -> None:
         """Tell the owner what is wrong with a channel, on another one; the same once a day."""
         reason = hashlib.sha256(text.encode()).hexdigest()[:8]
@@ -404,13 +413,14 @@ ENDS = {
 }
 
 
-def waiting_text(error: ProviderError, hours: float) -> str:
+def waiting_text(error: ProviderError, hours: float, *, is_owner: bool) -> str:
     """The one notice while the model is out."""
-    return (
-        f"The model cannot be reached right now ({_said(error)}). Your message is kept and will be"
-        f" answered when it is back (for up to {hours:g} hours); /stop drops it."
-    )
+    kept = f"Your message is kept and will be answered when it is back (for up to {hours:g} hours)"
+    why = f"The model cannot be reached right now ({_said(error)})" if is_owner else _NOT_NOW
+    return f"{why}. {kept}; /stop drops it."
 
+
+_NOT_NOW = "The model cannot be reached right now. The owner of this nanobot has been told"
 
 _FAILURES: Sequence[tuple[type[Exception], str]] = (
     (BudgetSpent, "I cannot answer: {said}.{hint} /retry then runs this message again."),
@@ -428,10 +438,26 @@ _FAILURES: Sequence[tuple[type[Exception], str]] = (
 )
 
 
-def failure_text(error: Exception) -> str:
+_FAILURES_FOR_OTHERS: Sequence[tuple[type[Exception], str]] = (
+    (BudgetSpent, "I have answered as much as I may today. /retry runs this message again."),
+    (ContextTooLong, "This conversation has become too long. /new starts a fresh one."),
+    (
+        Exception,
+        "I could not answer. The owner of this nanobot has been told. Your message is kept; /retry"
+        " runs it again.",
+    ),
+)
+"""The same for everyone but the owner."""
+
+
+_RETRY = " /retry runs the message again."
+
+
+def failure_text(error: Exception, *, is_owner: bool) -> str:
     """The message that ends a turn which cannot succeed."""
     hint = f" {error.hint}" if isinstance(error, NanobotError) and error.hint else ""
-    text = next(text for kind, text in _FAILURES if isinstance(error, kind))
+    texts = _FAILURES if is_owner else _FAILURES_FOR_OTHERS
+    text = next(text for kind, text in texts if isinstance(error, kind))
     return text.format(said=_said(error), hint=hint, kind=type(error).__name__)
 
 

@@ -175,7 +175,7 @@ class ScopedSources:
             system=platform.system(),
             architecture=platform.machine(),
             python=platform.python_version(),
-            workspace=str(mine.root.path),
+            workspace=str(mine.root.path) if scope == OWNER else "your person's own folder",
         )
         parts = [PromptPart(identity.strip())]
         for name in BOOTSTRAP:

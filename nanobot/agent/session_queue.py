@@ -229,8 +229,10 @@ class SessionQueue:
         screen: Screen,
         background: Background,
         clock: Clock,
+        is_owners: Callable[[InboundMessage], bool],
     ) -> None:
         self._commands, self.lanes, self._screen = commands, lanes, screen
+        self._is_owners = is_owners
         self._background, self._clock = background, clock
         self._waiting: dict[str, deque[InboxEntry]] = {}
         self.paused: set[str] = set()
@@ -287,7 +289,8 @@ class SessionQueue:
         if entry.reason != str(error):
             place = (inbound.channel, inbound.chat_id)
             if inbound.expects_answer:
-                self._screen.show_progress(Notice(*place, storage_text(error), inbound.thread_id))
+                text = storage_text(error, is_owner=self._is_owners(inbound))
+                self._screen.show_progress(Notice(*place, text, inbound.thread_id))
             self._screen.show_progress(
                 turn_ended(inbound, entry.turn_id, (inbound.answered_event,), "held")
             )
@@ -343,8 +346,10 @@ def turn_ended(
     )
 
 
-def storage_text(error: StorageError) -> str:
+def storage_text(error: StorageError, *, is_owner: bool) -> str:
     """The one notice while the disk refuses."""
+    if not is_owner:
+        return "Your message is waiting. It will be answered as soon as the owner has mended this."
     said = str(error).rstrip(". ")
     return (
         f"Your message is waiting: {said}. {error.hint} It will be answered as soon as that is"

@@ -72,7 +72,7 @@ from nanobot.providers.port import CallOptions, ModelUse, Usage
 from nanobot.session.records import JsonValue
 from nanobot.session.session import Session
 from nanobot.tasks import is_cancelled
-from nanobot.tooling import TurnContext
+from nanobot.tooling import OWNER, TurnContext
 
 _MAY_BE_AN_IMAGE = frozenset({400, 404, 415, 422, 500})
 """How servers answer to an image that is broken, or that their model cannot see."""
@@ -121,7 +121,8 @@ class Turns:
         except Exception as error:  # noqa: BLE001 - the boundary: a broken turn becomes an apology
             logger.opt(exception=error).error("turn {} broke", turn.id)
             kind = type(error).__name__
-            await self._end(session, turn, "failed", failure_text(error), reason=kind, error=kind)
+            text = self._failure_of(turn, error)
+            await self._end(session, turn, "failed", text, reason=kind, error=kind)
         finally:
             if not turn.open:
                 self._context.commit_news(session)
@@ -288,7 +289,7 @@ class Turns:
         stalls = turn.entries[0].stalls + 1 if isinstance(error, ProviderStalled) else 0
         is_passing = isinstance(error, ProviderBusy | ProviderUnavailable) and stalls < _MOST_STALLS
         if not is_passing or waited > hours * 3600 or gone_by:
-            text, kind = failure_text(error), type(error).__name__
+            text, kind = self._failure_of(turn, error), type(error).__name__
             await self._end(session, turn, "failed", text, reason=str(error), error=kind)
             return
         outages = turn.entries[0].outages
@@ -296,12 +297,23 @@ class Turns:
         pause = max(error.retry_after, pause_after(outages + 1, 15.0, 300.0))
         not_before = now.timestamp() + pause
         await self._journal.postpone([e.id for e in turn.entries], not_before, str(error))
-        await self._notify_waiting(turn, turn.id, waiting_text(error, hours), error)
+        is_owner = turn.scope == OWNER
+        text = waiting_text(error, hours, is_owner=is_owner)
+        if not is_owner:
+            self._parts.warn_of_failure(session.key, error)
+        await self._notify_waiting(turn, turn.id, text, error)
         async with turn.ending:
             if turn.open:
                 entry = replace(turn.as_entry(), reason=str(error), outages=outages + 1)
                 entry = replace(entry, stalls=stalls, not_before=not_before, received_at=since)
                 self._parts.queue.delay(entry, pause)
+
+    def _failure_of(self, turn: RunningTurn, error: Exception) -> str:
+        """What the people in a turn's chat read of an error, which the owner is told about."""
+        is_owner = turn.scope == OWNER
+        if not is_owner:
+            self._parts.warn_of_failure(turn.inbound.session_key, error)
+        return failure_text(error, is_owner=is_owner)
 
     async def stop(self, session: Session, turn: RunningTurn) -> bool:
         """End a turn because its person said so; False where it had ended already. Committed before

@@ -49,6 +49,7 @@ class AgentParts(Struct, frozen=True):
     before a command that hosts the gateway ends. `on_busy` is what a message does that arrives
     during a turn; a message waits for a model that is out for up to `wait_for_model_hours`.
     `holding` a scope is entered around changes of its files that no message of it asked for.
+    `warn_of_failure` tells the owner why others get no answer in a conversation.
     `speaking` says replies aloud, where there is a voice; `sees_apart`: another model than that of
     the chats answers messages with pictures."""
 
@@ -68,6 +69,7 @@ class AgentParts(Struct, frozen=True):
     context: ContextBuilder
     consolidator: MemoryConsolidator
     holding: Callable[[str], AbstractAsyncContextManager[None]]
+    warn_of_failure: Callable[[str, Exception], None]
     counter: TokenCounter
     runner: AgentRunner
     on_busy: OnBusy = "steer"

@@ -159,7 +159,8 @@ class HostParts(Struct, frozen=True):
     channel's name and what its owner should know. Problems that channels report are redacted:
     libraries put addresses with tokens into it. `home` is where media and the adapters' files are;
     in a team it is shared, and what an adapter of each worker keeps for itself is in `own_home`.
-    `expect_own` raises `NanobotError` for a message to a conversation of somebody else. Blocks."""
+    `expect_own` raises `NanobotError` for a message to a conversation of somebody else, and blocks;
+    `is_owners` says whether only the owner reads the chat of one."""
 
     bus: MessageBus
     journal: Journal
@@ -174,6 +175,7 @@ class HostParts(Struct, frozen=True):
     show: Callable[[Notice], None]
     warn: Callable[[str, str], None]
     expect_own: Callable[[InboundMessage], None]
+    is_owners: Callable[[InboundMessage], bool]
     own_home: Path | None = None
 
 
@@ -355,7 +357,8 @@ class Host:
             if message.expects_answer and message.chat_key not in self._told_of_disk:
                 self._told_of_disk.add(message.chat_key)
                 place = (message.channel, message.chat_id)
-                self._parts.show(Notice(*place, storage_text(error), message.thread_id))
+                text = storage_text(error, is_owner=self._parts.is_owners(message))
+                self._parts.show(Notice(*place, text, message.thread_id))
 
     async def _turn_away(self, message: InboundMessage) -> None:
         place, notice = (message.channel, message.chat_id), self._parts.rate.notice

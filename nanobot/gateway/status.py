@@ -172,6 +172,8 @@ class Status:
     async def text(self, call: CommandCall) -> str:
         """The least of it, while a gateway runs: a few lines for a chat."""
         assert self._live is not None
+        if call.scope != OWNER:
+            return f"This conversation: {len(call.session.messages)} messages in view"
         health, session = await self._live.monitor.check_health(), call.session
         queue = health.queue
         uptime = round(self._clock.monotonic() - self._live.born)

@@ -103,6 +103,10 @@ class Scopes:
         """Whether this sender is the owner, by themselves or by a linked identity."""
         return self._scope_of_person(channel, sender_id) == OWNER
 
+    def is_owners(self, inbound: InboundMessage) -> bool:
+        """Whether only the owner reads the chat of a message."""
+        return self.of_message(inbound, inbound.session_key, {}) == OWNER
+
     def of_person(self, account: str) -> str:
         """The scope of the person with an account: `telegram:12345`, or `owner`."""
         return self._scope_of_person(API, account)

@@ -235,7 +235,7 @@ class MemoryStore:
             return self.read(path)
         except NanobotError as error:
             logger.warning("{} cannot be read: {}", path, error)
-            return f"{path} cannot be read: {error}"
+            return f"{path} cannot be read now"
 
     def _names(self) -> list[str]:
         """The names of the files beside the notes."""

@@ -90,8 +90,10 @@ class ToolRegistry:
         audit: AuditLog | None = None,
         redactor: Redactor | None = None,
         overflow: SpillFolder | None = None,
+        folders: Iterable[Path] = (),
     ) -> None:
         self._policy, self._ask, self._audit = policy, ask, audit
+        self._folders = sorted(map(str, folders), key=len, reverse=True)
         self._redactor = redactor or Redactor()
         self._overflow = overflow
         self._tools: dict[str, tuple[Tool, ToolSpec]] = {}
@@ -148,7 +150,7 @@ class ToolRegistry:
             except TurnStopped:
                 raise
             except Exception as error:  # noqa: BLE001 - the boundary between a model's call and the turn
-                return self._failure(call, error)
+                return self._failure(call, error, caller)
             if starting:
                 await starting()
             result = await self._ran(tool, arguments, call, caller)
@@ -212,17 +214,19 @@ class ToolRegistry:
     async def _ran(
         self, tool: Tool, arguments: Arguments, call: ToolCall, caller: TurnContext
     ) -> ToolResult:
-        watched = replace(caller, show_output=lambda text: caller.show_output(self._clean(text)))
+        watched = replace(
+            caller, show_output=lambda text: caller.show_output(self._clean(text, caller))
+        )
         try:
             result = await tool(arguments, watched)
-            text = self._clean(result.text)
+            text = self._clean(result.text, caller)
             if len(text) > MAX_RESULT:
                 text = await self._previewed(call.name, caller, text)
             return replace(result, text=text)
         except TurnStopped:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary between a broken tool and the turn
-            return self._failure(call, error)
+            return self._failure(call, error, caller)
 
     def _record(self, event: str, call: ToolCall, caller: TurnContext, **more: Value) -> None:
         """Write down what was decided about a call, before it takes effect, and what came of it."""
@@ -245,14 +249,15 @@ class ToolRegistry:
             }
         )
 
-    def _failure(self, call: ToolCall, error: Exception) -> ToolResult:
+    def _failure(self, call: ToolCall, error: Exception, caller: TurnContext) -> ToolResult:
         if isinstance(error, NanobotError):
+            error = error.told(is_owner=caller.scope == OWNER)
             problem = f"{error}\n{error.hint}" if error.hint else str(error)
             own = isinstance(error, CallRefused)
-            return ToolResult(self._clean(problem)[:MAX_RESULT], is_error=True, trusted=own)
+            return ToolResult(self._clean(problem, caller)[:MAX_RESULT], is_error=True, trusted=own)
         logger.opt(exception=error).error("the tool {} crashed", call.name[:80])
         text = f"{call.name[:80]} failed unexpectedly ({type(error).__name__}); try another way"
-        return ToolResult(self._clean(text), is_error=True)
+        return ToolResult(self._clean(text, caller), is_error=True)
 
     def _find(self, name: str) -> Tool | None:
         """By its name, also as some models write it."""
@@ -266,9 +271,12 @@ class ToolRegistry:
         known = ", ".join(names) or "none"
         return ToolError(f"no tool named {name[:80]!r}", hint=f"{hint}The tools are: {known}.")
 
-    def _clean(self, text: str) -> str:
+    def _clean(self, text: str, caller: TurnContext) -> str:
         # Lone surrogates (names that are not UTF-8) would make the whole next request invalid.
-        return self._redactor.redact(text.encode("utf-8", "backslashreplace").decode())
+        text = self._redactor.redact(text.encode("utf-8", "backslashreplace").decode())
+        for folder in self._folders if caller.scope != OWNER else ():
+            text = text.replace(folder, "…")
+        return text
 
     async def _previewed(self, name: str, caller: TurnContext, text: str) -> str:
         head, tail = text[:_HEAD], text[-_TAIL:]

@@ -53,6 +53,7 @@ def host_parts(
         show=show,
         warn=warn,
         expect_own=lambda _: None,
+        is_owners=lambda _: True,
     )
 
 

@@ -337,12 +337,16 @@ def _items(
 async def _used(call: Call, key: str) -> dict[str, str]:
     """What the newest turns of a conversation took, for people, by their ids."""
     found = await call.ask("turns.list", session=key, limit=_MESSAGES)
-    return {one["id"]: _taken(one) for one in found["turns"] if one["milliseconds"]}
+    owner = call.visitor.is_owner
+    turns = (one for one in found["turns"] if one["milliseconds"])
+    return {one["id"]: _taken(one, is_owner=owner) for one in turns}
 
 
-def _taken(turn: Mapping[str, Any]) -> str:
+def _taken(turn: Mapping[str, Any], *, is_owner: bool) -> str:
     tokens = turn["prompt_tokens"] + turn["completion_tokens"]
     parts = [f"{tokens:,} tokens", f"{turn['milliseconds'] / 1000:.1f} s"]
+    if not is_owner:  # which model it is, and what it costs, is the owner's affair
+        return " · ".join(parts)
     cost = f"{turn['cost']:.4f}" if turn["cost"] else ""
     return " · ".join(filter(None, [*parts, cost, turn["model"]]))
 

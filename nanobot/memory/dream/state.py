@@ -14,7 +14,9 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct, ValidationError, convert, field, to_builtins
 from msgspec.structs import replace
 
+from nanobot.bus.events import OWNER_ACCOUNT
 from nanobot.bus.state import Document, InvalidDocument, StateStore
+from nanobot.errors import WITHHELD
 from nanobot.memory.guard import without_list_mark
 from nanobot.memory.lines import Operation
 from nanobot.text import counted
@@ -162,6 +164,10 @@ class DreamReport(Struct):
         return max(self.versions, default=0)
 
     @property
+    def _shown_problem(self) -> str:
+        return self.problem if self.scope == OWNER_ACCOUNT else WITHHELD
+
+    @property
     def text(self) -> str:
         """For a person who asked for it."""
         parts = [
@@ -176,7 +182,7 @@ class DreamReport(Struct):
             f"I rated how important {counted(self.rated, 'fact')} may be: `/memory` shows it."
             if self.rated
             else "",
-            f"I had to stop early: {self.problem}" if self.problem else "",
+            f"I had to stop early: {self._shown_problem}" if self.problem else "",
         ]
         if text := "\n\n".join(filter(None, parts)):
             return text

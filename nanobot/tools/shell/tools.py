@@ -25,7 +25,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from nanobot.clock import Clock, with_timeout
-from nanobot.errors import ToolError
+from nanobot.errors import ToolError, ToolUnavailable
 from nanobot.programs import Launch
 from nanobot.security.egress import Egress
 from nanobot.security.paths import Root
@@ -193,7 +193,7 @@ class Exec(Tool, Struct, frozen=True):
         """The sandbox for a command that can be run. Raises `ToolError` where it cannot."""
         found = await self.find()
         if (sandbox := found.sandbox) is None:
-            raise ToolError(
+            raise ToolUnavailable(
                 f"commands are off: no sandbox works here ({found.problem})",
                 hint="Tell the owner: they fix that (`nanobot doctor` says how), or accept the risk"
                 " with `tools.exec.sandbox: none` in the configuration.",

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Meta, Struct, field
 
-from nanobot.errors import ToolError
+from nanobot.errors import ToolError, ToolUnavailable
 from nanobot.security.egress import Egress, EgressLimits, EgressRequest, EgressResponse
 from nanobot.security.egress.urls import EgressRefused, parse_url
 from nanobot.text import shortened
@@ -73,9 +73,13 @@ class WebSearch(Tool, Struct, frozen=True):
         if not arguments.query.strip():
             raise ToolError("the query is empty")
         if not settings.address:
-            raise ToolError(f"searching with {settings.provider} needs its base_url", hint=_OWNERS)
+            raise ToolUnavailable(
+                f"searching with {settings.provider} needs its base_url", hint=_OWNERS
+            )
         if settings.provider in ("brave", "tavily") and not settings.api_key:
-            raise ToolError(f"searching with {settings.provider} needs an api_key", hint=_OWNERS)
+            raise ToolUnavailable(
+                f"searching with {settings.provider} needs an api_key", hint=_OWNERS
+            )
         query, count = arguments.query, arguments.count
         answer = await self.egress.fetch(_request(settings, query, count), _LIMITS)
         _refuse_failure(answer, settings.provider)
@@ -138,7 +142,7 @@ def _in_json(answer: EgressResponse, provider: ProviderName) -> list[Hit]:
     try:
         found = msgspec.json.decode(answer.body, type=_Answer)
     except (ValueError, RecursionError) as error:
-        raise ToolError(f"{provider} gave no answer that can be read") from error
+        raise ToolUnavailable(f"{provider} gave no answer that can be read") from error
     results = (found.web or found).results
     return [
         (_plain(one.title or ""), one.url, _plain(one.content or one.description or ""))
@@ -149,16 +153,16 @@ def _in_json(answer: EgressResponse, provider: ProviderName) -> list[Hit]:
 def _refuse_failure(answer: EgressResponse, provider: ProviderName) -> None:
     """Raise `ToolError` for an answer that is none."""
     if answer.status == 429 or (answer.status == 432 and provider == "tavily"):
-        raise ToolError(f"{provider} takes no more searches for now", hint="Try again later.")
+        raise ToolUnavailable(f"{provider} takes no more searches for now", hint="Try again later.")
     if answer.status == 403 and provider == "searxng":
-        raise ToolError(
+        raise ToolUnavailable(
             "this SearXNG does not answer programs",
             hint="Its owner must add `json` to `search.formats` in its settings.",
         )
     if answer.status in _BAD_KEY:
-        raise ToolError(f"{provider} refused the search ({answer.status})", hint=_OWNERS)
+        raise ToolUnavailable(f"{provider} refused the search ({answer.status})", hint=_OWNERS)
     if not 200 <= answer.status < 300:
-        raise ToolError(f"{provider} answered {answer.status}", hint="Try again later.")
+        raise ToolUnavailable(f"{provider} answered {answer.status}", hint="Try again later.")
 
 
 def _plain(text: str) -> str:

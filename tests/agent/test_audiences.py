@@ -1,0 +1,191 @@
+"""People other than the owner are never told the operator's details: files, addresses, accounts,
+models, settings. The owner is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nanobot.bus.events import Media, Notice
+from nanobot.errors import (
+    BudgetSpent,
+    ConfigError,
+    ContextTooLong,
+    ExtraMissing,
+    NanobotError,
+    ProviderBusy,
+    ProviderRejected,
+    ProviderUnavailable,
+    StorageError,
+    ToolUnavailable,
+)
+from nanobot.providers.port import Prompt, Reply
+from nanobot.testing import FakeClock, ScriptedModel, calls, says
+from nanobot.testing.channel import FakeChannel
+from nanobot.tooling import ToolResult
+from tests.memory.attacking import ME, owned
+from tests.support import Probe
+
+HOST, ACCOUNT, MODEL = "db.internal.example:5432", "account acct-4711", "chaos-9b"
+DETAILS = (HOST, ACCOUNT, MODEL, "config.yaml", "tokens_per_day", "pip install", "sudo")
+FAULTS: tuple[Exception, ...] = (
+    ProviderRejected(f"{MODEL} refused it: {ACCOUNT} has no credit", status=401, hint="sudo pay"),
+    ProviderUnavailable(f"{HOST} refused the connection"),
+    ProviderBusy(f"{ACCOUNT} sends too much to {MODEL}"),
+    ContextTooLong(f"{MODEL} takes less", status=400, hint="Set it in config.yaml."),
+    BudgetSpent(5_000),
+    ExtraMissing(HOST, "team"),
+    ConfigError(f"{HOST} is wrong", file="config.yaml"),
+    ToolUnavailable(f"{HOST} takes no searches", hint="sudo"),
+    NanobotError("it was not possible"),
+    RuntimeError(f"{HOST} broke"),
+    sqlite3.OperationalError(f"no such table in {HOST}"),
+)
+OTHERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "a person": ("5", "bob", {}),
+    "a group": ("g", "bob", {"is_group": True}),
+    "the owner in a group": ("g", ME, {"is_group": True}),
+}
+
+
+def broken(home: Path, error: Exception | None) -> Exception:
+    """The error, or what a disk says of a file in this home."""
+    return error or StorageError.of(home / "state" / "journal.db", OSError(28, "disk chaos-9b"))
+
+
+def details(home: Path, *texts: str) -> list[str]:
+    """What of the operator's stands in texts."""
+    return [one for one in (*DETAILS, str(home)) for text in texts if one in text]
+
+
+class Town:
+    """A nanobot with an owner and others, whose model does as it is told."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.clock = home, FakeClock()
+        self.channel = FakeChannel(clock=self.clock)
+        self.model = ScriptedModel(author=lambda _: says("fine"))
+
+    @contextlib.asynccontextmanager
+    async def running(self, *tools: Probe, **settings: str) -> AsyncIterator[None]:
+        learner = ScriptedModel(author=lambda _: says("{}"))
+        async with owned(
+            self.home,
+            self.model,
+            self.channel,
+            clock=self.clock,
+            learner=learner,
+            tools=tools,
+            **settings,
+        ):
+            await self.ask("hello", "1", ME)  # where the owner is told
+            yield
+
+    async def ask(self, text: str, chat: str, sender: str, **how: Any) -> str:
+        event = await self.channel.say(text, chat, sender_id=sender, **how)
+        return await self.channel.answer_to(event, chat)
+
+    def heard(self, chat: str) -> list[str]:
+        """All that was said and shown in a chat."""
+        shown = (
+            one.text
+            for one in self.channel.shown
+            if isinstance(one, Notice) and one.chat_id == chat
+        )
+        return [*(part.content for part in self.channel.sent if part.chat_id == chat), *shown]
+
+
+def refusing(fault: Exception) -> ScriptedModel:
+    """A model that fails when somebody says please."""
+
+    def author(prompt: Prompt) -> Reply:
+        if "please" in prompt.messages[-1].text:
+            raise fault
+        return says("fine")
+
+    return ScriptedModel(author=author)
+
+
+@pytest.mark.parametrize("who", OTHERS)
+async def test_a_disk_that_refuses_is_told_to_others_without_its_path(
+    tmp_path: Path, who: str
+) -> None:
+    chat, sender, how = OTHERS[who]
+    town = Town(tmp_path)
+    town.model = refusing(broken(tmp_path, None))
+    async with town.running():
+        await town.channel.say("please", chat, sender_id=sender, **how)
+        while not town.heard(chat):  # noqa: ASYNC110 - a notice tells nobody that it came
+            await asyncio.sleep(0.01)
+    assert details(tmp_path, *town.heard(chat)) == []
+
+
+@pytest.mark.parametrize("who", OTHERS)
+@pytest.mark.parametrize("error", FAULTS, ids=lambda one: type(one).__name__)
+async def test_a_turn_that_fails_says_why_to_the_owner_alone(
+    tmp_path: Path, who: str, error: Exception
+) -> None:
+    chat, sender, how = OTHERS[who]
+    town = Town(tmp_path)
+    town.model = refusing(error)
+    async with town.running():
+        await town.channel.say("please", chat, sender_id=sender, **how)
+        first = (await town.channel.received(1, chat))[0]
+        assert first
+        told = (await town.channel.received(2, "1"))[1]
+        assert f"fake:{chat}" in told
+    assert details(tmp_path, *town.heard(chat)) == []
+
+
+@pytest.mark.parametrize("error", [*FAULTS, None], ids=lambda one: type(one).__name__)
+async def test_a_model_that_answers_others_does_not_hear_of_it_either(
+    tmp_path: Path, error: Exception | None
+) -> None:
+    town, fault = Town(tmp_path), broken(tmp_path, error)
+
+    def act(_: str) -> ToolResult:
+        raise fault
+
+    async with town.running(Probe(act=act)):
+        town.model.then(calls("probe", text="x"), says("it failed"))
+        await town.ask("use it", "5", "bob")
+        prompt = "\n".join(message.text for message in town.model.prompts[-1].messages)
+    assert details(tmp_path, prompt) == []
+
+
+async def test_paths_of_the_home_are_in_no_result_for_others(tmp_path: Path) -> None:
+    town = Town(tmp_path)
+    async with town.running():
+        town.model.then(calls("exec", command="pwd; ls -d $PWD/.. 2>&1"), says("done"))
+        await town.ask("where are you?", "5", "bob")
+        prompt = "\n".join(message.text for message in town.model.prompts[-1].messages)
+    assert details(tmp_path, prompt) == []
+
+
+@pytest.mark.parametrize("text", ["/status", "/usage", "/memory", "/dream", "/compact", "/help"])
+async def test_commands_of_others_name_no_model_and_no_place(tmp_path: Path, text: str) -> None:
+    town = Town(tmp_path)
+    settings = {"NANOBOT_MODEL__NAME": MODEL, "NANOBOT_MODEL__API_KEY": "sk-" + "x" * 20}
+    async with town.running(**settings):
+        await town.ask("hello", "5", "bob")
+        assert details(tmp_path, await town.ask(text, "5", "bob")) == []
+
+
+async def test_a_file_that_cannot_be_fetched_is_told_without_why(tmp_path: Path) -> None:
+    town = Town(tmp_path)
+
+    async def failing(media: Media, limit: int) -> bytes:
+        raise RuntimeError(f"{HOST} refused it")
+
+    town.channel.fetch = failing  # type: ignore[method-assign]
+    async with town.running():
+        await town.ask("look", "5", "bob", media=(Media("x", "image", "image/png", "a.png"),))
+        prompt = town.model.prompts[-1].messages[-1].text
+        assert "a.png" in prompt
+    assert details(tmp_path, prompt) == []
