@@ -21,11 +21,12 @@ MARK = re.compile(r"\b([mrc]\d+)\b")
 
 _NOTICES = (
     "The model cannot be reached right now",
-    "Your message is waiting:",
+    "Your message is waiting",
     BEHIND_ANOTHER,
 )
-_UNASKED = ("May I remember this?", "May I change memory like this?")
-"""What nanobot asks of itself when Dream has learned something from foreign text."""
+_UNASKED = ("May I remember this?", "May I change memory like this?", "Somebody in ")
+"""What nanobot asks of itself when Dream has learned something from foreign text, and tells the
+owner of others."""
 _BROKEN = "Something broke inside nanobot"
 _SHOWN = 100
 
@@ -96,7 +97,7 @@ class _Reading:
         if is_notice(text):
             self._verdict.notices += 1
         elif text.startswith(_UNASKED):
-            return
+            self._verdict.faults += [text] if _BROKEN in text else []
         elif again and (marks or all(self._open.values())):
             self._verdict.repeats += 1  # two messages may end alike: not if one still needs an end
         elif marks:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any
 
 from msgspec import Struct
@@ -45,10 +45,12 @@ _START = "start"
 
 
 class ParsedText(Struct, frozen=True):
-    """The text as the agent gets it; `addressed`: it mentions or commands us."""
+    """The text as the agent gets it; `addressed`: it mentions or commands us. `links` are notes
+    about addresses that are hidden behind words: the person did not type them."""
 
     text: str
     addressed: bool = False
+    links: tuple[str, ...] = ()
 
 
 class _Span(Struct, frozen=True):
@@ -62,32 +64,52 @@ class _Span(Struct, frozen=True):
 def parse_text(
     text: str, entities: Sequence[MessageEntity], me: Me, *, own: bool
 ) -> ParsedText | None:
-    """The text with its links written out; None for a command to another bot.
+    """The text; None for a command to another bot.
 
-    `own`: the sender wrote it. Forwarded text neither mentions nor commands us.
+    `own`: the sender wrote it. Forwarded text neither mentions nor commands us, and has its links
+    written out.
     """
     text = valid_unicode(text)
     spans = _spans(text, entities) if entities else []
     mentions = [span for span in spans if own and _mentions(text, span, me)]
-    if spans:
-        text = _with_links(text, spans, _after_mention(text, mentions))
     if not own:
-        return ParsedText(text)
+        return ParsedText(_with_links(text, spans))
+    links = tuple(note("link", *one) for one in _links(text, spans))
+    text = text[_after_mention(text, mentions) :]
     command = _COMMAND.fullmatch(text)
     if command is None:
-        return ParsedText(text, bool(mentions))
+        return ParsedText(text, bool(mentions), links)
     name, bot, rest = command.groups()
     if bot and bot.casefold() != me.username.casefold():
         return None
     if name.lower() == _START:  # in a group, every bot has it
         return ParsedText("/help", bool(mentions or bot))
     known = name.lower().replace("_", "-") in me.commands
-    return ParsedText(f"/{name}{rest}" if bot else text, bool(mentions or bot or known))
+    return ParsedText(f"/{name}{rest}" if bot else text, bool(mentions or bot or known), links)
 
 
-def words_of(message: Message) -> str:
-    """Text, caption, or the text of a rich message, without what entities add."""
-    return message.text or message.caption or _rich_text(message.api_kwargs.get("rich_message"))
+def words_of(message: Message, *, links: bool = True) -> str:
+    """Text, caption, or the text of a rich message, whose addresses are written out with `links`;
+    without what entities add."""
+    rich = message.api_kwargs.get("rich_message")
+    return message.text or message.caption or _rich_text(rich, links=links)
+
+
+def rich_links(message: Message) -> tuple[str, ...]:
+    """Notes about the addresses that are hidden behind words of a rich message."""
+    if message.text or message.caption:
+        return ()
+    found = _rich_links(message.api_kwargs.get("rich_message"), 2 * _DEPTH)
+    return tuple(note("link", *one) for one in islice(found, _MOST_LINKS))
+
+
+def _links(text: str, spans: Sequence[_Span]) -> Iterator[tuple[str, str]]:
+    """The words and the address of each link that is hidden behind them."""
+    for span in spans:
+        words, url = text[span.start : span.end], valid_unicode(span.entity.url or "")
+        hidden = span.entity.type == MessageEntity.TEXT_LINK and url
+        if hidden and url.rstrip("/") != words.rstrip("/"):
+            yield words, url
 
 
 def _mentions(text: str, span: _Span, me: Me) -> bool:
@@ -109,9 +131,9 @@ def _after_mention(text: str, mentions: Sequence[_Span]) -> int:
     return len(text) - len(rest) if rest else 0
 
 
-def _with_links(text: str, spans: Sequence[_Span], begin: int = 0) -> str:
-    """The text from `begin` on, with the addresses of its links."""
-    pieces, at = [], begin
+def _with_links(text: str, spans: Sequence[_Span]) -> str:
+    """The text with the addresses of its links."""
+    pieces, at = [], 0
     for span in spans:
         url = valid_unicode(span.entity.url or "")
         if span.start < at or span.entity.type != MessageEntity.TEXT_LINK or not url:
@@ -140,13 +162,38 @@ def _spans(text: str, entities: Sequence[MessageEntity]) -> list[_Span]:
 
 _DEPTH = 32
 """Levels that are read; deeper ones, which no person writes, are left out."""
+_MOST_LINKS = 100
 _NAMED = ("animation", "audio", "photo", "video", "voice_note", "location")
 
 
-def _rich_text(message: object) -> str:
+def _rich_text(message: object, *, links: bool) -> str:
     """The text of a `RichMessage`. Unknown shapes are skipped and nothing is raised, whatever the
     tree holds."""
-    return valid_unicode("\n".join(_blocks(_field(message, "blocks"), _DEPTH)))
+    blocks = _field(message, "blocks")
+    if not links:
+        blocks = _without_links(blocks, 2 * _DEPTH)
+    return valid_unicode("\n".join(_blocks(blocks, _DEPTH)))
+
+
+def _without_links(value: object, depth: int) -> object:
+    """The same tree without addresses, as deep as it is read."""
+    if isinstance(value, list):
+        return [_without_links(one, depth - 1) for one in value] if depth else []
+    if not isinstance(value, Mapping):
+        return value
+    fields = {name: one for name, one in value.items() if name != "url" or "text" not in value}
+    return {name: _without_links(one, depth - 1) for name, one in fields.items()} if depth else {}
+
+
+def _rich_links(value: object, depth: int) -> Iterator[tuple[str, str]]:
+    inside = value if isinstance(value, list) else []
+    if isinstance(value, Mapping):
+        inside, url = list(value.values()), value.get("url")
+        words = _inline(_without_links(value.get("text"), depth), _DEPTH)
+        if isinstance(url, str) and "text" in value and url.rstrip("/") != words.rstrip("/"):
+            yield valid_unicode(words), valid_unicode(url)
+    for one in inside if depth else ():
+        yield from _rich_links(one, depth - 1)
 
 
 def _blocks(blocks: object, depth: int) -> Iterator[str]:

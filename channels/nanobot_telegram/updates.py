@@ -45,6 +45,7 @@ from nanobot_telegram.content import (
     note,
     note_of,
     parse_text,
+    rich_links,
     unknown_in,
     words_of,
 )
@@ -259,14 +260,16 @@ def _message(
 def _said(
     message: Message, me: Me, sender: Sender, chat: Chat, zone: tzinfo, *, edited: bool
 ) -> ParsedUpdate | None:
-    words, file, origin = words_of(message), file_of(message), ""
+    file, origin = file_of(message), ""
     if message.forward_origin is not None or message.via_bot is not None:
         origin = _forwarded_from(message, me)
+    words = words_of(message, links=bool(origin))
     if edited and not (words or message.checklist or file):
         return None  # not by hand: a live location moves, votes come in
     parsed = parse_text(words, message.entities or message.caption_entities, me, own=not origin)
     if parsed is None:
         return None
+    links = parsed.links if origin else (*parsed.links, *rich_links(message))
     described = note_of(message)
     if not (parsed.text or described or file):
         described = unknown_in(message)
@@ -290,7 +293,7 @@ def _said(
         forwarded_from=origin,
         group_id=message.media_group_id or "",
         edits=event if edited else "",
-        notes=(described,) if described else (),
+        notes=tuple(filter(None, (described, *links))),
     )
     is_reply_to_us = reference is not None and reference.is_ours
     return ParsedUpdate(sender, chat, not chat.is_group or parsed.addressed or is_reply_to_us, said)

@@ -19,6 +19,7 @@ import hashlib
 import hmac
 import ipaddress
 import json
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -67,7 +68,7 @@ _PUBLIC = ("style.css", "icon.svg")
 _CHATS = "web:"
 """Begins the key of a conversation of the page."""
 _SHORT = 16
-_MOST_TOLD = 5
+_MOST_TOLD, _MOST_PLANS = 5, 100
 _STREAM = web.RequestKey("stream", web.StreamResponse)
 """An answer that is written piece by piece, with its request."""
 
@@ -104,6 +105,36 @@ class Refused(NanobotError):
     def __init__(self, status: int, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.status = status
+
+
+class Plan(Struct, frozen=True):
+    """A change of a setting as it was shown to the browser with this session."""
+
+    session: str
+    key: str
+    value: object
+    hash: str
+
+
+class Plans:
+    """The changes that were shown and not made yet, the newest; each is made once."""
+
+    def __init__(self) -> None:
+        self._plans: dict[str, Plan] = {}
+
+    def keep(self, session: str, key: str, value: object, hash: str) -> str:
+        """Keep a change; return the name by which the page asks for it."""
+        name = secrets.token_hex(16)
+        newest = list(self._plans.items())[1 - _MOST_PLANS :]
+        self._plans = dict([*newest, (name, Plan(session, key, value, hash))])
+        return name
+
+    def take(self, session: str, name: str) -> Plan | None:
+        """Return the change of that name and forget it; None if none was shown there."""
+        found = self._plans.get(name)
+        if found is None or found.session != session:
+            return None
+        return self._plans.pop(name)
 
 
 class Call:
@@ -232,6 +263,7 @@ class Site:
         self._options, self.host, self.overview, self.sessions = options, host, overview, sessions
         self.live = Live(overview)
         self.extras = Extras(host.state_folder, overview)
+        self.plans = Plans()
         self.at = ""
         self.told: dict[str, Sequence[str]] = {}
         """What the next page of a session says, by the session's id."""

@@ -88,21 +88,19 @@ async def _plan(call: Call) -> web.StreamResponse:
         editable=True,
         error="",
         plan=plan,
-        sent=json.dumps(value),
+        number=call.site.plans.keep(call.visitor.session, key, value, plan["hash"]),
     )
 
 
 async def _apply(call: Call) -> web.StreamResponse:
-    """Write what was shown."""
-    key = call.form.get("key", "")
-    try:
-        value = json.loads(call.form.get("value", ""))
-    except ValueError:
-        raise Refused(400, "The form is broken.") from None
-    expected = call.form.get("hash", "")
+    """Write what was shown to this browser: the form only names it."""
+    shown = call.site.plans.take(call.visitor.session, call.form.get("plan", ""))
+    if shown is None:
+        raise Refused(409, "This change is no longer there.", hint="Look at the setting again.")
+    key, changes = shown.key, {shown.key: shown.value}
     try:
         by = f"web:{call.visitor.account}"
-        await call.ask("config.apply", changes={key: value}, expected=expected, by=by)
+        await call.ask("config.apply", changes=changes, expected=shown.hash, by=by)
     except NanobotError as error:
         return await _asked(call, key, error=f"{error} {error.hint}".strip())
     return call.back("/settings", changed=key)

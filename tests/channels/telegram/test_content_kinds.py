@@ -161,8 +161,10 @@ def test_the_words_of_a_rich_message_are_all_there() -> None:
         {"type": "divider"},
         "not a block",
     ]
-    assert heard(message(rich_message={"blocks": blocks})).content.split("\n") == [
-        "Plan", "here (https://a.example/)🙂x^2", "1. one", "a | b | ", "more", "code",
+    said = heard(message(rich_message={"blocks": blocks}))
+    assert said.notes == ("link: here, https://a.example/",)
+    assert said.content.split("\n") == [
+        "Plan", "here🙂x^2", "1. one", "a | b | ", "more", "code",
         "said", "Bob", "[photo]", "a tree", "Ann",
     ]  # fmt: skip
 

@@ -142,24 +142,26 @@ def test_forwarded_words_call_nobody_and_stay_as_they_are(text: str, entities: l
 
 
 @pytest.mark.parametrize(
-    ("text", "link", "content"),
+    ("text", "link", "notes"),
     [
-        ("see here now", (4, 4), "see here (https://a.example/x) now"),
-        ("\U0001f642 here", (3, 4), "\U0001f642 here (https://a.example/x)"),
-        ("https://a.example/x/", (0, 20), "https://a.example/x/"),
-        ("half \U0001f642", (5, 1), "half \U0001f642"),
-        ("beyond", (0, 99), "beyond"),
-        ("empty", (0, 0), "empty"),
+        ("see here now", (4, 4), ("link: here, https://a.example/x",)),
+        ("\U0001f642 here", (3, 4), ("link: here, https://a.example/x",)),
+        ("https://b.example/", (0, 18), ("link: https://b.example/, https://a.example/x",)),
+        ("https://a.example/x/", (0, 20), ()),
+        ("half \U0001f642", (5, 1), ()),
+        ("beyond", (0, 99), ()),
+        ("empty", (0, 0), ()),
     ],
 )
-def test_the_address_behind_a_link_is_written_out(
-    text: str, link: tuple[int, int], content: str
+def test_an_address_behind_words_is_noted_and_is_not_the_persons_words(
+    text: str, link: tuple[int, int], notes: tuple[str, ...]
 ) -> None:
     entities = [entity("text_link", *link, url="https://a.example/x"), entity("bold", 0, 1)]
-    assert heard(message(text=text, entities=entities)).content == content
+    said = heard(message(text=text, entities=entities))
+    assert (said.content, said.notes) == (text, notes)
 
 
-def test_links_behind_a_mention_keep_their_place() -> None:
+def test_links_behind_a_mention_are_noted() -> None:
     text = f"{NAME} a b"
     entities = [
         entity("text_link", 17, 1, url="https://b.example"),
@@ -167,7 +169,8 @@ def test_links_behind_a_mention_keep_their_place() -> None:
         entity("text_link", 15, 1, url="https://a.example"),
     ]
     said = heard(message(GROUP, text=text, entities=entities))
-    assert said.content == "a (https://a.example) b (https://b.example)"
+    assert said.content == "a b"
+    assert said.notes == ("link: a, https://a.example", "link: b, https://b.example")
 
 
 def test_a_character_that_no_file_can_hold_is_replaced() -> None:

@@ -77,7 +77,8 @@ def test_of_a_list_only_the_malformed_items_go() -> None:
     parsed = mended({"update_id": 1, "message": said})
     assert parsed is not None
     assert parsed.message is not None
-    assert parsed.message.content == "hello (https://a.example) you"
+    assert parsed.message.content == "hello you"
+    assert parsed.message.notes[0] == "link: hello, https://a.example"
 
 
 @pytest.mark.parametrize("field", ["forward_origin", "via_bot"])

@@ -23,6 +23,13 @@ def _as_people_write(home: Path, more: str = "") -> None:
     (home / "config.yaml").write_text(f"{http}channels:\n  web:\n    enabled: true\n{more}")
 
 
+def _plan_in(text: str) -> str:
+    """The name of the change that a page shows."""
+    found = re.search(r'name="plan" value="(\w+)"', text)
+    assert found
+    return found[1]
+
+
 async def test_what_is_written_is_the_value_from_then_on(tmp_path: Path) -> None:
     async with serving(tmp_path) as web, web.visit() as visit:
         _as_people_write(tmp_path)
@@ -31,9 +38,9 @@ async def test_what_is_written_is_the_value_from_then_on(tmp_path: Path) -> None
         _, text = await visit.post("/settings/plan", {"key": "agent.on_busy", "value": "queue"})
         assert "on_busy: queue" in text
         assert "queue" not in (tmp_path / "config.yaml").read_text()
-        planned = (await web.ask("config.plan", changes={"agent.on_busy": "queue"}))["hash"]
-        form = {"key": "agent.on_busy", "value": '"queue"', "hash": planned}
-        await visit.post("/settings/apply", form)
+        plan = _plan_in(text)
+        await visit.post("/settings/apply", {"plan": plan, "key": "log.level", "value": "debug"})
+        assert (await visit.post("/settings/apply", {"plan": plan}))[0] == 409
         assert "on_busy: queue" in (tmp_path / "config.yaml").read_text()
         shown = await web.ask("config.show")
         assert next(k for k in shown["keys"] if k["key"] == "agent.on_busy")["value"] == "queue"
@@ -69,17 +76,23 @@ async def test_what_decides_about_security_is_left_to_the_terminal(tmp_path: Pat
         assert status == 403
         before = (await web.ask("config.plan", changes={key: "none"}))["hash"]
         form = {"key": key, "value": '"none"', "hash": before}
-        status, text = await visit.post("/settings/apply", form)
-        assert (status, "decides about security" in text) == (400, True)
+        assert (await visit.post("/settings/apply", form))[0] == 409
     assert "none" not in (tmp_path / "config.yaml").read_text()
 
 
 async def test_nothing_is_written_that_was_not_shown(tmp_path: Path) -> None:
     async with serving(tmp_path) as web, web.visit() as visit:
-        form = {"key": "log.level", "value": '"debug"', "hash": "0" * 64}
-        status, text = await visit.post("/settings/apply", form)
+        _as_people_write(tmp_path)
+        form = {"key": "log.level", "value": "debug"}
+        plan = _plan_in((await visit.post("/settings/plan", form))[1])
+        for forged in ("", "0" * 32, plan[:-1]):
+            assert (await visit.post("/settings/apply", {**form, "plan": forged}))[0] == 409
+        async with web.visit() as other:
+            assert (await other.post("/settings/apply", {"plan": plan}))[0] == 409
+        path = tmp_path / "config.yaml"
+        path.write_text(f"{path.read_text()}# by hand\n")
+        status, text = await visit.post("/settings/apply", {"plan": plan})
         assert (status, "was changed meanwhile" in text) == (400, True)
-        assert (await visit.post("/settings/apply", {**form, "value": "{"}))[0] == 400
     assert "debug" not in (tmp_path / "config.yaml").read_text()
 
 
