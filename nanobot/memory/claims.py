@@ -30,8 +30,8 @@ CLAIMS = {
         " scarcely non",
         "anymore longer stopped quit left sold ended finished done cancel over died"
         " gave former resign retired broke divorced lost used",
-        "now nowadays instead new chang mov switch becam since today rather actually correct"
-        " reschedul postpon turn renam replac updat anymore longer",
+        "now nowadays instead new chang move moved moving switch becam since today rather actually"
+        " correct reschedul postpon turn renam replac updat anymore longer",
         "jan feb mar apr may jun jul aug sep oct nov dec",
         "one two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty"
         " sixty seventy eighty ninety hundred",
@@ -233,7 +233,7 @@ CLAIMS = {
         " negyven otven hatvan hetven nyolcvan kilencven szaz",
     ),
     "lithuanian": Claims(
-        "ne nera niekada nieko niekas be nei neturiu neturi nesu",
+        "ne nera niekada nieko niekas nei neturiu neturi nesu",
         "nebe meciau pardav baig atsauk mire buves prarad isejo",
         "dabar nauj vietoj pakeit persikel nuo siandien",
         "sau vas kov bal geg bir lie rugpj rugs spal lap gruo",

@@ -301,3 +301,10 @@ def has_passed(line: str, today: date, age: int) -> bool:
     days = [date(*day) for day in figures_of(line).days if day[0]]
     written = today - timedelta(days=age)
     return bool(days) and all(written <= day < today for day in days)
+
+
+def begins_with_month(text: str) -> bool:
+    """Whether the first word of a text may be a month in any language."""
+    first = next(iter(_WORD.findall(text)), "")
+    months = _months_of(tuple(CLAIMS))
+    return any(stemmed(first, "")[:length] in months for length in range(3, 7))

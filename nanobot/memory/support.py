@@ -23,9 +23,9 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from nanobot.memory.analysis import is_stop_word, language_of, stemmed, words_of
+from nanobot.memory.analysis import bases, is_stop_word, language_of, stemmed, words_of
 from nanobot.memory.claims import CLAIMS, RUNS_NO, RUNS_NOW, RUNS_OVER, Claims
-from nanobot.memory.figures import Figures, figures_of, is_number_word
+from nanobot.memory.figures import Figures, begins_with_month, figures_of, is_number_word
 from nanobot.memory.importance import without_importance
 from nanobot.memory.languages import ENGLISH
 from nanobot.memory.similarity import similar
@@ -42,6 +42,7 @@ _FEW, _PART = 8, 5
 """Words from which on a text shows its language; letters that are enough to be the beginning or
 the end of a longer word."""
 
+_LABELS = frozenset({"user", "users", "since", "now", "currently", "anymore"})
 UNSAID = "nothing in the conversation says it"
 
 
@@ -82,12 +83,17 @@ class Known:
         stated = self.read(line)
         return any(says_same(stated, other) for _, other in self._near(stated))
 
-    def contradicted_by(self, line: str) -> str:
-        """The fact that says the same with another number, or negated; empty for none."""
+    def touched_by(self, line: str) -> str:
+        """The fact that `line` adds to, or says with another number or negated; empty for none."""
         stated = self.read(line)
         for fact, other in self._near(stated):
-            same = bool(stated.words) and not stated.news(other) and not other.news(stated)
-            if same and not says_same(stated, other):
+            if other.words and not other.news(stated):
+                return fact
+            shared = sum(_is_in(word, other.words) for word in stated.words)
+            if shared and 2 * shared >= max(len(stated.words), len(other.words)):
+                return fact
+            differs = stated.negated != other.negated or not stated.figures.same_as(other.figures)
+            if stated.words and not stated.news(other) and differs:
                 return fact
         return ""
 
@@ -98,7 +104,7 @@ class Known:
     def _near(self, stated: Stated) -> Iterator[tuple[str, Stated]]:
         beginnings = _beginnings(stated)
         for fact, other, begins in self._facts:
-            if 2 * len(beginnings & begins) >= len(beginnings):
+            if 2 * len(beginnings & begins) >= min(len(beginnings), len(begins)):
                 yield fact, other
 
 
@@ -174,12 +180,10 @@ class Talk:
         """Why `new` may not take the place of the line `old`; empty if the person said it, or only
         the form changes."""
         was, becomes = self._read(old), self._read(new)
-        if _tokens(old) == _tokens(new):
-            return ""
         news = becomes.news(was)
         is_same = becomes.figures.same_as(was.figures) and becomes.negated == was.negated
         if not news and is_same:
-            return "it only leaves something out, or turns words round"
+            return "it only leaves something out, or changes the form"
         if any(self._is_news(turn, was, becomes, news) for turn in self._own_turns()):
             return ""
         return "the person did not say so"
@@ -197,8 +201,6 @@ class Talk:
                 whole = all(self._is_said(word, near) for word in shared)
                 if len(shared) > 1 and whole and was.words[: len(shared)] == tuple(shared):
                     return True  # the same about the same, but for how it ends
-                if any(self._is_said(word, near) for word in only_old):
-                    return True
                 if any(one.stated.now or one.stated.over for one in self._clauses_of(turn)):
                     return True
         return False
@@ -234,7 +236,7 @@ class Talk:
             for text in filter(str.strip, turn.text.split("\n")):
                 said = stated_in(text, self.languages).words
                 hits = _hits(words, said)
-                if hits >= _MUCH * len(words) and (hits, at) > best[:2]:
+                if hits >= _MUCH * len(words) and (hits, at) > best:
                     best, found = (hits, at), (" ".join(text.split()), turn.day)
         return found
 
@@ -256,7 +258,7 @@ class Talk:
 
     def _add(self, text: str, own: bool, day: date | None) -> None:
         at, sentence = len(self._turns), self._clauses[-1].sentence if self._clauses else 0
-        figures = figures_of(text, self.languages, day)
+        figures = figures_of(text, (*self.languages, language_of(text)), day)
         self._turns.append(_Turn(text, own, day, figures, len(self._clauses)))
         for part in filter(str.strip, _SENTENCE.split(text)):
             sentence += 1
@@ -344,21 +346,45 @@ class Talk:
         said = frozenset(word for one in clauses for word in one.stated.words)
         near = self._words_near(turn)
         told = [word for word in news if self._is_said(word, said)]
-        if news and (not told or len(told) < _HALF * len(news)):
+        if len(told) < _NEARLY * len(news):
             return False
         figures = [was.figures, self._turns[turn].figures]
         figures += [self._turns[turn - 1].figures] if turn else []
         if becomes.figures.missing_in(figures):
             return False
-        if not any(self._is_said(word, near) for word in was.words):
+        topic = [word for word in was.words if self._is_said(word, near)]
+        if not topic or len(topic) < _LEAST * len(was.words):
             return False
-        if (
-            not news
-            and becomes.negated == was.negated
-            and not becomes.figures.missing_in([was.figures])
-        ):
-            return False  # it only leaves a number out
+        counts_anew = bool(becomes.figures.missing_in([was.figures]))
+        is_over = any(one.stated.over for one in clauses)
+        if was.figures.missing_in([becomes.figures]) and not (counts_anew or is_over):
+            return False  # it leaves a number out
+        about = [word for word in becomes.words if self._is_said(word, said)]
+        share = len(about) / len(becomes.words) if becomes.words else 0.0
+        if share < (_MUCH if news else _HALF) and not self._is_moved(clauses, was, becomes, news):
+            return False  # what is named there may be about something else
         return self._is_said_so(clauses, becomes, is_turned=becomes.negated != was.negated)
+
+    def _is_moved(
+        self, clauses: Sequence[_Clause], was: Stated, becomes: Stated, news: Sequence[str]
+    ) -> bool:
+        """Whether a clause says of the news that they take another's place: it names what they take
+        it from, or the word before them, and a word of change."""
+        only_old = was.news(becomes)
+        for clause in clauses:
+            said = clause.stated.words
+            if not (clause.stated.now or clause.stated.over) or not news:
+                continue
+            if not any(self._is_said(word, said) for word in news):
+                continue
+            at = becomes.words.index(news[0])
+            before = becomes.words[at - 1] if at else ""
+            beside = [one for one in clauses if one.sentence == clause.sentence]
+            whole = frozenset(word for one in beside for word in one.stated.words)
+            from_old = only_old and all(self._is_said(word, whole) for word in only_old)
+            if from_old or (before and self._is_said(before, said)):
+                return True
+        return False
 
     def _is_said_so(self, clauses: Sequence[_Clause], stated: Stated, *, is_turned: bool) -> bool:
         """Whether these clauses say it with or without negation, as it does."""
@@ -374,9 +400,9 @@ class Talk:
 
 def stated_in(text: str, languages: Sequence[str], *, figures: bool = True) -> Stated:
     """What `text`, in one of these languages, says."""
-    tokens = _tokens(text)
-    known = _cues(tuple(languages))
-    no = _cues((*languages, language_of(text, languages[-1]))).no  # a few words may be of any
+    tokens, known = _tokens(text), _cues(tuple(languages))
+    spoken = (*languages, language_of(text, languages[-1]))  # a few words may be of any
+    no = _cues(spoken).no
     words = [
         _base(word)
         for word in tokens
@@ -385,7 +411,7 @@ def stated_in(text: str, languages: Sequence[str], *, figures: bool = True) -> S
     runs = not text.isascii()
     return Stated(
         tuple(dict.fromkeys(words)),
-        figures_of(text, languages) if figures else Figures(),
+        figures_of(text, spoken) if figures else Figures(),
         any(word in no for word in tokens)
         or (runs and any(run in text for run in RUNS_NO.split())),
         _has_cue(tokens, known.over) or (runs and any(run in text for run in RUNS_OVER.split())),
@@ -462,8 +488,29 @@ def _cues(languages: tuple[str, ...]) -> _Cues:
         words = [stemmed(word, "") for text in texts for word in text.split()]
         return frozenset(words), tuple(word for word in words if len(word) > 3)
 
-    no = frozenset(stemmed(word, "") for one in known for word in one.no.split())
+    own = {stemmed(word, "") for one in known for word in one.no.split()}
+    # A negation of another language is one as well, unless the word is usual in this.
+    usual = (word for word in _negations() if any(is_stop_word(word, one) for one in languages))
+    foreign = _negations() - {*usual}
+    no = frozenset(own | foreign)
     return _Cues(no, cue(one.over for one in known), cue(one.now for one in known))
+
+
+@lru_cache(maxsize=1)
+def _negations() -> frozenset[str]:
+    """Words that negate in one language and mean nothing else in another."""
+    no = {name: {stemmed(word, "") for word in one.no.split()} for name, one in CLAIMS.items()}
+    months = {
+        stemmed(form, "") for one in CLAIMS.values() for form in re.split(r"[\s/]", one.months)
+    }
+    every = {word for words in no.values() for word in words if len(word) > 3} - months
+    every -= {"sense", "pole", "chang", "dung"}  # which are English
+    other = {
+        word
+        for word in every
+        if any(is_stop_word(word, name) and word not in no[name] for name in no)
+    }
+    return frozenset(every - other)
 
 
 def _has_cue(tokens: Iterable[str], cue: tuple[frozenset[str], tuple[str, ...]]) -> bool:
@@ -478,7 +525,7 @@ def _tokens(text: str) -> list[str]:
 @lru_cache(maxsize=1 << 14)
 def _is_idle(word: str, languages: tuple[str, ...]) -> bool:
     """Whether a word says nothing by itself."""
-    if word in ("user", "users") or is_number_word(word, languages):
+    if word in _LABELS or is_number_word(word, languages):
         return True
     return any(is_stop_word(word, one) for one in languages)
 
@@ -491,12 +538,21 @@ def _base(word: str) -> str:
     return f"{word[:-3]}y" if word.endswith("ies") else word.removesuffix("s")
 
 
+@lru_cache(maxsize=1 << 14)
 def _is_same(one: str, other: str) -> bool:
     """Whether two words may be forms of one, or one is part of the other."""
-    if similar(one, other):
+    if one == other or _stem(one) == _stem(other):
         return True
     short, long = sorted((one, other), key=len)
-    return len(short) >= _PART and (long.startswith(short) or long.endswith(short))
+    if len(short) < _PART:
+        return False
+    is_end = long.endswith(short) and len(long) >= len(short) + _PART - 2
+    return similar(one, other) or long.startswith(short) or is_end
+
+
+@lru_cache(maxsize=1 << 14)
+def _stem(word: str) -> str:
+    return next(iter(bases(word, ENGLISH)), word)
 
 
 def _is_in(word: str, words: Collection[str]) -> bool:
@@ -508,7 +564,11 @@ def _hits(words: Iterable[str], said: Collection[str]) -> int:
 
 
 def _bare(line: str) -> str:
-    return _MARK.sub("", without_importance(line))
+    """A line without list mark and importance. A number in front may be a day (`3. Mai`)."""
+    text = without_importance(line)
+    found = _MARK.match(text)
+    rest = text[found.end() :] if found else text
+    return text if found and found[0].strip()[0].isdigit() and begins_with_month(rest) else rest
 
 
 def _plain(text: str) -> str:

@@ -33,7 +33,7 @@ from nanobot.memory.guard import (
     without_bullet,
 )
 from nanobot.memory.keeping import Keeping
-from nanobot.memory.lines import Operation, find_heading
+from nanobot.memory.lines import Operation, find_heading, operations_between
 from nanobot.memory.pending import NOT_SAID
 from nanobot.memory.scopes import OWNER, Memories, is_scope
 from nanobot.memory.similarity import most_similar
@@ -49,8 +49,8 @@ BeforeChange = Callable[[str, str, bytes | None, bytes], None]
 
 _NEAR = 0.3
 _SHOWN, _LONGEST, _LINES = 300, 1_000, 40
-_COMPARED = 60_000
-"""Characters of the latest messages that a new line is compared with."""
+_COMPARED, _MOST_COMPARED = 60_000, 200
+"""Characters of the latest messages that new lines are compared with, and lines of a file."""
 _PATHS = {"MEMORY.md": LONG_TERM}
 _QUOTABLE = frozenset({"MEMORY.md", "USER.md"})
 """Files of facts: what the others say is done from then on, and one wish is no rule."""
@@ -93,6 +93,9 @@ class Documents:
                 hint="Call update_memory: `quote` takes in a line that the person wrote, at once; "
                 "`add`, `replace` and `remove` wait until they accept. Notes of today: call note.",
             )
+        if inside in FACTS:
+            read = list(caller.messages_read())
+            await asyncio.to_thread(_refuse_unsaid_text, before, text, read)
         change = _by_agent(caller, summary_of_change(inside, before, text))
         store = self._memories.of(scope).store
         return await store.replace(inside, text, expected=before, change=change)
@@ -255,6 +258,12 @@ def _refuse_unsaid(steps: Sequence[Operation], text: str, read: Sequence[Message
                 f"{line[:_SHOWN]!r} was not written: {reason}",
                 hint="Give the first words of the person's own line as `quote`.",
             )
+
+
+def _refuse_unsaid_text(before: str, text: str, read: Sequence[Message]) -> None:
+    """The same for a file that is written as a whole."""
+    steps = [one for one in operations_between(before, text) if fact_lines(one.new)]
+    _refuse_unsaid(steps[:_MOST_COMPARED], before, read)
 
 
 def _summary(file: str, steps: Sequence[Operation]) -> str:

@@ -25,7 +25,7 @@ from nanobot.memory import guard
 from nanobot.memory.cleaning import Echoes, clean_line, distinct_lines, junk_reason
 from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import Operation, is_heading, operations_between
-from nanobot.memory.support import UNSAID, Known, Stated, Talk, is_part_of, still_says
+from nanobot.memory.support import UNSAID, Known, Talk, is_part_of
 from nanobot.memory.taint import quoted_line
 
 MOST_LINES = 200
@@ -104,34 +104,22 @@ class _Screen:
         """Those that may be made."""
         left_out = [one for one in changes if not one.new]
         is_whole = len(left_out) <= max(1, len(self._facts) // 2)
-        gone, made = [one.old for one in changes if one.old], list[Operation]()
+        made = list[Operation]()
         for change in changes:
-            if change.new and self._merges(change.new, gone):
-                made.append(change)
-            elif change.rewords:
+            if change.rewords:
                 made += self._reworded(change, is_whole=is_whole)
             elif change.new:
                 made += self._added(change)
-        made += (one for one in left_out if any(is_part_of(one.old, new.new) for new in made))
+        longer = [one.new for one in made if not guard.without_list_mark(one.new).startswith("“")]
+        made += (one for one in left_out if any(is_part_of(one.old, line) for line in longer))
         return made
-
-    def _merges(self, line: str, gone: Sequence[str]) -> bool:
-        """Whether a line joins facts that are `gone` from the file, and says nothing else."""
-        parts = [fact for fact in gone if is_part_of(fact, line)]
-        stated = self._known.read(line)
-        known = [self._known.read(fact) for fact in parts]
-        words = [word for one in known for word in one.words]
-        news = stated.news(Stated(tuple(words)))
-        same = all(still_says(line, fact) for fact in parts)
-        figures = stated.figures.missing_in([one.figures for one in known])
-        return len(parts) > 1 and same and not news and not figures
 
     def _reworded(self, change: Operation, *, is_whole: bool) -> Iterator[Operation]:
         old, new = change.old, change.new
         beside = replace(change, old="")
         if reason := self._talk.objection_to_change(old, new):
             # If the person said it and it changes no fact, it is one of its own.
-            if self._talk.objection(new, own=True) or self._known.contradicted_by(new):
+            if self._talk.objection(new, own=True) or self._known.touched_by(new):
                 yield from self._set_aside(beside, reason)
             else:
                 yield from self._added(beside)
@@ -148,7 +136,7 @@ class _Screen:
         line = change.new
         if self._known.has(line):
             return
-        fact = self._known.contradicted_by(line)
+        fact = self._known.touched_by(line)
         reason = self._talk.objection_to_change(fact, line) if fact else self._talk.objection(line)
         if reason:
             yield from self._set_aside(change, reason)

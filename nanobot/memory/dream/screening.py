@@ -79,17 +79,18 @@ class _Screen:
         old, new = update.step.old, without_importance(update.step.new)
         if not new:
             yield from self._over(update)
-        elif reason := self._junk(new):
+        elif reason := self._junk(old, new):
             self._note(new, reason)
         elif old:
             yield from self._replaced(update, old, new)
         else:
             yield from self._added(update, new)
 
-    def _junk(self, line: str) -> str:
+    def _junk(self, old: str, line: str) -> str:
         if self._talk.has_own_line(line):
             return ""
-        if reason := junk_reason(line):
+        reason = junk_reason(line)
+        if reason or (old and not self._talk.objection_to_change(old, line)):
             return reason
         is_copy = self._echoes.has(line) and not self._talk.is_told(line)
         return "it copies the instructions" if is_copy else ""
@@ -119,13 +120,10 @@ class _Screen:
     def _added(self, update: Update, new: str) -> Iterator[Update]:
         if self._known.has(new):
             return
-        fact = self._known.contradicted_by(new)
-        own = update.path == _MANNER
-        reason = (
-            self._talk.objection_to_change(fact, new)
-            if fact
-            else self._talk.objection(new, own=own)
-        )
+        fact = self._known.touched_by(new)
+        reason = self._talk.objection(new, own=update.path == _MANNER)
+        if fact and not reason:
+            reason = self._talk.objection_to_change(fact, new)
         if reason:
             yield from self._instead(update, new, reason)
             return
