@@ -109,6 +109,7 @@ Level = Literal["debug", "info", "warning", "error"]
 LEVELS: Sequence[Level] = ("debug", "info", "warning", "error")
 """From the least to the most important."""
 
+_WARNING = 30
 _REPEAT_SECONDS, _MOST_REPEATED = 60.0, 50
 _MOST_POSITION = 64
 _MOST_MESSAGE = 10_000
@@ -227,7 +228,7 @@ class RepeatLimit:
 
     def note(self, record: Record) -> str | None:
         """Return a note to add to the line, or None if the line is left out."""
-        if level_of(record["level"].no) not in ("warning", "error"):
+        if record["level"].no < _WARNING:
             return ""
         now = record["elapsed"].total_seconds()
         place = self._places.setdefault((record["name"], record["line"]), _Repeated(now))
@@ -267,7 +268,8 @@ def log_to(
             if note is None:
                 return
             line = LogLine.of(message.record, redactor, times)
-            line = replace(line, message=f"{line.message}{note}")
+            if note:
+                line = replace(line, message=f"{line.message}{note}")
             for output in outputs:
                 output.put(line)
         except Exception as error:  # noqa: BLE001 - the boundary: loguru would print it unredacted

@@ -66,6 +66,10 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
+_MOST_MARKS = 1_000_000
+"""Of JSON in a whole answer: 64 vectors of 8,192 numbers have half of that."""
+
+
 class Endpoint:
     """One model server, as errors speak of it. `settings` is where the configuration names it.
     Where there are `headers`, they take the place of the usual one with the key. `own_headers` are
@@ -88,7 +92,7 @@ class Endpoint:
         """The JSON object of a whole answer. Raises `ProviderError` for anything else, and if it is
         an error."""
         try:
-            fields = mapping(parse_json(answer))
+            fields = mapping(parse_json(answer, _MOST_MARKS))
         except ValueError as error:
             raise self.garbage("something that is not JSON", answer) from error
         if said := error_in(fields):

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from nanobot import parsing
 
 
-def parse_json(data: bytes | str) -> object:
-    """The value of `data`. Raises `ValueError` if it isn't JSON, is nested too deeply, or holds too
-    many values."""
+def parse_json(data: bytes | str, most: int = parsing.MOST_MARKS) -> object:
+    """The value of `data`. Raises `ValueError` if it isn't JSON, is nested too deeply, or holds
+    more than `most` marks."""
     if len(data) > parsing.LARGE:  # the pieces of a stream are small, and there are many
-        return parsing.parse_json(data)
+        return parsing.parse_json(data, most)
     text = data if isinstance(data, str) else data.decode("utf-8", "replace")
     try:
         value: object = json.loads(text)

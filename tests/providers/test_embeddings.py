@@ -146,6 +146,16 @@ async def test_what_is_no_vector_is_never_taken_for_one(body: Raw) -> None:
         await asked.close()
 
 
+async def test_the_largest_vectors_of_a_whole_batch_are_taken() -> None:
+    texts = [f"text {number}" for number in range(64)]
+    data = [{"index": index, "embedding": [0.5] * 8_192} for index in range(64)]
+    body = Raw(json.dumps({"data": data}).encode())
+    async with FakeOpenAI(embedding_faults=[body]) as server:
+        asked = embedder(server)
+        assert len(await asked.embed(texts)) == 64
+        await asked.close()
+
+
 async def test_a_wrong_key_is_said_once_and_not_repeated() -> None:
     async with FakeOpenAI(api_key="sk-right") as server:
         asked = embedder(server)

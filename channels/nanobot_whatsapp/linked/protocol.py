@@ -179,7 +179,8 @@ def parse(line: bytes) -> FromHelper | None:
     """What the helper said; None for a type that this version does not know. Raises
     `ProtocolViolation`."""
     try:
-        fields = parse_json(line)
+        # A line is bounded. Refused by what somebody wrote, it would come again for ever.
+        fields = parse_json(line, most=len(line))
     except ValueError as error:
         raise ProtocolViolation(f"a line is not JSON: {type(error).__name__}") from None
     kind = fields.get("type") if isinstance(fields, dict) else None
