@@ -64,12 +64,11 @@ def is_secret_key(key: str, base_url: str, model: str) -> bool:
 
 T = TypeVar("T")
 
-
-@dataclass(frozen=True, slots=True)
 _MOST_MARKS = 1_000_000
 """Of JSON in a whole answer: 64 vectors of 8,192 numbers have half of that."""
 
 
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """One model server, as errors speak of it. `settings` is where the configuration names it.
     Where there are `headers`, they take the place of the usual one with the key. `own_headers` are
