@@ -108,9 +108,11 @@ def opened(root: int, path: str, flags: int = os.O_PATH) -> int:
 @contextmanager
 def at(root: int, path: str) -> Iterator[tuple[int, os.stat_result]]:
     """What `opened` opens (O_PATH), and its status, for a while. Raises `ConfineRefused` for a
-    link."""
+    link, and `FileNotFoundError`."""
     try:
         descriptor = opened(root, path)
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise ConfineRefused(f"cannot protect {path}: {error.strerror}") from error
     with closing(descriptor):

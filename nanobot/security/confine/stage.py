@@ -127,13 +127,14 @@ _HERE = -100
 
 
 def _hold(tree: str, layout: Layout) -> None:
-    """Hold fast what the layout says. Raises `ConfineRefused` and `OSError`."""
+    """Hold fast what the layout says, save what is gone by now: one that comes up in its place ends
+    the command. Raises `ConfineRefused` and `OSError`."""
     with closing(os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
         for path in (*layout.pinned, *layout.locked):
-            with kernel.at(root, path) as (target, _):
+            with suppress(FileNotFoundError), kernel.at(root, path) as (target, _):
                 _clone_onto(target, target, _READ_ONLY if path in layout.locked else 0)
         for path in layout.hidden:
-            with kernel.at(root, path) as (target, status):
+            with suppress(FileNotFoundError), kernel.at(root, path) as (target, status):
                 _put_nothing_on(target, stat.S_ISDIR(status.st_mode))
 
 
@@ -342,8 +343,9 @@ class Grants:
         self._grant(os.dup(root), _LOOK)
         kept = {*layout.pinned, *layout.locked}
         for folder in ("", *layout.pinned):
-            prefix = f"{folder}/" if folder else ""
+            prefix, names = f"{folder}/" if folder else "", list[str]()
             with (
+                suppress(FileNotFoundError),
                 kernel.closing(
                     kernel.opened(root, folder or ".", os.O_RDONLY | os.O_DIRECTORY)
                 ) as listed,
@@ -364,7 +366,7 @@ class Grants:
         os.close(self._ruleset)
 
     def _grant_at(self, root: int, path: str, rights: int) -> None:
-        with kernel.at(root, path) as (descriptor, _):
+        with suppress(FileNotFoundError), kernel.at(root, path) as (descriptor, _):
             self._grant(os.dup(descriptor), rights)
 
     def _grant(self, descriptor: int, rights: int) -> None:

@@ -50,8 +50,8 @@ Entered = Callable[[int, str], None]
 """Told of each folder before it is listed: its descriptor, and its path with a `/` at the end."""
 
 
-Links = dict[tuple[int, int], list[str]]
-"""The names of files with several (hard links), by what the file is."""
+Links = dict[tuple[int, int, int], list[str]]
+"""The names of files with several (hard links), by the file and how many it has."""
 
 
 def find_triggers(
@@ -105,10 +105,18 @@ def disable_triggers(
         found = (one for one in found if one.mark != _CLOSED)  # what is in it has no new name
         return [one for one in found if one not in tried and one.kind not in allowed]
 
-    if any(one.kind == "dot" for one in new()):
+    # What another program needs for a moment is gone by the second look.
+    first = {one.path for one in new() if one.kind == "dot"}
+    if first:
         time.sleep(_SETTLE)
+    moved: set[str] = set()
     for _ in range(_MOST_ROUNDS):  # there may be more of it inside what was renamed
-        if not (found := new()):
+        found = [
+            one
+            for one in new()
+            if one.kind != "dot" or one.path in first or not moved.isdisjoint(parents(one.path))
+        ]
+        if not found:
             return
         tried.update(found)
         with kernel.closing(os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
@@ -118,7 +126,9 @@ def disable_triggers(
                     suppress(OSError),
                     kernel.closing(_listable(root, folder or ".")) as descriptor,
                 ):
-                    yield one.entry, f"{folder}{slash}{_renamed(descriptor, folder, name)}"
+                    renamed = f"{folder}{slash}{_renamed(descriptor, folder, name)}"
+                    moved.add(renamed)
+                    yield one.entry, renamed
 
 
 def _listable(root: int, path: str) -> int:
@@ -181,7 +191,8 @@ def _looked_at(
             with suppress(FileNotFoundError):
                 status = found[name].stat(follow_symlinks=False)
                 if status.st_nlink > 1:
-                    links.setdefault((status.st_ino, status.st_nlink), []).append(path)
+                    file = status.st_dev, status.st_ino, status.st_nlink
+                    links.setdefault(file, []).append(path)
     return triggers, inner
 
 
@@ -295,7 +306,7 @@ class TreeWatch:
     def _reaching(self, links: dict[str, Links], tree: str) -> Iterator[str]:
         """Files that have a name which a command can't change; files with all their names in the
         tree are ordinary."""
-        for (_, count), paths in links[tree].items():
+        for (_, _, count), paths in links[tree].items():
             free = [
                 one for one in paths if not any((tree, up) in self._held for up in parents(one))
             ]

@@ -181,6 +181,25 @@ async def test_one_among_packages_that_is_changed_is_put_out_of_use(
     assert {path.name for path in package.iterdir()} == {"dot-vscode", ".idea", "dot-CLAUDE.md"}
 
 
+async def test_one_that_is_gone_by_the_time_it_is_held_stops_no_command(
+    sandbox: Sandbox, ground: Ground
+) -> None:
+    """A program next to it makes a file for a moment, again and again."""
+    loop = """if True:
+        import os, sys
+        for number in range(10**9):
+            open(f"{sys.argv[1]}/.x{number}", "w").close()
+            os.remove(f"{sys.argv[1]}/.x{number}")
+    """
+    command = (*PYTHON, "-c", loop, str(ground.workspace / "work"))
+    neighbour = await asyncio.create_subprocess_exec(*command)
+    ends = [await ground.run(sandbox, "echo ran") for _ in range(8)]
+    assert neighbour.returncode is None, "one of its files was renamed"
+    neighbour.kill()
+    await neighbour.wait()
+    assert [end.output for end in ends] == ["ran\n"] * 8, ends
+
+
 async def test_a_person_who_saves_one_ends_no_command(sandbox: Sandbox, ground: Ground) -> None:
     work = ground.workspace / "work"
     (work / ".newtool").write_text("old\n")
