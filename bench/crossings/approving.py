@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.crossings.stage import ME, Stage, prelude, running
-from bench.crossings.world import Crossing, World, made
+from bench.crossings.world import Crossing, World, made, write
 from nanobot.bus.events import Quote
 from nanobot.providers.port import Reply
 from nanobot.testing import calls
@@ -219,12 +219,44 @@ async def too_late() -> list[Crossing]:
         return _sent(stage, 0)
 
 
+async def always_for_a_command() -> list[Crossing]:
+    """A command is never allowed for longer: what lies beside its script decides, too."""
+    settings = "NANOBOT_TOOLS__EXEC__SANDBOX", "NANOBOT_TOOLS__APPROVAL__EXEC"
+    environ = dict(zip(settings, ("none", "ask"), strict=True))
+    async with _home() as world:
+        async with running(world, answers="", environ=environ) as stage:
+            await prelude(stage, commands=False)
+            work = world.workspace / "work"
+            write(work / "report.py", "import helper\n")
+            write(work / "helper.py", "print('harmless')\n")
+            run = calls("exec", command="python3 work/report.py")
+            turn = asyncio.ensure_future(stage.say("go on", run))
+            code = (await stage.channel.next_with_buttons()).buttons[0].value.split()[1]
+            for word in ("always", "today"):
+                await stage.say(f"/approve {code} {word}")
+            await stage.say(f"/approve {code}")
+            await turn
+            evil = "open('work/ran', 'w')\n"
+            plant = calls("write_file", path="work/helper/__init__.py", content=evil)
+            turn = asyncio.ensure_future(stage.say("again", plant, run, chat="3"))
+            asked = asyncio.ensure_future(stage.channel.next_with_buttons())
+            either: set[asyncio.Future[Any]] = {asked, turn}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if asked.done():
+                await stage.say(asked.result().buttons[1].value, chat="3")
+            asked.cancel()
+            await turn
+        ran = work / "ran"
+        return [Crossing("a command runs that nobody approved", str(ran))] if ran.exists() else []
+
+
 SCENES: dict[str, Callable[[], Coroutine[Any, Any, list[Crossing]]]] = {
     "replayed": replayed,
     "for another call": for_another_call,
     "after a restart": after_a_restart,
     "after a stop": after_a_stop,
     "too late": too_late,
+    "always, for a command": always_for_a_command,
 }
 """Answers that were good once."""
 

@@ -115,7 +115,10 @@ def test_no_approval_is_given_by_anybody_but_the_owner_where_they_were_asked() -
     assert run(approving.attempted(*approving.ATTEMPTS)) == []
 
 
-@pytest.mark.parametrize("name", ["replayed", "for another call", "after a restart"])
+APPROVALS = ("replayed", "for another call", "after a restart", "always, for a command")
+
+
+@pytest.mark.parametrize("name", APPROVALS)
 def test_no_approval_counts_for_more_than_its_call(name: str) -> None:
     assert run(approving.SCENES[name]()) == []
 
