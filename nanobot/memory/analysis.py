@@ -60,6 +60,7 @@ _JOINED = "\u1039\u17d2"
 _SYLLABLE = f"[{_BEFORE}]?.(?:[{_JOINED}].|[{_BESIDE}])*"
 _RUN = f"[{_CJK}]+|[{_SYLLABIC}]+"
 _FIRST_RUN = "\u0e00"
+HYPHENATED = r"(?<![\w-])[^\W\d_]{1,20}(?:[-\u2011][^\W\d_]{1,20}){1,2}(?![\w-])"
 _KANA = r"[\u3040-\u309f]+\Z"
 
 _SAMPLE = 100
@@ -90,9 +91,10 @@ _PART, _COMPOUND, _LONGEST = 4, 7, 60
 
 def prepared(text: str, language: str = "") -> str:
     """`text` as it is given to the full-text table."""
+    whole = joined_words(text)
     if language in ("", ENGLISH) and text.isascii():
-        return text
-    words = re.findall(_piece(text), _unified(text))
+        return " ".join([text, *whole]) if whole else text
+    words = [*re.findall(_piece(text), _unified(text)), *whole]
     return " ".join([
         _stored(word, language) if word < _FIRST_RUN and len(word) <= _LONGEST
         else _spelled_out(word, language)
@@ -103,7 +105,19 @@ def prepared(text: str, language: str = "") -> str:
 def words_of(text: str, language: str = "") -> list[str]:
     """The words of a question in order, lower case; runs without spaces as the keys that find
     them."""
-    return list(chain.from_iterable(word_groups(text, language)))
+    whole = (_lower(_unified(word), language) for word in joined_words(text))
+    return [*chain.from_iterable(word_groups(text, language)), *whole]
+
+
+def joined_words(text: str) -> list[str]:
+    """What is written with hyphens, as one word: `email` for `e-mail`."""
+    found = re.findall(HYPHENATED, text) if "-" in text or "\u2011" in text else ()
+    return [joined(word) for word in found]
+
+
+def joined(word: str) -> str:
+    """A word without its hyphens."""
+    return re.sub(r"\W", "", word)
 
 
 def word_groups(text: str, language: str = "") -> Iterator[list[str]]:
@@ -220,7 +234,7 @@ def expressions(
 
 def tokens(text: str, language: str = "") -> Iterator[str]:
     """The words of `text` as the full-text table holds them."""
-    for piece in re.findall(_piece(text), _unified(text)):
+    for piece in (*re.findall(_piece(text), _unified(text)), *joined_words(text)):
         if piece >= _FIRST_RUN and re.match(_RUN, piece):
             yield from _singles_and_pairs(piece)
         else:
@@ -247,12 +261,13 @@ def plain_words(text: str) -> Iterator[str]:
 
 
 def outline(text: str) -> str:
-    """`text` without case and accents, one letter where some write two (`ue` for `ü`): whatever
-    holds a word holds its `core` in its outline. Quick, to rule out what need not be read."""
+    """`text` without case, accents and hyphens, one letter where some write two (`ue` for `ü`):
+    whatever holds a word holds its `core` in its outline. Quick, to rule out what need not be
+    read."""
     plain = text.lower() if text.isascii() else _folded(_unified(text).lower())
     for letter in "aou":
         plain = plain.replace(f"{letter}e", letter)
-    return plain.replace("aa", "a")
+    return plain.replace("aa", "a").replace("-", "").replace("\u2011", "")
 
 
 @lru_cache(maxsize=1 << 10)

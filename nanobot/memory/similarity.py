@@ -27,10 +27,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.memory.analysis import (
+    HYPHENATED,
     WordForms,
     bases,
     core,
     is_stop_word,
+    joined,
     language_of,
     outline,
     plain_words,
@@ -204,11 +206,13 @@ def _cores(fact: Fact) -> tuple[str, ...]:
 class Request(Struct, frozen=True):
     """The words by which a person names something: each counts, and so do the pairs of characters
     of one that is written without spaces (`groups`). It is in the language `asked`, where it shows
-    one; `languages` are those of the texts, the likeliest first."""
+    one; `languages` are those of the texts, the likeliest first. `joined` is the same with each
+    word as one that was typed with hyphens."""
 
     groups: tuple[tuple[str, ...], ...]
     asked: tuple[str, ...] = ()
     languages: tuple[str, ...] = ()
+    joined: Request | None = None
 
     @classmethod
     def of(cls, text: str, languages: Sequence[str] = ()) -> Request:
@@ -222,19 +226,22 @@ class Request(Struct, frozen=True):
             if len(one) > 1 or one[0] in letters or not is_stop_word(one[0], asked)
         )
         shown = (asked,) if language_of(text) else ()
-        return cls(tuple(dict.fromkeys(found)), shown, tuple(languages))
+        whole = re.sub(HYPHENATED, lambda word: joined(word[0]), text)
+        other = cls.of(whole, languages) if whole != text else None
+        return cls(tuple(dict.fromkeys(found)), shown, tuple(languages), other)
 
     def closeness(self, text: str) -> int:
         """How closely some part of `text` holds all words: 2 in forms of them, 1 where one is a
         relative, 0 where one is missing."""
+        close = self.joined.closeness(text) if self.joined else 0
         plain = outline(text)
         cores = (_cores_of(group, self.languages) for group in self.groups)
         if not self.groups or not all(any(core in plain for core in each) for each in cores):
-            return 0
+            return close
         # A short text may be in any of them.
         shown = {language_of(text, likely) for likely in self.languages or (ENGLISH,)}
         parts = ((said, one) for one in shown for said in said_in(text, one))
-        return max((self._closeness(said, one) for said, one in parts), default=0)
+        return max([close, *(self._closeness(said, one) for said, one in parts)])
 
     def _closeness(self, said: Collection[str], language: str) -> int:
         """The same of a part of a text in that language."""
@@ -244,7 +251,8 @@ class Request(Struct, frozen=True):
 
     def facts(self) -> tuple[Fact, ...]:
         """What a text states that holds the words, in each language that they may be in."""
-        return tuple(Fact(said := self._in(one), said, one) for one in self.languages or ("",))
+        stated = (Fact(said := self._in(one), said, one) for one in self.languages or ("",))
+        return (*stated, *(self.joined.facts() if self.joined else ()))
 
     def _in(self, language: str) -> frozenset[str]:
         """Its words in their base form; the keys of a run are that already."""
