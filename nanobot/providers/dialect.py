@@ -79,7 +79,7 @@ class Dialect(Struct, frozen=True):
         if isinstance(refusal, ContextTooLong):
             return
         for wording, change in _CHANGES:
-            if wording.search(refusal.detail) and (changed := change(self, sent)) != self:
+            if _says(refusal.detail, wording) and (changed := change(self, sent)) != self:
                 yield changed
 
 
@@ -96,11 +96,16 @@ def _sets(**fields: object) -> _Change:
     return lambda dialect, _: replace(dialect, **fields)
 
 
-def _drops(name: str) -> tuple[re.Pattern[str], _Change]:
+def _drops(name: str) -> tuple[str, _Change]:
     def drop(one: Dialect, sent: Mapping[str, object]) -> Dialect:
         return replace(one, dropped=one.dropped | {optional(name, sent.get(name))})
 
-    return re.compile(rf"\b{name}\b"), drop
+    return rf"\b{name}\b", drop
+
+
+def _says(text: str, pattern: str) -> bool:
+    # Compiled at its first use, which `re` remembers: an import should not pay for it.
+    return re.search(pattern, text, re.IGNORECASE | re.DOTALL) is not None
 
 
 _OPTIONAL = (
@@ -110,52 +115,44 @@ _OPTIONAL = (
 """Fields that a request can do without."""
 
 
-def _wording(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE | re.DOTALL)
-
-
-_CHANGES: Sequence[tuple[re.Pattern[str], _Change]] = (
-    (_wording(r"max_completion_tokens"), _sets(new_limit=True)),
-    (_wording(r"thought_signature"), _sets(signatures=True)),
+_CHANGES: Sequence[tuple[str, _Change]] = (
+    (r"max_completion_tokens", _sets(new_limit=True)),
+    (r"thought_signature", _sets(signatures=True)),
     (
-        _wording(r"reasoning.{0,80}(not (permitted|supported|allowed)|extra|unexpected|unknown)"),
+        r"reasoning.{0,80}(not (permitted|supported|allowed)|extra|unexpected|unknown)",
         _sets(reasoning_content=False, reads_reasoning=False),
     ),
-    (_wording(r"reasoning_content|reasoning must be"), _sets(reasoning_content=True)),
-    (_wording(r"length of 9\b"), _sets(call_ids="nine")),
+    (r"reasoning_content|reasoning must be", _sets(reasoning_content=True)),
+    (r"length of 9\b", _sets(call_ids="nine")),
     *map(_drops, _OPTIONAL),
     (
-        _wording(r"system.{0,40}(not|n't|un)\s?(be )?(supported|allowed|accepted)|support system"),
+        r"system.{0,40}(not|n't|un)\s?(be )?(supported|allowed|accepted)|support system",
         _sets(system_role=False),
     ),
     (
-        _wording(r"(content|message).{0,80}(empty|blank)|(non-?empty|empty|blank).{0,40}content"),
+        r"(content|message).{0,80}(empty|blank)|(non-?empty|empty|blank).{0,40}content",
         _sets(fills_empty=True),
     ),
     (
-        _wording(
-            r"\broles?\b|alternat|template|jinja|raise_exception|NoneType|concatenate"
-            r"|not the same number of function calls"
-        ),
+        r"\broles?\b|alternat|template|jinja|raise_exception|NoneType|concatenate"
+        r"|not the same number of function calls",
         _sets(strict_roles=True, fills_empty=True),
     ),
     (
-        _wording(
-            r"schema|\$ref|\$defs|\bconst\b|anyOf|oneOf|allOf|additionalProperties|grammar"
-            r"|function_?declaration|parameters|tools?[.\[]\d"
-        ),
+        r"schema|\$ref|\$defs|\bconst\b|anyOf|oneOf|allOf|additionalProperties|grammar"
+        r"|function_?declaration|parameters|tools?[.\[]\d",
         _sets(plain_schemas=True),
     ),
-    (_wording(r"\bstream.*support|support.*\bstream"), _sets(stream=False)),
+    (r"\bstream.*support|support.*\bstream", _sets(stream=False)),
 )
 """Wordings of refusals, each with the change that it asks for."""
 
-_FORCING = _wording(r"tool_choice|tool choice|response_format|json_schema|structured|guided|forc")
+_FORCING = r"tool_choice|tool choice|response_format|json_schema|structured|guided|forc"
 
 
 def refuses_forcing(refusal: ProviderError) -> bool:
     """Whether a server refused the way in which a structured answer was asked for."""
-    return bool(_FORCING.search(refusal.detail))
+    return _says(refusal.detail, _FORCING)
 
 
 _FREE_HOSTS = (
@@ -164,7 +161,7 @@ _FREE_HOSTS = (
 )
 """Servers that take a user message after a tool result. Invented assistant messages would only
 hurt there."""
-_MISTRAL = _wording(r"mi[sx]tral|magistral|codestral|devstral|pixtral")
+_MISTRAL = r"mi[sx]tral|magistral|codestral|devstral|pixtral"
 
 
 @lru_cache(maxsize=64)
@@ -176,7 +173,7 @@ def known_dialect(base_url: str, model: str) -> Dialect:
     def on(*domains: str) -> bool:
         return any(host == domain or host.endswith(f".{domain}") for domain in domains)
 
-    mistral = bool(_MISTRAL.search(model)) or on("mistral.ai")
+    mistral = _says(model, _MISTRAL) or on("mistral.ai")
     kimi = on("moonshot.ai", "moonshot.cn", "kimi.com", "kimi.ai")
     return Dialect(
         strict_roles=mistral or not on(*_FREE_HOSTS),

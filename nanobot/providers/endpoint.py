@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from nanobot.errors import (
@@ -29,8 +29,10 @@ from nanobot.providers.fields import (
     mapping,
     parse_json,
 )
-from nanobot.providers.overflow import Overflow, blames_answer
 from nanobot.providers.refusals import ErrorBody, error_in, text_of_page
+
+if TYPE_CHECKING:
+    from nanobot.providers.overflow import Overflow
 
 _NOT_ABOUT_LENGTH = frozenset({401, 402, 403, 404, 405, 407, 408, 409})
 
@@ -182,6 +184,8 @@ class Endpoint:
         return ProviderGarbage(what, detail=detail)
 
     def _decide(self, status: int, said: ErrorBody, wait: float) -> ProviderError:
+        from nanobot.providers.overflow import Overflow, blames_answer  # only errors need it
+
         detail = self.shorten(said.message)
         tail = f": {detail}" if detail else ""
         overflow = None if status in _NOT_ABOUT_LENGTH else said.overflow

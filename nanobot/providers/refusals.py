@@ -11,17 +11,19 @@ Studio a missing path with 200. So the meaning of the words counts: see `ErrorBo
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from nanobot.errors import ProviderError, ProviderFiltered, ProviderGarbage, ProviderRejected
 from nanobot.providers.fields import count, items, mapping, parse_json, string
-from nanobot.providers.overflow import Overflow, overflow_in
 from nanobot.providers.port import Reply
+
+if TYPE_CHECKING:
+    from nanobot.providers.overflow import Overflow
 
 _DEEPEST = 12
 _LONGEST = 2_000
@@ -79,6 +81,8 @@ class ErrorBody:
     @property
     def overflow(self) -> Overflow | None:
         """How far the prompt is too long, or None if this says something else."""
+        from nanobot.providers.overflow import Overflow, overflow_in  # its patterns take a while
+
         found = overflow_in(f"{self.code} {self.kind}", self.message)
         if found is None or not (self.prompt_tokens or self.window):
             return found
@@ -92,28 +96,28 @@ class ErrorBody:
     @property
     def out_of_money(self) -> bool:
         """Whether the account has to be topped up, so that waiting does not help."""
-        return bool(_NO_MONEY.search(self.words))
+        return _says(_NO_MONEY, self.words)
 
     @property
     def no_key(self) -> bool:
         """Whether the key is missing or wrong, although the status may say otherwise."""
-        return bool(_NO_KEY.search(self.message))
+        return _says(_NO_KEY, self.message)
 
     @property
     def is_rate_limit(self) -> bool:
         """Whether it asks for fewer requests."""
-        return bool(_RATE.search(self.words))
+        return _says(_RATE, self.words)
 
     @property
     def lacks_model(self) -> bool:
         """Whether a gateway has no server for the model (new-api: status 503)."""
-        return bool(_NO_CHANNEL.search(self.words))
+        return _says(_NO_CHANNEL, self.words)
 
     @property
     def blames_request(self) -> bool:
         """Whether the same request fails however often it is made: a template that rejects the
         order of roles, text that should be JSON, a schema or parameter that isn't supported."""
-        return bool(_BLAMES_REQUEST.search(self.words)) and not _PASSING.search(self.message)
+        return _says(_BLAMES_REQUEST, self.words) and not _says(_PASSING, self.message)
 
     @property
     def status(self) -> int:
@@ -125,8 +129,8 @@ class ErrorBody:
             (self.no_key, 401),
             (self.out_of_money, 402),
             (self.is_rate_limit, 429),
-            (bool(_PASSING.search(self.message)), 503),
-            (bool(_MISSING.search(self.message)), 404),
+            (_says(_PASSING, self.message), 503),
+            (_says(_MISSING, self.message), 404),
             (self.kind == "invalid_request_error", 400),
             (self.blames_request, 400),
         )
@@ -156,9 +160,7 @@ def error_in(fields: Mapping[str, object]) -> ErrorBody | None:
 
 
 _DONE = "data: [DONE]"
-_UNSEEN = re.compile(
-    r"<(head|script|style|svg)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)|<[^<>]*>", re.I | re.DOTALL
-)
+_UNSEEN = r"(?is)<(head|script|style|svg)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)|<[^<>]*>"
 _REASON_KEYS = (
     *("message", "msg", "detail", "description", "reason", "errormessage", "errmsg", "error_msg"),
 )
@@ -168,7 +170,9 @@ def text_of_page(text: str) -> str:
     """Return what a web page or XML shows, and any other text as it is."""
     if not text.startswith("<"):
         return text
-    return " ".join(html.unescape(_UNSEEN.sub(" ", text[:_LONGEST_PAGE])).split()) or text
+    from html import unescape
+
+    return " ".join(unescape(re.sub(_UNSEEN, " ", text[:_LONGEST_PAGE])).split()) or text
 
 
 def _any_reason(text: str) -> str:
@@ -324,32 +328,31 @@ def _joined(texts: Iterator[str] | tuple[str, ...]) -> str:
     return ": ".join(known) or (_NO_REASON if generic else "")
 
 
-_NO_MONEY = re.compile(
+def _says(pattern: str, text: str) -> bool:
+    # Compiled at its first use, which `re` remembers: an import should not pay for it.
+    return re.search(pattern, text, re.IGNORECASE) is not None
+
+
+_NO_MONEY = (
     r"insufficient[_ ](quota|balance|credits?|funds)|billing_(not_active|hard_limit_reached)"
     r"|exceeded_current_quota|exceeded your current quota|requires more credits"
-    r"|credit balance is too low|余额不足|欠费",
-    re.I,
+    r"|credit balance is too low|余额不足|欠费"
 )
-_NO_KEY = re.compile(
+_NO_KEY = (
     r"(invalid|incorrect|not valid|missing|wrong|expired).{0,20}api.?(key|token)"
-    r"|api.?key.{0,20}(not valid|invalid|expired)",
-    re.I,
+    r"|api.?key.{0,20}(not valid|invalid|expired)"
 )
-_RATE = re.compile(
+_RATE = (
     r"rate.?limit|too many (requests|concurrent)|requests per (second|minute|hour|day)"
-    r"|tokens per (second|min|minute|hour|day)|\b[RT]P[MD]\b|throttl|限流|频率",
-    re.I,
+    r"|tokens per (second|min|minute|hour|day)|\b[RT]P[MD]\b|throttl|限流|频率"
 )
-_PASSING = re.compile(
+_PASSING = (
     r"overload|temporarily|try again|retry (later|shortly|in)|capacity|timed? ?out|unavailable"
-    r"|loading model|starting up|out of memory",
-    re.I,
+    r"|loading model|starting up|out of memory"
 )
-_MISSING = re.compile(
-    r"unexpected endpoint|unknown (path|route)|(model|route|path).{0,80}not found", re.I
-)
-_NO_CHANNEL = re.compile(r"无可用渠道|no available channel|\bmodel_not_found\b", re.I)
-_BLAMES_REQUEST = re.compile(
+_MISSING = r"unexpected endpoint|unknown (path|route)|(model|route|path).{0,80}not found"
+_NO_CHANNEL = r"无可用渠道|no available channel|\bmodel_not_found\b"
+_BLAMES_REQUEST = (
     r"jinja|chat.?template|\btemplate\b.{0,60}(error|exception|fail|pars)|raise_exception"
     r"|roles? must alternate|must (be|come) (at the beginning|first)|only user and assistant roles"
     r"|unexpected role|unknown (role|method)|json\.exception|failed to parse|parse.?error"
@@ -364,15 +367,13 @@ _BLAMES_REQUEST = re.compile(
     r"|object has no attribute|index out of range|can't evaluate field|ValidationException"
     r"|\b(must|should) (not )?(be|have|contain|match)\b|\bis (required|not (supported|allowed))\b"
     r"|\bwithout (a )?\w*(result|response)|\bmissing\b.{0,40}\b(image|required|field|param)"
-    r"|expected (a )?(string|array|object|str|list|dict)|invalid_request_error",
-    re.I,
+    r"|expected (a )?(string|array|object|str|list|dict)|invalid_request_error"
 )
 
 
-_FILTERED = re.compile(
+_FILTERED = (
     r"filter|safety|prohibit|block|spii|recitation|refus|sensitive|moderat|guardrail|violat|risk"
-    r"|inspection|censor",
-    re.I,
+    r"|inspection|censor"
 )
 """Finish reasons of filters: `content_filter`, Gemini's `SAFETY`, `PROHIBITED_CONTENT`,
 `RECITATION`, Anthropic's `refusal`, GLM's `sensitive`, Bedrock's `guardrail_intervened`."""
@@ -386,7 +387,7 @@ def empty_reply_error(reply: Reply) -> ProviderError:
     """The cause of a reply without text and calls. Only a `ProviderGarbage` is worth asking again,
     once."""
     finish = reply.finish.strip().lower()
-    if _FILTERED.search(finish):
+    if _says(_FILTERED, finish):
         return ProviderFiltered(
             f"the provider's filter withheld the answer ({reply.finish})",
             status=0,

@@ -167,12 +167,12 @@ def details(*pieces: object) -> list[bytes]:
 
 
 def test_reasoning_that_comes_in_many_pieces_takes_linear_time() -> None:
-    piece = [{"type": "reasoning.text", "index": 0, "text": "word " * 20}]
+    piece = [{"type": "reasoning.text", "index": 0, "text": "word " * 4}]
 
     def receive(times: int) -> None:
         data = received(details(*[piece] * times))[0].provider_data
         assert data is not None
-        assert data.fields["reasoning_details"] == [{**piece[0], "text": "word " * 20 * times}]
+        assert data.fields["reasoning_details"] == [{**piece[0], "text": "word " * 4 * times}]
 
     assert_linear(receive, 1_000)
 
