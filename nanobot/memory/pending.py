@@ -139,13 +139,13 @@ class Pending:
         `origins` are the marks of the foreign content behind them. What waits already is not held
         twice. Who held them back calls `notify` once for all that belongs together.
         """
-        return (await self._add(lines, path, origins, change, MOST_WAITING))[0]
+        return (await self.hold(lines, path, origins, change))[0]
 
     async def propose(self, line: str, path: str, origin: str) -> list[PendingFact]:
         """Hold back a line that the program `origin` wants to add; as `add`. Raises `NanobotError`
         where too many wait."""
         change = Change("agent", "held back")
-        added, has_room = await self._add([line], path, [origin], change, MOST_OF_ONE)
+        added, has_room = await self.hold([line], path, [origin], change, MOST_OF_ONE)
         if not has_room:
             raise NanobotError(
                 f"too many facts wait already: {MOST_OF_ONE} of one program,"
@@ -154,15 +154,15 @@ class Pending:
             )
         return added
 
-    async def _add(
+    async def hold(
         self,
         lines: Sequence[str | Operation],
         path: str,
         origins: Iterable[str],
-        change: Change | None,
-        most: int,
+        change: Change | None = None,
+        most: int = MOST_WAITING,
     ) -> tuple[list[PendingFact], bool]:
-        """What was new, and whether there was room for all of that; `most` is how many may wait of
+        """As `add`, and whether there was room for all that was new; `most` is how many may wait of
         the same origins."""
         named = tuple(dict.fromkeys(map(_origin, sources_of(origins)))) or ("unknown",)
         today = self._store.today()

@@ -218,15 +218,21 @@ class UpdateMemory(Tool, Struct, frozen=True):
                 held, origins = [*held, *outcome.beyond], (*origins, NOT_SAID)
                 report = f"{_summary(arguments.file, outcome.made(steps))}."
         if held:
-            waiting = await memory.pending.add(held, path, origins, _by_agent(caller, "held back"))
+            waiting, has_room = await memory.pending.hold(
+                held, path, origins, _by_agent(caller, "held back")
+            )
             await memory.pending.notify(waiting, caller.address.key)
             lines = [(step.new or f"without: {step.old}")[:_SHOWN] for step in held]
             why = _MANY if {*origins} == {NOT_SAID} else _WAITS
-            report += why.format("\n".join(lines))
+            report += why.format("\n".join(lines)) + ("" if has_room else _NO_ROOM)
         changed = (memory.prefix + path,) if steps else ()
         return ToolResult(report, changed=changed, trusted=True)
 
 
+_NO_ROOM = (
+    "\nNot all of it: too much waits for them already, so the rest is dropped. Tell them; they "
+    "decide with /memory pending."
+)
 _MANY = (
     "\nMore facts would go than may at once, so these wait for the person. They are shown them and"
     " can accept them at a touch; do not repeat it:\n{}"

@@ -13,7 +13,7 @@ import pytest
 from nanobot.errors import StorageError
 from nanobot.memory.documents import load_template, template_folder
 from nanobot.memory.keeping import Keeping
-from nanobot.memory.pending import PendingFact
+from nanobot.memory.pending import MOST_WAITING, PendingFact
 from nanobot.memory.scopes import Memories
 from nanobot.memory.taint import origins_of
 from nanobot.memory.tools import Documents, Note, UpdateMemory
@@ -311,6 +311,17 @@ async def test_a_call_that_is_refused_for_its_own_arguments_taints_nothing(desk:
     desk.after("I like jam")
     assert (await desk.call("write_file", path=MEMORY, content="x")).trusted
     assert not (await desk.call("edit_file", path="gone.txt", old_text="a", new_text="b")).trusted
+
+
+async def test_the_model_is_told_what_could_not_wait(desk: Desk) -> None:
+    pending = desk.memories.of("owner").pending
+    await pending.add([f"- {number}" for number in range(MOST_WAITING - 1)], MEMORY, ["forwarded"])
+    desk.after("I like jam")
+    held = await desk.call("update_memory", add=["Has a cat"])
+    assert "Not all of it" not in held.text
+    left_out = await desk.call("update_memory", add=["Has a cat", "Has a dog"])
+    assert "Not all of it: too much waits" in left_out.text
+    assert len(await pending.pending()) == MOST_WAITING
 
 
 async def test_nothing_waits_and_nobody_is_shown_anything_without_foreign_text(desk: Desk) -> None:
