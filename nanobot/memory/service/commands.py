@@ -131,14 +131,15 @@ class ForgetQuestions:
 
     def interpret_reply(self, message: InboundMessage) -> str:
         """The command that `y` or `n` stands for where it answers a question; empty for anything
-        else that they say, after which only a reply to the question answers it."""
+        else that they say. After other talk only a reply to the question answers it."""
         file, asker = _file(message), _asker(message)
         known = self._known(file)
         question = known.get(asker)
         if question is None or question.message == message.event_id:
             return ""
         command = question.said_by(message)
-        if not command and question.is_last:
+        is_talk = not message.content.lstrip().startswith("/")
+        if not command and question.is_last and is_talk:
             self._keep(file, {**known, asker: replace(question, is_last=False)})
         return command
 

@@ -228,6 +228,17 @@ async def test_yes_to_what_was_said_since_forgets_nothing_but_asks_again(owned: 
     assert not owned.calls_a_command("no")
 
 
+async def test_a_command_in_between_is_no_talk_but_its_answer_makes_y_ask_again(
+    owned: Owned,
+) -> None:
+    await owned.remember("Ada likes blue.")
+    await owned.type("/forget blue")
+    await owned.type("/memory")
+    owned.says("What I remember: …")
+    assert "To be forgotten: 1 line" in await owned.type("y")
+    assert (await owned.type("y")).startswith("Forgotten: ")
+
+
 async def test_a_reply_to_the_question_answers_it_whatever_was_said_since(owned: Owned) -> None:
     await owned.remember("Ada likes blue.")
     asked = await owned.type("/forget blue")
