@@ -4,7 +4,8 @@ it in a prompt or a list, or opens it in an editor or with an agent.
 Whoever can write one acts as the person, so commands make and change none, and file tools ask. The
 rule also holds for programs that are newer than this file:
 
-- a name of `NAMES`, `ENDINGS` or `AGENTS`, in every spelling that a file system takes for it;
+- a name of `NAMES`, `ENDINGS`, `AGENTS` or `COMMON`, in every spelling that some file system takes
+  for it;
 - any other name that begins with a dot, unless it is known to be data (`DATA`), or lies among
   packages or build results (`BUILT`), which need such names and in which no one works.
 
@@ -22,8 +23,8 @@ from typing import Literal
 Kind = Literal["", "repository", "trigger", "late", "dot"]
 """`repository`: git's; commands don't see it. `trigger`: a name of the list. A command that makes
 one of these two is ended at once. `dot`: another name with a dot, which may be a file that a
-program needs for a moment, so it is put out of use when the command ends. `late`: a name of the
-list among packages, which bring their authors' settings along; the same."""
+program needs for a moment, or a common name; it is put out of use when the command ends. `late`: a
+name of the list among packages, which bring their authors' settings along; the same."""
 
 GIT = ".git"
 """Its hooks, `core.fsmonitor`, aliases and filters are commands. A file of this name (worktree,
@@ -42,27 +43,24 @@ Version control, whose settings and hooks are commands | .hg .jj .sl .svn _svn .
 The same: Fossil, darcs, CVS, Monotone, Arch, Codeville | _fossil_ .fos _darcs cvs _mtn {arch} .cdv
 The same: got, repo, Perforce, Plastic, DVC | .got .repo .p4config p4config.txt .plastic .dvc
 The same: TFVC, EdenFS; a prompt that reads its own file | $tf .tf .eden .bash-git-rc
-Usual folders of git's hooks | .husky .githooks
 Shells, on entering the folder: direnv, autoenv and their like | .envrc .env .env.leave .unenv .in
 The same | .out .autoenv .autoenv.leave .autoenv.zsh .autoenv_leave.zsh .shadowenv.d .rvmrc .ondirrc
 The same | .autoxsh .autoenv.ps1 .envrc.local .envrc.private .direnv
 mise, asdf: hooks, and which `python` is taken | mise.toml .mise.toml .mise .tool-versions
-rustup, dotnet: the same, by a prompt that shows versions | rust-toolchain rust-toolchain.toml
-The same | global.json
 opam's switch, which its shell hook enters | _opam
 Nix and Guix, by lorri, devenv, devbox or an .envrc | flake.lock devenv.yaml devenv.lock devbox.json
 The same | devbox.lock guix.scm manifest.scm .flox
 Editors: tasks, servers, paths | .vscode .cursor .windsurf .zed .idea .fleet .nova .vs .theia .helix
-The same | .devcontainer .devcontainer.json .gitpod.yml .replit .idx .settings .project devfile.yaml
+The same | .devcontainer .devcontainer.json .gitpod.yml .replit .idx
 The same | nbproject .obsidian logseq .bsp .ropeproject .kateproject .kateconfig .rprofile .renviron
 vim with `exrc`, Emacs | .exrc _exrc .vimrc _vimrc .gvimrc _gvimrc .nvimrc .nvim.lua .lvimrc
-The same | .local.vimrc .vim .nvim .kak .dir-locals.el .dir-locals-2.el .clangd .luarc.json .merlin
+The same | .local.vimrc .vim .nvim .kak .dir-locals.el .dir-locals-2.el
 Coding agents: hooks, servers that they start, orders | .mcp.json .claude .codex .gemini .qwen .roo
 The same | .opencode opencode.json opencode.jsonc .kilo .kilocode kilo.json kilo.jsonc .cline .kiro
 The same | .clinerules .cursorrules .windsurfrules .roomodes .goosehints .goose .aider.conf.yml .amp
 The same | .crush .crush.json crush.json .amazonq .continue .junie .augment .openhands .trae .warp
-The same | .factory .agents .agent .rules .github reasonix.toml firebender.json mcp.json agent.toml
-The same | agents.config.json codebuff.json gptme.toml trae_config.yaml forge.yaml knowledge.md .pi
+The same | .factory .agents .agent .rules reasonix.toml firebender.json
+The same | agents.config.json codebuff.json gptme.toml trae_config.yaml .pi
 The same | .rovodev .vibe .grok .hermes .devin .kimi-code .aiassistant .zencoder .copilot
 The same | .antigravity .deepagents .reasonix .qoder .codebuddy .iflow .kode .tabnine .cody .plandex
 Windows shows the folder: what these name is fetched | desktop.ini autorun.inf
@@ -74,11 +72,18 @@ NAMES = _words(" ".join(line.partition("|")[2] for line in _TABLE.splitlines()))
 ENDINGS = (
     *(".code-workspace", ".sublime-project", ".sublime-workspace", ".rproj", ".kdev4", ".wpr"),
     *(".xcodeproj", ".xcworkspace", ".playground", ".iml", ".ipr", ".iws", ".pro.user", ".suo"),
-    *("proj.user", ".txt.user", ".nix"),
+    *("proj.user", ".txt.user"),
     *(".komodoproject", ".tmproj", ".bbprojectd", ".novaproject"),
     *(".lnk", ".scf", ".url", ".library-ms", ".searchconnector-ms"),
 )
-"""Projects of editors, Nix, and what Windows looks up when it shows a folder."""
+"""Projects of editors, and what Windows looks up when it shows a folder."""
+
+COMMON = _words(
+    ".github rust-toolchain rust-toolchain.toml global.json mcp.json agent.toml forge.yaml"
+    " knowledge.md devfile.yaml"
+)
+"""Names of the same kind (agents; which compiler a prompt asks for its version) that are common in
+archives and in data. So is every `.nix` file, which lorri and nix-direnv evaluate."""
 
 AGENTS = _words(
     "agent agents claude gemini qwen crush iflow codebuddy warp replit reasonix bugbot kimi grok"
@@ -152,7 +157,8 @@ def _kind_of_name(name: str) -> Kind:
     if name in NAMES or name.endswith(ENDINGS) or is_order or of_mise or _is_short_for(name, NAMES):
         return "trigger"
     is_data = name in DATA or name.startswith(_DATA_BEGINNINGS) or name.endswith(_DATA_ENDINGS)
-    return "dot" if dotted and not is_data else ""
+    is_common = name in COMMON or name.endswith(".nix") or _is_short_for(name, COMMON)
+    return "dot" if is_common or (dotted and not is_data) else ""
 
 
 def _is_of_mise(folder: str, name: str) -> bool:

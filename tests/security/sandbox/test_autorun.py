@@ -213,6 +213,21 @@ async def test_a_person_who_saves_one_ends_no_command(sandbox: Sandbox, ground: 
     assert (work / ".newtool").read_text() == "new\n"
 
 
+async def test_an_archive_of_a_project_can_be_unpacked(bubblewrap: Sandbox, ground: Ground) -> None:
+    work = ground.workspace / "work"
+    end = await ground.run(
+        bubblewrap,
+        "cd $TMPDIR && mkdir -p p/.github/workflows p/src p/.circleci && touch p/.gitignore"
+        " p/.eslintrc.json p/src/a.py p/rust-toolchain.toml p/flake.nix p/.github/workflows/a.yml"
+        " && tar cf p.tar p && cd - && cd work && tar xf $TMPDIR/p.tar",
+    )
+    assert end.code == 0, end.complaints
+    assert (work / "p/src/a.py").exists()
+    assert (work / "p/.gitignore").exists()
+    assert (work / "p/dot-github/workflows/a.yml").exists()
+    assert in_force(work) == []
+
+
 async def test_many_of_them_are_put_out_of_use_and_some_named(
     sandbox: Sandbox, ground: Ground
 ) -> None:
