@@ -21,6 +21,8 @@ from bench.crossings import (
     children,
     inverting,
     laundering,
+    leaving,
+    owning,
     programs,
     spelling,
     starting,
@@ -88,6 +90,8 @@ def runs(payloads: Sequence[Payload], short: bool) -> Iterator[Run]:
         ("planted:", children.SCENES),
         ("step", steps.SCENES),
         ("runs by itself:", starting.SCENES),
+        ("whose conversation,", owning.SCENES),
+        ("left by others:", leaving.SCENES),
     ):
         for name, scene_of in scenes.items():
             yield Run(f"{kind} {name}", 1, scene_of)

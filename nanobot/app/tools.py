@@ -131,6 +131,7 @@ class CallerFiles(Struct, frozen=True):
             workspace=self.roots_of(caller).roots[0].path,
             read_only=kept,
             hide_git=not (wanted.allow_git and mine),
+            strict=not mine,
             extra_read_only=tuple(map(Path, wanted.paths)) if mine else (),
             environment=plain_values(wanted.environment) if mine else {},
             memory_megabytes=wanted.memory_megabytes,

@@ -21,6 +21,8 @@ from bench.crossings import (
     beside,
     children,
     inverting,
+    leaving,
+    owning,
     programs,
     spelling,
     starting,
@@ -179,6 +181,23 @@ def test_the_counting_sees_what_takes_up_planted_files(tmp_path: Path) -> None:
         subprocess.run(command, cwd=tmp_path / "workspace", env=environ, check=False)
     seen = mark.read_text().splitlines()
     assert {"__init__.py of nanobot/__init__", "__main__.py of nanobot/__main__", "git"} <= {*seen}
+
+
+OWNED = (
+    "the page, the guest first: quoted into memory",
+    "the page, the owner first: a job",
+    "an account that becomes the owner's: a fetch",
+)
+
+
+@pytest.mark.parametrize("name", OWNED)
+def test_no_guest_gets_into_a_conversation_of_the_owners(name: str) -> None:
+    assert run(owning.SCENES[name]()) == []
+
+
+@pytest.mark.parametrize("tool", ["write_file by", "exec by", "update_memory by", "a job by"])
+def test_nothing_that_acts_later_is_left_by_others(tool: str) -> None:
+    assert run(leaving.SCENES[f"{tool} people/fake_2"]()) == []
 
 
 class LeakArguments(Arguments, frozen=True):

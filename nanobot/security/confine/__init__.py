@@ -48,9 +48,10 @@ class Spec(NamedTuple):
     `readable` and `writable` lie outside the `workspace`, `borrowed` is shown to this program and
     gone before the command starts, `links` are (target, path). `temporary` is where a private
     folder is made that takes the place of the system's temporary one. `bubblewrap` is a program.
-    `own_folder`: no person works in the workspace. `relay` is the socket that is given a listener
-    inside. `held` is what was there of what no command may change (`tree`), as (tree, path in it,
-    kind); `relay_descriptor` is the open way to `relay`. `ledger` is a file, open, in which all
+    `own_folder`: no person works in the workspace. `strict`: no name with a dot stays there.
+    `relay` is the socket that is given a listener inside. `held` is what was there of what no
+    command may change (`tree`), as (tree, path in it, kind); `relay_descriptor` is the open way to
+    `relay`. `ledger` is a file, open, in which all
     commands write how much memory they use.
     """
 
@@ -72,6 +73,7 @@ class Spec(NamedTuple):
     held: Sequence[tuple[str, str, str]] = ()
     relay_descriptor: int = -1
     ledger: int = -1
+    strict: bool = False
 
     @property
     def trees(self) -> tuple[str, ...]:

@@ -133,9 +133,12 @@ def plain(name: str) -> str:
     return name.rstrip(" .").casefold()
 
 
-def kind(folder: str, name: str) -> Kind:
-    """Return the kind of an entry called `name` in `folder`, a path."""
+def kind(folder: str, name: str, *, strict: bool = False) -> Kind:
+    """Return the kind of an entry called `name` in `folder`, a path. With `strict` each name with a
+    dot is of a kind."""
     found = _kind_of_name(name)
+    if strict and not found and is_hidden(name) and "/." not in f"/{folder}":
+        return "dot"
     if not found:
         return "trigger" if name.endswith(".toml") and _is_of_mise(folder, plain(name)) else ""
     if found == "trigger" and is_built(folder):
@@ -150,7 +153,7 @@ def _kind_of_name(name: str) -> Kind:
     """Return the kind of an entry, wherever it is."""
     if is_git(name) or plain(name) == HEAD:
         return "repository"
-    name, dotted = plain(name), name.translate(_UNSEEN).startswith(".")
+    name, dotted = plain(name), is_hidden(name)
     stem, _, rest = name.partition(".")
     is_order = stem in AGENTS and rest in ("md", "mdc", "local.md", "override.md")
     of_mise = name.startswith(("mise.", ".mise.")) and name.endswith(".toml")
@@ -165,6 +168,11 @@ def _is_of_mise(folder: str, name: str) -> bool:
     """Whether it's one of mise's files in a folder without a dot: `mise/config.local.toml`."""
     above = folder.casefold().split("/")
     return (above[-1] == "mise" and name.startswith("config.")) or above[-2:] == ["mise", "conf.d"]
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a name begins with a dot, for any file system."""
+    return name.translate(_UNSEEN).startswith(".")
 
 
 def is_git(name: str) -> bool:

@@ -61,9 +61,10 @@ def find_triggers(
     *,
     without: Collection[str] = (),
     links: Links | None = None,
+    strict: bool = False,
 ) -> list[Trigger]:
-    """All triggers in the folder `start` of `tree` and below, `without` some paths. Takes note of
-    `links`, if given, save among packages.
+    """All triggers in the folder `start` of `tree` and below, `without` some paths; `strict` is as
+    for `kind`. Takes note of `links`, if given, save among packages.
 
     Another process may be changing the tree: no link is followed, and what is gone or belongs to
     another user is passed over.
@@ -78,7 +79,7 @@ def find_triggers(
                 with kernel.closing(_listable(root, path or ".")) as folder:
                     if entered:
                         entered(folder, prefix)
-                    triggers, inner = _looked_at(folder, prefix, without, links)
+                    triggers, inner = _looked_at(folder, prefix, without, links, strict)
             except PermissionError:  # it is closed whenever it is opened, and may hold anything
                 found.append(Trigger(path, "trigger", _CLOSED, path))
             except OSError:
@@ -95,13 +96,15 @@ def disable_triggers(
     *,
     allowed: Collection[Kind] = (),
     without: Collection[str] = (),
+    strict: bool = False,
 ) -> Iterator[tuple[str, str]]:
     """Put what is not `known` in `tree` out of use, by another name; says which and what. Those of
     the `allowed` kinds may be made."""
     tried: set[Trigger] = set()
 
     def new() -> list[Trigger]:
-        found = (one for one in find_triggers(tree, without=without) if one not in known)
+        there = find_triggers(tree, without=without, strict=strict)
+        found = (one for one in there if one not in known)
         found = (one for one in found if one.mark != _CLOSED)  # what is in it has no new name
         return [one for one in found if one not in tried and one.kind not in allowed]
 
@@ -164,7 +167,7 @@ def _open_up(root: int, path: str) -> None:
 
 
 def _looked_at(
-    descriptor: int, folder: str, without: Collection[str], links: Links | None
+    descriptor: int, folder: str, without: Collection[str], links: Links | None, strict: bool
 ) -> tuple[list[Trigger], list[str]]:
     """The triggers in one folder, and the folders in it that have to be looked at."""
     with os.scandir(descriptor) as entries:
@@ -180,7 +183,7 @@ def _looked_at(
         path = f"{folder}{name}"
         if path in without:
             continue
-        if of_kind := kind(below, name):
+        if of_kind := kind(below, name, strict=strict):
             with suppress(FileNotFoundError):
                 triggers.append(_trigger(descriptor, path, name, of_kind))
             if of_kind in ENDING:
@@ -273,6 +276,7 @@ class TreeWatch:
         self._guarded, self._allowed = spec.guarded, dict.fromkeys(spec.trees, git)
         if spec.own_folder:
             self._allowed[spec.workspace] = (*git, "dot")
+        self._strict = spec.strict
         self._watched: dict[int, tuple[str, str]] = {}
         self._blind, self._look_at = False, _NEVER
         self.descriptor = kernel.inotify()
@@ -317,7 +321,9 @@ class TreeWatch:
         """Put what is new out of use; says what it was called and is called."""
         for tree, known in self.known.items():
             allowed = self._allowed[tree]
-            yield from disable_triggers(tree, known, allowed=allowed, without=self._guarded)
+            yield from disable_triggers(
+                tree, known, allowed=allowed, without=self._guarded, strict=self._strict
+            )
 
     @property
     def is_behind(self) -> bool:
@@ -373,7 +379,9 @@ class TreeWatch:
             else:
                 self._watched[number] = (tree, path)
 
-        found = find_triggers(tree, folder, watch, without=self._guarded, links=links)
+        found = find_triggers(
+            tree, folder, watch, without=self._guarded, links=links, strict=self._strict
+        )
         return [one for one in found if one.kind not in self._allowed[tree]]
 
     def _events(self) -> Iterator[tuple[int, int, str]]:

@@ -41,7 +41,8 @@ class Confined(Struct, frozen=True):
     ends in `/` is a folder then. With `hide_git` every `.git` in what can be written cannot be seen
     either, and what a command makes of that name is called `dot-git` when it ends.
     In an `own_folder` no person works, so names with a dot may be kept there, unless they are known
-    to run by themselves. `extra_read_only` and `writable` lie elsewhere.
+    to run by themselves; with `strict` none is kept anywhere. `extra_read_only` and `writable` lie
+    elsewhere.
 
     `environment` is added to a small fixed one. `memory_megabytes` hold for each process, for all
     together, and for all commands that write what they use into one `ledger` (an open file; -1 for
@@ -61,6 +62,7 @@ class Confined(Struct, frozen=True):
     file_megabytes: int = 1_024
     cwd: Path | None = None
     ledger: int = -1
+    strict: bool = False
 
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -153,6 +155,7 @@ class Sandbox:
             environment={**self._environment(relay), **confined.environment},
             limits=limits,
             ledger=confined.ledger,
+            strict=confined.strict,
         )
         if self.kind != "none":
             refuse_unless_usable(confined, self.private)
