@@ -187,6 +187,7 @@ class Desk:
         confined = Confined(
             self._folder,
             hide_git=False,
+            own_folder=True,
             extra_read_only=program.readable if program.sandboxed else (),
             environment={"TMPDIR": str(self._folder), "HOME": str(self._folder)},
             memory_megabytes=program.memory_megabytes,

@@ -213,6 +213,19 @@ async def test_a_person_who_saves_one_ends_no_command(sandbox: Sandbox, ground: 
     assert (work / ".newtool").read_text() == "new\n"
 
 
+async def test_a_program_keeps_its_own_in_a_folder_where_no_person_works(
+    sandbox: Sandbox, ground: Ground
+) -> None:
+    work = ground.workspace / "work"
+    end = await ground.run(sandbox, "echo a > work/.state", own_folder=True)
+    assert end.code == 0, end.complaints
+    end = await ground.run(sandbox, "echo b > work/.state; cat work/.state", own_folder=True)
+    assert end.output == "b\n"
+    end = await ground.run(sandbox, "echo x > work/.envrc; sleep 600", own_folder=True)
+    assert "stopped: " in end.complaints
+    assert {path.name for path in work.iterdir()} == {"file", ".state", "dot-envrc"}
+
+
 async def test_an_archive_of_a_project_can_be_unpacked(bubblewrap: Sandbox, ground: Ground) -> None:
     work = ground.workspace / "work"
     end = await ground.run(
