@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from nanobot.errors import ToolError, ToolUnavailable
+from nanobot.parsing import off_loop
 from nanobot.security.egress import Egress, EgressLimits, EgressRequest, EgressResponse
 from nanobot.security.egress.urls import EgressRefused, parse_url
 from nanobot.text import shortened
@@ -86,7 +87,7 @@ class WebSearch(Tool, Struct, frozen=True):
         if settings.provider == "duckduckgo":
             hits = await _on_page(answer)
         else:
-            hits = _in_json(answer, settings.provider)
+            hits = await off_loop(len(answer.body), _in_json, answer, settings.provider)
         return ToolResult("\n".join(_listed(hits, count)) or "[nothing found; try other words]")
 
 
@@ -143,7 +144,7 @@ def _in_json(answer: EgressResponse, provider: ProviderName) -> list[Hit]:
         found = msgspec.json.decode(answer.body, type=_Answer)
     except (ValueError, RecursionError) as error:
         raise ToolUnavailable(f"{provider} gave no answer that can be read") from error
-    results = (found.web or found).results
+    results = (found.web or found).results[: 2 * MAX_HITS]  # some may be left out
     return [
         (_plain(one.title or ""), one.url, _plain(one.content or one.description or ""))
         for one in results
