@@ -109,7 +109,7 @@ Level = Literal["debug", "info", "warning", "error"]
 LEVELS: Sequence[Level] = ("debug", "info", "warning", "error")
 """From the least to the most important."""
 
-_WARNING = 30
+_WARNING, _NOTE = 30, "repeated"
 _REPEAT_SECONDS, _MOST_REPEATED = 60.0, 50
 _MOST_POSITION = 64
 _MOST_MESSAGE = 10_000
@@ -264,19 +264,23 @@ def log_to(
 
     def sink(message: Message) -> None:
         try:
-            note = repeated.note(message.record)
-            if note is None:
-                return
             line = LogLine.of(message.record, redactor, times)
-            if note:
+            if note := message.record["extra"].get(_NOTE):
                 line = replace(line, message=f"{line.message}{note}")
             for output in outputs:
                 output.put(line)
         except Exception as error:  # noqa: BLE001 - the boundary: loguru would print it unredacted
             write_line(sys.stderr, f"a line of the log was lost: {type(error).__name__}")
 
+    def is_wanted(record: Record) -> bool:
+        note = repeated.note(record)
+        if note:
+            record["extra"][_NOTE] = note
+        return note is not None
+
     if outputs:
-        logger.add(sink, level=level.upper(), format=unformatted)
+        # As a filter: it comes before loguru writes out a traceback, which takes milliseconds.
+        logger.add(sink, level=level.upper(), format=unformatted, filter=is_wanted)
 
 
 def log_to_console(level: str, redactor: Redactor, zone: str = "") -> None:
@@ -325,7 +329,10 @@ class LogCounter:
     def begin(self) -> None:
         """Count from now on."""
         if self._sink is None:
-            self._sink = logger.add(self._count, level="WARNING", format=unformatted)
+            # As a filter, so that loguru writes out no traceback for it.
+            self._sink = logger.add(
+                lambda _: None, level="WARNING", format=unformatted, filter=self._count
+            )
 
     async def close(self) -> None:
         """Count no more."""
@@ -334,11 +341,12 @@ class LogCounter:
                 logger.remove(self._sink)
         self._sink = None
 
-    def _count(self, message: Message) -> None:
-        if message.record["level"].no >= logger.level("ERROR").no:
+    def _count(self, record: Record) -> bool:
+        if record["level"].no >= logger.level("ERROR").no:
             self.errors += 1
         else:
             self.warnings += 1
+        return False
 
 
 class LogReader:
