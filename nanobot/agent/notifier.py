@@ -154,6 +154,12 @@ class KnownChats:
         sender = Sender(person if isinstance(person, str) else chat_id)
         return self._access.permits(channel, sender, Chat(chat_id))
 
+    def is_wanted_in(self, address: str, scope: str) -> bool:
+        """Whether a job of a scope may speak in a chat: it is no other scope's by now, and its
+        people may talk to the agent."""
+        owner = self._scopes.owner_of(address, self._sessions.metadata_of(address))
+        return owner in ("", scope) and (scope == OWNER or self.may_reach(address))
+
     def owners_latest(self) -> str:
         """The chat that the owner used last and may still be reached in; empty where there is
         none."""

@@ -180,7 +180,7 @@ class Toolbox:
             clock,
             remind=partial(remind, base.bus, base.splitter),
             busy=stores.journal.is_busy,
-            may_reach=base.known_chats.may_reach,
+            is_wanted=base.known_chats.is_wanted_in,
             models=tuple(settings.models),
         )
         egress = build_egress(settings, wanted.web.allow_hosts, wanted.web.domains)

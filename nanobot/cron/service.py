@@ -69,8 +69,8 @@ _LATE = timedelta(minutes=5)
 class CronService:
     """`remind` sends the content of a message to its chat, once for each event id. `busy` says
     whether the conversation with a session key still has a message to answer: a job whose last run
-    has not ended does not run again meanwhile. `may_reach` says whether the people in a chat may
-    talk to the agent (it may block): a job of others than the owner is paused where they may not.
+    has not ended does not run again meanwhile. `is_wanted` says whether a chat is still
+    a scope's and its people may talk to the agent (it may block): else a job is paused.
     `models` are the names that a job may have in `Job.model`.
 
     What takes a `scope` finds the jobs of that one only, or of all of them for `ALL_SCOPES`. What
@@ -86,11 +86,11 @@ class CronService:
         *,
         remind: Publish,
         busy: Callable[[str], Awaitable[bool]],
-        may_reach: Callable[[str], bool],
+        is_wanted: Callable[[str, str], bool],
         models: Sequence[str] = (),
     ) -> None:
         self._store, self._publish, self._remind, self._clock = store, publish, remind, clock
-        self._busy, self._may_reach, self.models = busy, may_reach, tuple(models)
+        self._busy, self._is_wanted, self.models = busy, is_wanted, tuple(models)
         self._wake = asyncio.Event()
         self._stopping = False
 
@@ -167,7 +167,7 @@ class CronService:
         """Run a job now, beside its schedule. The same `wish` (the moment, where it is empty) is
         granted once."""
         now, job = self._clock.now(), await self.find(id, scope)
-        if not await self._is_wanted(job):
+        if not await asyncio.to_thread(self._is_wanted, job.address.key, job.scope):
             raise NanobotError("the people in its chat may not talk to nanobot")
         event = f"now:{wish or now.astimezone(UTC).isoformat()}"
         await self._deliver(job, event, now, ", since somebody asked for it now", now)
@@ -222,9 +222,9 @@ class CronService:
 
     async def _finish(self, job: Job, run: Run) -> Job | None:
         """Publish a run that has begun, and write down that it is over."""
-        if not await self._is_wanted(job):
-            there = job.address.key
-            logger.warning("job {} is paused: {} may not be reached any more", job.id, there)
+        there = job.address.key
+        if not await asyncio.to_thread(self._is_wanted, there, job.scope):
+            logger.warning("job {} is paused: it is not wanted in {} any more", job.id, there)
             return await self._change(job, lambda job: replace(job, enabled=False, begun=None))
         now = self._clock.now()
         late = _lateness(job, run, now)
@@ -234,10 +234,6 @@ class CronService:
     async def _deliver(self, job: Job, event: str, due: datetime, late: str, now: datetime) -> None:
         put = self._remind if job.reminder else self._publish
         await put(message_of(job, event, due, late, now))
-
-    async def _is_wanted(self, job: Job) -> bool:
-        """Whether the people that it is for may still talk to the agent."""
-        return job.scope == OWNER or await asyncio.to_thread(self._may_reach, job.address.key)
 
     async def _change(self, job: Job, change: Callable[[Job], Job | None]) -> Job | None:
         """Change a job, or remove it where `change` gives None; as it is then, None where it is

@@ -140,3 +140,25 @@ async def test_the_owner_writes_from_the_terminal_in_a_chat_of_theirs(tmp_path: 
         await town.ask("hello", "1", ME)
         await asyncio.to_thread(type_in, tmp_path, "and from the terminal", "fake:1")
     assert "and from the terminal" in town.session("fake:1")
+
+
+async def test_a_job_does_not_speak_in_a_chat_that_is_another_scopes_by_now(
+    tmp_path: Path,
+) -> None:
+    town = Town(tmp_path)
+    async with town.running(**linked(f"fake:{ME}", "fake:eve")):
+        town.model.then(
+            calls("cron", action="remind", schedule="every 1h", message=SECRET), says("ok")
+        )
+        await town.ask("remind me", "8", "eve")
+    async with town.running():
+        await town.ask("hello", "8", "eve")
+
+        def run_now() -> None:
+            with Client(tmp_path) as client:
+                (job,) = client.ask("cron.list", {})["jobs"]  # type: ignore[index]
+                client.ask("cron.run", {"id": job["id"]})
+
+        with pytest.raises(NanobotError, match="may not talk"):
+            await asyncio.to_thread(run_now)
+    assert not any(SECRET in part.content for part in town.channel.sent[-1:])

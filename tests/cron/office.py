@@ -79,7 +79,7 @@ class Office:
             self.clock,
             remind=self.reminded.publish,
             busy=self.is_busy,
-            may_reach=lambda address: address not in self.revoked,
+            is_wanted=lambda at, scope: scope == "owner" or at not in self.revoked,
         )
 
     async def say(self, there: Address, text: str, buttons: Sequence[Button]) -> None:

@@ -178,7 +178,7 @@ async def test_the_journal_drops_a_run_that_it_has(tmp_path: Path) -> None:
             clock,
             remind=publish,
             busy=office.is_busy,
-            may_reach=lambda _: True,
+            is_wanted=lambda _, __: True,
         )
         if not new:
             await office.dies()

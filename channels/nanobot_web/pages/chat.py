@@ -77,7 +77,7 @@ async def _chat(call: Call) -> web.StreamResponse:
 
 def _heading(key: str, shown: Mapping[str, Any]) -> str:
     """What a conversation is called: its title, or how it began where that is in view."""
-    if shown["title"] or not shown["writable"]:
+    if shown["title"] or not key.startswith("web:"):
         return str(shown["title"] or shown["name"] or key)
     begun = next((one.text for one in shown["items"] if one.mine and one.text), "")
     return one_line(begun, 60) if begun and not shown["more"] else "New chat"
@@ -285,6 +285,7 @@ async def _shown(call: Call, key: str, **wanted: object) -> dict[str, Any]:
             [*items, *(one for one in own if one.at >= first and not before)], key=lambda i: i.at
         )
     whose = "" if owner == call.own_scope else shown["name"] or owner
+    _name(items, whose)
     return {
         **shown,
         "items": await _worded(items),
@@ -302,10 +303,18 @@ def _is_writable(call: Call, key: str, owner: str) -> bool:
     return key.startswith("web:") and owner == call.own_scope
 
 
+def _name(items: Sequence[Item], whose: str) -> None:
+    """Let messages of a person other than the visitor say who wrote them."""
+    for one in items:
+        one.who = one.who or (whose if one.mine else "")
+
+
 async def _rendered(call: Call, items: Sequence[Item], key: str) -> str:
     """Messages as HTML, for a conversation that is open."""
+    owner = await call.expect_visible(key)
+    _name(items, "" if owner == call.own_scope else owner)
     given = {"visitor": call.visitor, "items": await _worded(items), "key": key}
-    given["writable"] = _is_writable(call, key, await call.expect_visible(key))
+    given["writable"] = _is_writable(call, key, owner)
     return call.site.render("_items.html", **given)
 
 
