@@ -169,7 +169,8 @@ def _make_keys(shared: Path, people: Sequence[str]) -> dict[str, str]:
     shared.mkdir(mode=0o700, parents=True)
     keys = ApiKeys(shared / "state" / "channels" / "api")
     now = SystemClock("UTC").now()
-    return {f"k{n}": keys.add(f"k{n}", person, now) for n, person in enumerate(people, 1)}
+    named = ((f"k{n}", person) for n, person in enumerate(people, 1))
+    return {name: keys.add(name, person, now, own_words=True) for name, person in named}
 
 
 async def _say(talk: Talk, mischief: Mischief) -> None:
