@@ -314,6 +314,8 @@ def scope_of(scopes: Scopes, sessions: SessionManager, message: InboundMessage) 
 def expect_own(scopes: Scopes, sessions: SessionManager, message: InboundMessage) -> None:
     """Raise `OthersConversation` for a message to a conversation of another scope. Blocks for a
     file of the conversation."""
+    if message.content.strip() == "/stop":
+        return  # it says nothing, and whose a first turn is is stored at its end only
     key = message.session_key
     scopes.expect_own(message, key, sessions.metadata_of(key))
 
