@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from aiohttp import web
@@ -98,7 +98,8 @@ class Order(Struct, frozen=True):
 
 
 class Answering:
-    """Gives the answers. `ask` does operations of the gateway."""
+    """Gives the answers. `ask` does operations of the gateway; `expect_key` raises `Problem` for a
+    request whose key may not be used any more."""
 
     def __init__(
         self,
@@ -107,8 +108,10 @@ class Answering:
         exchanges: Exchanges,
         settings: ApiSettings,
         ask: Ask,
+        expect_key: Callable[[web.Request], object],
     ) -> None:
         self._host, self._records, self._exchanges = host, records, exchanges
+        self._expect_key = expect_key
         self._settings, self._ask, self._clock = settings, ask, host.clock
 
     async def serve(self, http: web.Request, order: Order) -> web.StreamResponse:
@@ -179,6 +182,10 @@ class Answering:
         stream = Stream(http, order.shape, order.headers) if order.stream else None
         while True:
             event = await self._event(order, exchange, deadline)
+            try:
+                self._expect_key(http)
+            except Problem as problem:  # since the request was taken
+                event = Refused(problem)
             if isinstance(event, Refused):
                 if event.waits and not order.is_repeatable:
                     await self._take_back(order)

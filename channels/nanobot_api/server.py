@@ -82,7 +82,7 @@ class Server:
         self._host, self._keys, self._settings = host, keys, settings
         self._clock, self._ask = host.clock, ask
         self.records = Records(host.state_folder)
-        self._answering = Answering(host, self.records, exchanges, settings, ask)
+        self._answering = Answering(host, self.records, exchanges, settings, ask, self._expect_key)
         self._wrong: deque[float] = deque(maxlen=_GUESSES)
         self._held = 0
         self._logged = set[str]()
@@ -151,17 +151,26 @@ class Server:
 
     async def authenticate(self, http: web.Request) -> ApiKey:
         """Whose request it is. Raises `Problem`."""
+        key = self._welcome(http, await asyncio.to_thread(self._find_key, http))
+        await asyncio.to_thread(self._keys.note_use, key.name, self._clock.now())
+        return key
+
+    def _expect_key(self, http: web.Request) -> None:
+        """Raise `Problem` if the key of a request may not be used any more."""
+        self._welcome(http, self._find_key(http))
+
+    def _find_key(self, http: web.Request) -> ApiKey | None:
         secret = _secret_in(http)
-        key = None
-        if secret and len(secret) <= _LONGEST_KEY:
-            key = await asyncio.to_thread(self._keys.find, secret)
+        return self._keys.find(secret) if secret and len(secret) <= _LONGEST_KEY else None
+
+    def _welcome(self, http: web.Request, key: ApiKey | None) -> ApiKey:
+        """Return a key that may be used now. Raises `Problem`."""
         if key is None:
-            raise self._wrong_key(bool(secret))
+            raise self._wrong_key(bool(_secret_in(http)))
         if self._host.admit(Sender(key.person), Chat(key.name), addressed=False) != "allowed":
             raise Problem(
                 403, "The person of this key may not talk to nanobot any more.", "access_revoked"
             )
-        await asyncio.to_thread(self._keys.note_use, key.name, self._clock.now())
         return key
 
     def _wrong_key(self, was_given: bool) -> Problem:

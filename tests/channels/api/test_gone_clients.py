@@ -12,7 +12,7 @@ import pytest
 
 from nanobot.agent.runner import TurnEvent
 from nanobot.bus.events import InboundMessage, TurnEnded
-from nanobot.testing import FakeClock, ScriptedModel, calls
+from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from nanobot.tooling import TurnContext
 from tests.channels.api.support import Api, chat, heard, repeat
 from tests.doubles.slow import SlowServer
@@ -187,3 +187,24 @@ async def test_one_that_takes_too_long_is_stopped(api: Api) -> None:
         answer = await asking
         assert (answer.status, answer.code) == (504, "timeout")
         await server.abandoned()
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_a_key_that_is_revoked_gets_nothing_more_of_an_answer_under_way(
+    api: Api, stream: bool
+) -> None:
+    asked, free = asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        asked.set()
+        await free.wait()
+
+    async with api.running(ScriptedModel(author=lambda _: says("the vault is open"), hold=hold)):
+        post = api.post("chat/completions", {**chat("one"), "stream": stream})
+        waiting = asyncio.ensure_future(post)
+        await asked.wait()
+        api.keys.revoke("laptop")
+        free.set()
+        answer = await waiting
+    assert b"vault" not in answer.body
+    assert b"Incorrect API key" in answer.body
