@@ -161,6 +161,7 @@ async def prelude(stage: Stage, *, commands: bool) -> None:
         await stage.say("work", calls("exec", command=command, background=True), chat="3")
         stage.impatience = IMPATIENCE
         stage.process = _named(stage.result())
+    await stage.clock.advance(1)
     await stage.say("that is all")  # where the owner was last is where the heartbeat speaks
     files = [world.home / "sessions" / f"fake_{chat}.jsonl" for chat in SCOPES]
     # Until then nobody can be written to there, and no event tells of a file.
