@@ -30,7 +30,7 @@ CLAIMS = {
         " scarcely non",
         "anymore longer stopped quit left sold ended finished done cancel over died"
         " gave former resign retired broke divorced lost used",
-        "now nowadays instead new chang move moved moving switch becam since today rather actually"
+        "now nowadays instead chang move moved moving switch becam since today rather actually"
         " correct reschedul postpon turn renam replac updat anymore longer",
         "jan feb mar apr may jun jul aug sep oct nov dec",
         "one two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty"

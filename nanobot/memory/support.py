@@ -20,6 +20,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import date
 from functools import lru_cache
+from itertools import groupby
 
 from msgspec import Struct
 
@@ -201,7 +202,10 @@ class Talk:
                 whole = all(self._is_said(word, near) for word in shared)
                 if len(shared) > 1 and whole and was.words[: len(shared)] == tuple(shared):
                     return True  # the same about the same, but for how it ends
-                if any(one.stated.now or one.stated.over for one in self._clauses_of(turn)):
+                clauses = self._clauses_of(turn)
+                if any(self._is_changed(one, news) for one in clauses):
+                    return True
+                if only_old and any(self._is_left(one, only_old) for one in clauses):
                     return True
         return False
 
@@ -345,7 +349,7 @@ class Talk:
         clauses = self._clauses_of(turn)
         said = frozenset(word for one in clauses for word in one.stated.words)
         near = self._words_near(turn)
-        told = [word for word in news if self._is_said(word, said)]
+        told = [word for word in news if self._is_told_of(word, turn, was, becomes)]
         if len(told) < _NEARLY * len(news):
             return False
         figures = [was.figures, self._turns[turn].figures]
@@ -365,6 +369,38 @@ class Talk:
             return False  # what is named there may be about something else
         return self._is_said_so(clauses, becomes, is_turned=becomes.negated != was.negated)
 
+    def _is_told_of(self, word: str, turn: int, was: Stated, becomes: Stated) -> bool:
+        """Whether a message says a new word of what the line is about: next to another word of it,
+        with a word of change, or as the answer to a question."""
+        about = (*was.words, *becomes.words)
+        before = self._clauses_of(turn - 1)[-1:] if turn else []
+        for _, clauses in groupby(self._clauses_of(turn), key=lambda one: one.sentence):
+            sentence = list(clauses)
+            said = [one for clause in sentence for one in clause.stated.words]
+            places = [at for at, one in enumerate(said) if self._is_said(word, (one,))]
+            near = {
+                one for at in places for one in (*said[max(0, at - 1) : at], *said[at + 1 :][:1])
+            }
+            answers = any(one.asks for one in before) and not self._strange(said, about)
+            if places and (answers or any(_is_in(one, about) for one in near)):
+                return True
+            if places and any(self._is_changed(one, (word,)) for one in sentence):
+                return True
+        return False
+
+    def _is_left(self, clause: _Clause, only_old: Sequence[str]) -> bool:
+        """Whether a clause says that these words no longer hold."""
+        over = clause.stated.over or clause.stated.negated
+        return over and all(self._is_said(word, clause.stated.words) for word in only_old)
+
+    def _strange(self, said: Iterable[str], about: Collection[str]) -> bool:
+        return any(not _is_in(word, about) for word in said)
+
+    def _is_changed(self, clause: _Clause, news: Sequence[str]) -> bool:
+        """Whether a clause names some of the news, with a word of change."""
+        changes = clause.stated.now or clause.stated.over
+        return changes and any(self._is_said(word, clause.stated.words) for word in news)
+
     def _is_moved(
         self, clauses: Sequence[_Clause], was: Stated, becomes: Stated, news: Sequence[str]
     ) -> bool:
@@ -373,9 +409,7 @@ class Talk:
         only_old = was.news(becomes)
         for clause in clauses:
             said = clause.stated.words
-            if not (clause.stated.now or clause.stated.over) or not news:
-                continue
-            if not any(self._is_said(word, said) for word in news):
+            if not self._is_changed(clause, news):
                 continue
             at = becomes.words.index(news[0])
             before = becomes.words[at - 1] if at else ""
