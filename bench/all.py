@@ -62,6 +62,7 @@ BENCHES = (
     Bench("crash", quick=("--short",)),
     Bench("crash_backup", ("--every", "3"), ("--short",)),
     Bench("crash_memory", ("--every", "50"), ("--short",)),  # every step of it takes hours
+    Bench("bad_model", (), ("--random", "20")),
     Bench("crash_routines", ("--every", "20"), ("--short",)),  # likewise
     Bench("crash_telegram", ("--every", "20"), ("--short",)),  # likewise
     Bench("crash_whatsapp", ("--every", "60"), ("--short",)),  # likewise

@@ -238,18 +238,30 @@ def _worded(
     text: str, languages: tuple[str, ...], months: set[int]
 ) -> Iterator[tuple[int, list[str]]]:
     """Numbers that are written as words, with the word after each; `months` collects those."""
-    words = [stemmed(word, "") for word in _WORD.findall(text)]
+    words = [folded(word) for word in _WORD.findall(text)]
     values, beginnings = _numbers_of(languages), _months_of(languages)
+    firsts = _firsts_of(languages)
     for at, word in enumerate(words):
         if (value := values.get(word)) is not None:
             yield value, words[at + 1 : at + 2]
-        near = words[max(0, at - 2) : at + 2]
-        if word in _MONTHS or any(one[0].isdigit() for one in near) or words[at - 1] in _IN:
+        if word[:3] in firsts and _dates(words, at):
             lengths = range(3, min(len(word), 6) + 1)
             months |= {beginnings[word[:n]] for n in lengths if word[:n] in beginnings}
     for run in _CJK_NUMBER.findall(text):
         if value := _cjk_number(run):
             yield value, []
+
+
+def _dates(words: list[str], at: int) -> bool:
+    """Whether what looks like a month is one: it has its full name, a number or "in" beside it."""
+    near = words[max(0, at - 2) : at + 2]
+    return words[at] in _MONTHS or any(one[0].isdigit() for one in near) or words[at - 1] in _IN
+
+
+@lru_cache(maxsize=1 << 14)
+def folded(word: str) -> str:
+    """A word without case and accents."""
+    return stemmed(word, "")
 
 
 def _cjk_number(run: str) -> int:
@@ -276,6 +288,11 @@ def _months_of(languages: tuple[str, ...]) -> Mapping[str, int]:
         for at, forms in enumerate(names):
             found |= dict.fromkeys((stemmed(form, "") for form in forms.split("/")), at + 1)
     return found
+
+
+@lru_cache(maxsize=256)
+def _firsts_of(languages: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(beginning[:3] for beginning in _months_of(languages))
 
 
 @lru_cache(maxsize=1)

@@ -26,11 +26,18 @@ from msgspec import Struct
 
 from nanobot.memory.analysis import bases, is_stop_word, language_of, stemmed, words_of
 from nanobot.memory.claims import CLAIMS, RUNS_NO, RUNS_NOW, RUNS_OVER, Claims
-from nanobot.memory.figures import Figures, begins_with_month, figures_of, is_number_word
+from nanobot.memory.figures import (
+    Figures,
+    begins_with_month,
+    figures_of,
+    folded,
+    is_number_word,
+)
 from nanobot.memory.importance import without_importance
 from nanobot.memory.languages import ENGLISH
 from nanobot.memory.similarity import similar
 from nanobot.messages import Message
+from nanobot.tasks import paced
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？；])|\n+")
 _CLAUSE = re.compile(r"[,;:(){}\[\]«»“”\"、，：]\s*|\s[-–—]\s|\s(?=but\b)|\s(?=aber\b)")
@@ -155,7 +162,7 @@ class Talk:
         for text, own, day in reversed(texts):
             kept.append((text[: max(0, room)], own, day))
             room -= len(text)
-        for text, own, day in reversed(kept):
+        for text, own, day in paced(reversed(kept)):
             self._add(text, own, day)
 
     def objection(
@@ -553,7 +560,7 @@ def _has_cue(tokens: Iterable[str], cue: tuple[frozenset[str], tuple[str, ...]])
 
 
 def _tokens(text: str) -> list[str]:
-    return [stemmed(word, "") for word in words_of(_NOT.sub(" not", text))]
+    return [folded(word) for word in words_of(_NOT.sub(" not", text))]
 
 
 @lru_cache(maxsize=1 << 14)
