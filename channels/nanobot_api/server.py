@@ -190,7 +190,7 @@ class Server:
 
     async def _new_conversation(self, http: web.Request) -> web.StreamResponse:
         async with self._body(http) as body:
-            refuse_items(body)
+            await asyncio.to_thread(refuse_items, body)
         id = f"conv_{secrets.token_hex(16)}"
         return web.json_response(shapes.new_conversation(id, self._now(), {}))
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.skills.folder import NotASkill, Requirements, parse
+from tests.growth import assert_linear
 from tests.skills.support import Shelf, skill_md
 
 
@@ -125,3 +126,14 @@ def test_whatever_stands_in_a_file_it_is_a_skill_or_not(front: str) -> None:
     with suppress(NotASkill):
         header, _ = parse(f"---\n{front}\n---\n")
         assert header.description
+
+
+@pytest.mark.parametrize("text", ["---", "---\r", "---\na:", "---\n---x\n", "---\na: b\n"])
+@pytest.mark.parametrize("piece", ["\n", " ", "\r\n", "\t", "- ", "a:\n", "a: \n", "...x\n"])
+def test_a_hostile_file_takes_linear_time(text: str, piece: str) -> None:
+    def read(length: int) -> None:
+        for end in ("", "\n---\n", "x\n---\n"):
+            with suppress(NotASkill):
+                parse((text + piece * length)[:length] + end)
+
+    assert_linear(read, 2_000)
