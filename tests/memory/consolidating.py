@@ -70,6 +70,7 @@ class Home:
     limits: ConsolidationLimits = field(default_factory=lambda: ConsolidationLimits(budget=3_000))
     clock: FakeClock = field(default_factory=FakeClock)
     notices: list[tuple[str, str]] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         workspace = self.folder / "workspace"
@@ -92,6 +93,7 @@ class Home:
             clock=self.clock,
             on_consolidated=self._noticed,
             background=self.background,
+            on_trouble=self._warned,
         )
 
     def altered(self, memory: Memory) -> Memory:
@@ -103,6 +105,9 @@ class Home:
 
     async def _noticed(self, key: str, text: str) -> None:
         self.notices.append((key, text))
+
+    async def _warned(self, text: str, name: str) -> None:
+        self.troubles.append(text)
 
     async def close(self) -> None:
         await self.background.drain(1)

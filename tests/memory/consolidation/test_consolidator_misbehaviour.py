@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.errors import (
     ContextTooLong,
@@ -17,6 +18,8 @@ from nanobot.errors import (
     ProviderUnavailable,
 )
 from nanobot.memory.consolidation.planning import ConsolidationLimits
+from nanobot.memory.history import HistoryEntry
+from nanobot.memory.lines import Operation
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import Prompt, Reply
 from nanobot.session.session import Session
@@ -231,3 +234,17 @@ async def test_a_memory_larger_than_the_window_is_shown_in_part_and_kept_whole(
     assert "- fact 0 about" not in model.prompts[0].messages[1].text
     assert home.long_term == f"{before}- Likes figs\n"
     await home.close()
+
+
+async def test_an_entry_whose_changes_cannot_be_made_is_set_aside_once(home: Home) -> None:
+    steps = tuple(Operation(FACTS[n % 6], f"- junk {n}") for n in range(25_000))
+    raw = HistoryEntry(0, home.clock.now(), "consolidation", "telegram:9", 1, 2, "They spoke.")
+    home.memory.history.set_applied(0)
+    entry = home.memory.history.append(replace(raw, operations=steps))
+    for told in (1, 0):
+        home = home.again(ScriptedModel())
+        await home.consolidator.recover()
+        assert len(home.troubles) == told
+        assert home.long_term == MEMORY
+        assert home.memory.history.unapplied() == []
+    assert home.memory.history.get(entry.cursor) == entry, "it can be looked at"
