@@ -294,12 +294,11 @@ def messages_before(
     message: InboundMessage, known: Sequence[Message] = (), *, is_first: bool = True
 ) -> Sequence[Message]:
     """Return what a program says was said before its message, as messages of a conversation that
-    has `known`. Its context counts where its message `is_first`, its instructions where they are
-    new."""
+    has `known`. Its context counts if its message `is_first`, its instructions if they are new."""
     said = message.context if is_first else ()
-    if not said and message.instructions is not None:
-        is_known = any(one.content == message.instructions.text for one in known)
-        said = () if is_known else (message.instructions,)
+    if (given := message.instructions) is not None:
+        before = {*(one.content for one in known), *(one.text for one in said)}
+        said = said if given.text in before else (*said, given)
     moment = message.timestamp
     return [Message(one.role, one.text, moment, name=one.name, origin=one.origin) for one in said]
 

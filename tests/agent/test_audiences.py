@@ -26,9 +26,11 @@ from nanobot.errors import (
     ToolUnavailable,
 )
 from nanobot.providers.port import Prompt, Reply
+from nanobot.security.sandbox import SandboxRefused
 from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
 from nanobot.tooling import ToolResult
+from nanobot.tools.mcp.values import McpError, McpLost
 from tests.memory.attacking import ME, owned
 from tests.support import Probe
 
@@ -43,6 +45,9 @@ FAULTS: tuple[Exception, ...] = (
     ExtraMissing(HOST, "team"),
     ConfigError(f"{HOST} is wrong", file="config.yaml"),
     ToolUnavailable(f"{HOST} takes no searches", hint="sudo"),
+    McpError(f"the MCP server {HOST} cannot be started", hint="pip install mcp"),
+    McpLost(f"{HOST} ended the connection"),
+    SandboxRefused(f"there is no folder {HOST}"),
     NanobotError("it was not possible"),
     RuntimeError(f"{HOST} broke"),
     sqlite3.OperationalError(f"no such table in {HOST}"),

@@ -32,6 +32,8 @@ Kind = Literal["bubblewrap", "landlock", "none"]
 class SandboxRefused(ToolError):
     """This sandbox cannot run a command in this way; nothing was started."""
 
+    for_operator = True
+
 
 class Confined(Struct, frozen=True):
     """The little that a command gets. All paths are absolute, save those of `read_only`.

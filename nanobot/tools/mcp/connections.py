@@ -43,6 +43,7 @@ from nanobot.tools.mcp.answers import mend, needs_tasks, result_of
 from nanobot.tools.mcp.values import (
     McpError,
     McpLost,
+    McpRefused,
     McpServer,
     ToolDescription,
     tool_description,
@@ -434,7 +435,7 @@ def _in_words(server: str, reason: list[str]) -> Iterator[None]:
         if isinstance(error, McpError):
             failure = error
         elif isinstance(error, MCPError) and error.code != CONNECTION_CLOSED:
-            failure = McpError(f"{server} answered with an error: {said}")
+            failure = McpRefused(f"{server} answered with an error: {said}")
         elif reason or isinstance(error, MCPError):
             failure = McpLost(f"{server} {reason[0] if reason else 'ended the connection'}")
         elif isinstance(error, NanobotError):

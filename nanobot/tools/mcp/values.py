@@ -32,6 +32,14 @@ from nanobot.text import escape_invisible
 class McpError(ToolError):
     """A server cannot be used, or did not do what it was asked. The text is for the model."""
 
+    for_operator = True
+
+
+class McpRefused(McpError):
+    """The server answered the call with an error, which the model can act on."""
+
+    for_operator = False
+
 
 class McpLost(McpError):
     """The connection ended in the middle of something: whether it was done is not known."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -125,7 +125,7 @@ CONTEXT = [{"role": "user", "content": ADDED}, {"role": "user", "content": "Hi"}
 
 @asynccontextmanager
 async def continued(
-    api: Api, key: str, *script: Reply, tools: Sequence[Tool] = ()
+    api: Api, key: str, *script: Reply | Callable[[Prompt], Reply], tools: Sequence[Tool] = ()
 ) -> AsyncIterator[Away]:
     """A gateway; how often the tool was called is known at the end."""
     away = Away()
@@ -146,6 +146,24 @@ async def test_the_mark_survives_a_response_that_is_followed(api: Api, own: bool
     id = first.data["id"].removeprefix("resp_")
     said = stored(api.home, f"api:client:resp-{id}")
     assert [m.origin for m in said[:3]] == ["api:client", "" if own else "api:client", "api:client"]
+
+
+async def test_instructions_of_the_first_request_that_follows_are_read_as_untrusted(
+    api: Api,
+) -> None:
+    key = api.add_key("client", own_words=True, reads_system=True)
+
+    def is_shown(prompt: Prompt) -> Reply:
+        return says(f"shown {sum(ADDED in message.text for message in prompt.messages)}")
+
+    async with continued(api, key, says("Hello."), is_shown, PROBE, says("no")) as away:
+        first = (await api.post("responses", respond("Hi"), key=key)).data
+        second = respond("And?", previous_response_id=first["id"], instructions=ADDED)
+        shown = await api.post("responses", second, key=key)
+        assert text_of(shown) == "shown 1"
+        third = respond("Go on", previous_response_id=shown.data["id"])
+        await api.post("responses", third, key=key)
+    assert not away.called
 
 
 async def test_what_a_stateless_answer_had_read_marks_what_follows_it(api: Api) -> None:
