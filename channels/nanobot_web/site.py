@@ -165,6 +165,8 @@ class Call:
         """The scope that a conversation belongs to. Raises `Refused` for one of another scope that
         the visitor is not to see, and for one that does not exist: it is begun only by whom its id
         was made for."""
+        if key != key.strip():  # operations read it without these blanks
+            raise Refused(404, "There is no such conversation.")
         owner = str((await self.ask("conversations.owner", key=key))["scope"])
         chat = key.removeprefix(_CHATS)
         if not owner and key != chat and self.site.sessions.made_chat(chat, self.own_scope):

@@ -133,7 +133,8 @@ async def test_who_is_shut_out_has_no_page_either(tmp_path: Path) -> None:
 
 async def test_an_export_of_nothing_ends(tmp_path: Path) -> None:
     async with serving(tmp_path) as web, web.visit() as visit:
-        assert (await visit.get(f"/chat/export?c={_MISSING}"))[0] == 404
+        for chat in (_MISSING, await visit.new_chat()):
+            assert (await visit.get(f"/chat/export?c={chat}"))[0] == 404
 
 
 async def test_one_browser_opens_so_many_pages_and_no_more(tmp_path: Path) -> None:

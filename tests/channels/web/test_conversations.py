@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from aiohttp import ClientPayloadError, ClientResponse
@@ -68,6 +69,16 @@ async def test_a_conversation_that_does_not_exist_is_nobodys(
     async with serving(tmp_path, config=CONFIG) as web, web.visit(account) as visit:
         assert await statuses(visit, chat) == {404}
         assert await sent(visit, chat) == 404
+
+
+@pytest.mark.parametrize("spelling", ["{} ", " {}", "{}\n", "\u00a0{}"])
+async def test_a_chat_has_one_name_only(tmp_path: Path, spelling: str) -> None:
+    async with serving(tmp_path, config=CONFIG) as web, web.visit() as visit:
+        chat = await visit.new_chat()
+        assert await sent(visit, chat) == 200
+        other = spelling.format(chat)
+        assert await statuses(visit, quote(other)) == {404}
+        assert await sent(visit, other) == 404
 
 
 async def test_the_owner_reads_a_guests_conversation_by_name_and_does_not_write_in_it(
