@@ -20,7 +20,6 @@ import json
 import random
 import re
 import socket
-import string
 import sys
 from pathlib import Path
 
@@ -73,6 +72,8 @@ _HANDFUL = ((430, TORN), (120, AFTER), (500, BEFORE))
 """Behind the commit of a `/compact`, in a `/dream`, and in what `/new` sealed."""
 _BUSY = 1440
 """So many calls there are before the search index, a cache, is built."""
+
+_IDLE = ("and", "so", "then", "there", "here", "just", "very", "too", "again", "only")
 
 _FAILED = re.compile("cannot use|could not|Free some space|cannot be reached")
 _VERSION = re.compile(r"^- (\d+)  .*\[Agent\]", re.MULTILINE)
@@ -129,8 +130,8 @@ class Model:
         return {**found, "processed_entries": [int(number) for number in entries[::2]]}
 
     def _worded(self, mark: str, fact: str) -> str:
-        letters = "".join(self._random.choices(string.ascii_lowercase, k=8))
-        return f"- {mark} {fact.strip()}, {letters}"
+        # Each time in other words, which say nothing: a fact that nobody stated is not learned.
+        return f"- {mark} {fact.strip()}, {' '.join(self._random.choices(_IDLE, k=8))}"
 
 
 def _integrate(request: str) -> dict[str, object]:
