@@ -194,6 +194,10 @@ class UpdateMemory(Tool, Struct, frozen=True):
         path = _PATHS.get(arguments.file, arguments.file)
         if not (arguments.add or arguments.quote or arguments.remove or arguments.replace):
             raise CallRefused("nothing to change", hint="Give quote, add, remove or replace.")
+        if caller.scope != OWNER and path not in FACTS:  # nobody could accept it
+            raise CallRefused(
+                f"only the owner has {arguments.file}", hint="Use MEMORY.md, USER.md or SOUL.md."
+            )
         if arguments.quote and arguments.file not in _QUOTABLE and origins:
             raise CallRefused(
                 f"what is said once does not become a rule in {arguments.file} by itself",

@@ -19,7 +19,7 @@ from msgspec import Meta, Struct, field
 from nanobot.errors import ToolError, ToolUnavailable
 from nanobot.parsing import off_loop
 from nanobot.security.egress import Egress, EgressLimits, EgressRequest, EgressResponse
-from nanobot.security.egress.urls import EgressRefused, parse_url
+from nanobot.security.egress.urls import EgressError, EgressRefused, parse_url
 from nanobot.text import shortened
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 from nanobot.tools.web.pages import decode, read_hits
@@ -82,7 +82,10 @@ class WebSearch(Tool, Struct, frozen=True):
                 f"searching with {settings.provider} needs an api_key", hint=_OWNERS
             )
         query, count = arguments.query, arguments.count
-        answer = await self.egress.fetch(_request(settings, query, count), _LIMITS)
+        try:
+            answer = await self.egress.fetch(_request(settings, query, count), _LIMITS)
+        except (EgressError, EgressRefused) as error:  # it names the engine's address
+            raise ToolUnavailable(str(error), hint=error.hint) from error
         _refuse_failure(answer, settings.provider)
         if settings.provider == "duckduckgo":
             hits = await _on_page(answer)

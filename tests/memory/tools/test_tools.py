@@ -343,6 +343,15 @@ async def test_each_scope_has_its_own_memory(desk: Desk) -> None:
     assert "jazz" not in desk.text("USER.md")
 
 
+@pytest.mark.parametrize("file", ["AGENTS.md", "TOOLS.md", "HEARTBEAT.md"])
+async def test_others_are_not_asked_to_accept_a_line_that_they_cannot_have(
+    desk: Desk, file: str
+) -> None:
+    desk.after("hello")
+    assert (await desk.call("update_memory", "people/telegram_7", add=["x"], file=file)).is_error
+    assert desk.shown == []
+
+
 DOCUMENTS = [MEMORY, "USER.md", "SOUL.md", "AGENTS.md", "TOOLS.md", "HEARTBEAT.md", "memory/x.md"]
 
 

@@ -112,3 +112,16 @@ async def test_an_engine_that_sends_elsewhere_is_not_followed(web: FakeWeb) -> N
         web.redirect("/html/", other.url("/?stolen"))
         assert (await search(web, "duckduckgo")).is_error
         assert other.connections == 0
+
+
+async def test_others_do_not_read_where_the_engine_is(web: FakeWeb) -> None:
+    caller = TurnContext("cli", "direct", "cli:direct", "1", scope="people/telegram_7")
+    registry = ToolRegistry()
+    egress = Egress(tls=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))  # which lets nobody in here
+    registry.register(WebSearch(egress, SearchSettings("searxng", "", web.url(""))))
+    try:
+        result = await registry.call(ToolCall("1", "web_search", '{"query": "tea"}'), caller)
+    finally:
+        await egress.close()
+    assert result.is_error
+    assert web.place not in result.text
