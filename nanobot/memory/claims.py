@@ -29,7 +29,7 @@ CLAIMS = {
         " arent wasnt werent wont wouldnt shouldnt couldnt havent hasnt hadnt aint hardly barely"
         " scarcely non",
         "anymore longer stopped quit left sold ended finished done cancel over died"
-        " gave former resign retired broke divorced lost used",
+        " gave former resign retired broke divorced",
         "now nowadays instead chang move moved moving switch becam since today rather actually"
         " correct reschedul postpon turn renam replac updat anymore longer",
         "jan feb mar apr may jun jul aug sep oct nov dec",
@@ -84,7 +84,7 @@ CLAIMS = {
     "spanish": Claims(
         "no nunca jamas nada nadie ningun ninguna ninguno sin tampoco ni",
         "deje dejado dejo vendi termin acab cancel murio ex perdi ya",
-        "ahora nuev cambi mud desde hoy vez aplaz en",
+        "ahora nuev cambi mud desde hoy vez aplaz",
         "ene feb mar abr may jun jul ago sep/set oct nov dic",
         "uno/un/una dos tres cuatro cinco seis siete ocho nueve diez once doce veinte treinta"
         " cuarenta cincuenta sesenta setenta ochenta noventa cien/ciento",

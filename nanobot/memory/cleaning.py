@@ -69,6 +69,7 @@ _FENCE = re.compile(r"^\s*(?:[-*+]\s+)?(?:`{3,}|~{3,})")
 _MARK = re.compile(r"^\s*(?:[-*+>•]\s+)*")
 _MARKUP = re.compile(
     r"^[{}\]]"  # pieces of JSON
+    r"|^#{1,6}\s|^\|.*\|$"  # a heading or a row of a table as a list item
     r"|^\[(?![ xX]\]|[^\]\n]{1,200}\]\()"  # but a box to tick, a link
     r"|^\"[^\"\n]{1,80}\"\s*:"
     r"|[\[{]\s*\"[^\"\n]{0,80}\"\s*[:,\]]"
@@ -108,6 +109,8 @@ def junk_reason(line: str) -> str:
         return "it says nothing"
     if _FENCE.match(line) or _MARKUP.search(bare):
         return "it is markup"
+    if bare.endswith((":", "：")):
+        return "it only announces something"
     if _ELLIPSIS.search(bare) or _is_placeholder(bare):
         return "it is a placeholder"
     return ""

@@ -36,11 +36,12 @@ _YEAR = r"(?:19|20)\d\d"
 _NEAR_YEARS = 5
 """A year that is further off dates something else (a birth), and not what is planned."""
 _NAMES = "january february march april june july august september october november december"
-_MONTHS = frozenset(_NAMES.split())
+MONTHS = frozenset(_NAMES.split())
 _IN = frozenset({"in", "im", "en", "em", "au", "since", "seit"})
 _LONGEST = 40
 """Digits of a number; more are no figure but data, and compared as they are."""
 _SHORT_UNIT = 3
+_LONG_UNITS = {"kilo": "kilogram", "kilos": "kilogram", "кило": "килограмм"}
 _TENS = (20, 30, 40, 50, 60, 70, 80, 90, 100)
 
 Day = tuple[int, int, int]
@@ -90,6 +91,8 @@ class Figures(Struct, frozen=True):
         if number not in self.said:
             is_year = re.fullmatch(_YEAR, number) is not None
             return is_year and not self.years and self._is_near_year(int(number))
+        if any(map(begins_with_month, units.get(number, ()))) and not self._may_be_day(number):
+            return False
         wanted = {unit for unit in units.get(number, ()) if _is_unit(unit)}
         found = self.units.get(number, frozenset())
         return not wanted or not found or any(_same_unit(w, f) for w in wanted for f in found)
@@ -100,7 +103,7 @@ class Figures(Struct, frozen=True):
         if year and self.years and year not in self.years:
             return False
         near = not year or year in self.years or self._is_near_year(year)
-        if str(number) in self.said and near and self.holds_month(month):
+        if near and self._may_be_day(str(number)) and self.holds_month(month):
             return True
         named = any(n.isdecimal() and 8 <= int(n[:9]) <= 31 for n in self.numbers)
         return not (named or self.days or self.months) and self._is_soon(day)
@@ -119,6 +122,16 @@ class Figures(Struct, frozen=True):
             return True
         hours = {int(n) % 12 for n in self.numbers if n.isdecimal() and len(n) < 3}
         return hour % 12 in hours and (minute == 0 or str(minute) in self.numbers)
+
+    def _may_be_day(self, number: str) -> bool:
+        """Whether this number is named, and counts nothing ("21 degrees")."""
+        units = self.units.get(number, frozenset())
+        small = _small_words().values()
+        return number in self.said and (
+            not units
+            or any(len(u) < _SHORT_UNIT or begins_with_month(u) for u in units)
+            or any(unit in words for words in small for unit in units)
+        )
 
     def _is_near_year(self, year: int) -> bool:
         return self.said_on is not None and abs(year - self.said_on.year) <= 1
@@ -230,7 +243,7 @@ def _same_unit(one: str, other: str) -> bool:
         return False
     if not short.isalpha():
         return {"%": "cent", "€": "eur", "$": "dol", "£": "p", "°": "d"}.get(short, "") in long
-    letters = iter(long)
+    letters = iter(_LONG_UNITS.get(long, long))
     return short[0] == long[0] and all(letter in letters for letter in short)
 
 
@@ -255,7 +268,7 @@ def _worded(
 def _dates(words: list[str], at: int) -> bool:
     """Whether what looks like a month is one: it has its full name, a number or "in" beside it."""
     near = words[max(0, at - 2) : at + 2]
-    return words[at] in _MONTHS or any(one[0].isdigit() for one in near) or words[at - 1] in _IN
+    return words[at] in MONTHS or any(one[0].isdigit() for one in near) or words[at - 1] in _IN
 
 
 @lru_cache(maxsize=1 << 14)

@@ -9,8 +9,9 @@ A line is compared with the messages behind it, clause by clause:
 - its negation: it is negated if the clause that says most of it is.
 
 A line that is remembered already changes only by the person's own words, which must name the news
-and the topic. It is over only if they speak of it as over. Not covered: to which of two people in
-one sentence a word belongs, and a negation that is part of a word ("dislikes").
+and the topic plainly (`certainty`). It is over only if they speak of it as over, and of no more.
+Not covered: to which of two people in one sentence a word belongs, and a negation that is part of
+a word ("dislikes").
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from itertools import groupby
 from msgspec import Struct
 
 from nanobot.memory.analysis import bases, is_stop_word, language_of, stemmed, words_of
+from nanobot.memory.certainty import is_doubtful, is_jest, speaks_of_others
 from nanobot.memory.claims import CLAIMS, RUNS_NO, RUNS_NOW, RUNS_OVER, Claims
 from nanobot.memory.figures import (
     Figures,
@@ -196,6 +198,29 @@ class Talk:
             return ""
         return "the person did not say so"
 
+    def names_change(self, old: str, new: str) -> bool:
+        """Whether a message of the person's names all that `new` changes in `old`, so that it is
+        worth a question."""
+        was, becomes = self._read(old), self._read(new)
+        news, turns = becomes.news(was), becomes.negated != was.negated
+        if not (news or turns or becomes.figures.missing_in([was.figures])):
+            return False  # it only leaves something out
+        for turn in self._own_turns():
+            near = self._words_near(turn)
+            figures = [was.figures, self._turns[turn].figures]
+            about = [
+                one
+                for one in self._clauses_of(turn)
+                if any(self._is_said(word, one.stated.words) for word in was.words)
+            ]
+            if (
+                all(self._is_said(word, near) for word in news)
+                and not becomes.figures.missing_in(figures)
+                and any(not turns or self._is_negated(one) == becomes.negated for one in about)
+            ):
+                return True
+        return False
+
     def ends(self, old: str, new: str) -> bool:
         """Whether `new`, which the person said, means that the line `old` is over."""
         was, becomes = self._read(old), self._read(new)
@@ -217,24 +242,25 @@ class Talk:
         return False
 
     def says_over(self, line: str) -> bool:
-        """Whether the person spoke of the fact on `line` as over."""
-        stated, keys = self._read(line), _keys(line)
-        for turn in self._own_turns() if stated.words else ():
-            near = self._words_near(turn)
-            said = [word for word in stated.words if self._is_said(word, near)]
-            share = len(said) / len(stated.words)
-            clauses = self._clauses_of(turn)
-            named = bool(keys) and all(self._is_said(key, near) for key in keys)
-            enough = share > _HALF or (named and share >= _HALF)
-            if enough and any(one.stated.over for one in clauses):
-                return True
-            best = max((_hits(said, one.stated.words) for one in clauses), default=0)
-            turned = any(
-                one.stated.negated != stated.negated
-                for one in clauses
-                if best and _hits(said, one.stated.words) == best
-            )
-            if turned and best / len(stated.words) > _HALF:
+        """Whether the person spoke of the fact on `line`, and of nothing else, as over."""
+        stated = self._read(line)
+        return any(self._is_over(turn, stated) for turn in self._own_turns())
+
+    def _is_over(self, turn: int, stated: Stated) -> bool:
+        for _, group in groupby(self._clauses_of(turn), key=lambda one: one.sentence):
+            clauses = list(group)
+            said = {word: None for one in clauses for word in one.stated.words}
+            hits = sum(self._is_said(word, said) for word in stated.words)
+            if hits <= _HALF * len(stated.words):
+                continue
+            best = max(clauses, key=lambda one: _hits(stated.words, one.stated.words))
+            turned = self._is_negated(best) != stated.negated
+            over = any(one.stated.over for one in clauses)
+            others = [word for word in said if not _is_in(word, stated.words)]
+            idle = [word for word in others if _has_cue([word], _cues(self.languages).over)]
+            if (turned or (over and len(others) == len(idle))) and self._is_plain(
+                turn, stated.words
+            ):
                 return True
         return False
 
@@ -374,7 +400,31 @@ class Talk:
         share = len(about) / len(becomes.words) if becomes.words else 0.0
         if share < (_MUCH if news else _HALF) and not self._is_moved(clauses, was, becomes, news):
             return False  # what is named there may be about something else
-        return self._is_said_so(clauses, becomes, is_turned=becomes.negated != was.negated)
+        is_turned = becomes.negated != was.negated
+        return self._is_said_so(clauses, becomes, is_turned=is_turned) and self._is_plain(
+            turn, (*was.words, *becomes.words)
+        )
+
+    def _is_plain(self, turn: int, about: Collection[str]) -> bool:
+        """Whether a message says plainly what is `about` these words: it asks, supposes and jests
+        not, and names no one else."""
+
+        def is_known(name: str) -> bool:
+            return _is_in(_base(name), about)
+
+        later = next((one for one in self._own_turns() if one > turn), turn)
+        if any(is_jest(self._turns[at].text, self.languages) for at in (turn, later)):
+            return False
+        sentences = [
+            (part, stated_in(part, self.languages, figures=False).words)
+            for part in filter(str.strip, _SENTENCE.split(self._turns[turn].text))
+        ]
+        near = [part for part, words in sentences if any(_is_in(word, about) for word in words)]
+        for part in near or [part for part, _ in sentences]:
+            languages = (language_of(part, self.languages[-1]), *self.languages)
+            if is_doubtful(part, languages) or speaks_of_others(part, languages, is_known):
+                return False
+        return True
 
     def _is_told_of(self, word: str, turn: int, was: Stated, becomes: Stated) -> bool:
         """Whether a message says a new word of what the line is about: next to another word of it,
@@ -435,15 +485,17 @@ class Talk:
         agrees = any(self._is_negated(one) == stated.negated for one in fair)
         share = best / len(stated.words) if stated.words else 0.0
         if is_turned:
-            return agrees and share >= _MUCH
+            changes = any(one.stated.now for one in fair)
+            return agrees and share >= (_MUCH if changes else _NEARLY)
         return agrees or share <= _HALF
 
 
 def stated_in(text: str, languages: Sequence[str], *, figures: bool = True) -> Stated:
     """What `text`, in one of these languages, says."""
-    tokens, known = _tokens(text), _cues(tuple(languages))
+    tokens = _tokens(text)
     spoken = (*languages, language_of(text, languages[-1]))  # a few words may be of any
-    no = _cues(spoken).no
+    known = _cues(spoken)
+    no = known.no
     words = [
         _base(word)
         for word in tokens

@@ -177,7 +177,8 @@ class Archivist:
             return
         try:
             change = Change("consolidate", "held back", session=chunk.session)
-            held = await memory.pending.add(draft.held, LONG_TERM, chunk.origins, change)
+            origins = chunk.origins or (NOT_SAID,)
+            held = await memory.pending.add(draft.held, LONG_TERM, origins, change)
             # Others than the owner are not disturbed by what they did not ask for.
             await memory.pending.notify(held, chunk.session if memory.scope == OWNER else "")
         except StorageError:
@@ -248,8 +249,7 @@ def _notice(count: int, committed: Sequence[Draft]) -> str:
     """One line for people: how many messages were consolidated, and how many facts wait for
     them."""
     held = sum(len(draft.held) for draft in committed)
-    facts = counted(held, "new fact")
-    waits = f" {facts} from elsewhere wait for your word." if held else ""
+    waits = f" {counted(held, 'fact')} wait for your word." if held else ""
     if any(draft.entry.type == "raw" for draft in committed):
         kept = "moved to the history word for word, not summarised yet; search and Dream find them."
     else:

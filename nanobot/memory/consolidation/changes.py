@@ -7,10 +7,10 @@ learns and rewords, and forgets nothing: a line that the model left out stays (m
 out by carelessness far more often than by intent), unless another line says the same.
 
 Each change is held against the conversation (`support`). A new fact with a number or a negation
-that was not said gives way to the line of the person's that says most of it; a change of a known
-fact needs the person's own words. What is set aside is named, with the reason, in the entry. If the
-stretch holds foreign text, every change is held back for the person to confirm, except lines of
-their own, which code copied.
+that was not said gives way to the line of the person's that says most of it. A change of a known
+fact needs the person's own plain words; if they named it otherwise, it waits for them. What is set
+aside is named, with the reason, in the entry. If the stretch holds foreign text, every change is
+held back for the person to confirm, except lines of their own, which code copied.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from nanobot.memory.taint import quoted_line
 MOST_LINES = 200
 """Lines of one answer that the file does not have yet; one with more is no consolidation."""
 MOST_OPERATIONS = 100
-_MOST_QUOTED, MOST_SET_ASIDE = 5, 20
+MOST_ASKED, _MOST_QUOTED, MOST_SET_ASIDE = 5, 5, 20
 _LONGEST_HEADING, _SHOWN = 60, 160
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 
@@ -87,17 +87,18 @@ def memory_changes(
     screen = _Screen(base, talk)
     made = screen.screened(changes)
     aside = (*screen.set_aside, *junk)
-    return Changes((*made, *own)[:MOST_OPERATIONS], (), aside[:MOST_SET_ASIDE])
+    return Changes((*made, *own)[:MOST_OPERATIONS], tuple(screen.held), aside[:MOST_SET_ASIDE])
 
 
 class _Screen:
-    """Decides change by change; `set_aside` grows."""
+    """Decides change by change; `held` and `set_aside` grow."""
 
     def __init__(self, base: str, talk: Talk) -> None:
         self._talk, self._facts = talk, guard.fact_lines(base)
         self._base = base
         self._known = Known(self._facts, talk.languages)
         self._quoted = 0
+        self.held: list[Operation] = []
         self.set_aside: list[str] = []
 
     def screened(self, changes: Sequence[Operation]) -> list[Operation]:
@@ -119,7 +120,10 @@ class _Screen:
         beside = replace(change, old="")
         if reason := self._talk.objection_to_change(old, new):
             # If the person said it and it changes no fact, it is one of its own.
-            if self._talk.objection(new, own=True) or self._known.touched_by(new):
+            fact = self._known.touched_by(new)
+            if self._talk.names_change(old, new):
+                self._ask(change)
+            elif fact or self._talk.objection(new, own=True):
                 yield from self._set_aside(beside, reason)
             else:
                 yield from self._added(beside)
@@ -138,12 +142,20 @@ class _Screen:
             return
         fact = self._known.touched_by(line)
         reason = self._talk.objection_to_change(fact, line) if fact else self._talk.objection(line)
+        if reason and fact and self._talk.names_change(fact, line):
+            self._ask(replace(change, old=fact))
+            return
         if reason:
             yield from self._set_aside(change, reason)
             return
         is_turned = bool(fact) and self._known.is_turned(fact, line)
         self._known.add(line)
         yield replace(change, old=fact) if is_turned else change
+
+    def _ask(self, change: Operation) -> None:
+        """Let the person say whether it is so."""
+        if len(self.held) < MOST_ASKED and change not in self.held:
+            self.held.append(change)
 
     def _set_aside(self, change: Operation, reason: str) -> Iterator[Operation]:
         """In the place of a line that was not said, the line that the person wrote about it."""

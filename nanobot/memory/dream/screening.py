@@ -18,7 +18,6 @@ from nanobot.memory.documents import PERSONAL
 from nanobot.memory.dream.phases import Update
 from nanobot.memory.guard import fact_lines, find_line, without_list_mark
 from nanobot.memory.importance import without_importance
-from nanobot.memory.lines import Operation
 from nanobot.memory.pending import NOT_SAID
 from nanobot.memory.support import UNSAID, Known, Talk, is_part_of
 from nanobot.memory.taint import quoted_line
@@ -100,21 +99,23 @@ class _Screen:
         if self._talk.says_over(old) or self._is_past(update.path, old):
             yield update
         else:
-            yield from self._ask(update.path, old)
+            yield from self._ask(update, old)
 
     def _replaced(self, update: Update, old: str, new: str) -> Iterator[Update]:
         reason = self._talk.objection_to_change(old, new)
-        if reason:
+        if reason and self._talk.names_change(old, new):
+            yield from self._ask(update, old, new)
+        elif reason:
             yield from self._instead(update, new, reason)
         elif new in self._used:
-            yield from self._ask(update.path, old)
+            yield from self._ask(update, old)
         elif self._talk.ends(old, new) or is_part_of(old, new):
             self._used.add(new)
             self._known.add(new)
             yield update
         else:
             yield from self._added(replace(update, step=replace(update.step, old="")), new)
-            yield from self._ask(update.path, old)
+            yield from self._ask(update, old)
         self._used.add(new)
 
     def _added(self, update: Update, new: str) -> Iterator[Update]:
@@ -124,10 +125,13 @@ class _Screen:
         reason = self._talk.objection(new, own=update.path == _MANNER)
         if fact and not reason:
             reason = self._talk.objection_to_change(fact, new)
+        path = next((path for path, text in self._files.items() if find_line(fact, text)), "")
+        if reason and path and self._talk.names_change(fact, new):
+            yield from self._ask(replace(update, path=path), fact, new)
+            return
         if reason:
             yield from self._instead(update, new, reason)
             return
-        path = next((path for path, text in self._files.items() if find_line(fact, text)), "")
         self._known.add(new)
         if fact and path and self._known.is_turned(fact, new):
             yield replace(update, path=path, step=replace(update.step, old=fact))
@@ -146,12 +150,13 @@ class _Screen:
             step = replace(update.step, old="", new=f"- {text}")
             yield replace(update, step=step, verbatim=True)
 
-    def _ask(self, path: str, old: str) -> Iterator[Update]:
-        """Let the person say whether a fact is over."""
-        self._note(f"no longer: {without_list_mark(old)}", "the person did not say so")
+    def _ask(self, update: Update, old: str, new: str = "") -> Iterator[Update]:
+        """Let the person say whether a fact is over, or is now another."""
+        self._note(new or f"no longer: {without_list_mark(old)}", "the person did not say so")
         if self._held < _MOST_HELD:
             self._held += 1
-            yield Update(path, Operation(old), (NOT_SAID,))
+            step = replace(update.step, old=old, new=f"- {new}" if new else "")
+            yield replace(update, step=step, origins=(NOT_SAID,), verbatim=False)
 
     def _note(self, line: str, reason: str) -> None:
         shown = line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"

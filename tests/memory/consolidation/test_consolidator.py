@@ -156,6 +156,21 @@ async def test_after_foreign_text_a_quotation_is_a_fact_and_all_else_waits_for_t
     )
 
 
+async def test_what_consolidation_asks_is_shown_once_and_the_fact_stands_until_then(
+    home: Home, model: ScriptedModel
+) -> None:
+    home.write_long_term("# Memory\n\n- Pays 850 euros of rent per month\n")
+    model.then(saves("The rent.", "# Memory\n\n- Pays 875 euros of rent per month\n"))
+    session = await home.talk("Landlord raised the rent to 875 a month", "two", "three", words=700)
+    await home.consolidator.maybe_consolidate_by_tokens(session)
+    assert "- Pays 850 euros of rent per month" in home.long_term
+    (fact,) = await home.memory.pending.pending()
+    assert fact.line == "- Pays 875 euros of rent per month"
+    assert fact.old == "- Pays 850 euros of rent per month"
+    await home.memory.pending.accept([fact.number])
+    assert home.long_term == "# Memory\n\n- Pays 875 euros of rent per month\n"
+
+
 async def test_a_second_caller_joins_the_first(tmp_path: Path) -> None:
     going, gate = asyncio.Event(), asyncio.Event()
 
