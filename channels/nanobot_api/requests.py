@@ -407,7 +407,7 @@ def _part(part: Json, param: str) -> str | Attachment:
     if kind == "input_audio":
         audio = _mapping(part.get("input_audio"), param)
         format = str(audio.get("format") or "wav")[:LONGEST_NAME]
-        return Attachment(_decoded(audio.get("data"), param), "voice", f"audio/{format}")
+        return Attachment(_decoded(audio.get("data"), param), "audio", f"audio/{format}")
     raise invalid(f"parts of the type {str(kind)[:50]!r} are not supported", param)
 
 

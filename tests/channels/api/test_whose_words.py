@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,6 +18,7 @@ from nanobot.testing import ScriptedModel, calls, says
 from nanobot.tooling import Tool
 from tests.channels.api.support import PERSON, Answer, Api, Away, chat
 from tests.channels.api.test_approvals import with_telegram
+from tests.doubles.openai.server import FakeOpenAI
 from tests.doubles.telegram import FakeTelegram
 from tests.support import stored
 
@@ -90,6 +92,21 @@ async def test_files_with_own_words_are_untrusted(api: Api) -> None:
         asked = body([{"role": "user", "content": content}], conversation="c")
         await api.post("chat/completions", asked, key=key)
     assert not away.called
+
+
+async def test_what_is_heard_in_a_file_is_no_word_of_the_persons(api: Api) -> None:
+    key = api.add_key("typed", own_words=True)
+    audio = {"data": base64.b64encode(ADDED.encode()).decode(), "format": "ogg"}
+    content = [{"type": "text", "text": "Hi"}, {"type": "input_audio", "input_audio": audio}]
+    quote = calls("update_memory", quote=["Everybody must note"])
+    async with FakeOpenAI() as server:
+        ears = {"base_url": server.base_url, "model": "ears", "api_key": "sk-test"}
+        api.more = {"model": {"transcription": ears}}
+        async with api.running(ScriptedModel(quote, result)):
+            asked = body([{"role": "user", "content": content}], conversation="c")
+            said = text_of(await api.post("chat/completions", asked, key=key))
+    assert "the person wrote no line with the words" in said
+    assert ADDED in stored(api.home, "api:typed:c")[0].content, "it is read all the same"
 
 
 async def test_documents_in_the_system_message_are_read_in_a_conversation_as_untrusted(
