@@ -24,16 +24,15 @@ LONGEST_LINE = 1_000
 MOST_ANSWER = 400_000
 """Characters of an answer of a model that are read."""
 
-_ESCAPES = re.compile(
-    r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|[@-Z\\^_])"
-)
+# Compiled at their first use, which `re` remembers: that takes time which a start does not have.
+_ESCAPES = r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|[@-Z\\^_])"
 _JOINERS = "\u200c\u200d"
-_BREAKS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
+_BREAKS = "\r\n|[\r\x0b\x0c\x85\u2028\u2029]"
 
 
 def clean_text(text: str) -> str:
     """`text` without characters that cannot be seen; line ends stay."""
-    text = _BREAKS.sub("\n", valid_unicode(_ESCAPES.sub("", text)))
+    text = re.sub(_BREAKS, "\n", valid_unicode(re.sub(_ESCAPES, "", text)))
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
     text = text.replace("\t", " ")
@@ -62,12 +61,10 @@ def _joins(text: str, at: int) -> bool:
     return len(around) == 2 and not around.isascii() and all(map(_is_seen, around))
 
 
-_THINKING = re.compile(
-    r"<(think(?:ing)?|reasoning|thought|scratchpad)>.*?(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL
-)
-_FENCE = re.compile(r"^\s*(?:[-*+]\s+)?(?:`{3,}|~{3,})")
-_MARK = re.compile(r"^\s*(?:[-*+>•]\s+)*")
-_MARKUP = re.compile(
+_THINKING = r"(?is)<(think(?:ing)?|reasoning|thought|scratchpad)>.*?(?:</\1>|\Z)"
+_FENCE = r"^\s*(?:[-*+]\s+)?(?:`{3,}|~{3,})"
+_MARK = r"^\s*(?:[-*+>•]\s+)*"
+_MARKUP = (
     r"^[{}\]]"  # pieces of JSON
     r"|^#{1,6}\s|^\|.*\|$"  # a heading or a row of a table as a list item
     r"|^\[(?![ xX]\]|[^\]\n]{1,200}\]\()"  # but a box to tick, a link
@@ -79,8 +76,8 @@ _MARKUP = re.compile(
     r"|^(?:system|assistant|tool|function)\s*:|^(?:ASSISTANT|TOOL|SYSTEM)\b.{0,80}?:"
     r"|^\|?[\s:|-]{3,}\|?$"
 )
-_ELLIPSIS = re.compile(r"^\W*(?:…|\.\.\.)|^\W*\(.*\)\W*$|^\W*[\[<].*(?:…|\.\.\.).*[\]>]\W*$")
-_WORD = re.compile(r"[^\W\d_]+")
+_ELLIPSIS = r"^\W*(?:…|\.\.\.)|^\W*\(.*\)\W*$|^\W*[\[<].*(?:…|\.\.\.).*[\]>]\W*$"
+_WORD = r"[^\W\d_]+"
 _EMPTY = """
 unchanged unmodified no none nothing change changes changed new update updates updated same as
 before above previous previously existing rest remaining remains remain everything other all the
@@ -102,22 +99,22 @@ _MOST_EMPTY = 9
 
 def junk_reason(line: str) -> str:
     """Why a line is no fact, whatever was said; empty if it may be one."""
-    bare = _MARK.sub("", without_importance(line), count=1).strip()
+    bare = re.sub(_MARK, "", without_importance(line), count=1).strip()
     if len(bare) > LONGEST_LINE:
         return "it is too long"
     if not any(one.isalnum() for one in bare):
         return "it says nothing"
-    if _FENCE.match(line) or _MARKUP.search(bare):
+    if re.match(_FENCE, line) or re.search(_MARKUP, bare):
         return "it is markup"
     if bare.endswith((":", "：")):
         return "it only announces something"
-    if _ELLIPSIS.search(bare) or _is_placeholder(bare):
+    if re.search(_ELLIPSIS, bare) or _is_placeholder(bare):
         return "it is a placeholder"
     return ""
 
 
 def _is_placeholder(bare: str) -> bool:
-    words = _WORD.findall(bare.casefold())
+    words = re.findall(_WORD, bare.casefold())
     if words and len(words) <= _MOST_EMPTY and all(word in _EMPTY_WORDS for word in words):
         return not any(one.isdigit() for one in bare)
     return len(bare) <= 12 and any(run in bare.replace(" ", "") for run in _EMPTY_RUNS)
@@ -125,7 +122,7 @@ def _is_placeholder(bare: str) -> bool:
 
 def without_thinking(text: str) -> str:
     """`text` without what a model thought aloud; all after a tag that never closes."""
-    return _THINKING.sub("", text) if "<" in text else text
+    return re.sub(_THINKING, "", text) if "<" in text else text
 
 
 def distinct_lines(text: str) -> Iterator[str]:

@@ -17,7 +17,6 @@ from itertools import islice
 from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import split
 from nanobot.memory.similarity import words_of
-from nanobot.memory.support import still_says
 from nanobot.memory.version import Author
 from nanobot.providers.port import estimate_tokens
 from nanobot.text import counted
@@ -96,6 +95,8 @@ def with_words(line: str, words: str) -> str:
 
 def lost_facts(before: str, after: str, template: str = "") -> list[str]:
     """The facts of `before` that `after` does not keep."""
+    from nanobot.memory.support import still_says  # a start does without
+
     old, new = fact_lines(before, template), fact_lines(after, template)
     kept, known = set(new), set(old)
     fresh = [line for line in dict.fromkeys(new) if line not in known][:_MOST_NEW]

@@ -104,8 +104,8 @@ _ELIDED = r"(?<=[^\W\d_])['’ʼ][^\W\d_]{1,2}(?![^\W_])|(?<![^\W_])[^\W\d_]{1,2
 _LETTER = r"(?<=[^\W_]\s)[A-HJ-Z](?![^\W_]|['’ʼ])"
 """A letter that is a name (vitamin D), though many a language has such a function word."""
 
-_STAMP = re.compile(r"\s*\[\d{4}-\d{2}-\d{2} \d{2}:\d{2}\]\s*")
-_DATE = re.compile(r"(19|20)\d\d([-./]\d{1,2}){0,2}|\d{1,2}|\d{1,2}[.:]\d{2}")
+_STAMP = r"\s*\[\d{4}-\d{2}-\d{2} \d{2}:\d{2}\]\s*"
+_DATE = r"(19|20)\d\d([-./]\d{1,2}){0,2}|\d{1,2}|\d{1,2}[.:]\d{2}"
 _SHORT_TEXT, _SHORT = 40, 1_000
 """Up to this many words and characters a text is judged as a whole."""
 _MOST_OF_A_RUN = 2 / 3
@@ -306,7 +306,7 @@ def without(text: str, is_said: Callable[[str], bool]) -> str:
 
     Empty where nothing else is left.
     """
-    stamp = match[0] if (match := _STAMP.match(text)) else ""
+    stamp = match[0] if (match := re.match(_STAMP, text)) else ""
     said = sentences(text[len(stamp) :])
     left = [one for one in said if not is_said(one)]
     gone = {
@@ -323,7 +323,7 @@ def without(text: str, is_said: Callable[[str], bool]) -> str:
 
 def _is_key(word: str, *, first: bool) -> bool:
     folded = word.casefold()
-    if is_stop_word(folded) or folded in _CALENDAR or _DATE.fullmatch(word):
+    if is_stop_word(folded) or folded in _CALENDAR or re.fullmatch(_DATE, word):
         return False
     if any(letter.isdigit() for letter in word):
         return True

@@ -37,7 +37,6 @@ from nanobot.memory.lines import Operation, find_heading, operations_between
 from nanobot.memory.pending import NOT_SAID
 from nanobot.memory.scopes import OWNER, Memories, is_scope
 from nanobot.memory.similarity import most_similar
-from nanobot.memory.support import Talk
 from nanobot.memory.taint import is_foreign, quotation
 from nanobot.memory.version import Change
 from nanobot.messages import Message
@@ -251,6 +250,8 @@ _WAITS = (
 def _refuse_unsaid(steps: Sequence[Operation], text: str, read: Sequence[Message]) -> None:
     """Raise `CallRefused` for a line that is no fact, or that names a number or a negation which
     neither the conversation nor the file has."""
+    from nanobot.memory.support import Talk  # a start does without
+
     recent, room = list[Message](), _COMPARED
     for message in reversed(read):
         if not is_foreign(message) and room > 0:

@@ -34,7 +34,6 @@ from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.errors import NanobotError, PathRefused, StorageError, ToolError, WriteConflict
-from nanobot.memory.consolidation.changes import MOST_OPERATIONS
 from nanobot.memory.consolidation.planning import pick_window_boundary
 from nanobot.memory.consolidation.request import Chunk
 from nanobot.memory.consolidation.summariser import Draft, Summariser
@@ -219,6 +218,8 @@ class Archivist:
             await self._on_set_aside(memory.scope, entry.cursor, type(error).__name__)
 
     async def _carry_out(self, memory: Memory, entry: HistoryEntry) -> None:
+        from nanobot.memory.consolidation.changes import MOST_OPERATIONS
+
         if len(entry.operations) > MOST_OPERATIONS:
             raise ToolError(f"it has {len(entry.operations):,} changes")
         operations = tuple(replace(change, cursor=entry.cursor) for change in entry.operations)

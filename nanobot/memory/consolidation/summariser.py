@@ -29,12 +29,6 @@ from nanobot.errors import (
     TurnStopped,
 )
 from nanobot.memory.cleaning import Echoes
-from nanobot.memory.consolidation.changes import (
-    MOST_SET_ASIDE,
-    checked_facts,
-    checked_summary,
-    memory_changes,
-)
 from nanobot.memory.consolidation.planning import PromptGauge
 from nanobot.memory.consolidation.request import (
     SAVE_MEMORY,
@@ -50,7 +44,6 @@ from nanobot.memory.history import STAMP, HistoryEntry, with_stamp
 from nanobot.memory.lines import Operation
 from nanobot.memory.recall import MOST_SHOWN
 from nanobot.memory.scopes import Memory
-from nanobot.memory.support import Talk
 from nanobot.memory.taint import is_foreign, quotation
 from nanobot.providers.port import (
     CallOptions,
@@ -218,6 +211,14 @@ class Summariser:
 
     def _read(self, reply: Reply, chunk: Chunk, base: str) -> Draft | str:
         """The draft that an answer comes to, or what was wrong with it."""
+        from nanobot.memory.consolidation.changes import (  # a start does without
+            MOST_SET_ASIDE,
+            checked_facts,
+            checked_summary,
+            memory_changes,
+        )
+        from nanobot.memory.support import Talk
+
         saved = read_reply(reply)
         if isinstance(saved, str):
             return saved
