@@ -217,17 +217,24 @@ class Request(Struct, frozen=True):
     @classmethod
     def of(cls, text: str, languages: Sequence[str] = ()) -> Request:
         """What a person typed."""
-        asked = language_of(text, next(iter(languages), ENGLISH))
-        groups = map(tuple, word_groups(re.sub(_ELIDED, " ", text), asked))
-        letters = _letters(text)
-        found = (
-            one
-            for one in groups
-            if len(one) > 1 or one[0] in letters or not is_stop_word(one[0], asked)
-        )
-        shown = (asked,) if language_of(text) else ()
+        likely = language_of(text, next(iter(languages), ENGLISH))
+        asked, letters = language_of(text), _letters(text)
+
+        def contents(groups: Iterable[tuple[str, ...]], *known: str) -> list[tuple[str, ...]]:
+            return [
+                one
+                for one in groups
+                if len(one) > 1
+                or one[0] in letters
+                or not any(is_stop_word(one[0], each) for each in known)
+            ]
+
+        found = contents(map(tuple, word_groups(re.sub(_ELIDED, " ", text), likely)), likely)
+        if not asked:  # too short to show its language: "meine Tabletten"
+            found = contents(found, *languages) or found
         whole = re.sub(HYPHENATED, lambda word: joined(word[0]), text)
         other = cls.of(whole, languages) if whole != text else None
+        shown = (asked,) if asked else ()
         return cls(tuple(dict.fromkeys(found)), shown, tuple(languages), other)
 
     def closeness(self, text: str) -> int:
