@@ -40,7 +40,7 @@ class ApprovalSettings(Checked, frozen=True):
     """What the owner is asked about, by what a call can do."""
 
     send: _Approval = "auto"
-    """Messages to other chats than the one that asks. `auto` asks you once text from elsewhere is
+    """Messages to other chats than the one that asks. `auto` asks you once untrusted content is
     in the conversation, `ask` each time, `allow` not at all, and `never` refuses."""
     fetch: _Approval = "auto"
     """Fetching an address that neither you wrote nor a search found."""

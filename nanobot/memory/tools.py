@@ -87,7 +87,7 @@ class Documents:
         before, text = text_of(expected), clean_text(text_of(text.encode()))
         if caller.origins() and text != before:
             raise CallRefused(
-                f"{path} was not written: text from elsewhere (a page, a file, someone else's "
+                f"{path} was not written: untrusted content (a page, a file, someone else's "
                 "message) is in this conversation, and this file guides you from then on",
                 hint="Call update_memory: `quote` takes in a line that the person wrote, at once; "
                 "`add`, `replace` and `remove` wait until they accept. Notes of today: call note.",
@@ -241,7 +241,7 @@ _MANY = (
     " can accept them at a touch; do not repeat it:\n{}"
 )
 _WAITS = (
-    "\nThis waits for the person, since text from elsewhere is in this conversation. They are shown"
+    "\nThis waits for the person, since untrusted content is in this conversation. They are shown"
     " it and can accept it at a touch; do not repeat it:\n{}\nA line that they wrote goes in at"
     " once: give its first words as `quote`."
 )

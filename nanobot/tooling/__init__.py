@@ -124,7 +124,7 @@ class Repeatable(Struct, frozen=True):
     """What a standing approval of a call would cover, worked out by code. `key` names it, and
     `fingerprint` stands for how it is now: both are equal for another call exactly where the owner
     need not look again. `subject` tells people what it is. `own_results` is the origin of the texts
-    that count for nothing new in the conversation; empty where any text from elsewhere counts."""
+    that count for nothing new in the conversation; empty where any untrusted content counts."""
 
     key: str
     fingerprint: str
@@ -284,7 +284,7 @@ class OwnersPolicy:
         if not origins:
             return Allowed()
         named = ", ".join(map(printable, origins[:_SHOWN_ORIGINS]))
-        return Ask(risk, f"Text from elsewhere is in the conversation ({named}).")
+        return Ask(risk, f"Untrusted content is in the conversation ({named}).")
 
 
 def may_repeat(caller: TurnContext, risk: Risk, what: Repeatable) -> bool:

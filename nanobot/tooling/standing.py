@@ -6,7 +6,7 @@ Invariants:
   the server's program. Any change ends it, also one that is taken back. There are none for
   commands: the files that one will read cannot be known.
 - It is the owner's and serves the owner's own conversations alone (`may_repeat`): no guest, no run
-  without a person, and no conversation with text from elsewhere, what this very tool answered aside
+  without a person, and no conversation with untrusted content, what this very tool answered aside
   where the tool says so.
 - "For this chat today" holds in one conversation, until midnight of the owner's time zone.
 - A document that cannot be read in every detail allows nothing.

@@ -1,4 +1,4 @@
-"""How much a whole nanobot fetches unasked, once text from elsewhere is in the conversation."""
+"""How much a whole nanobot fetches unasked, once untrusted content is in the conversation."""
 
 from __future__ import annotations
 

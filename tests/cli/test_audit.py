@@ -26,7 +26,7 @@ def decided(tool: str, session: str = "cli:direct", **more: str) -> dict[str, st
 
 def test_each_entry_is_a_line_that_moves_no_terminal(log: AuditLog, here: Any) -> None:
     log.write(decided("exec", arguments='{"command": "ls\x1b[2J"}'))
-    log.write({**decided("message"), "outcome": "asked", "because": "text from elsewhere"})
+    log.write({**decided("message"), "outcome": "asked", "because": "untrusted content"})
     log.write({**decided("message"), "event": "answered", "outcome": "denied", "because": "no"})
     log.write({**decided("message"), "event": "answered"})
     log.write({**decided("message"), "event": "ended", "outcome": "ok"})
@@ -38,7 +38,7 @@ def test_each_entry_is_a_line_that_moves_no_terminal(log: AuditLog, here: Any) -
     assert what == [
         "allowed", "asked", "denied when asked", "allowed by owner", "done", "failed",
     ]  # fmt: skip
-    assert done.stdout.splitlines()[1].endswith("message  cli:direct  text from elsewhere")
+    assert done.stdout.splitlines()[1].endswith("message  cli:direct  untrusted content")
 
 
 def test_who_answered_and_what_is_allowed_for_longer_can_be_read(log: AuditLog, here: Any) -> None:

@@ -55,7 +55,7 @@ _DESCRIPTION = (
 class SearchMemory(Tool, Struct, frozen=True):
     """Searches what the caller's scope may read. `readable` gives the scopes that a scope may read,
     itself first. `note_use` is told, in a thread, which facts of a scope were looked up, unless
-    text from elsewhere was read, which may have asked for it. A call shows so many `results`, or
+    untrusted content was read, which may have asked for it. A call shows so many `results`, or
     half as many again where there is room, unless it says how many, in at most so many
     `characters`."""
 

@@ -285,7 +285,7 @@ def pending_report(facts: Sequence[PendingFact]) -> Report:
     lines = ["Nothing waits for your word."]
     if facts:
         lines = [
-            "I worded these after reading text from elsewhere, so they wait for your word:",
+            "I worded these after reading untrusted content, so they wait for your word:",
             "",
             *(
                 f"- {one.number}: {escape_invisible(one.shown)}"
@@ -342,7 +342,7 @@ def _reason_to_ask(facts: Sequence[PendingFact]) -> str:
     if {*origins} == {NOT_SAID}:
         return "You did not say so, or too many facts would go at once, so I ask you first."
     named = shortened(", ".join(origins), _NEIGHBOUR)
-    return f"I worded it after reading text from elsewhere ({named}), so it waits for your word."
+    return f"I worded it after reading untrusted content ({named}), so it waits for your word."
 
 
 def loss_notice(loss: Loss) -> str:

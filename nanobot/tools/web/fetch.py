@@ -234,7 +234,7 @@ class WebFetch(Tool, Struct, frozen=True):
     `ToolError`), other text as it is. `seconds` and `megabytes` bound one request. `for_others` is
     the way into the network for callers other than the owner, where that is another one.
 
-    Once text from elsewhere is in a conversation, what is fetched can say something to the owner of
+    Once untrusted content is in a conversation, what is fetched can say something to the owner of
     the site, even among known addresses: so each is fetched once, then read from memory, and the
     owner is asked after `MOST_UNASKED`. What was called is read from the conversation, so that it
     survives a restart; `pages` counts across its helpers, too."""
