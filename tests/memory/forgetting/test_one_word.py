@@ -87,15 +87,20 @@ async def test_a_text_says_a_word_exactly_where_search_finds_it_by_that_word(
 @pytest.mark.parametrize(
     ("request_", "fact"),
     [
-        ("meine Blutdrucktabletten", "Nimmt am Morgen Blutdrucktabletten"),
-        ("mijn fiets", "De fiets staat in de kelder"),
+        ("meine Blutdrucktabletten", "Die Blutdrucktabletten liegen im Schrank"),
+        ("mijn fiets", "De fiets staat niet in de kelder"),
         ("minha senha", "A senha do banco está no cofre"),
     ],
 )
 async def test_my_counts_for_nothing_in_the_language_of_any_fact(
     home: RealHome, request_: str, fact: str
 ) -> None:
-    others = ("Lives in the old town of Lisbon", "Works at the library", "Has a dog and two cats")
+    others = (
+        "Le médecin est à Lyon avec la voiture",
+        "Parle espagnol avec sa belle-mère",
+        "La porte de la maison est verte",
+        "Il habite dans une rue de Lille",
+    )
     await home.learn(*(f"- {one}" for one in (*others, fact)))
     plan = await home.forgetter.plan(request_, "owner")
     assert [line.text for line in plan.lines] == [f"- {fact}"]
