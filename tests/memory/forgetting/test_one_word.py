@@ -101,6 +101,6 @@ async def test_my_counts_for_nothing_in_the_language_of_any_fact(
         "La porte de la maison est verte",
         "Il habite dans une rue de Lille",
     )
-    await home.learn(*(f"- {one}" for one in (*others, fact)))
+    await home.learn(*(f"- {one}" for one in (fact, *others)))
     plan = await home.forgetter.plan(request_, "owner")
     assert [line.text for line in plan.lines] == [f"- {fact}"]
