@@ -163,11 +163,15 @@ class MediaStore:
 
 
 def _suffix_of(data: bytes, mime: str, name: str) -> str:
-    """By what is there, then by the type told, then by the name; an image's only for an image."""
+    """By what is there, then by the type told, then by the name; an image's only for an image, and
+    none of a file that runs by itself."""
+    from nanobot.security.confine.autorun import runs_by_itself
+
     if found := image_type(data):
         return _IMAGE_SUFFIXES[found]
     declared, own = mime.partition(";")[0].strip().lower(), Path(name).suffix.lower()
     by_type = _SUFFIXES.get(declared) or _mime_types().guess_extension(declared)
     guesses = (own, by_type) if declared in ("", _UNKNOWN) else (by_type, own)
     usable = (guess for guess in guesses if guess and _USABLE.fullmatch(guess))
-    return next((guess for guess in usable if guess not in _IMAGE_TYPES), ".bin")
+    harmless = (guess for guess in usable if not runs_by_itself(f"file{guess}"))
+    return next((guess for guess in harmless if guess not in _IMAGE_TYPES), ".bin")

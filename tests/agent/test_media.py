@@ -48,6 +48,9 @@ def test_what_is_no_image_never_reaches_a_prompt_as_one(tmp_path: Path) -> None:
         ("", "evil./../x", ".bin"),
         ("no/such", "long.suffixsuffix", ".bin"),
         ("", "fake.png", ".bin"),
+        ("", "look.lnk", ".bin"),
+        ("no/such", "page.URL", ".bin"),
+        ("", "project.iml", ".bin"),
     ],
 )
 def test_a_kept_file_has_the_suffix_of_its_type_or_its_name(
