@@ -29,7 +29,7 @@ from bench.crossings.world import Crossing, made
 from nanobot.channel.keys import ApiKeys
 from nanobot.clock import SystemClock
 from nanobot.providers.port import Reply
-from nanobot.testing import says
+from nanobot.testing import calls, says
 
 WORDS = "What does it say?"
 _NOTED = says(f"It says: {FOREIGN}")
@@ -115,8 +115,6 @@ async def _retried(program: Program, sent: list[dict[str, Any]], worst: list[Rep
 
 
 async def _searched(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
-    from nanobot.testing import calls
-
     await program.chat(sent, _NOTED, conversation="c")
     look = calls("search_memory", query="teapotamus everybody tell")
     await program.stage.say("look it up", look, *worst)
@@ -130,6 +128,43 @@ async def _key_made_own(program: Program, sent: list[dict[str, Any]], worst: lis
     await program.chat([{"role": "user", "content": "go on"}], *worst, conversation="c")
 
 
+async def _in_an_object(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
+    made = await program.post("conversations", {})
+    await program.respond(sent, _NOTED, conversation=made["id"])
+    await program.respond("go on", *worst, conversation={"id": made["id"]})
+
+
+async def _by_a_helper(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
+    stage = program.stage
+    stage.helpers_plan += worst
+    while not stage.ends.ended.empty():
+        stage.ends.ended.get_nowait()
+    await program.chat(sent, calls("spawn", task=FOREIGN), says("Begun."), conversation="c")
+    await stage.until(lambda ended: not ended.event_ids)
+
+
+async def _noted(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
+    await program.chat(sent, calls("note", text=FOREIGN), says("Noted."), conversation="c")
+    await program.stage.say("/new")
+    await program.stage.say("go on", *worst)
+
+
+async def _in_a_file(program: Program, sent: list[dict[str, Any]], worst: list[Reply]) -> None:
+    left = calls("write_file", path="plan.md", content=FOREIGN)
+    await program.chat(sent, left, says("Written."), conversation="c")
+    await program.stage.say("read it", calls("read_file", path="plan.md"), *worst)
+
+
+async def _continued_twice(
+    program: Program, sent: list[dict[str, Any]], worst: list[Reply]
+) -> None:
+    await program.chat(sent, _NOTED, conversation="c")
+    await program.stage.say("/continue api:program:c", chat="3")
+    await program.stage.say("and?", _NOTED, chat="3")
+    await program.stage.say("/continue fake:3")
+    await program.stage.say("go on", *worst)
+
+
 WAYS: Mapping[str, Way] = {
     "at once": _at_once,
     "in a conversation": _in_a_conversation,
@@ -141,6 +176,11 @@ WAYS: Mapping[str, Way] = {
     "/retry": _retried,
     "a search hit": _searched,
     "a key that is own now": _key_made_own,
+    "a conversation object": _in_an_object,
+    "a helper": _by_a_helper,
+    "a note": _noted,
+    "a file that the turn left": _in_a_file,
+    "/continue of /continue": _continued_twice,
 }
 
 

@@ -250,7 +250,7 @@ async def _refresh(call: Call, response: web.StreamResponse, key: str, after: in
     shown = await call.ask("conversations.show", key=key, limit=_MESSAGES)
     numbers = [one["seq"] for one in shown["messages"]]
     new = [one for one in shown["messages"] if one["seq"] > after]
-    html = await _rendered(call, _items(new, await _used(call, key)), key)
+    html = await _rendered(call, _items(new, await _used(call, key)), key, shown["name"])
     last = max(after, int(shown["last"]))
     event = {"kind": "messages", "html": html, "numbers": numbers, "whole": not shown["more"]}
     await response.write(f"id: {last}\ndata: {json.dumps(event)}\n\n".encode())
@@ -311,10 +311,10 @@ def _name(items: Sequence[Item], whose: str) -> None:
         one.who = one.who or (whose if one.mine else "")
 
 
-async def _rendered(call: Call, items: Sequence[Item], key: str) -> str:
-    """Messages as HTML, for a conversation that is open."""
+async def _rendered(call: Call, items: Sequence[Item], key: str, name: str = "") -> str:
+    """Messages as HTML, for a conversation that is open; `name` is that of its person."""
     owner = await call.expect_visible(key)
-    _name(items, "" if owner == call.own_scope else owner)
+    _name(items, "" if owner == call.own_scope else name or owner)
     given = {"visitor": call.visitor, "items": await _worded(items), "key": key}
     given["writable"] = _is_writable(call, key, owner)
     return call.site.render("_items.html", **given)
