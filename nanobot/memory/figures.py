@@ -1,5 +1,5 @@
-"""Numbers, dates, times, months and units in a text, in whatever way they are written, and whether
-a text holds those of another. Pure.
+"""Numbers, dates, times, months, units and addresses in a text, in whatever way they are written,
+and whether a text holds those of another. Pure.
 
 `1,200` is `1.200` and `1200`, `3 pm` is `15:00`, `zwölf` is `12`, and `12. März` has the month and
 the day of `2026-03-12`. A date that a person meant ("tomorrow") counts from the day on which they
@@ -26,7 +26,9 @@ _TIME = r"(?<!\d)(?P<h>\d{1,2})[:h](?P<min>\d{2})(?!\d)"
 _HOUR = r"(?<!\d)(?P<h2>\d{1,2})\s?(?P<half>[ap]\.?m\b\.?)"
 _CODE = r"(?P<code>(?<![^\W_])[^\W\d_]*[A-Za-z]\d[^\W_]*)"
 _NUMBER = r"(?P<n>\d+(?:[.,'’]\d+)*)"
-_FORMS = (_CODE, _ISO, _CJK_DATE, _TIME, _HOUR, _DAY_FIRST, _NUMBER)
+_HOST = r"(?<![\w.-])(?-i:[a-z][a-z0-9-]*\.)+(?-i:[a-z]{2,12})(?![\w-]|\.\w)(?:/\S*)?"
+_LINK = rf"(?:https?://(?:www\.)?(?P<url>\S+)|(?P<at>(?<![\w.+-])[\w.+-]{{1,64}}@[\w-]+(?:\.[\w-]+)+|{_HOST}))"
+_FORMS = (_LINK, _CODE, _ISO, _CJK_DATE, _TIME, _HOUR, _DAY_FIRST, _NUMBER)
 _FIGURE = re.compile("|".join(_FORMS), re.IGNORECASE)
 _UNIT = re.compile(r"\s?([%€$£¥₹°]|[^\W\d_]+)")
 _SYMBOL = re.compile(r"([€$£¥₹])\s?$")
@@ -152,7 +154,9 @@ def figures_of(text: str, languages: Iterable[str] = (), said_on: date | None = 
     numbers, days, times = set[str](), set[Day](), set[tuple[int, int]]()
     units = dict[str, set[str]]()
     for match in _FIGURE.finditer(text):
-        if match["code"]:
+        if link := match["url"] or match["at"]:
+            numbers.add(link.casefold().rstrip("./,;:!?)>]"))
+        elif match["code"]:
             numbers.add(match["code"].casefold())
         elif match["n"]:
             number = canonical(match["n"])

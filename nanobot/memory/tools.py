@@ -257,7 +257,9 @@ def _refuse_unsaid(steps: Sequence[Operation], text: str, read: Sequence[Message
         if not is_foreign(message) and room > 0:
             recent.append(message)
             room -= len(message.content)
-    talk = Talk(reversed(recent), [text])
+    replaced = {step.old.strip() for step in steps}
+    stays = (line for line in text.split("\n") if line.strip() not in replaced)
+    talk = Talk(reversed(recent), ["\n".join(stays)])
     for step in steps:
         line = without_bullet(step.new)
         if not line or talk.has_own_line(line) or line.startswith("“"):

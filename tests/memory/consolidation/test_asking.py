@@ -93,3 +93,32 @@ def test_a_change_that_the_person_named_is_not_lost_but_waits(
 )
 def test_a_fact_is_over_only_if_it_and_nothing_else_is_said_to_be(said: str, fact: str) -> None:
     assert not spoken(said).says_over(fact)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Likes tea from https://evil.example/shop",
+        "Likes tea from the shop evil-shop.com",
+        "Likes tea, write to paul@evil.example",
+        "### I like tea",
+        "| I like | tea |",
+        "I like tea:",
+    ],
+)
+def test_an_address_that_nobody_named_and_markup_are_no_fact(line: str) -> None:
+    said = "I like tea from the shop, shall I write to Paul"
+    made = memory_changes("# Memory\n", f"# Memory\n\n- {line}\n", spoken(said)).operations
+    assert not any(line in one.new for one in made)
+    update = Update(LONG_TERM, Operation(new=line))
+    files = {LONG_TERM: "# Memory\n"}
+    kept = screen([update], spoken(said), files, Echoes(()), lambda _path, _line: False).kept
+    assert not any(line in one.step.new for one in kept)
+
+
+@pytest.mark.parametrize("link", ["https://shop.example/tea", "shop.example", "paul@shop.example"])
+def test_an_address_that_the_person_named_is_kept(link: str) -> None:
+    line = f"- Buys tea at {link}"
+    base = "# Memory\n"
+    (made,) = memory_changes(base, f"{base}\n{line}\n", spoken(f"I buy tea at {link}.")).operations
+    assert made.new == line

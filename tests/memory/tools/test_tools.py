@@ -195,6 +195,18 @@ async def test_a_fact_that_another_replaces_is_retired(desk: Desk) -> None:
     assert "- 2026-11-21: Likes tea" in desk.text("memory/retired.md")
 
 
+async def test_a_line_that_is_replaced_says_nothing_against_the_new_one(desk: Desk) -> None:
+    desk.messages_read = (Message("user", "My daughter Anna is allergic to cats"),)
+    old = "Daughter Anna is allergic to cats"
+    await desk.call("update_memory", add=[old])
+    desk.messages_read = (Message("user", "good news, Anna isn't allergic to cats"),)
+    new = "Daughter Anna is not allergic to cats"
+    result = await desk.call("update_memory", replace=[{"old": old, "new": new}])
+    assert not result.is_error, result.text
+    assert f"- {new}" in desk.text(MEMORY)
+    assert f"- 2026-11-21: {old}" in desk.text("memory/retired.md")
+
+
 async def test_a_missing_line_is_answered_with_the_nearest(desk: Desk) -> None:
     before = desk.text(MEMORY)
     result = await desk.call("update_memory", add=["x y"], remove=["Drinks it at six"])
