@@ -104,14 +104,14 @@ def memory_notice(before: str, after: str) -> str:
     """
     old, new = ([without_list_mark(line) for line in fact_lines(text)] for text in (before, after))
     known, left = set(old), set(new)
-    changes = [f'added "{_short(line)}"' for line in new if line not in known]
-    changes += [f'removed "{_short(line)}"' for line in old if line not in left]
+    changes = [("added", line) for line in new if line not in known]
+    changes += [("removed", line) for line in old if line not in left]
     if not changes:
         return ""
-    if len(changes) > _NOTICE_LINES:
-        more = len(changes) - _NOTICE_LINES
-        changes = [*changes[:_NOTICE_LINES], f"and {more} more, see memory/MEMORY.md"]
-    return f"[memory changed: {'; '.join(changes)}]"
+    shown = [f'{verb} "{_short(line)}"' for verb, line in changes[:_NOTICE_LINES]]
+    if more := len(changes) - len(shown):
+        shown.append(f"and {more} more, see memory/MEMORY.md")
+    return f"[memory changed: {'; '.join(shown)}]"
 
 
 def _short(line: str) -> str:

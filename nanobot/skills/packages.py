@@ -123,16 +123,13 @@ def unpack(archive: Archive, target: Path, folder: str = "") -> Path:
 
 def _expect_inert(archive: Archive, path: str) -> None:
     """Raise `NanobotError` for a file of a skill that runs by itself, or lies in such a folder."""
-    folder = ""
-    for name in path.split("/"):
-        if autorun.kind(folder, name):
-            raise NanobotError(
-                f"{printable(archive.name)} cannot be installed: it holds "
-                f"{printable(path)}, and programs obey {printable(name)} by themselves",
-                hint="Repositories, directory hooks, and settings of editors and agents are no "
-                "part of a skill. Ask its author, or unpack the archive and leave them out.",
-            )
-        folder = f"{folder}/{name}".removeprefix("/")
+    if name := autorun.obeyed_name(path):
+        raise NanobotError(
+            f"{printable(archive.name)} cannot be installed: it holds "
+            f"{printable(path)}, and programs obey {printable(name)} by themselves",
+            hint="Repositories, directory hooks, and settings of editors and agents are no "
+            "part of a skill. Ask its author, or unpack the archive and leave them out.",
+        )
 
 
 def _is_main(path: str) -> bool:

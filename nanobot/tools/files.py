@@ -196,7 +196,7 @@ def runs_by_itself(place: Place) -> bool:
     """Whether a file runs by itself (`autorun`), or may lie in a bare repository. Blocks."""
     from nanobot.security.confine import autorun
 
-    above = (Place(place.root, place.names[:count]) for count in range(1, len(place.names)))
+    above = (Place(place.root, place.names[:count]) for count in range(len(place.names)))
     return autorun.runs_by_itself(place.relative) or any(
         folder.child("HEAD").stat() is not None for folder in above
     )

@@ -36,6 +36,8 @@ KNOWN = [
         ".goosehints",
     ),
     *(".github/copilot-instructions.md", ".github/hooks/a.json", ".rules", ".clinerules/a.md"),
+    *("bin/activate-hermit", "pkgx.yaml", "_vimrc_local.vim", "Project.ede", "lean-toolchain"),
+    *("fastagent.config.yaml", "mcp_agent.config.yaml"),
 ]
 
 
@@ -50,6 +52,7 @@ def test_a_known_one_runs_by_itself(path: str) -> None:
         *(".GIT", ".Git", ".git.", ".git ", ".git . .", ".g\u200cit", ".git\ufeff", "\u200e.git"),
         *("git~1", "GIT~2", ".git::$INDEX_ALLOCATION", ".ENVRC", ".v\u017fcode", "VSCODE~1"),
         *("claude.MD", "CLAUDE~1.MD", "a\\.vscode\\tasks.json", "Mise.Local.TOML", "head"),
+        *("CLAUDE\xad.md", "mise\u200b.toml", "\u2060.envrc", "opencode\ufe0f.json"),
     ],
 )
 def test_it_does_in_every_spelling_that_some_file_system_takes_for_it(spelling: str) -> None:
@@ -76,12 +79,18 @@ def test_any_name_with_a_dot_does_unless_it_is_known_as_data(stem: str) -> None:
         *(".venv/bin/python", ".venv/lib/python3/site-packages/a/.hidden", ".pytest_cache/v/x"),
         *("node_modules/.bin/tsc", "node_modules/.prisma/client/index.js", ".next/cache/.x"),
         *("target/debug/.fingerprint/x", "vendor/a/.cargo-checksum.json", "build/.ninja_log"),
+        *("src/head/index.js", "components/HEAD/a", "objects/a.json", "refs/a", "docs/agents/a.md"),
         *("mise/Cargo.toml", "config.toml", "file~", "a.~1~", "agents.txt", "Head: plan.txt"),
         *("lefthook.yml", "sitecustomize.py", "a.pth", "pnpm-workspace.yaml", "ansible.cfg"),
     ],
 )
 def test_ordinary_work_does_not(path: str) -> None:
     assert not runs_by_itself(path)
+
+
+def test_orders_in_the_letters_of_documentation_end_no_command() -> None:
+    assert kind("docs", "claude.md") == kind("docs", "Agents.md") == "dot"
+    assert kind("docs", "CLAUDE.md") == kind("", "AGENTS.override.md") == "trigger"
 
 
 def test_what_lies_among_packages_does_if_it_is_known() -> None:

@@ -31,7 +31,8 @@ GIT = ".git"
 submodule) leads to such a folder."""
 
 HEAD = "head"
-"""Git takes a folder with this file for a bare repository, by what else is in it."""
+OF_BARE = frozenset({HEAD, "objects", "commondir"})
+"""Git takes a folder with the first as a file and one of the others for a bare repository."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -46,6 +47,7 @@ The same: TFVC, EdenFS; a prompt that reads its own file | $tf .tf .eden .bash-g
 Shells, on entering the folder: direnv, autoenv and their like | .envrc .env .env.leave .unenv .in
 The same | .out .autoenv .autoenv.leave .autoenv.zsh .autoenv_leave.zsh .shadowenv.d .rvmrc .ondirrc
 The same | .autoxsh .autoenv.ps1 .envrc.local .envrc.private .direnv
+Hermit, pkgx | activate-hermit pkgx.yaml pkgx.yml
 mise, asdf: hooks, and which `python` is taken | mise.toml .mise.toml .mise .tool-versions
 opam's switch, which its shell hook enters | _opam
 Nix and Guix, by lorri, devenv, devbox or an .envrc | flake.lock devenv.yaml devenv.lock devbox.json
@@ -53,6 +55,7 @@ The same | devbox.lock guix.scm manifest.scm .flox
 Editors: tasks, servers, paths | .vscode .cursor .windsurf .zed .idea .fleet .nova .vs .theia .helix
 The same | .devcontainer .devcontainer.json .gitpod.yml .replit .idx
 The same | nbproject .obsidian logseq .bsp .ropeproject .kateproject .kateconfig .rprofile .renviron
+vim with a plugin, Emacs's EDE | _vimrc_local.vim project.ede
 vim with `exrc`, Emacs | .exrc _exrc .vimrc _vimrc .gvimrc _gvimrc .nvimrc .nvim.lua .lvimrc
 The same | .local.vimrc .vim .nvim .kak .dir-locals.el .dir-locals-2.el
 Coding agents: hooks, servers that they start, orders | .mcp.json .claude .codex .gemini .qwen .roo
@@ -61,6 +64,7 @@ The same | .clinerules .cursorrules .windsurfrules .roomodes .goosehints .goose 
 The same | .crush .crush.json crush.json .amazonq .continue .junie .augment .openhands .trae .warp
 The same | .factory .agents .agent .rules reasonix.toml firebender.json
 The same | agents.config.json codebuff.json gptme.toml trae_config.yaml .pi
+The same | fastagent.config.yaml mcp_agent.config.yaml
 The same | .rovodev .vibe .grok .hermes .devin .kimi-code .aiassistant .zencoder .copilot
 The same | .antigravity .deepagents .reasonix .qoder .codebuddy .iflow .kode .tabnine .cody .plandex
 Windows shows the folder: what these name is fetched | desktop.ini autorun.inf
@@ -79,8 +83,8 @@ ENDINGS = (
 """Projects of editors, and what Windows looks up when it shows a folder."""
 
 COMMON = _words(
-    ".github rust-toolchain rust-toolchain.toml global.json mcp.json agent.toml forge.yaml"
-    " knowledge.md devfile.yaml"
+    ".github rust-toolchain rust-toolchain.toml lean-toolchain global.json mcp.json agent.toml"
+    " forge.yaml knowledge.md devfile.yaml"
 )
 """Names of the same kind (agents; which compiler a prompt asks for its version) that are common in
 archives and in data. So is every `.nix` file, which lorri and nix-direnv evaluate."""
@@ -89,7 +93,8 @@ AGENTS = _words(
     "agent agents claude gemini qwen crush iflow codebuddy warp replit reasonix bugbot kimi grok"
     " opencode codex hermes copilot-instructions amazonq"
 )
-"""Orders that an agent obeys: `CLAUDE.md`, `AGENTS.override.md`."""
+"""Orders that an agent obeys: `CLAUDE.md`, `AGENTS.override.md`. In other letters (`claude.md`)
+they are common in documentation, so they count like `COMMON`."""
 
 DATA = _words(
     ".gitattributes .gitkeep .keep .mailmap .editorconfig .clang-format .env.example .env.sample"
@@ -114,9 +119,15 @@ BUILT = _words(
 )
 
 _UNSEEN = dict.fromkeys(
-    (*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF)
+    (
+        *(0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810)),
+        *(*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0x3164),
+        *(*range(0xFE00, 0xFE10), 0xFEFF, 0xFFA0, *range(0xFFF0, 0xFFF9)),
+        *(*range(0x1BCA0, 0x1BCA4), *range(0x1D173, 0x1D17B), *range(0xE0000, 0xE1000)),
+    )
 )
-"""What HFS+ leaves out when it compares names (git's `next_hfs_char` has the same list)."""
+"""What ext4 and F2FS leave out when they compare names without case (Unicode's
+Default_Ignorable_Code_Point), and HFS+ in part (git's `next_hfs_char`)."""
 
 
 _MOST_NAMES = 10_000
@@ -149,19 +160,21 @@ def kind(folder: str, name: str, *, strict: bool = False) -> Kind:
 
 
 @lru_cache(_MOST_NAMES)
-def _kind_of_name(name: str) -> Kind:
+def _kind_of_name(given: str) -> Kind:
     """Return the kind of an entry, wherever it is."""
-    if is_git(name) or plain(name) == HEAD:
+    if is_git(given) or plain(given) == HEAD:
         return "repository"
-    name, dotted = plain(name), is_hidden(name)
+    name, dotted = plain(given), is_hidden(given)
     stem, _, rest = name.partition(".")
     is_order = stem in AGENTS and rest in ("md", "mdc", "local.md", "override.md")
+    is_shouted = given.partition(".")[0].isupper()
     of_mise = name.startswith(("mise.", ".mise.")) and name.endswith(".toml")
-    if name in NAMES or name.endswith(ENDINGS) or is_order or of_mise or _is_short_for(name, NAMES):
+    is_listed = name in NAMES or name.endswith(ENDINGS) or _is_short_for(name, NAMES)
+    if is_listed or of_mise or (is_order and is_shouted):
         return "trigger"
     is_data = name in DATA or name.startswith(_DATA_BEGINNINGS) or name.endswith(_DATA_ENDINGS)
     is_common = name in COMMON or name.endswith(".nix") or _is_short_for(name, COMMON)
-    return "dot" if is_common or (dotted and not is_data) else ""
+    return "dot" if is_order or is_common or (dotted and not is_data) else ""
 
 
 def _is_of_mise(folder: str, name: str) -> bool:
@@ -185,10 +198,20 @@ def is_built(folder: str) -> bool:
     return not BUILT.isdisjoint(folder.casefold().split("/"))
 
 
+def obeyed_name(path: str) -> str:
+    """Return the first name in a path that makes it such a file, or one in such a folder; "" if
+    there is none. A folder called `HEAD` is an ordinary one."""
+    names = [name for name in path.replace("\\", "/").split("/") if name not in ("", ".")]
+    for at, name in enumerate(names):
+        is_folder = at + 1 < len(names)
+        if kind("/".join(names[:at]), name) and not (is_folder and plain(name) == HEAD):
+            return name
+    return ""
+
+
 def runs_by_itself(path: str) -> bool:
     """Whether a path in a workspace is such a file, or lies in such a folder."""
-    names = [name for name in path.replace("\\", "/").split("/") if name not in ("", ".")]
-    return any(kind("/".join(names[:at]), name) for at, name in enumerate(names))
+    return bool(obeyed_name(path))
 
 
 def _is_short_for(name: str, names: frozenset[str] | tuple[str, ...]) -> bool:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from nanobot.security.confine import ConfineRefused, Spec, kernel, parents
-from nanobot.security.confine.autorun import GIT, HEAD, Kind, is_built, kind, plain
+from nanobot.security.confine.autorun import GIT, HEAD, OF_BARE, Kind, is_built, kind, plain
 
 _CLOSED = "closed"
 _TRIES = 200
@@ -130,7 +130,7 @@ def disable_triggers(
                     kernel.closing(_listable(root, folder or ".")) as descriptor,
                 ):
                     renamed = f"{folder}{slash}{_renamed(descriptor, folder, name)}"
-                    moved.add(renamed)
+                    moved.update((renamed, one.path))  # a bare repository hid the rest of it
                     yield one.entry, renamed
 
 
@@ -177,13 +177,15 @@ def _looked_at(
     if is_built(below):
         links = None
     triggers, inner = [], []
-    if below and (heads := _heads_of_repository(names)):
+    heads = _heads_of_repository(names)
+    if below and heads:
         return [Trigger(below, "repository", "", f"{folder}{head}") for head in heads], []
     for name, is_folder in names.items():
         path = f"{folder}{name}"
         if path in without:
             continue
-        if of_kind := kind(below, name, strict=strict):
+        is_plain_head = plain(name) == HEAD and name not in heads
+        if of_kind := "" if is_plain_head else kind(below, name, strict=strict):
             with suppress(FileNotFoundError):
                 triggers.append(_trigger(descriptor, path, name, of_kind))
             if of_kind in ENDING:
@@ -202,7 +204,7 @@ def _looked_at(
 def _heads_of_repository(names: dict[str, bool]) -> list[str]:
     """The names of `HEAD` in a folder that is a bare repository; git asks for no more."""
     heads = [name for name in names if plain(name) == HEAD]
-    if not heads or not {"objects", "commondir"} & {plain(name) for name in names}:
+    if not heads or len(OF_BARE & {plain(name) for name in names}) < 2:
         return []
     return [name for name in heads if not names[name]]
 
@@ -358,7 +360,7 @@ class TreeWatch:
             return REPLACED
         if path in self._guarded or (tree, path) in self._held:
             return ""
-        if plain(name) == HEAD:  # a person's git replaces that of a bare repository
+        if plain(name) in OF_BARE:  # git replaces the HEAD of a bare repository that was there
             return self._new(tree, folder)
         if of_kind in ENDING and of_kind not in self._allowed[tree]:
             return _APPEARED.format(path)

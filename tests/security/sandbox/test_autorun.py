@@ -144,9 +144,15 @@ async def test_a_command_that_makes_one_is_ended_and_it_is_put_out_of_use(
 
 
 def in_force(folder: Path) -> list[str]:
-    """What would run by itself below a folder."""
-    below = (str(path.relative_to(folder)) for path in folder.rglob("*"))
+    """What would run by itself below a folder. `HEAD` alone makes no repository."""
+    found = [path for path in folder.rglob("*") if not _is_lone_head(path)]
+    below = (str(path.relative_to(folder)) for path in found)
     return [path for path in below if autorun.runs_by_itself(path)]
+
+
+def _is_lone_head(path: Path) -> bool:
+    others = {"objects", "commondir"} & {one.name for one in path.parent.iterdir()}
+    return path.name == "HEAD" and not others
 
 
 async def test_another_name_with_a_dot_is_put_out_of_use_when_the_command_ends(
@@ -165,6 +171,31 @@ async def test_another_name_with_a_dot_is_put_out_of_use_when_the_command_ends(
     assert (work / "dot-newer/deep").is_dir()
     for kept in ("kept", ".venv/bin", ".pytest_cache", ".gitignore", "node_modules/.bin"):
         assert (work / kept).exists()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        "mkdir objects",
+        "ln -s .objects objects",
+        "mkdir o; mv o objects",
+        "echo . > commondir",
+        "mkdir ../p; mv HEAD objects ../p; cd ../p; mkdir objects",
+    ],
+)
+async def test_a_file_called_head_is_ordinary_until_its_folder_is_a_repository(
+    sandbox: Sandbox, ground: Ground, make: str
+) -> None:
+    work = ground.workspace / "work"
+    end = await ground.run(
+        sandbox,
+        "cd work; mkdir -p src/HEAD a/refs; echo x > src/HEAD/a; echo x > a/HEAD; sleep 0.3",
+    )
+    assert (end.code, end.complaints) == (0, "")
+    end = await beside(sandbox, ground, f"cd work/a; echo x > .new.toml; {make}; sleep 600")
+    assert "stopped: " in end.complaints
+    assert not [*work.glob("?/HEAD"), *work.glob("?/.new.toml")]
+    assert (work / "src/HEAD/a").exists()
 
 
 async def test_one_among_packages_that_is_changed_is_put_out_of_use(
