@@ -27,7 +27,7 @@ from nanobot.providers.fields import items, mapping, string
 from nanobot.providers.port import ToolSpec
 
 _NAME = re.compile(r"(\d{4}-(?:0[1-9]|1[0-2]))\.md")
-_DAYS = re.compile(r"\s*\(((?:\d\d-\d\d(?:, )?)+)\)$")
+_DAYS = re.compile(r"(?<!\s)\s*\(((?:\d\d-\d\d(?:, )?)+)\)$")
 _MOST_LINES, _LONGEST_LINE = 40, 300
 _MOST_SHOWN = 40_000
 """Characters of a month's notes in the question; where there are more, each day gets its share."""
