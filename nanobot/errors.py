@@ -118,7 +118,10 @@ _HINTS: Mapping[int, str] = {
     " of the service, or `ulimit -n`) and restart it.",
     errno.ENFILE: "The machine has too many files open: end other programs, or raise the setting"
     " `fs.file-max`.",
-    errno.EIO: "The disk reports errors: `dmesg` says which. Make a copy of nanobot's home now.",
+    **dict.fromkeys(
+        (errno.EIO, errno.EUCLEAN),
+        "The disk reports errors: `dmesg` says which. Make a copy of nanobot's home now.",
+    ),
     errno.ENOMEM: "The machine is out of memory: end other programs. " + NOTHING_LOST,
     errno.EBUSY: "Another program uses it: end that one.",
     **dict.fromkeys(
@@ -132,7 +135,9 @@ _HINTS: Mapping[int, str] = {
 def storage_hint(number: int, path: Path | str) -> str:
     """What a person can do about a failure of this `errno` at `path`."""
     if number in (errno.EACCES, errno.EPERM) and Path(path).is_absolute():
-        me = os.geteuid()
+        from shlex import quote
+
+        me, path = os.geteuid(), quote(str(path))
         hint = f"nanobot's user (uid {me}) has to own it and what leads to it in its home:"
         return f"{hint} `sudo chown -R {me} {path}`, or `chmod u+rwX {path}`."
     if number in (errno.EACCES, errno.EPERM):

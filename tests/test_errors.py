@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import sqlite3
 from pathlib import Path
 
@@ -47,6 +48,13 @@ def test_each_cause_has_its_own_advice(words: str, number: int) -> None:
 def test_an_unknown_cause_gets_no_advice_that_does_not_fit() -> None:
     error = StorageError.of("/srv/home/x", OSError(errno.EXDEV, os.strerror(errno.EXDEV)))
     assert error.hint == StorageError("x", "odd").hint == "Nothing already stored is lost."
+
+
+def test_a_command_to_copy_holds_the_path_as_one_word() -> None:
+    path = Path("/home/ada/a file; rm -r $(x)")
+    hint = StorageError.of(path, OSError(errno.EACCES, "Permission denied")).hint
+    commands = [shlex.split(part) for part in hint.split("`")[1::2]]
+    assert [command[-1] for command in commands] == [str(path)] * 2
 
 
 def test_a_folder_in_place_of_a_file_and_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
