@@ -162,9 +162,8 @@ class Call:
         return self.scope or OWNER_ACCOUNT
 
     async def expect_visible(self, key: str) -> str:
-        """The scope that a conversation belongs to. Raises `Refused` for one of another scope that
-        the visitor is not to see, and for one that does not exist: it is begun only by whom its id
-        was made for."""
+        """The scope that a conversation belongs to. Raises `Refused` if the visitor may not see it,
+        or if it doesn't exist and its id wasn't made for them."""
         if key != key.strip():  # operations read it without these blanks
             raise Refused(404, "There is no such conversation.")
         owner = str((await self.ask("conversations.owner", key=key))["scope"])

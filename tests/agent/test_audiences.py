@@ -32,6 +32,7 @@ from nanobot.testing.channel import FakeChannel
 from nanobot.tooling import ToolResult
 from nanobot.tools.mcp.values import McpError, McpLost
 from tests.memory.attacking import ME, owned
+from tests.scratch import scratch
 from tests.support import Probe
 
 HOST, ACCOUNT, MODEL = "db.internal.example:5432", "account acct-4711", "chaos-9b"
@@ -164,13 +165,15 @@ async def test_a_model_that_answers_others_does_not_hear_of_it_either(
     assert details(tmp_path, prompt) == []
 
 
-async def test_paths_of_the_home_are_in_no_result_for_others(tmp_path: Path) -> None:
-    town = Town(tmp_path)
-    async with town.running():
-        town.model.then(calls("exec", command="pwd; ls -d $PWD/.. 2>&1"), says("done"))
-        await town.ask("where are you?", "5", "bob")
-        prompt = "\n".join(message.text for message in town.model.prompts[-1].messages)
-    assert details(tmp_path, prompt) == []
+async def test_paths_of_the_home_are_in_no_result_for_others() -> None:
+    with scratch(on_disk=True) as home:
+        town = Town(home)
+        async with town.running():
+            town.model.then(calls("exec", command="pwd; ls -d $PWD/.. 2>&1"), says("done"))
+            await town.ask("where are you?", "5", "bob")
+            prompt = "\n".join(message.text for message in town.model.prompts[-1].messages)
+        assert "[exit code" in prompt, "the command ran"
+        assert details(home, prompt) == []
 
 
 @pytest.mark.parametrize("text", ["/status", "/usage", "/memory", "/dream", "/compact", "/help"])

@@ -84,7 +84,7 @@ def _heading(key: str, shown: Mapping[str, Any]) -> str:
 
 
 async def _new(call: Call) -> web.StreamResponse:
-    """A chat that only this visitor's scope can begin: nobody can follow it before."""
+    """Open a new chat. Only this visitor's scope can begin and follow it."""
     return call.back("/chat", c=f"web:{call.site.sessions.new_chat(call.own_scope)}")
 
 
