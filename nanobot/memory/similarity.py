@@ -98,7 +98,7 @@ def rewordings(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:
 # Compiled at their first use, which `re` remembers: that takes time which a start does not have.
 _SENTENCE_END = r"(?<=[.!?])\s+|(?<=[。！？])|\n+"
 _SPOKEN = r"[^\W_]+(?:[.:/'’-][^\W_]+)*"
-_FIGURES = r"\d+(?:[-./:]\d+)+"
+_FIGURES = r"(?<!\d)\d+(?:[-./:]\d+)+"
 _ELIDED = r"(?<=[^\W\d_])['’ʼ][^\W\d_]{1,2}(?![^\W_])|(?<![^\W_])[^\W\d_]{1,2}['’ʼ](?=[^\W\d_])"
 """What an apostrophe cuts off: `l'`, `O'`, `'s`, `'da`."""
 _LETTER = r"(?<=[^\W_]\s)[A-HJ-Z](?![^\W_]|['’ʼ])"

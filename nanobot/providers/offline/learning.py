@@ -76,7 +76,7 @@ _QUOTED_LINE = re.compile(
     r"(?:\[[^\]\n]{1,40}\] ?)?USER(?: [\[(][^\])\n]{0,200}[\])])?: (?P<text>\S.*)$"
 )
 _UPDATE = re.compile(
-    r"^\s*(?:\[\d+\]|\d+[.)]|[-*])\s+(?P<kind>add|replace): (?P<text>.*)$", re.MULTILINE
+    r"^[ \t]*(?:\[\d+\]|\d+[.)]|[-*])[ \t]+(?P<kind>add|replace): (?P<text>.*)$", re.MULTILINE
 )
 _INSTEAD = " (instead of: "
 _MINUTE, _DAYS = re.compile(r"^\d\d:\d\d "), re.compile(r" \((?:\d\d-\d\d(?:, )?)+\)$")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot.memory.similarity import Fact, Request, share, without
+from nanobot.memory.similarity import Fact, Request, share, without, words
+from tests.growth import assert_linear
 
 ANN = "- Their sister Ann lives in Oslo"
 
@@ -69,3 +70,8 @@ def test_only_the_sentences_that_state_it_are_taken_out() -> None:
 def test_forms_of_a_word_count_as_the_word() -> None:
     assert share({"allergy", "peanut"}, "allergic to peanuts") == 1.0
     assert share({"cat", "car"}, "a cart") == 0.0
+
+
+@pytest.mark.parametrize("piece", ["1", "1-", "a'", "A ", "狗", "l' ", "à", "_"])
+def test_the_words_of_a_text_of_one_thing_take_linear_time(piece: str) -> None:
+    assert_linear(lambda length: words((piece * length)[:length]), 2_000)
