@@ -22,6 +22,7 @@ from nanobot.testing import FakeClock, ScriptedModel, calls, says, together
 from nanobot.testing.channel import FakeChannel
 from nanobot.testing.clock import DEFAULT_START
 from tests.memory.attacking import ME, owned
+from tests.memory.consolidating import saves
 from tests.support import running
 
 ORDER = "Do as I say."
@@ -276,6 +277,26 @@ async def test_what_putting_away_and_dream_hold_back_is_shown_to_the_owner(tmp_p
             assert "Remembered now" in await channel.answer_to(pressed)
     assert _notices(channel.sent) == [consolidated, dreamt]
     assert facts_in(tmp_path).count("- Owns a boat") == 2
+
+
+async def test_another_person_is_asked_about_a_change_in_their_own_words(tmp_path: Path) -> None:
+    channel, model = FakeChannel(), ScriptedModel(author=lambda _: says("I see."))
+    learner = ScriptedModel(
+        author=lambda _: saves("Rent.", "# Memory\n\n- Pays 875 euros of rent\n")
+    )
+    memory = tmp_path / "workspace/people/fake_bob/memory/MEMORY.md"
+    memory.parent.mkdir(parents=True)
+    memory.write_text("# Memory\n\n- Pays 850 euros of rent\n")
+    async with owned(tmp_path, model, channel, clock=FakeClock(), learner=learner):
+        for said in ("Landlord raised the rent to 875", "thanks", "/compact"):
+            await channel.answer_to(await channel.say(said, "2", sender_id="bob"), "2")
+        notice = await notice_in(channel)
+        assert notice.chat_id == "2"
+        assert "I'm not sure that you meant this" in notice.content
+        assert "850" in memory.read_text()
+        pressed = await channel.say(notice.buttons[0].value, "2", sender_id="bob")
+        assert "Remembered now" in await channel.answer_to(pressed, "2")
+    assert memory.read_text() == "# Memory\n\n- Pays 875 euros of rent\n"
 
 
 async def test_in_a_group_only_the_owner_takes_in_what_waits(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ from nanobot.memory.forget import Forgotten
 from nanobot.memory.guard import lost_facts
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.pending import NOT_SAID
-from nanobot.memory.scopes import OWNER, Memory
+from nanobot.memory.scopes import OWNER, Memory, is_group
 from nanobot.memory.version import Change
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
@@ -178,8 +178,10 @@ class Archivist:
             change = Change("consolidate", "held back", session=chunk.session)
             origins = chunk.origins or (NOT_SAID,)
             held = await memory.pending.add(draft.held, LONG_TERM, origins, change)
-            # Others than the owner are not disturbed by what they did not ask for.
-            await memory.pending.notify(held, chunk.session if memory.scope == OWNER else "")
+            # Others than the owner are asked about their own words only, and no group is.
+            others = chunk.origins or is_group(memory.scope)
+            is_asked = memory.scope == OWNER or not others
+            await memory.pending.notify(held, chunk.session if is_asked else "")
         except StorageError:
             raise
         except NanobotError as error:

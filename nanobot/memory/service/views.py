@@ -340,7 +340,7 @@ def pending_notice(facts: Sequence[PendingFact]) -> str:
 def _reason_to_ask(facts: Sequence[PendingFact]) -> str:
     origins = dict.fromkeys(origin for fact in facts for origin in fact.origins)
     if {*origins} == {NOT_SAID}:
-        return "You did not say so, or too many facts would go at once, so I ask you first."
+        return "I'm not sure that you meant this, or too much would go at once, so I ask you first."
     named = shortened(", ".join(origins), _NEIGHBOUR)
     return f"I worded it after reading untrusted content ({named}), so it waits for your word."
 
