@@ -82,13 +82,14 @@ def waits(error: str) -> Problem:
     """The turn has to wait: for a model that is out, behind another message that does, or (`held`)
     for the disk."""
     if error == "held":
-        return storage_full("the disk refuses to store the answer")
+        return not_stored()
     return Problem(503, "The model cannot be reached.", "model_unavailable", retry_after=15)
 
 
-def storage_full(reason: str) -> Problem:
-    """Nothing can be stored."""
-    return Problem(503, f"Nothing was stored: {reason}.", "storage_unavailable", retry_after=10)
+def not_stored() -> Problem:
+    """The disk or the database refuses. Programs of others read this too, so it says no more."""
+    text = "nanobot can't store anything now. The reason is in its log."
+    return Problem(503, text, "storage_unavailable", retry_after=10)
 
 
 def stopped_late() -> Problem:

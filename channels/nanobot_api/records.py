@@ -181,8 +181,3 @@ class Records:
 
 def _in(folder: Path) -> Iterator[Path]:
     return folder.iterdir() if folder.is_dir() else iter(())
-
-
-def reason_of(error: StorageError) -> str:
-    """What the disk said, without a path."""
-    return error.reason.rstrip(". ")

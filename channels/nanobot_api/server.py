@@ -21,7 +21,7 @@ from aiohttp import web
 from loguru import logger
 from msgspec.structs import replace
 
-from nanobot.bus.events import API, InboundMessage, Said, program_origin
+from nanobot.bus.events import API, OWNER_ACCOUNT, InboundMessage, Said, program_origin
 from nanobot.channel import ChannelHost, Chat, Sender
 from nanobot.channel.keys import ApiKey, ApiKeys
 from nanobot.clock import with_timeout
@@ -31,11 +31,7 @@ from nanobot_api.answering import Answering, Order
 from nanobot_api.exchanges import Exchanges
 from nanobot_api.memory import Ask as AskGateway
 from nanobot_api.memory import McpEndpoint
-from nanobot_api.problems import (
-    Problem,
-    invalid,
-    storage_full,
-)
+from nanobot_api.problems import Problem, invalid, not_stored
 from nanobot_api.records import (
     FOLLOWED,
     ONCE,
@@ -43,7 +39,6 @@ from nanobot_api.records import (
     Record,
     Records,
     is_kept,
-    reason_of,
     record_id,
 )
 from nanobot_api.requests import (
@@ -101,7 +96,8 @@ class Server:
             try:
                 return await endpoint.handle(http, key.person, key.writable, f"mcp:{key.name}")
             except ExtraMissing as error:
-                raise Problem(501, error.for_people(), "not_installed", again=False) from error
+                told = error.told(is_owner=key.person == OWNER_ACCOUNT).for_people()
+                raise Problem(501, told, "not_installed", again=False) from error
 
         return await self._guarded(http, answer)
 
@@ -117,7 +113,8 @@ class Server:
         except Problem as problem:
             answer = _refusal(problem)
         except StorageError as error:
-            answer = _refusal(storage_full(reason_of(error)))
+            logger.warning("api: a request could not be stored: {}", error)
+            answer = _refusal(not_stored())
         except (web.HTTPException, ConnectionError):
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: clients read one shape of errors

@@ -175,11 +175,15 @@ class Call:
         return owner
 
     async def ask(self, operation: str, **arguments: object) -> dict[str, Any]:
-        """What an operation of the gateway gives. Raises `NanobotError`."""
+        """What an operation of the gateway gives. Raises `NanobotError`, as this visitor may read
+        it."""
         found = self.site.overview.operations.get(operation)
         if found is None:
             raise NanobotError(f"this nanobot has no operation {operation!r}")
-        data = await found({name: one for name, one in arguments.items() if one is not None})
+        try:
+            data = await found({name: one for name, one in arguments.items() if one is not None})
+        except NanobotError as error:
+            raise error.told(is_owner=self.visitor.is_owner) from error
         return data if isinstance(data, dict) else {"value": data}
 
     def page(
@@ -239,8 +243,7 @@ class Call:
         audit log; where it cannot be done, have the next page say why. Empty then."""
         try:
             return await self.ask(operation, by=f"web:{self.visitor.account}", **arguments)
-        except NanobotError as found:
-            error = found.told(is_owner=self.visitor.is_owner)
+        except NanobotError as error:
             self.tell(f"{error}. {error.hint}" if error.hint else str(error))
             return {}
 

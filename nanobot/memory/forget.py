@@ -430,7 +430,9 @@ def _without_facts(text: str, sought: Sought) -> str:
 def _entry_states(entry: HistoryEntry, sought: Sought, redact: Redact = str) -> bool:
     lines = [line for op in entry.operations for line in (op.old, op.new)]
     summary = redact(entry.summary)
-    stated = any(sought.stated_by(redact(text)) for text in (*entry.key_facts, *lines))
+    stated = any(
+        sought.stated_by(redact(text)) for text in (*entry.key_facts, *entry.set_aside, *lines)
+    )
     return stated or without(summary, sought.stated_by) != summary
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 
 import pytest
 
@@ -192,6 +194,7 @@ async def test_a_full_disk_is_a_503_and_nothing_waits(api: Api) -> None:
         with no_file_grows_beyond(journal_size(api.home)):
             answer = await api.post("chat/completions", chat("two", conversation="me"))
         assert (answer.status, answer.code) == (503, "storage_unavailable")
+        assert os.strerror(errno.EFBIG).encode() not in answer.body, "only the owner reads why"
         assert answer.headers["Retry-After"]
         assert await api.chat("three", conversation="me") == "re: three"
     assert "two" not in [m.content for m in stored(api.home, "api:laptop:me")]

@@ -176,3 +176,11 @@ async def test_each_event_of_a_stream_is_for_whom_the_conversation_is_by_then(
             with contextlib.suppress(ClientPayloadError):
                 assert SECRET not in await rest(live)
         assert await statuses(guest, chat) == {404}
+
+
+async def test_a_search_that_fails_names_no_place_on_the_disk_to_others(tmp_path: Path) -> None:
+    (tmp_path / "state" / "index.db").mkdir(parents=True)  # where the index would be
+    async with serving(tmp_path, config=CONFIG) as web, web.visit(GUEST) as guest:
+        page = (await guest.get("/memory/search?q=tea"))[1]
+        assert "only the owner of this nanobot can see why" in page
+        assert str(tmp_path) not in page

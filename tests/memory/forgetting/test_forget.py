@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from nanobot.errors import NanobotError
 from nanobot.memory.forget import FORGOTTEN, Forgotten
+from nanobot.memory.history import HistoryEntry
 from nanobot.memory.similarity import Fact
 from nanobot.messages import Message
 from nanobot.security.paths import Root
@@ -154,6 +155,20 @@ async def test_what_only_stands_in_a_conversation_can_be_forgotten(home: RealHom
 
     assert [said.seq for said in plan.messages] == [1, 5]
     assert (await home.forgetter.plan("sister Ann", "owner")).is_empty
+
+
+async def test_what_was_set_aside_is_forgotten_as_well(home: RealHome) -> None:
+    now, aside = home.clock.now(), "their sister Ann lives in Oslo: nothing says it"
+    memory = home.memory()
+    memory.history.append(
+        HistoryEntry(0, now, "consolidation", KEY, 1, 1, "They like tea.", set_aside=(aside,))
+    )
+
+    await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
+
+    files = [*home.folder.rglob("history.jsonl"), *home.folder.rglob("HISTORY.md")]
+    assert [path.read_text().count("Ann") for path in files] == [0, 0]
+    assert all("like tea" in path.read_text() for path in files)
 
 
 async def test_another_scope_is_left_alone(home: RealHome) -> None:
