@@ -15,7 +15,7 @@ from nanobot.providers.textforms import MENTION
 from nanobot.text import valid_unicode
 
 _EXPLAINS = re.compile(
-    r"^\s*(?:usage|sample|the (?:structure|pattern|notation|tag)|muster|vorlage)\b"
+    r"^[^\S\n]*(?:usage|sample|the (?:structure|pattern|notation|tag)|muster|vorlage)\b"
     r"|\b(?:e\.?g\.|examples?|for instance|syntax|format|template|markup|notation|looks? like|would"
     r"|appears? as|like (?:this|so)|as follows|(?:is|are|be) written|typical|internally"
     r"|to illustrate"

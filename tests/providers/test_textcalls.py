@@ -22,6 +22,7 @@ from nanobot.providers.port import (
     tool_message,
     user_message,
 )
+from nanobot.providers.quotations import explains
 from nanobot.providers.textcalls import TextCallFilter, TextCalls, read_text_calls
 from tests.growth import assert_linear
 
@@ -508,6 +509,15 @@ def test_a_model_that_repeats_itself_for_ever_takes_linear_time(piece: str, befo
         reading.close()
 
     assert_linear(stream, 1_000)
+
+
+@pytest.mark.parametrize("piece", ["\n", "\r\n", " ", "\n ", "1", "the ", "sieht "])
+def test_a_long_text_before_a_call_takes_linear_time(piece: str) -> None:
+    def search(length: int) -> None:
+        text = f"1{piece * length}"[:length]
+        assert not explains(text, len(text))
+
+    assert_linear(search, 2_000)
 
 
 @pytest.mark.parametrize(
