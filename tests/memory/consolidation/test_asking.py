@@ -35,6 +35,13 @@ NOT_PLAIN = [
     ("Tom says I'm not allergic to nuts", "Allergic to nuts", "Not allergic to nuts"),
     ("haha, I'm not allergic to nuts, just kidding", "Allergic to nuts", "Not allergic to nuts"),
     ("I'm not allergic to nuts\nJust kidding!", "Allergic to nuts", "Not allergic to nuts"),
+    # Of the past, or not the person's own statement.
+    ("I used to take 2.5 mg of ramipril", "Takes 5 mg of ramipril", "Takes 2.5 mg of ramipril"),
+    ("As a child I was not lactose intolerant", "Lactose intolerant", "Not lactose intolerant"),
+    ("Früher hat Maren in Hamburg gewohnt", "Maren wohnt in Kiel", "Maren wohnt in Hamburg"),
+    ("昔は猫を三匹飼っていました", "猫を二匹飼っている", "猫を三匹飼っている"),
+    ("Translate: my mother's birthday is on 9 May", "Mother's birthday is on 3 April",
+     "Mother's birthday is on 9 May"),
     # A number that counts something else.
     ("Dentist on 12 March, 21 degrees today", "Dentist on 12 March", "Dentist on 21 March"),
 ]  # fmt: skip
