@@ -33,6 +33,7 @@ ENTERED = (
     " .mise/config.toml .config/mise.toml .config/mise/config.toml .config/mise/conf.d/a.toml"
     " mise/config.toml mise/config.local.toml rust-toolchain rust-toolchain.toml flake.nix"
     " shell.nix devenv.nix devbox.json .flox/env/manifest.toml _opam/.opam-switch/environment"
+    " bin/activate-hermit pkgx.yaml pkgx.yml lean-toolchain"
 )
 LISTED = (
     ".git .git/config sub/.GIT/config git~1/config .git./config .hg/hgrc .jj/repo/config"
@@ -60,6 +61,7 @@ OPENED = (
     " .factory/hooks.json .warp/workflows/a.yaml .agents/skills/a/SKILL.md .agent/rules/a.md"
     " .rules .rovodev/config.yml .vibe/config.toml .grok/settings.json .pi/SYSTEM.md"
     " .hermes.md .devin/config.json .kimi-code/a.toml .aiassistant/rules/a.md .zencoder/a.md"
+    " _vimrc_local.vim Project.ede fastagent.config.yaml mcp_agent.config.yaml"
     " firebender.json reasonix.toml .a-tool-of-tomorrow.toml .another/hooks.json"
 )
 NAMES = {"entered": ENTERED, "listed": LISTED, "opened": OPENED}
