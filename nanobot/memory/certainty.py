@@ -1,9 +1,9 @@
-"""Words by which a sentence is no plain statement about what a fact is about: doubt, the past,
+"""Cues that a sentence is no plain statement about the subject of a fact: doubt, the past,
 hearsay, jest, and other people. Pure.
 
-A change of a known fact for which the person's words are of this kind waits for them. Beginnings of
-words are enough, without case and accents. Languages that are not listed have no such words here,
-so only the names in a sentence speak for other people.
+A change of a known fact that rests on such a sentence waits for the person. Cues are compared
+without case and accents and match the beginning of a word. One that starts with `=` matches a whole
+word with its accents. In other languages than these, only names tell other people apart.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ _FREELY_CAPITAL = "german"
 
 
 def is_doubtful(sentence: str, languages: Iterable[str]) -> bool:
-    """Whether a sentence asks, supposes, tells of the past, or says what someone else says."""
+    """Return True for a question, a supposition, a memory of the past, and hearsay."""
     cues, words = _known(languages), _words(sentence)
     if sentence.rstrip().endswith(("?", "？")) or _HEARSAY_WORDS & {*words[1:2]}:
         return True
