@@ -34,15 +34,17 @@ def echo(prompt: Prompt) -> Line:
     return says(f"re: {prompt.messages[-1].text.splitlines()[-1]}")
 
 
-def build(home: Path, model: ScriptedModel, channel: FakeChannel) -> Gateway:
-    settings = load_settings(home, GRACE)
+def build(home: Path, model: ScriptedModel, channel: FakeChannel, **environ: str) -> Gateway:
+    settings = load_settings(home, GRACE | environ)
     return Gateway(settings, provider=model, channels=(channel,), admit_everyone=True)
 
 
 @contextlib.asynccontextmanager
-async def running(home: Path, model: ScriptedModel, channel: FakeChannel) -> AsyncIterator[Gateway]:
+async def running(
+    home: Path, model: ScriptedModel, channel: FakeChannel, **environ: str
+) -> AsyncIterator[Gateway]:
     """A gateway from its start to its orderly end."""
-    gateway = build(home, model, channel)
+    gateway = build(home, model, channel, **environ)
     ready = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         life = tasks.create_task(gateway.run(on_ready=ready.set, signals=False))
@@ -133,12 +135,14 @@ async def test_messages_that_arrived_while_it_was_down_are_answered_in_order(
         asked.set()
         await asyncio.Event().wait()
 
-    async with running(home, ScriptedModel(author=echo, hold=hang), channel):
+    # A message must not join the turn of another one, before that has asked the model.
+    queue = {"NANOBOT_AGENT__ON_BUSY": "queue"}
+    async with running(home, ScriptedModel(author=echo, hold=hang), channel, **queue):
         for number in range(200):
             await channel.say(f"message {number}", str(number % 4))
         await asked.wait()
     assert channel.sent == []
-    async with running(home, ScriptedModel(author=echo), channel):
+    async with running(home, ScriptedModel(author=echo), channel, **queue):
         for chat in range(4):
             answers = await channel.received(50, str(chat))
             assert answers == [f"re: message {number}" for number in range(chat, 200, 4)]
