@@ -36,8 +36,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from nanobot.origin import how_to_install
-
 WITHHELD = "it does not work right now, and only the owner of this nanobot can see why"
 """What people other than the owner read of an error that is for the owner."""
 
@@ -177,6 +175,8 @@ class ExtraMissing(NanobotError):
     for_operator = True
 
     def __init__(self, what: str, extra: str) -> None:
+        from nanobot.origin import how_to_install
+
         super().__init__(f"{what} needs an extra, {extra}", hint=how_to_install(extra))
 
 

@@ -36,10 +36,8 @@ _ASK = f"[nanobot: give this answer by calling {_NAME}, with the same content.]"
 _AGAIN = "[nanobot: that does not fit: {}. Call {} again.]"
 
 
-def form_of(schema: str) -> ToolSpec | None:
-    """Return the form of an answer that a JSON Schema describes; None for plain text."""
-    if not schema:
-        return None
+def form_of(schema: str) -> ToolSpec:
+    """Return the form of an answer that a JSON Schema describes."""
     return ToolSpec(_NAME, "Gives the final answer.", json.loads(schema))
 
 

@@ -25,7 +25,6 @@ from loguru import logger
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nanobot.agent.forms import in_form
 from nanobot.agent.media import FOLDER, MediaStore
 from nanobot.agent.prompt import PromptRoom
 from nanobot.agent.session_queue import Screen
@@ -56,7 +55,6 @@ from nanobot.providers.port import (
     tool_message,
     user_message,
 )
-from nanobot.providers.refusals import empty_reply_error
 from nanobot.text import one_line
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
@@ -329,6 +327,7 @@ class AgentRunner(Struct, frozen=True):
         """Put the final answer into its form, if it has one."""
         if form is None:
             return reply
+        from nanobot.agent.forms import in_form  # few answers have a form
 
         async def ask(prompt: Prompt, options: CallOptions) -> Reply:
             given = await self.provider.complete(prompt, options)
@@ -358,6 +357,8 @@ class AgentRunner(Struct, frozen=True):
                 reply = replace(reply, tool_calls=())
             if reply.text.strip() or reply.tool_calls:
                 return reply
+            from nanobot.providers.refusals import empty_reply_error  # which is rare
+
             empty = empty_reply_error(reply)
             if is_last or not isinstance(empty, ProviderGarbage):
                 raise empty

@@ -18,7 +18,6 @@ from typing import Literal
 from loguru import logger
 from msgspec.structs import replace
 
-from nanobot.agent.forms import form_of
 from nanobot.agent.messaging import is_repetition
 from nanobot.agent.notifier import (
     BEHIND_ANOTHER,
@@ -68,7 +67,7 @@ from nanobot.errors import (
 )
 from nanobot.memory.taint import combined_mark, origins_of
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
-from nanobot.providers.port import CallOptions, ModelUse, Usage
+from nanobot.providers.port import CallOptions, ModelUse, ToolSpec, Usage
 from nanobot.session.records import JsonValue
 from nanobot.session.session import Session
 from nanobot.tasks import is_cancelled
@@ -242,7 +241,7 @@ class Turns:
                     hook=self._hook,
                     render=self._context.renderer(cache, turn.messages[:1]),
                     refused=refused,
-                    form=form_of(turn.inbound.schema),
+                    form=_form_of(turn.inbound.schema),
                 )
             except ContextTooLong as error:
                 if turn.inbound.off_record or error is refused:
@@ -615,3 +614,11 @@ class Turns:
 def _unowned(metadata: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     """The small facts of a conversation but for whose it is."""
     return {name: value for name, value in metadata.items() if name != "scope"}
+
+
+def _form_of(schema: str) -> ToolSpec | None:
+    if not schema:
+        return None
+    from nanobot.agent.forms import form_of  # few answers have a form
+
+    return form_of(schema)

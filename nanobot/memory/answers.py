@@ -10,8 +10,6 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 
-from nanobot.providers.repair import first_object
-
 _DECODER = json.JSONDecoder(strict=False)
 _NESTED = 3
 """How often a text may be encoded in another."""
@@ -40,6 +38,8 @@ def _objects(text: str) -> Iterator[Mapping[str, object]]:
         try:
             value, end = _DECODER.raw_decode(text, start)
         except (ValueError, RecursionError):
+            from nanobot.providers.repair import first_object  # most answers need none
+
             repaired = first_object(text, start) if failed < _MOST_REPAIRED else None
             if repaired is None:
                 failed, end = failed + 1, start + 1

@@ -39,7 +39,6 @@ from nanobot.security.sandbox.relay import network_relay
 from nanobot.tasks import Background
 from nanobot.text import escape_invisible
 from nanobot.tooling import ToolResult
-from nanobot.tools.mcp.answers import mend, needs_tasks, result_of
 from nanobot.tools.mcp.values import (
     McpError,
     McpLost,
@@ -348,6 +347,8 @@ class _Mended:
 
     async def receive(self) -> SessionMessage | Exception:
         """The next message. Raises as the stream inside."""
+        from nanobot.tools.mcp.answers import mend
+
         item = await self._said.receive()
         result = None if isinstance(item, Exception) else getattr(item.message, "result", None)
         if isinstance(result, dict):
@@ -385,6 +386,8 @@ class McpSession:
 
     async def list_tools(self) -> tuple[ToolDescription, ...]:
         """Its tools as they are now. Raises `McpError`."""
+        from nanobot.tools.mcp.answers import needs_tasks
+
         found: list[ToolDescription] = []
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
@@ -403,6 +406,8 @@ class McpSession:
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call one. Raises `McpError`, `McpLost` where the connection ended."""
+        from nanobot.tools.mcp.answers import result_of
+
         with _in_words(self._ours, self._reason):
             answer = await self._client.call_tool(tool, dict(arguments))
         return await asyncio.to_thread(result_of, answer.meta, is_error=answer.is_error)

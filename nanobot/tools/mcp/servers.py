@@ -28,7 +28,6 @@ from nanobot.text import printable
 from nanobot.tooling import Arguments, Repeatable, Risk, Tool, ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.mcp.connections import Connections
-from nanobot.tools.mcp.program_state import program_digest
 from nanobot.tools.mcp.running import ServerRunner
 from nanobot.tools.mcp.values import (
     Ledger,
@@ -199,6 +198,8 @@ class McpServers:
 
     def program_digest(self, server: McpServer) -> str:
         """Return a digest of a server's program, or "" if the agent could change it. Blocks."""
+        from nanobot.tools.mcp.program_state import program_digest
+
         home = self._connections.home_of(server)
         writable = (path for one in self._servers.values() for path in one.writable)
         return program_digest(server, home, (*self._agents, *writable))
