@@ -50,7 +50,6 @@ from nanobot.providers.counter import (
     TokenRatios,
 )
 from nanobot.providers.dialect import Dialect, Dialects
-from nanobot.providers.endpoint import is_secret_key
 from nanobot.providers.port import Provider, RequestSettings
 from nanobot.providers.retry import Model, Prices, RetryingProvider, RetryPolicy
 from nanobot.providers.served import ServedModels
@@ -242,8 +241,12 @@ def secret_values(settings: Settings) -> Iterator[str]:
     model = settings.model
     for path, secret in secrets_in(settings):
         value = secret.get_secret_value()
-        if path[-1] != "api_key" or is_secret_key(value, model.base_url, model.name):
-            yield value
+        if path[-1] == "api_key":
+            from nanobot.providers.endpoint import is_secret_key  # the built-in model has no server
+
+            if not is_secret_key(value, model.base_url, model.name):
+                continue
+        yield value
 
 
 def about(settings: Settings) -> Mapping[str, str]:

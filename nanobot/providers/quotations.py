@@ -6,7 +6,6 @@ The text before it explains, the person asks about calls, or the markup occurs i
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterator, Sequence
 
@@ -105,7 +104,10 @@ def newest_texts(prompt: Prompt) -> Iterator[str]:
 
 def _squeezed(text: str) -> str:
     """`text` without white space and without escapes of JSON and HTML."""
-    text = html.unescape(text) if "&" in text else text
+    if "&" in text:
+        from html import unescape  # its table of names is large
+
+        text = unescape(text)
     if "\\" in text:
         text = valid_unicode(_ESCAPED.sub(lambda found: chr(int(found[1], 16)), text))
         text = _ESCAPE.sub("", text)

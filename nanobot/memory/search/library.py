@@ -23,7 +23,6 @@ from loguru import logger
 from msgspec import Struct
 
 from nanobot.errors import StorageError, ToolError
-from nanobot.origin import how_to_install
 from nanobot.security.paths import FolderEntry, Place, Root
 from nanobot.security.worker import WorkerFailed, WorkerLimits, run_worker
 from nanobot.text import printable
@@ -51,6 +50,8 @@ def reads_pdf() -> bool:
 def read_pages(content: bytes, limits: PdfLimits) -> list[tuple[int, str]]:
     """The pages that hold text, numbered from 1. Blocks. Raises `ToolError`."""
     if not reads_pdf():
+        from nanobot.origin import how_to_install
+
         raise ToolError("it needs an extra, pdf", hint=how_to_install("pdf"))
     bounds = WorkerLimits(limits.seconds, limits.megabytes)
     try:
@@ -91,6 +92,8 @@ def documents(folder: Path) -> Iterator[tuple[Place, FolderEntry]]:
 
 @cache
 def _warn_of_pdf() -> None:
+    from nanobot.origin import how_to_install
+
     logger.warning("PDF files in the library are not searched. {}", how_to_install("pdf"))
 
 

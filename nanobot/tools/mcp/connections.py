@@ -29,7 +29,6 @@ from msgspec.structs import replace
 from nanobot import __version__
 from nanobot.clock import first_error
 from nanobot.errors import NanobotError, ToolError
-from nanobot.origin import how_to_install
 from nanobot.parsing import TooManyValues, ValueCounter
 from nanobot.programs import Launch
 from nanobot.security.egress import Egress
@@ -420,6 +419,8 @@ def _load() -> None:
     try:
         import_module("mcp.client.client")
     except ImportError as error:
+        from nanobot.origin import how_to_install
+
         raise McpError(
             "MCP servers cannot be used: the SDK is not installed", hint=how_to_install("mcp")
         ) from error
