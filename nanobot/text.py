@@ -94,28 +94,27 @@ def expanduser(text: str, user_home: str = "") -> Path:
 
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_DRAWN_AS_NOTHING = re.compile(
-    r"\b(?:BLANK|FILLER|NULL|VARIATION SELECTOR|GRAPHEME JOINER|VOWEL INHERENT)\b"
-)
+_DRAWN_AS_NOTHING = r"\b(?:BLANK|FILLER|NULL|VARIATION SELECTOR|GRAPHEME JOINER|VOWEL INHERENT)\b"
 """In the names of letters, marks and symbols that show nothing. Python knows no property for them;
 with the categories this has all of Default_Ignorable_Code_Point, and U+2800, U+13441, U+1D159."""
 
 _BLANKS, _BLANK_LINES = re.compile("[ \t]{33,}"), re.compile("\n(?:[ \t]*\n){3,}")
 
+# These are compiled at their first use, which `re` remembers: an import should not pay for them.
 # No part runs over the beginning of another one: the search is linear on hostile text.
-_SEQUENCE = re.compile(
+_SEQUENCE = (
     "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, clearing
     "|(?:\x1b[]P^_X]|[\x9d\x90\x9e\x9f\x98])[^\x07\x1b\x80-\x9f\n]*"  # titles, links
     "(?:\x07|\x1b\\\\|\x9c)"
     "|\x1b[ -/]+[0-~]"  # character sets
 )
-_PLAIN = re.compile(
+_PLAIN = (
     "[\n\t -~\xa1-\xac\xae-\u02ff\u0370-\u0482\u048a-\u052f\u2010-\u2027\u3000-\u3029\u3030-\u303f"
     "\u3041-\u3096\u309b-\u312f\u3131-\u3163\u3165-\u318e\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uff01-\uff9f]*"
 )
 """Letters without marks: most text, which is then looked at no further."""
 _LINES_OF_UNICODE = str.maketrans({"\r": "\n", "\u2028": "\n", "\u2029": "\n"})
-_FLAG = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f")
+_FLAG = "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f"
 """Of a region, such as Wales: the only use of tag characters."""
 
 MOST_MARKS = 5
@@ -129,12 +128,12 @@ def clean(text: str) -> str:
     """Untrusted text for people: nothing in it controls a terminal, turns the reading direction
     round, is invisible, or is drawn over other text. Lines and tabs stay, and so do emoji and the
     marks and joiners that scripts need. Linear; the same again changes nothing."""
-    if _PLAIN.fullmatch(text):
+    if re.fullmatch(_PLAIN, text):
         return text
-    text = _SEQUENCE.sub("", text).replace("\r\n", "\n").translate(_LINES_OF_UNICODE)
+    text = re.sub(_SEQUENCE, "", text).replace("\r\n", "\n").translate(_LINES_OF_UNICODE)
     text = text.encode("utf-8", "backslashreplace").decode()
     pieces, at = list[str](), 0
-    for flag in _FLAG.finditer(text):
+    for flag in re.finditer(_FLAG, text):
         pieces += (_without_hidden(text[at : flag.start()], pieces), flag[0])
         at = flag.end()
     return "".join((*pieces, _without_hidden(text[at:], pieces)))
@@ -176,7 +175,7 @@ def _kind(character: str) -> str:
     if category == "Me" or unicodedata.combining(character) == _OVERLAY:
         return "overlay"
     unseen = category in ("Cc", "Cs", "Cf") or ord(character) & 0xFFFF >= 0xFFFE
-    if unseen or _FILLERS.search(name):
+    if unseen or re.search(_FILLERS, name):
         return "hidden"
     return "mark" if category == "Mn" else "seen"
 
@@ -187,7 +186,7 @@ _SEEN_FORMATS = (
     "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
 )
 """Format characters that are drawn: the signs before numbers in Arabic and Kaithi."""
-_FILLERS = re.compile(r"\b(?:FILLER|GRAPHEME JOINER|VOWEL INHERENT|NULL NOTEHEAD)\b")
+_FILLERS = r"\b(?:FILLER|GRAPHEME JOINER|VOWEL INHERENT|NULL NOTEHEAD)\b"
 
 
 def _selects(last: str, selector: str) -> bool:
@@ -261,8 +260,8 @@ def _escape_unseen(character: str) -> str:
     blanks but the space, and what is drawn as nothing."""
     if character in " \n\t" or "!" <= character <= "~":
         return character
-    unseen = unicodedata.category(character)[0] in "CZ" or _DRAWN_AS_NOTHING.search(
-        unicodedata.name(character, "")
+    unseen = unicodedata.category(character)[0] in "CZ" or re.search(
+        _DRAWN_AS_NOTHING, unicodedata.name(character, "")
     )
     return _escaped(character) if unseen else character
 

@@ -184,13 +184,11 @@ class Endpoint:
         return ProviderGarbage(what, detail=detail)
 
     def _decide(self, status: int, said: ErrorBody, wait: float) -> ProviderError:
-        from nanobot.providers.overflow import Overflow, blames_answer  # only errors need it
-
         detail = self.shorten(said.message)
         tail = f": {detail}" if detail else ""
         overflow = None if status in _NOT_ABOUT_LENGTH else said.overflow
         if status == 413 or overflow is not None:
-            return self._too_long(status, overflow or Overflow(), detail)
+            return self._too_long(status, overflow, detail)
         if said.generation:
             return ToolUseFailed(
                 f"the model at {self.place} called a tool in a form that its server cannot parse",
@@ -221,7 +219,7 @@ class Endpoint:
         meant = 402 if said.out_of_money else status
         meant = 401 if status in (400, 403) and said.no_key else meant
         hint = self._hint(meant, said.message)
-        if meant in (400, 422) and blames_answer(said.message):
+        if meant in (400, 422) and _blames_answer(said.message):
             hint = _SHORTER_ANSWER.format(self.settings)
         return ProviderRejected(
             f"the model server at {self.place} refused the request ({status}){tail}",
@@ -230,20 +228,21 @@ class Endpoint:
             hint=hint,
         )
 
-    def _too_long(self, status: int, overflow: Overflow, detail: str) -> ContextTooLong:
+    def _too_long(self, status: int, overflow: Overflow | None, detail: str) -> ContextTooLong:
+        tokens, window = (overflow.tokens, overflow.window) if overflow else (0, 0)
         counts = ""
-        if overflow.tokens and overflow.window:
-            counts = f": {overflow.tokens:,} tokens, and the server takes {overflow.window:,}"
-        elif overflow.window:
-            counts = f": the server takes {overflow.window:,} tokens"
+        if tokens and window:
+            counts = f": {tokens:,} tokens, and the server takes {window:,}"
+        elif window:
+            counts = f": the server takes {window:,} tokens"
         if "minute" in detail:  # the limit is the account's
             counts += f" ({detail})"
         return ContextTooLong(
             f"the prompt is too long for {self.model or 'the model'}{counts}",
             status=status,
             detail=detail,
-            tokens=overflow.tokens,
-            window=overflow.window,
+            tokens=tokens,
+            window=window,
         )
 
     def _hint(self, status: int, said: str = "") -> str:
@@ -281,3 +280,9 @@ def date_in(text: str) -> datetime | None:
     except ValueError:
         return None
     return when if when.tzinfo else when.replace(tzinfo=UTC)
+
+
+def _blames_answer(message: str) -> bool:
+    from nanobot.providers.overflow import blames_answer  # its patterns take a while
+
+    return blames_answer(message)

@@ -28,7 +28,6 @@ from msgspec import Struct
 
 from nanobot.providers.arguments import read_arguments
 from nanobot.providers.port import Prompt, ToolSpec
-from nanobot.providers.quotations import explains, is_quoted, newest_texts
 from nanobot.providers.textforms import (
     CLOSED,
     MENTION,
@@ -89,7 +88,11 @@ def read_text_calls(text: str, tools: Sequence[ToolSpec], prompt: Prompt) -> Tex
     if (bare := _read_bare(inside[1:-1] if doubled else text, specs, prompt)) is not None:
         return bare
     start = _start_of_calls(text)
-    if start < 0 or explains(text, start):
+    if start < 0:
+        return TextCalls(text)
+    from nanobot.providers.quotations import explains  # its patterns take a while, and are rare
+
+    if explains(text, start):
         return TextCalls(text)
     try:
         written, end = calls_at(text, start)
@@ -107,6 +110,8 @@ def read_text_calls(text: str, tools: Sequence[ToolSpec], prompt: Prompt) -> Tex
 def _accepted(
     written: Sequence[WrittenCall], markup: str, specs: Mapping[str, ToolSpec], prompt: Prompt
 ) -> tuple[TextCall, ...]:
+    from nanobot.providers.quotations import is_quoted
+
     if is_quoted(markup, [one.source for one in written], prompt):
         return ()
     return tuple(_checked(one, specs) for one in written)
@@ -266,6 +271,8 @@ def _read_bare(text: str, specs: Mapping[str, ToolSpec], prompt: Prompt) -> Text
     are_calls = all(one.name in specs and _has_arguments(one.source) for one in written)
     if not are_calls or _after_bare(text, end):
         return None
+    from nanobot.providers.quotations import is_quoted, newest_texts
+
     shown = any('"name"' in one and _ARGUMENTS.search(one) for one in newest_texts(prompt))
     if shown or is_quoted("", [one.source for one in written], prompt):
         return None
@@ -340,6 +347,8 @@ def _unreadable(
     after = _after_calls(markup, closed or len(markup))
     is_prose = bool(after) and not after.startswith(OPENERS)
     is_meant = (name and begun) or (alone and closed)
+    from nanobot.providers.quotations import is_quoted
+
     if not is_meant or is_prose or is_quoted(markup, [markup], prompt):
         return ()
     problem = "it is cut off, or not of its form"

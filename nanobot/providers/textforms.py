@@ -32,7 +32,6 @@ import msgspec
 from msgspec import Struct
 
 from nanobot.providers.arguments import read_arguments
-from nanobot.providers.repair import first_object
 
 OPENERS = (
     "<tool_call>",
@@ -102,6 +101,8 @@ def _skip(text: str, at: int) -> int:
 
 def object_at(text: str, at: int) -> tuple[str, int]:
     """Return the text of the JSON object at `at` as written, and its end. Raises `Unreadable`."""
+    from nanobot.providers.repair import first_object
+
     found = first_object(text, at) if text.startswith("{", at) else None
     if found is None:
         raise Unreadable
