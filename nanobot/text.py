@@ -128,6 +128,8 @@ def clean(text: str) -> str:
     """Untrusted text for people: nothing in it controls a terminal, turns the reading direction
     round, is invisible, or is drawn over other text. Lines and tabs stay, and so do emoji and the
     marks and joiners that scripts need. Linear; the same again changes nothing."""
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text
     if re.fullmatch(_PLAIN, text):
         return text
     text = re.sub(_SEQUENCE, "", text).replace("\r\n", "\n").translate(_LINES_OF_UNICODE)
