@@ -11,7 +11,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -230,7 +230,20 @@ def git_places(world: World) -> Snapshot:
 def self_starting(world: World) -> Snapshot:
     """What a person's programs would run or obey by themselves, save for the rule files."""
     everything = snapshot(world.workspace)
-    return {path: state for path, state in everything.items() if _starts(path)}
+    small = {path.casefold() for path in everything}
+    return {
+        path: state
+        for path, state in everything.items()
+        if _starts(path) and not _is_lone_head(path.casefold(), small)
+    }
+
+
+def _is_lone_head(path: str, everything: Collection[str]) -> bool:
+    """Whether it is a `HEAD` without the rest of a repository, as a command leaves it that is ended
+    in the middle of making one."""
+    folder, slash, name = path.rpartition("/")
+    rest = (f"{folder}{slash}{one}" for one in ("objects", "commondir"))
+    return name == autorun.HEAD and not any(one in everything for one in rest)
 
 
 def _starts(path: str) -> bool:
