@@ -134,10 +134,10 @@ def test_relative_folders_and_those_of_the_agent_are_not_trusted(tmp_path: Path)
     work = tmp_path / "workspace"
     (work / "bin").mkdir(parents=True)
     script = (
-        "import os, sys; from pathlib import Path; from nanobot.cli import main as programs\n"
+        "import os, sys; from pathlib import Path; from nanobot.cli import search_paths as paths\n"
         f"sys.path.append({str(work / 'modules')!r})\n"
-        "programs.trust_no_relative_folder()\n"
-        f"programs.trust_nothing_below(Path({str(work)!r}))\n"
+        "paths.trust_no_relative_folder()\n"
+        f"paths.trust_nothing_below(Path({str(work)!r}))\n"
         "print(os.environ['PATH'], os.environ['PYTHONPATH'], *sys.path, sep='\\n')"
     )
     environ = {"PATH": f".:/usr/bin::{work}/bin:bin", "PYTHONPATH": f":{tmp_path}:lib"}

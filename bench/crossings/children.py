@@ -24,7 +24,7 @@ from typing import Any
 
 from bench.crossings.world import Crossing
 from nanobot import programs
-from nanobot.cli.main import trust_no_relative_folder, trust_nothing_below
+from nanobot.cli.search_paths import trust_no_relative_folder, trust_nothing_below
 
 COMMAND = str(Path(sys.executable).with_name("nanobot"))
 SECONDS = 30.0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.client import ConnectionLost
-from nanobot.cli.main import trust_nothing_below
+from nanobot.cli.search_paths import trust_nothing_below
 
 if TYPE_CHECKING:
     from nanobot.app.gateway import Gateway

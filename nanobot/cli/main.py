@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from nanobot import __version__
 
@@ -58,9 +58,11 @@ def _run(arguments: list[str]) -> tuple[int, str]:
     if arguments in (["--version"], ["-V"]):
         sys.stdout.write(f"nanobot {__version__}\n")
         return 0, ""
+    from nanobot.cli.search_paths import trust_no_relative_folder
+
+    trust_no_relative_folder()  # first: what is imported later may lie in one
     from nanobot.errors import NanobotError
 
-    trust_no_relative_folder()
     try:
         return _dispatch(arguments), ""
     except NanobotError as error:
@@ -78,38 +80,10 @@ def _run(arguments: list[str]) -> tuple[int, str]:
         return BUG, f"{said}\n  {_BUG_HINT}"
 
 
-def trust_no_relative_folder() -> None:
-    """Remove relative folders from PATH, PYTHONPATH and `sys.path`: they depend on the current
-    folder, which the agent may be able to write."""
-    from pathlib import Path
-
-    for name in ("PATH", "PYTHONPATH"):
-        if given := os.environ.get(name):
-            folders = given.split(":")
-            os.environ[name] = ":".join(one for one in folders if one.startswith("/"))
-            if name == "PYTHONPATH":
-                meant = {Path(one).absolute() for one in folders if not one.startswith("/")}
-                meant.discard(Path(__file__).parents[2])  # nanobot itself
-                sys.path[:] = [one for one in sys.path if Path(one).absolute() not in meant]
-
-
-def trust_nothing_below(folder: os.PathLike[str]) -> None:
-    """Remove folders that the agent can write from PATH and `sys.path`, unless nanobot itself is
-    installed there."""
-    real = os.path.realpath(folder) + "/"
-
-    def kept(entries: Iterable[str]) -> list[str]:
-        return [one for one in entries if not f"{os.path.realpath(one)}/".startswith(real)]
-
-    if "PATH" in os.environ:
-        os.environ["PATH"] = ":".join(kept(os.environ["PATH"].split(":")))
-    if len(kept([sys.prefix, __file__])) == 2:
-        sys.path[:] = kept(sys.path)
-
-
 def _dispatch(arguments: list[str]) -> int:
     from nanobot.cli.command import Options, home_of
     from nanobot.cli.parser import build_parser
+    from nanobot.cli.search_paths import trust_nothing_below
 
     parser = build_parser(*arguments[:1])
     try:
