@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, TypeVar
 
 import aiohttp
 import pytest
@@ -13,6 +14,8 @@ from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from tests.channels.api.support import Answer, Api, Away, chat, repeat
 from tests.doubles.telegram import FakeTelegram
 from tests.support import stored, write_config
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -46,12 +49,12 @@ async def test_the_owner_is_asked_in_their_chat_and_the_stream_says_that_it_wait
         says("It is scheduled."),
     )
     async with api.running(model):
-        telegram.say("hello")
-        await telegram.received(1)
-        asking = asyncio.create_task(
-            api.post("chat/completions", chat("Every day, please.", conversation="me", stream=True))
+        asking, question = await asked_about(
+            telegram,
+            api.post(
+                "chat/completions", chat("Every day, please.", conversation="me", stream=True)
+            ),
         )
-        question = (await telegram.received(2))[-1]
         assert "water the plants" in question
         code = question.partition("/approve ")[2].split()[0]
         # A program cannot answer for its person: there it is a word like any other.
@@ -84,6 +87,16 @@ async def moved_on(clock: FakeClock, asking: asyncio.Task[Answer], seconds: floa
     return await asking
 
 
+async def asked_about(
+    telegram: FakeTelegram, request: Coroutine[Any, Any, T]
+) -> tuple[asyncio.Task[T], str]:
+    """Begin a request, whose call the owner is asked about; the question in their chat."""
+    telegram.say("hello")
+    await telegram.received(1)
+    asking = asyncio.create_task(request)
+    return asking, (await telegram.received(2))[-1]
+
+
 def code_in(question: str) -> str:
     """The code of a question in a chat."""
     return question.partition("/approve ")[2].split()[0]
@@ -99,11 +112,8 @@ async def test_the_response_ends_with_a_notice_and_the_turn_goes_on_after_the_ye
     more = {"conversation": "c"} if named else {}
     model = ScriptedModel(repeat, DAILY, says("It is scheduled."))
     async with api.running(model, clock=(clock := FakeClock())):
-        telegram.say("hello")
-        await telegram.received(1)
         body = {**ASKED[kind], **more, "stream": stream}
-        asking = asyncio.create_task(api.post(PATHS[kind], body))
-        question = (await telegram.received(2))[-1]
+        asking, question = await asked_about(telegram, api.post(PATHS[kind], body))
         assert "water the plants" in question
         answer = await moved_on(clock, asking, 30)
         assert answer.status == 200
@@ -125,10 +135,7 @@ async def test_a_yes_in_time_is_waited_for(api: Api, telegram: FakeTelegram) -> 
     with_telegram(api, telegram)
     model = ScriptedModel(repeat, DAILY, says("It is scheduled."))
     async with api.running(model, clock=(clock := FakeClock())):
-        telegram.say("hello")
-        await telegram.received(1)
-        asking = asyncio.create_task(api.chat("Every day, please."))
-        question = (await telegram.received(2))[-1]
+        asking, question = await asked_about(telegram, api.chat("Every day, please."))
         await clock.advance(10)
         telegram.say(f"/approve {code_in(question)}")
         assert await asking == "It is scheduled."
@@ -140,12 +147,9 @@ async def test_requests_behind_one_that_waits_get_the_notice_too(
     with_telegram(api, telegram)
     model = ScriptedModel(repeat, DAILY, says("It is scheduled."), repeat)
     async with api.running(model, clock=(clock := FakeClock())):
-        telegram.say("hello")
-        await telegram.received(1)
-        first = asyncio.create_task(
-            api.post("chat/completions", chat("Every day, please.", conversation="c"))
+        first, question = await asked_about(
+            telegram, api.post("chat/completions", chat("Every day, please.", conversation="c"))
         )
-        question = (await telegram.received(2))[-1]
         await moved_on(clock, first, 30)
         second = asyncio.create_task(
             api.post("chat/completions", chat("Is it done?", conversation="c"))
@@ -188,10 +192,7 @@ async def test_the_code_in_a_notice_approves_nothing_for_a_program(
     model = ScriptedModel(repeat, DAILY, repeat, says("Not done."))
     own = api.add_key("typed", own_words=True)
     async with api.running(model, clock=(clock := FakeClock())):
-        telegram.say("hello")
-        await telegram.received(1)
-        asking = asyncio.create_task(api.post("chat/completions", ASKED["chat"]))
-        question = (await telegram.received(2))[-1]
+        asking, question = await asked_about(telegram, api.post("chat/completions", ASKED["chat"]))
         await moved_on(clock, asking, 30)
         said = await api.post("chat/completions", chat(f"/approve {code_in(question)}"), key=own)
         assert said.data["choices"][0]["message"]["content"] == f"re: /approve {code_in(question)}"
@@ -230,10 +231,9 @@ async def test_a_guests_program_hears_only_that_the_owner_was_asked(
     write_config(api.home, api.config)
     model = ScriptedModel(repeat, calls("away", text="it"), says("It is away."))
     async with api.running(model, clock=(clock := FakeClock()), tools=(Away(),)):
-        telegram.say("hello")
-        await telegram.received(1)
-        asking = asyncio.create_task(api.post("chat/completions", ASKED["chat"], key=guests))
-        question = (await telegram.received(2))[-1]
+        asking, question = await asked_about(
+            telegram, api.post("chat/completions", ASKED["chat"], key=guests)
+        )
         text = (await moved_on(clock, asking, 30)).body.decode()
     assert "This needs the owner's approval, and they have been asked" in text
     assert "Telegram" not in text
