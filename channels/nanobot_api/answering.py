@@ -221,7 +221,7 @@ class Answering:
                 return None
 
     async def _notice(self, order: Order, asked: Mapping[str, Asked]) -> str:
-        """Return what a client is told that must not wait for an approval any longer."""
+        """Return the notice for a client that must not wait for an approval any longer."""
         person, first = {"person": order.message.sender_id}, next(iter(asked.values()))
         if (await self._ask("memory.scope_of", person))["scope"] != "owner":
             return notice(first.what, "", stateless=order.record.alone)

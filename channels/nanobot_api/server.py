@@ -369,8 +369,8 @@ def _secret_in(http: web.Request) -> str:
 
 
 def _as_sent(context: Sequence[Said], origin: str) -> tuple[Said, ...]:
-    """Return what a client says was said before, as content of the program: its words for nanobot's
-    answers carry the program's name."""
+    """Mark the earlier messages that a client sends as the program's. What it gives as nanobot's
+    answers carries the program's name."""
     name = f"the program {origin.partition(':')[2]}"
     return tuple(
         replace(one, origin=origin, name=name if one.role == "assistant" else "") for one in context

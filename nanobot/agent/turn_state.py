@@ -293,8 +293,8 @@ def _replay(steps: Sequence[Step]) -> tuple[list[Message], frozenset[str]]:
 def messages_before(
     message: InboundMessage, known: Sequence[Message] = (), *, is_first: bool = True
 ) -> Sequence[Message]:
-    """Return what a program says was said before its message, as messages of a conversation that
-    has `known`. Its context counts if its message `is_first`, its instructions if they are new."""
+    """Return the earlier messages that a program sends along, for a conversation that has `known`.
+    Its context counts if the message `is_first`, its instructions if they are new."""
     said = message.context if is_first else ()
     if (given := message.instructions) is not None:
         before = {*(one.content for one in known), *(one.text for one in said)}

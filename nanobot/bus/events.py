@@ -278,8 +278,8 @@ BUTTON_ID = re.compile("[0-9a-f]{24}")
 """The ids of our own buttons."""
 
 EXPIRED_BUTTON = "/expired-button"
-"""What a press of a button of ours says that stands for nothing any more, on platforms that send
-its label along: the label would be taken for talk."""
+"""The text of a press of a button that has expired. Some platforms send the label instead, which
+would pass for a message."""
 
 
 class OutboundMessage(Struct, frozen=True):

@@ -4,8 +4,8 @@ Theirs have a metadata line, then messages without numbers; ours count them. Inv
 message of a person and of the model is there, in its place, with its time; what is marked as
 consolidated there is so here. Left out are what only steered the other program (its hidden
 reminders, and the private state of a provider), and lines that are no message at all. The results
-of its tools count as untrusted content, as nobody knows where they came from: what the model said
-after one carries that mark, too.
+of its tools count as untrusted content, because their source is unknown. So do the model's messages
+after one.
 
 Over its versions the other program kept them in `sessions/` of the home, in `sessions/` of the
 workspace, and in folders of the home that are named after a workspace. Where several files say

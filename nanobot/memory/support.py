@@ -140,7 +140,7 @@ class _Turn(Struct, frozen=True):
 
 
 class Talk:
-    """What was said, by messages of which none is foreign. `material` is further text to rest on
+    """A conversation of trusted messages. `material` is further text to rest on
     (a day's notes, an entry of an imported home), which counts as the person's own."""
 
     def __init__(self, messages: Iterable[Message], material: Iterable[str] = ()) -> None:

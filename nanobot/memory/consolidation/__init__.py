@@ -264,8 +264,8 @@ class MemoryConsolidator:
         return True
 
     def _sealed(self, session: Session, first: int) -> tuple[int, Sequence[Message]]:
-        """The messages from seq `first` to the next `/new`, and where that is: what was said after
-        it is another conversation, which the foreign text in this one does not taint."""
+        """Return the messages from seq `first` to the next `/new`, and its seq. Later messages
+        are another conversation, which untrusted content in this one does not taint."""
         epochs = self._sessions.epochs(session.key, first, session.epoch_seq)
         last = epochs[0] if epochs else session.epoch_seq
         return last, self._sessions.read_window(session.key, first, last)

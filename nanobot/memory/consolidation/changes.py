@@ -1,5 +1,4 @@
-"""What an answer of the consolidating model may change: of memory, and of what its entry says.
-Pure.
+"""The changes that an answer of the consolidating model may make, to memory and to its entry. Pure.
 
 The model returns the whole long-term file, against the version that it was shown; what counts is
 the lines that differ, so that changes which others made at the same time survive. Consolidation
@@ -181,7 +180,7 @@ def _under(change: Operation, standing: set[str]) -> Operation:
 
 
 def _line_reason(line: str, echoes: Echoes | None, talk: Talk) -> str:
-    """Why a line of an answer is none of memory, whatever it says."""
+    """Return the reason to reject a line of an answer, or ""."""
     if not line.strip() or is_heading(line):
         return "it copies the instructions" if echoes and echoes.has(line) else ""
     if talk.has_own_line(guard.without_list_mark(line)):

@@ -237,7 +237,7 @@ class Summariser:
         days = {f"{one.timestamp:%Y-%m-%d}" for one in chunk.messages if one.timestamp}
         head = stamp[0] if stamp and stamp[1] in days else ""
         said = said[stamp.end() :] if stamp else said
-        # What a page said is not compared: its entry is marked as untrusted, whatever it says.
+        # Untrusted content supports no fact: its entry carries the mark instead.
         summary, aside = said.strip(), list[str]()
         if not chunk.origins:
             summary, aside = checked_summary(said, talk, self._echoes)

@@ -249,7 +249,7 @@ class Planner:
 
 
 def talk_of(group: Sequence[DreamEntry]) -> Talk:
-    """What was said behind these entries; if nothing of it is known, what they say."""
+    """Return the messages behind these entries, or the entries' own text if no message is known."""
     messages = (
         one if one.timestamp else replace(one, timestamp=entry.said_at)
         for entry in group

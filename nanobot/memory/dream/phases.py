@@ -438,8 +438,8 @@ def _cut_short(made: Mapping[Operation, int], updates: Sequence[Operation]) -> s
 
 
 def _means(line: str, old: str, update: Operation) -> bool:
-    """Whether an edit says what its update does, and, if it adds that to another line, what that
-    line did: in the same words, with the same numbers, negated alike."""
+    """Whether an edit states its update and, if it joins it to another line, that line as well: the
+    same words, numbers and negation."""
     if not old:
         return still_says(update.new, line)
     joins = is_part_of(old, line) and still_says(line, old)

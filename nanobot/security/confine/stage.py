@@ -127,8 +127,8 @@ _HERE = -100
 
 
 def _hold(tree: str, layout: Layout) -> None:
-    """Hold fast what the layout says, save what is gone by now: one that comes up in its place ends
-    the command. Raises `ConfineRefused` and `OSError`."""
+    """Mount the files of the layout read-only. A file that is gone is skipped. If it comes back,
+    the command is ended. Raises `ConfineRefused` and `OSError`."""
     with closing(os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
         for path in (*layout.pinned, *layout.locked):
             with suppress(FileNotFoundError), kernel.at(root, path) as (target, _):

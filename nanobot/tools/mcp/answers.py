@@ -1,4 +1,4 @@
-"""What servers say, part by part: a part that nobody knows or that is malformed costs itself alone.
+"""Answers of servers, part by part: an unknown or malformed part costs only itself.
 
 The SDK refuses a whole answer for one such part, so `mend` rewrites each answer before the SDK sees
 it: of tools it keeps the fields that nanobot reads, and the parts of a result travel past the SDK
