@@ -85,10 +85,10 @@ async def measure(messages: int, turns: int) -> dict[str, float]:
             manager.read_window("bench:long", first, first + 10)
             reading.append(perf_counter() - begun)
         session = await manager.get_or_create("bench:consolidated")
-        session.get_history()
+        session.get_history(0)
         begun = perf_counter()
         for _ in range(100):
-            session.get_history()
+            session.get_history(0)
         history = (perf_counter() - begun) / 100
         await manager.close()
     empty, long = ([pair[at] for pair in pairs[1:]] for at in (0, 1))

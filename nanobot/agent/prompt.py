@@ -546,7 +546,7 @@ class ContextBuilder:
         """Render what was added since the last time."""
         if cache.session.next_seq == cache.newest + 1:
             return cache.rendered
-        new = cache.session.get_history(cache.newest)
+        new = cache.session.get_history(0, after=cache.newest)
         shown = list(map(self.renderer(cache), new))
         cache.stamp = last_stamp(new, cache.stamp)
         if new and not cache.rendered:

@@ -44,6 +44,7 @@ class MemoryParts:
             notifier.notify_loss if notifier else None,
             budget=settings.prompt_tokens("chat", "memory"),
             uses=FactUses(stores.journal.state),
+            recent_days=wanted.recent_days,
         )
 
         library = stores.workspace.path / "library" if wanted.library else None

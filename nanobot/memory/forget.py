@@ -39,7 +39,7 @@ from nanobot.io import FileState, lstate_of
 from nanobot.memory.documents import ALL_FACTS, PENDING
 from nanobot.memory.files import Redact
 from nanobot.memory.gitstore import LIMIT
-from nanobot.memory.history import HistoryEntry
+from nanobot.memory.history import NOTHING_LEFT, READABLE, HistoryEntry
 from nanobot.memory.lines import blocks_of
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.similarity import Fact, Request, said_in, without
@@ -187,7 +187,6 @@ async def _remove_entries(store: MemoryStore, path: str, texts: set[str]) -> tup
 _MARK = re.compile(r"^\s*[-*+]\s+(\d{4}-\d{2}-\d{2}:\s|\d{2}:\d{2}\s)?")
 _STAMP = re.compile(r"\[\d{4}-\d{2}-\d{2} \d{2}:\d{2}\]")
 _SHOWN = 20
-_NOTHING_LEFT = "(forgotten)"
 
 
 class Sought(Struct):
@@ -208,7 +207,8 @@ class Sought(Struct):
 
 class ForgetPlan(Struct, frozen=True):
     """What `/forget` would do. `lines` are in files, `entries` are the cursors of history entries,
-    `emptied` those of them of which nothing is left; all of it states what is `sought`, None where
+    `emptied` those of them of which nothing is left, `paragraphs` stand in HISTORY.md and are no
+    entry's; all of it states what is `sought`, None where
     there is nothing to forget. A message or entry that states nothing any more once `redact` has
     taken its text out is not among them."""
 
@@ -217,6 +217,7 @@ class ForgetPlan(Struct, frozen=True):
     messages: tuple[SourceMessage, ...] = ()
     entries: tuple[int, ...] = ()
     emptied: tuple[int, ...] = ()
+    paragraphs: tuple[FactLine, ...] = ()
     sought: Sought | None = None
     redact: Redact = str
 
@@ -229,7 +230,8 @@ class ForgetPlan(Struct, frozen=True):
     def counts(self) -> str:
         """How much it is, in words."""
         lines, messages = counted(len(self.lines), "line"), counted(len(self.messages), "message")
-        entries = counted(len(self.entries), "history entry", "history entries")
+        history = len(self.entries) + len(self.paragraphs)
+        entries = counted(history, "history entry", "history entries")
         return f"{lines}, {messages}, {entries}"
 
     @property
@@ -237,7 +239,8 @@ class ForgetPlan(Struct, frozen=True):
         """For people: exactly what will go."""
         if self.is_empty:
             return "Nothing that I remember says this."
-        found = [f"{one.path}, line {one.number}: {excerpt(one.text)}" for one in self.lines]
+        lines = (*self.lines, *self.paragraphs)
+        found = [f"{one.path}, line {one.number}: {excerpt(one.text)}" for one in lines]
         found += [f"{one.session} #{one.seq}, {one.who}: {excerpt(one.text)}"
                   for one in self.messages]  # fmt: skip
         found += [f"history {cursor}" for cursor in self.entries]
@@ -251,6 +254,7 @@ class ForgetPlan(Struct, frozen=True):
             "lines": msgspec.to_builtins(self.lines),
             "messages": [{"session": said.session, "seq": said.seq} for said in self.messages],
             "entries": list(self.entries),
+            "paragraphs": msgspec.to_builtins(self.paragraphs),
         }
 
 
@@ -329,7 +333,7 @@ class Forgetter:
         await asyncio.to_thread(Forgotten(memory.root).add, *record)
         for key, seqs in numbers.items():
             await self._sessions.retract(await self._sessions.get_or_create(key), seqs)
-        if plan.entries:
+        if plan.entries or plan.paragraphs:
             await asyncio.to_thread(
                 memory.history.rewrite, lambda said: _without_facts(plan.redact(said), sought)
             )
@@ -376,7 +380,12 @@ class Forgetter:
                 lines.append(line)
         messages = list(self._messages(memory.scope, sought))
         entries = [one for one in paced(memory.history.entries()) if _entry_states(one, sought)]
-        if not (lines or evidence or messages or entries):
+        paragraphs = tuple(
+            FactLine(READABLE, number, text)
+            for number, text, _ in paced(memory.history.paragraphs())
+            if without(left := redact(text), sought.stated_by) != left
+        )
+        if not (lines or evidence or messages or entries or paragraphs):
             return ForgetPlan(memory.scope)
         said = {one for one in evidence if sought.stated_by(redact(one.text))}
         said |= {source_message(key, one) for key, one in messages if _says(one, sought, redact)}
@@ -388,6 +397,7 @@ class Forgetter:
             messages=tuple(sorted(said, key=lambda said: (said.session, said.seq))),
             entries=tuple(entry.cursor for entry in entries),
             emptied=tuple(entry.cursor for entry in emptied),
+            paragraphs=paragraphs,
             sought=sought,
             redact=redact,
         )
@@ -423,7 +433,7 @@ def _without_facts(text: str, sought: Sought) -> str:
             without(block, sought.stated_by) if block.strip() else block,
             _STAMP.match(block),
         )
-        kept.append(f"{stamp[0]} {_NOTHING_LEFT}" if stamp and not left else left)
+        kept.append(f"{stamp[0]} {NOTHING_LEFT}" if stamp and not left else left)
     return "".join(kept)
 
 

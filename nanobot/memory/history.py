@@ -6,11 +6,13 @@ Append-only, one JSON object a line; an entry is committed once its line is sync
   given; cursors are never reused, whatever an editor does to the files;
 - a broken line is skipped and left where it is; a last line that was cut short is set aside;
 - each entry's paragraph reaches HISTORY.md once, also when a crash or a full disk kept it back.
-  Otherwise that file is the person's: nothing in it is read, and what they delete stays deleted.
+  Otherwise that file is the person's: what they delete stays deleted. Paragraphs of no entry, as
+  HKUDS/nanobot and people write them, are searched and forgotten where they stand.
 
-Decoding forgives what a person's editor may do to a line, such as a byte order mark in front. Half
-of an emoji that a program cut survives as a JSON escape. Earlier versions moved old entries to
-`history/YYYY-MM.jsonl`: they are read there, and once where they stand in both files.
+Decoding forgives what a person's editor may do to a line, such as a byte order mark in front, or
+line breaks within an entry. Half of an emoji that a program cut survives as a JSON escape. Earlier
+versions moved old entries to `history/YYYY-MM.jsonl`: they are read there, and once where they
+stand in both files.
 
 Everything about files blocks. In memory is only where each entry stands: to be asked costs a few
 system calls while nothing changed, and an entry is read when it is asked for.
@@ -22,9 +24,10 @@ import os
 import re
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Set
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import suppress
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
 from functools import partial
 from itertools import groupby
 from typing import Annotated, Literal, NamedTuple
@@ -43,6 +46,7 @@ from nanobot.memory.files import (
     lines_in,
     redact_file,
     redacted_lines,
+    text_of,
 )
 from nanobot.memory.lines import Operation
 from nanobot.providers.fields import items, string
@@ -51,7 +55,7 @@ from nanobot.session.records import decode_fields, natural_number
 from nanobot.tasks import paced
 
 HISTORY = "memory/history.jsonl"
-_READABLE = "memory/HISTORY.md"
+READABLE = "memory/HISTORY.md"
 _ROTATED = "memory/history"
 _CURSOR = "memory/.cursor"
 _DREAM_CURSOR = "memory/.dream_cursor"
@@ -63,6 +67,8 @@ EntryType = Literal["consolidation", "raw", "import", "digest"]
 STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d)\]")
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _CURSOR_ON_LINE = re.compile(rb'"cursor"\s*:\s*([0-9]{1,15})\b')
+NOTHING_LEFT = "(forgotten)"
+"""What stands in HISTORY.md for an entry of which all was forgotten."""
 NUMBER_LIMIT = 10**15
 """What a cursor, or the number of a message, is below."""
 
@@ -112,7 +118,7 @@ def encode(entry: HistoryEntry) -> bytes:
 
 def decode(line: bytes, zone: tzinfo | None) -> HistoryEntry | None:
     """The entry on a line, None where there is none. `zone` is for a time that names no offset."""
-    fields = decode_fields(line)
+    fields = decode_fields(unwrapped(line))
     if fields is None:
         return None
     try:
@@ -137,7 +143,7 @@ def _range(value: object) -> tuple[int, int]:
 def decode_foreign(line: bytes, now: datetime) -> HistoryEntry | None:
     """The entry on a line as HKUDS/nanobot writes it, None where there is none: `content`, or a
     `summary` that has no cursor. One without a cursor gets 0; `now` is for one without a time."""
-    fields = decode_fields(line)
+    fields = decode_fields(unwrapped(line))
     if fields is None or "role" in fields or ("summary" in fields and "cursor" in fields):
         return None
     text = fields.get("content") or fields.get("summary")
@@ -151,18 +157,52 @@ def decode_foreign(line: bytes, now: datetime) -> HistoryEntry | None:
     return HistoryEntry(cursor, when, "import", session, 0, 0, text, facts)
 
 
+def unwrapped(line: bytes) -> bytes:
+    """An entry on one line, whose text or fields something wrapped over several lines."""
+    return b" ".join(map(bytes.strip, line.split(b"\n"))) if b"\n" in line else line
+
+
+_LAST = datetime.max.replace(tzinfo=UTC)
+_MOST_WRAPPED = 500
+"""So many lines can be one entry."""
+
+
+def entry_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file and where each begins; lines over which one entry is wrapped are one.
+
+    What follows the last newline is left out, unless an entry ends there.
+    """
+    held = list[tuple[int, bytes]]()
+    for start, line in lines_in(content, lambda _: True):
+        if held and (line.startswith(b"{") or len(held) == _MOST_WRAPPED):
+            yield from held
+            held = []
+        if not held and (not line.removeprefix(BOM_UTF8).startswith(b"{") or line.endswith(b"}")):
+            if start + len(line) < len(content) or _is_entry(line):
+                yield start, line
+            continue
+        held.append((start, line))
+        if line.rstrip().endswith(b"}"):
+            whole = content[held[0][0] : start + len(line)]
+            if decode_fields(unwrapped(whole)) is not None:
+                yield held[0][0], whole
+                held = []
+    yield from (one for one in held if one[0] + len(one[1]) < len(content))
+
+
 def adopt_foreign_lines(content: bytes, taken: Set[int], highest: int, now: datetime) -> bytes:
-    """A file with its foreign lines as entries. They keep their cursors where these are not among
-    the `taken` ones; the others follow the `highest`."""
-    known = set(taken)
-    lines = content.splitlines(keepends=True)
-    for at, line in enumerate(lines):
-        entry = decode_foreign(line, now)
-        if entry is not None:
+    """A file with its foreign lines as entries, each entry on one line. They keep their cursors
+    where these are not among the `taken` ones; the others follow the `highest`."""
+    known, pieces, at = set(taken), list[bytes](), 0
+    for start, line in entry_lines(content):
+        new = unwrapped(line)
+        if (entry := decode_foreign(line, now)) is not None:
             cursor = entry.cursor if entry.cursor not in {0, *known} else (highest := highest + 1)
             known.add(cursor)
-            lines[at] = encode(replace(entry, cursor=cursor))
-    return b"".join(lines)
+            new = encode(replace(entry, cursor=cursor)).rstrip()
+        pieces += [content[at:start], new]
+        at = start + len(line)
+    return b"".join([*pieces, content[at:]])
 
 
 def with_stamp(text: str, when: datetime) -> str:
@@ -178,6 +218,33 @@ def paragraph_of(entry: HistoryEntry) -> str:
     text = _BLANK_LINES.sub("\n", entry.summary.strip().replace("\r\n", "\n"))
     aside = (f"\n(not remembered: {one})" for one in filter(None, entry.set_aside))
     return "".join([with_stamp(text, entry.timestamp), *aside])
+
+
+def paragraphs_beside(text: str, entries: Iterable[HistoryEntry]) -> Iterator[tuple[int, str, str]]:
+    """The paragraphs of a HISTORY.md that are none of the `entries`: the number of the first line,
+    the text, and the time `YYYY-MM-DD HH:MM` that it, or the one above, begins with. Pure."""
+    known = set[tuple[str, str]]()
+    for entry in entries:
+        for piece in (paragraph_of(entry), *_BLANK_LINES.split(entry.summary)):
+            day, words = _said_on(piece)
+            known |= {(day or f"{entry.timestamp:%Y-%m-%d}", words), ("", words)}
+    when, number = "", 1
+    for piece in re.split(r"((?:\n[^\S\n]*){2,})", text.replace("\r\n", "\n")):
+        paragraph, begins = piece.strip(), number + len(piece) - len(piece.lstrip("\n"))
+        number += piece.count("\n")
+        if stamp := STAMP.match(paragraph):
+            when = f"{stamp[1]} {stamp[2]}"
+        is_title = paragraph.startswith("#") and "\n" not in paragraph
+        said = _said_on(paragraph)
+        if said[1] not in ("", NOTHING_LEFT) and not is_title and said not in known:
+            yield begins, paragraph, when
+
+
+def _said_on(paragraph: str) -> tuple[str, str]:
+    """The day that a paragraph begins with, empty for none, and its words."""
+    stamp = STAMP.match(paragraph.strip())
+    said = paragraph.strip()[stamp.end() :] if stamp else paragraph
+    return stamp[1] if stamp else "", " ".join(said.split())
 
 
 def _time(value: object, now: datetime) -> datetime:
@@ -215,7 +282,7 @@ class _Index(Struct):
     """What the files in these `states` hold: their entries in the order of their cursors, and of
     each session the newest one. `highest` is the
     highest cursor on any line, also where that is no entry; `foreign`: some lines of the live file
-    are of another program's kind."""
+    are of another program's kind, or wrapped."""
 
     states: dict[str, FileState | None]
     spots: list[_Spot] = field(default_factory=list)
@@ -316,14 +383,19 @@ class HistoryLog:
             found = self._index().newest.get(session)
             return (found.since(since), found.when) if found else (0, since)
 
+    def paragraphs(self) -> list[tuple[int, str, str]]:
+        """The paragraphs of HISTORY.md that are no entry's (`paragraphs_beside`)."""
+        text = text_of(self._content(READABLE))
+        return list(paragraphs_beside(text, self.entries())) if text else []
+
     def recover(self) -> None:
         """Finish what a crash cut short; make entries of lines that HKUDS/nanobot wrote.
 
         For the process that writes; it also happens before the first append.
         """
         with self._lock:
+            self._adopt_foreign()  # before a wrapped entry could be taken for a torn line
             self._lines.mend()
-            self._adopt_foreign()
             self._recovered = True
             self._write_readable()
 
@@ -359,7 +431,7 @@ class HistoryLog:
         with self._lock:
             beside = _files_in(self._place("memory"), self._live.names[-1])
             every_line = partial(redacted_lines, redact=redact)
-            changed = int(redact_file(self._place(_READABLE), redact))
+            changed = int(redact_file(self._place(READABLE), redact))
             for place in (*beside, *self._rotated()):
                 changed += redact_file(place, every_line if _is_jsonl(place) else redact)
             self._known = _Index({})
@@ -384,7 +456,7 @@ class HistoryLog:
         try:
             for entry in self.entries(mark or last - 1):
                 if entry.type != "import":
-                    append_paragraph(self._place(_READABLE), paragraph_of(entry))
+                    append_paragraph(self._place(READABLE), paragraph_of(entry))
             if last and last != mark:
                 self._place(_CURSOR).write_bytes(b"%d\n" % last)
         except NanobotError as error:
@@ -418,9 +490,10 @@ class HistoryLog:
 
     def _add_file(self, found: _Index, place: Place) -> None:
         path, broken, now = place.relative, 0, self._clock.now()
-        for start, line in paced(lines_in(place.read_bytes(LIMIT) or b"", _is_entry)):
+        for start, line in paced(entry_lines(place.read_bytes(LIMIT) or b"")):
             if (entry := decode(line, now.tzinfo)) is not None:
                 found.add(entry, path, start, len(line))
+                found.foreign |= place == self._live and b"\n" in line
                 continue
             if seems := _CURSOR_ON_LINE.search(line):
                 found.highest = max(found.highest, int(seems[1]))
@@ -461,7 +534,7 @@ class HistoryLog:
 
 
 def _is_entry(line: bytes) -> bool:
-    return decode(line, None) is not None
+    return decode(line, None) is not None or decode_foreign(line, _LAST) is not None
 
 
 def _is_jsonl(place: Place) -> bool:

@@ -302,12 +302,13 @@ def _key(line: str) -> str:
     return line.replace("\n", " ").rstrip()
 
 
-def _kind(line: str) -> str:
+def kind_of(line: str) -> str:
+    """Return heading, rule, item (of a list, or what is indented), table, placeholder or text."""
     return next((kind for kind, pattern in _KINDS.items() if pattern.match(line)), "text")
 
 
 def _apart(upper: str, lower: str) -> bool:
-    return _kind(upper) != _kind(lower) or is_heading(upper)
+    return kind_of(upper) != kind_of(lower) or is_heading(upper)
 
 
 class _Document:
@@ -364,9 +365,9 @@ class _Document:
         if found is None:
             self._insert(self._close(self._section(len(self._keys))), heading)
             found = self._section(self._keys.index(heading))
-        kind, end = _kind(line), self._close(found)
+        kind, end = kind_of(line), self._close(found)
         visible = [at for at in range(found.start, end) if self._keys[at]]
-        same = [at for at in visible if _kind(self._lines[at]) == kind]
+        same = [at for at in visible if kind_of(self._lines[at]) == kind]
         at = (same or visible or [found.start - 1])[-1] + 1
         if visible and not same and at < end and not self._keys[at]:
             at += 1
@@ -410,7 +411,7 @@ class _Document:
     def _close(self, section: range) -> int:
         """Where a section ends: before a rule with no list item after it."""
         for at in reversed(section):
-            kind = _kind(self._lines[at]) if self._keys[at] else ""
+            kind = kind_of(self._lines[at]) if self._keys[at] else ""
             if kind == "item":
                 break
             if kind == "rule" and any(self._keys[section.start : at]):

@@ -49,7 +49,8 @@ _RELATION = 20.0
 """What it weighs that a line says nothing but what the texts do: more than all else."""
 _NOT_SHOWN = "({:,} more lines of the file are not shown; they are kept)"
 _CUT = (
-    "[cut here to save room: read_file memory/MEMORY.md and today's notes beside it for the rest]"
+    "[cut here to save room: read_file memory/MEMORY.md, and the notes of each day next to it, for"
+    " the rest]"
 )
 _MORE = (
     "({more} in {path}: here are the most important, the newest and those looked up most;"
@@ -290,7 +291,7 @@ class Recall:
         """What a choice depends on."""
         texts = list[str]()
         with suppress(NanobotError):
-            texts += map(self._store.read, (path, self._store.today_path()))
+            texts += map(self._store.read, (path, *self._store.recent_note_paths()))
         return (*texts, self._known(), self._store.today())
 
 

@@ -220,7 +220,7 @@ class Memories:
     before something is written. `quiesce` is given a scope, and entered around the replacing of
     its rule files. `notify_held` shows what waits in a scope to its person, `notify_loss` what left
     it. `budget` is the room for a prompt in tokens, `uses` what is noted down to choose which facts
-    stand in one.
+    stand in one; prompts hold the notes of the last `recent_days` days.
     """
 
     def __init__(
@@ -235,8 +235,10 @@ class Memories:
         *,
         budget: int = 128_000,
         uses: FactUses | None = None,
+        recent_days: int = 2,
     ) -> None:
         self._workspace, self._budget, self._uses = workspace, budget, uses
+        self._recent_days = recent_days
         self._notify_held, self._notify_loss = notify_held, notify_loss
         self._clock = clock
         self._template = template or {}
@@ -338,7 +340,13 @@ class Memories:
         )
         quiesce = partial(self._quiesce, scope) if self._quiesce else nullcontext
         on_loss = partial(self._notify_loss, scope) if self._notify_loss else None
-        store = MemoryStore(versions, self._template, quiesce=quiesce, on_loss=on_loss)
+        store = MemoryStore(
+            versions,
+            self._template,
+            quiesce=quiesce,
+            on_loss=on_loss,
+            recent_days=self._recent_days,
+        )
         root = Root(self._workspace.path / prefix) if prefix else self._workspace
         history = HistoryLog(self._workspace, self._clock, prefix=prefix)
         pending = Pending(store, scope, self._notify_held)

@@ -110,7 +110,7 @@ class MemoryStore:
     Paths are relative to the scope's folder, which is made by the first write; a file that is not
     there has the text "". `template` is the text of each file before anything was learned; what
     stands there counts neither as memory nor as a fact. `quiesce` is entered around the replacing
-    of rule files.
+    of rule files. Prompts hold the notes of the last `recent_days` days.
     """
 
     def __init__(
@@ -120,12 +120,13 @@ class MemoryStore:
         *,
         quiesce: Quiesce = nullcontext,
         on_loss: Callable[[Loss], Awaitable[None]] | None = None,
+        recent_days: int = 2,
     ) -> None:
         self._versions, self._written = versions, LineTimes(versions)
         self._root, self._clock, self._prefix = versions.work_tree, versions.clock, versions.prefix
         self._folder = f"{self._root.path}/{self._prefix}"
         self._template = template or {}
-        self._quiesce = quiesce
+        self._quiesce, self._recent_days = quiesce, recent_days
         self._lock, self._on_loss = asyncio.Lock(), on_loss
         self._losses: list[Loss] = []
         self._day = date.min
@@ -161,6 +162,10 @@ class MemoryStore:
     def today_path(self, ago: int = 0) -> str:
         """Where today's notes lie, or those of so many days ago."""
         return note_path(self.today() - timedelta(days=ago))
+
+    def recent_note_paths(self) -> list[str]:
+        """The files of the notes that prompts hold, today's first."""
+        return [self.today_path(ago) for ago in range(self._recent_days)]
 
     def note_days(self) -> list[date]:
         """The days that have notes, in order. Blocks."""
@@ -204,28 +209,38 @@ class MemoryStore:
 
     def unconfirmed_notes(self) -> str:
         """Those of the notes in a prompt that foreign content may have caused. A turn may have
-        begun yesterday, with the notes of that day."""
-        paths = self.today_path(), self.today_path(1)
+        begun yesterday, with the notes of that day and those before."""
+        paths = (self.today_path(ago) for ago in range(self._recent_days + 1))
         texts = filter(None, map(self._text_or_error, paths))
         return "\n".join(filter(None, map(unconfirmed_in, texts)))
+
+    def get_recent_memories(self, days: int = 7, *, skip: int = 0) -> str:
+        """Return the notes of the last `days` days, today's first, with a rule between two days.
+
+        The newest `skip` days and days without notes are left out.
+        """
+        texts = (self._text_or_error(self.today_path(ago)) for ago in range(skip, days))
+        return "\n\n---\n\n".join(filter(None, map(str.strip, texts)))
 
     def get_memory_context(self, shown: str = "") -> str:
         """The `# Memory` part of the system prompt; empty while there is nothing to remember.
         `shown` is what it says of MEMORY.md if not all."""
-        long_term, notes = self._text_or_error(LONG_TERM), self._text_or_error(self.today_path())
+        long_term, days = self._text_or_error(LONG_TERM), self._recent_days
         parts = ["# Memory"]
         if guard.states_facts(long_term, self.template_of(LONG_TERM)):
             shown = shown or without_importance(long_term).strip()
             parts.append(f"## Long-term Memory\n\n{shown}")
-        if notes.strip():
-            parts.append(f"## Today's Notes\n\n{notes.strip()}")
+        if notes := self.get_recent_memories(min(days, 1)):
+            parts.append(f"## Today's Notes\n\n{notes}")
+        if earlier := self.get_recent_memories(days, skip=1):
+            parts.append(f"## Earlier Notes\n\n{earlier}")
         return "\n\n".join(parts) if len(parts) > 1 else ""
 
     def memory_text(self) -> str:
-        """The long-term files and today's notes as one text, with a line's end between them. The
+        """The long-term files and the recent notes as one text, with a line's end between them. The
         same object as long as nothing changes: each conversation keeps what it was told, and all of
         a scope were told the same."""
-        texts = tuple(map(self.read, (LONG_TERM, self.today_path(), *PERSONAL)))
+        texts = tuple(map(self.read, (LONG_TERM, *self.recent_note_paths(), *PERSONAL)))
         if self._memory_text[0] != texts:
             self._memory_text = (texts, "\n".join(texts))
         return self._memory_text[1]
@@ -257,6 +272,10 @@ class MemoryStore:
         """
         async with self._writing():
             return await self._put(_Write(path, text, expected or "", change))
+
+    async def write_long_term(self, text: str, *, expected: str | None, change: Change) -> int:
+        """Replace MEMORY.md, on the terms of `replace`."""
+        return await self.replace(LONG_TERM, text, expected=expected, change=change)
 
     async def edit(
         self,

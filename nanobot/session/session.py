@@ -58,9 +58,15 @@ class MessageWindow:
             else:
                 self._add_spoken(message)
 
-    def messages(self, after: int = -1) -> list[Message]:
-        """A copy of them, from the first whose seq is higher than `after`."""
-        return self._valid[bisect_right(self._valid, after, key=attrgetter("seq")) :]
+    def messages(self, most: int = 0, after: int = -1) -> list[Message]:
+        """A copy of them, from the first whose seq is higher than `after`. If there are more than
+        `most` (0: no limit), the newest ones, from a user message on."""
+        found = self._valid[bisect_right(self._valid, after, key=attrgetter("seq")) :]
+        if not 0 < most < len(found):
+            return found
+        newest = found[-most:]
+        begins = (at for at, message in enumerate(newest) if message.role == "user")
+        return newest[next(begins, most) :]
 
     def _add_spoken(self, message: Message) -> None:
         self._group = []
@@ -145,15 +151,15 @@ class Session:
         """Whether something waits for `SessionManager.save` or `rollback`."""
         return bool(self._staged)
 
-    def get_history(self, after: int = -1) -> list[Message]:
-        """The messages that are not consolidated yet, as far as a model's API accepts them; those
-        after seq `after`.
+    def get_history(self, max_messages: int = 50, *, after: int = -1) -> list[Message]:
+        """Return the newest messages that are not consolidated yet, at most `max_messages` (0: no
+        limit), as far as a model's API accepts them; only those after seq `after`.
 
         They keep every tool call together with its results and begin at a user message, unless
-        consolidation took the beginning of the first turn. There is no limit here: only
-        consolidation shortens a prompt.
+        nothing was left out and consolidation took the beginning of the first turn. A prompt asks
+        without a limit: only consolidation shortens it.
         """
-        return self._window.messages(after)
+        return self._window.messages(max_messages, after)
 
     @property
     def marked(self) -> Sequence[Message]:

@@ -37,7 +37,7 @@ class PlainPromptSize:
     """The size of a prompt that is a system prompt of `FIXED` tokens and the session's history."""
 
     def tokens(self, session: Session, coming: Sequence[Message] = ()) -> int:
-        history = [*session.get_history(), *coming]
+        history = [*session.get_history(0), *coming]
         return FIXED + sum(map(tokens_of, history))
 
     def fixed_tokens(self, session: Session) -> int:
@@ -149,7 +149,7 @@ class Home:
 
     def nowhere(self, session: Session) -> list[int]:
         """The messages that are neither in the prompt nor behind an entry, or behind two."""
-        shown = {m.seq for m in session.get_history()}
+        shown = {m.seq for m in session.get_history(0)}
         own = [entry for entry in self.entries if entry.session == session.key]
         everything = self.sessions.read_window(session.key)
         return [

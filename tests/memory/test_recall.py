@@ -170,7 +170,7 @@ async def test_todays_notes_keep_a_part_of_the_share(large: Large) -> None:
     for number in range(300):
         await large.memory.store.append_today(f"note {number} of a long day with much to write")
     large.shown()
-    assert "read_file memory/MEMORY.md and today's notes" in large.memory.recall.memory_part()
+    assert "read_file memory/MEMORY.md, and the notes" in large.memory.recall.memory_part()
 
 
 async def test_a_learning_model_sees_what_its_texts_are_about(large: Large) -> None:

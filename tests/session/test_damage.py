@@ -51,7 +51,7 @@ async def test_a_tail_cut_at_any_byte_costs_nothing_before_it_and_the_next_appen
         session = await manager.get_or_create(KEY)
         complete = whole[: cut + 1].count(b"\n") - 1  # a line without its newline counts
         assert len(session.messages) == complete
-        assert texts(session.get_history())[:2] == ["one", "two"]
+        assert texts(session.get_history(0))[:2] == ["one", "two"]
         aside = [other.read_bytes() for other in files_in(folder) if other != path]
         assert path.read_bytes() + b"".join(aside) == whole[:cut]
         await say(manager, KEY, "next")

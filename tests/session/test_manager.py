@@ -212,7 +212,7 @@ async def test_files_of_other_programs_load(managed: Open, folder: Path) -> None
     manager = managed()
     session = await manager.get_or_create("telegram:1:2")
     assert [m.seq for m in session.messages] == [3, 4, 5, 6]
-    assert len(session.get_history()) == 4
+    assert len(session.get_history(0)) == 4
     assert session.messages[0].content == "ö\u2028"
     assert session.messages[1].tool_calls[0].arguments == '{"a": "b"}'
     assert session.created_at.tzinfo

@@ -140,6 +140,25 @@ def test_a_turn_whose_beginning_was_consolidated_goes_on_in_the_window(session: 
     assert [m.role for m in session.get_history()] == ["assistant", "tool", "assistant"]
 
 
+def test_history_holds_the_newest_messages_from_a_question_on(session: Session) -> None:
+    turn = (asks("a"), result("a"), reply("done"))
+    for message in (user("1"), *turn, user("2"), *turn, user("3"), *turn):
+        session.add_message(message)
+    session.apply_staged()
+    whole = session.get_history(0)
+    assert len(whole) == 12
+    for most in range(1, 14):
+        shown = session.get_history(most)
+        assert shown == whole[-(min(most, 12) // 4 * 4) :] if most >= 4 else shown == []
+    assert session.get_history(0, after=8) == whole[8:]
+
+
+def test_history_is_short_unless_more_is_wanted(session: Session) -> None:
+    grown(session, *map(str, range(60)))
+    assert len(session.get_history()) == 50
+    assert len(session.get_history(0)) == 120
+
+
 def test_what_is_discarded_leaves_the_window_for_good(session: Session) -> None:
     grown(session, "1", "2")
     assert session.discard(7) == 4

@@ -4,6 +4,7 @@ Here is what goes into a search and what comes out, and what the index needs fro
 
 Ids are stable: the same passage has the same id after every rebuild, so that a person or a model
 can name it tomorrow. `m:<session key>:<seq>` is a message, `h:<scope>:<cursor>` a history entry,
+`h:<scope>:memory/HISTORY:<sum>` a paragraph of that file which no entry has,
 `n:<scope>:<date>:<sum>` a paragraph of a daily note or, with a month for a date, of its digest,
 `f:<scope>:<path>:<sum>` a passage of a file of memory, `l:<path>:<sum>` one of the library (the
 path is relative to the library). The sum is one of the passage's text: whatever is edited around

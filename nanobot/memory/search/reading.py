@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime, time, tzinfo
 from itertools import chain
 from pathlib import Path
@@ -27,10 +28,17 @@ from nanobot.memory.digests import digest_lines, first_of, month_of
 from nanobot.memory.documents import FACTS, PENDING, RETIRED
 from nanobot.memory.files import text_of
 from nanobot.memory.guard import fact_lines
-from nanobot.memory.history import NUMBER_LIMIT
+from nanobot.memory.history import (
+    NUMBER_LIMIT,
+    READABLE,
+    HistoryEntry,
+    decode_foreign,
+    entry_lines,
+    paragraphs_beside,
+)
 from nanobot.memory.history import decode as decode_entry
 from nanobot.memory.importance import without_importance
-from nanobot.memory.lines import is_heading, numbered_blocks
+from nanobot.memory.lines import is_heading, kind_of, numbered_blocks
 from nanobot.memory.pending import pending_blocks
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import OWN_FILE, Source, Sources
@@ -100,6 +108,8 @@ def _memory(scope: str, folder: Path) -> Iterator[tuple[Name, Files]]:
     lines += [file for name, file in inside.items() if name == "history.jsonl"]
     if lines:
         yield ("history", scope, scope), tuple(lines)
+    if paragraphs := inside.get("HISTORY.md"):
+        yield ("history", scope, READABLE), (paragraphs, *lines)
     states = ((path, lstate_of(f"{root}/{path}")) for path in FACTS)
     facts = tuple(SourceFile(root, path, state) for path, state in states if state)
     for file in facts:
@@ -246,7 +256,10 @@ def entries_of(
     before anything was learned, `zone` for times without an offset. Raises NanobotError."""
     source, _, key = name
     found: Iterator[IndexEntry]
-    if source == "history":
+    if source == "history" and key == READABLE:
+        entries = chain.from_iterable(_history(file.read(), zone) for file in files[1:])
+        found = _paragraphs(text_of(files[0].read()), entries, zone)
+    elif source == "history":
         found = chain.from_iterable(_history_passages(file.read(), zone) for file in files)
     elif source == "library":
         cited = enumerate(passages(files[0].place), 1)
@@ -269,9 +282,8 @@ def entries_of(
 
 def _history_passages(content: bytes, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """An entry for each line: the summary, and under it the key facts."""
-    for raw in paced(content.splitlines()):
-        entry = decode_entry(raw, zone)
-        if entry is None:
+    for entry in _history(content, zone):
+        if not entry.cursor:
             continue
         facts = [f"- {fact}" for fact in entry.key_facts]
         yield IndexEntry(
@@ -284,6 +296,28 @@ def _history_passages(content: bytes, zone: tzinfo | None) -> Iterator[IndexEntr
             first=entry.first,
             last=entry.last,
         )
+
+
+def _history(content: bytes, zone: tzinfo | None) -> Iterator[HistoryEntry]:
+    """The entries of a file, those that HKUDS/nanobot wrote included."""
+    for _, raw in paced(entry_lines(content)):
+        if entry := decode_entry(raw, zone) or decode_foreign(
+            raw, datetime.min.replace(tzinfo=zone)
+        ):
+            yield entry
+
+
+def _paragraphs(
+    text: str, entries: Iterator[HistoryEntry], zone: tzinfo | None
+) -> Iterator[IndexEntry]:
+    """The paragraphs of HISTORY.md that no entry has. Anybody may have written them."""
+    found = paragraphs_beside(text, entries)
+    for number, (line, paragraph, stamp) in enumerate(found, 1):
+        moment = ""
+        with suppress(ValueError):  # no such day
+            moment = datetime.fromisoformat(stamp).replace(tzinfo=zone).isoformat()
+        said = paragraph[:LONGEST_MESSAGE]
+        yield IndexEntry(number, said, moment, origin=OWN_FILE, place=f"{READABLE}:{line}")
 
 
 def _digest_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[IndexEntry]:
@@ -311,12 +345,27 @@ def _note_passages(day: date, text: str, zone: tzinfo | None) -> Iterator[IndexE
 def _fact_passages(path: str, text: str, template: str) -> Iterator[IndexEntry]:
     """The facts in the file at `path` beyond its template, each under its heading."""
     heading, origin = "", "" if path in FACTS else OWN_FILE
-    for number, (line, passage) in enumerate(numbered_blocks(text, headings=True), 1):
+    for number, (line, passage) in enumerate(_facts_whole(text), 1):
         if is_heading(passage):
             heading = f"{passage.strip('# ')}\n"
         elif fact_lines(passage, template):
             fact = f"{heading}{without_importance(passage)}"[:LONGEST_MESSAGE]
             yield IndexEntry(number, fact, origin=origin, place=f"{path}:{line}")
+
+
+def _facts_whole(text: str) -> Iterator[tuple[int, str]]:
+    """The blocks of a file of facts; lines over which an item of a list is wrapped are one."""
+    at, item, end = 0, "", 0
+    for line, block in numbered_blocks(text, headings=True):
+        if item and line == end and kind_of(block.lstrip()) == "text":
+            item += f"\n{block}"
+        else:
+            if item:
+                yield at, item
+            at, item = line, block
+        end = line + 1 + block.count("\n") if kind_of(item) == "item" else 0
+    if item:
+        yield at, item
 
 
 def _held_passages(text: str, zone: tzinfo | None) -> Iterator[IndexEntry]:

@@ -73,12 +73,17 @@ class Readable(NamedTuple):
     languages: Sequence[str]
 
     @property
+    def is_numbered(self) -> bool:
+        """Whether its passages have numbers that stay: no person writes in it."""
+        return self.source == "message" or (self.source == "history" and self.key == self.scope)
+
+    @property
     def prefix(self) -> str:
         """What the ids of its passages begin with."""
         match self.source:
             case "message" | "library":
                 name = self.key
-            case "history":
+            case "history" if self.is_numbered:
                 name = self.scope
             case _:
                 name = f"{self.scope}:{self.key.removesuffix('.md')}"
@@ -87,7 +92,7 @@ class Readable(NamedTuple):
     def passage_id(self, seq: int, text: str) -> str:
         """The id of a passage, the same after every rebuild. What people edit has no numbers that
         stay, so there it is a checksum of the text."""
-        if self.source in ("message", "history"):
+        if self.is_numbered:
             return f"{self.prefix}{seq}"
         return f"{self.prefix}{crc32(text.encode()):08x}"
 
@@ -179,7 +184,7 @@ class Search:
         stream = next((one for one in streams if one.prefix == prefix), None)
         if stream is None:
             return []
-        if stream.source in ("message", "history"):
+        if stream.is_numbered:
             known = number.isdecimal() and len(number) < len(str(NUMBER_LIMIT))
             every = self._passages(stream, "seq = ?", int(number)) if known else []
         else:

@@ -285,3 +285,25 @@ async def test_what_was_forgotten_is_known_again_in_the_persons_language(
     assert fact not in home.memory().store.read("memory/MEMORY.md")
     assert forgotten.hides_line(again)
     assert not forgotten.hides_line(other)
+
+
+async def test_a_paragraph_that_only_the_readable_history_has_is_forgotten_there(
+    home: RealHome,
+) -> None:
+    cursor = await learned(home)
+    file = home.memory().root.path / "memory" / "HISTORY.md"
+    file.write_text(
+        f"{file.read_text()}[2026-01-05 10:00] Sister Ann moved to\nOslo. They bought a desk.\n\n"
+    )
+    assert [text for text in await home.finds("Ann moved desk") if "moved to" in text]
+
+    plan = await home.forgetter.plan("sister Ann", "owner")
+    assert (plan.entries, len(plan.paragraphs)) == ((cursor,), 1)
+    assert "memory/HISTORY.md, line 3: [2026-01-05 10:00] Sister Ann moved to" in plan.text
+    assert "2 history entries" in plan.text
+    await home.forgetter.apply(plan)
+
+    assert "Ann" not in file.read_text()
+    assert "They bought a desk." in file.read_text()
+    assert not [text for text in await home.finds("Ann moved desk") if "Ann" in text]
+    assert (await home.forgetter.plan("sister Ann", "owner")).is_empty

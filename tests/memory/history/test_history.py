@@ -23,6 +23,7 @@ from nanobot.memory.history import (
     decode,
     decode_foreign,
     encode,
+    entry_lines,
     paragraph_of,
 )
 from nanobot.memory.lines import Operation
@@ -492,3 +493,58 @@ def test_any_entry_comes_back_from_its_line(summary: str, session: str, facts: l
 @given(st.binary(max_size=300))
 def test_no_line_makes_reading_fail(line: bytes) -> None:
     decode(line, UTC)
+
+
+WRAPPED = """{"timestamp": "2026-04-19T11:00:00", "type": "consolidation",
+  "summary": "Asked about Skills, decided
+    to write a custom one",
+  "key_facts": [
+    "Tech stack: Python"
+  ]
+}
+{"cursor": 1, "timestamp": "2026-04-02 10:00",
+ "content": "[2026-04-02 10:00] The user set up a cron job."}
+{"cursor": 7, "timestamp": "2026-04-02T10:00:00", "type": "consolidation", "session": "cli:direct",
+"range": [1, 2], "summary": "Ours, but in lines"}
+{"cursor": 9, "torn
+{"cursor": 8, "timestamp": "2026-04-03 09:12", "content": "Without
+an end"}"""
+
+
+@pytest.mark.parametrize("ending", ["", "\n"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_entries_that_are_wrapped_over_several_lines_are_read(
+    folder: Path, log: HistoryLog, clock: StoppedClock, ending: str, newline: str
+) -> None:
+    content = (WRAPPED + ending).replace("\n", newline)
+    (folder / "history.jsonl").write_bytes(content.encode())
+    log.recover()
+    texts = {one.cursor: one.summary for one in log.entries()}
+    assert sorted(texts.values()) == [
+        "Asked about Skills, decided to write a custom one",
+        "Ours, but in lines",
+        "Without an end",
+        "[2026-04-02 10:00] The user set up a cron job.",
+    ]
+    assert (texts[1], texts[7]) == (
+        "[2026-04-02 10:00] The user set up a cron job.",
+        "Ours, but in lines",
+    )
+    assert b'{"cursor": 9, "torn' in (folder / "history.jsonl").read_bytes()
+    log.append(entry())
+    assert len(again(folder, clock).entries()) == 5
+    assert [one.name for one in folder.iterdir() if "corrupt" in one.name] == []
+
+
+def test_a_last_line_of_another_program_needs_no_newline(folder: Path, log: HistoryLog) -> None:
+    (folder / "history.jsonl").write_text('{"timestamp": "2026-04-02 10:00", "content": "Bread."}')
+    log.append(entry())
+    assert [one.summary for one in log.entries()] == ["Bread.", entry().summary]
+
+
+def test_lines_that_only_look_like_a_wrapped_entry_cost_no_time(folder: Path) -> None:
+    content = b'{"a": [\n' + b"  {},}\n" * 20_000 + encode(replace(entry(), cursor=3))
+    begun = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    lines = list(entry_lines(content))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - begun < 5
+    assert len(lines) == 20_002

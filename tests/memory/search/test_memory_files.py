@@ -24,6 +24,49 @@ async def test_a_fact_is_found_by_its_heading_as_well(home: Home, index: MemoryI
     ]
 
 
+async def test_a_fact_that_is_wrapped_over_several_lines_is_found_as_one(
+    home: Home, index: MemoryIndex
+) -> None:
+    (home.memory / "MEMORY.md").write_text(
+        "## Boat\n\n- Is moored in Faro,\n  next to the green\nlighthouse\n- Has an engine\n"
+        "  - of 40 horses\n\nand a story of its own\n"
+    )
+    assert [one.text for one in await found(index, "moored lighthouse")] == [
+        "Boat\n- Is moored in Faro,\n  next to the green\nlighthouse"
+    ]
+    assert [one.text for one in await found(index, "horses")] == ["Boat\n  - of 40 horses"]
+    assert [one.text for one in await found(index, "story")] == ["Boat\nand a story of its own"]
+
+
+async def test_what_only_the_readable_history_has_is_found_once_and_named(
+    home: Home, index: MemoryIndex
+) -> None:
+    (home.memory / "history.jsonl").write_text(
+        '{"cursor": 1, "timestamp": "2026-04-02T10:00:00", "type": "import", "summary":'
+        ' "[2026-04-02 10:00] The heron has a nest."}\n'
+        '{"cursor": 2, "timestamp": "2026-04-03 09:12", "content": "Two herons\\n\\nflew off."}\n'
+    )
+    (home.memory / "HISTORY.md").write_text(
+        "# History\n\n[2026-03-01 08:30] The heron of March was\n  seen by the pond.\n\n"
+        "[2026-04-02 10:00] The heron\nhas a nest.\n\n[2026-04-03 09:12] Two herons\nflew off.\n\n"
+        "[2026-05-02 10:00] The heron has a nest.\n"
+    )
+    result = await index.search(Query("heron", OWNER))
+    assert sorted((one.passage.place, one.passage.origin) for one in result.hits) == [
+        ("history 1", ""),
+        ("history 2", ""),
+        ("memory/HISTORY.md:12", "file"),
+        ("memory/HISTORY.md:3", "file"),
+    ]
+    march = next(one.passage for one in result.hits if "March" in one.passage.text)
+    assert (march.source, f"{march.when:%Y-%m-%d %H:%M}") == ("history", "2026-03-01 08:30")
+    assert march.id == id_of("h:owner:memory/HISTORY", march.text)
+    around = await index.around(march.id, OWNER)
+    assert march in around
+    assert [one.passage for one in (await index.search(Query("heron", GROUP))).hits]
+    assert not (await index.search(Query("heron", GROUP[:1]))).hits
+
+
 async def test_a_held_fact_is_found_as_one_and_never_counts_as_said(
     home: Home, index: MemoryIndex
 ) -> None:

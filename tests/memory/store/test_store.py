@@ -196,7 +196,53 @@ async def test_the_prompt_part_has_what_there_is_and_no_template(
 async def test_the_prompt_part_follows_the_day(store: MemoryStore, clock: StoppedClock) -> None:
     await store.append_today("bought milk")
     clock.time += timedelta(days=1)
+    await store.append_today("sold milk")
+    assert store.get_memory_context() == (
+        "# Memory\n\n## Today's Notes\n\n# 2026-11-22\n\n- 14:03 sold milk\n\n"
+        "## Earlier Notes\n\n# 2026-11-21\n\n- 14:03 bought milk"
+    )
+    clock.time += timedelta(days=2)
     assert store.get_memory_context() == ""
+
+
+@pytest.mark.parametrize("days", [0, 1, 4])
+async def test_the_prompt_part_has_the_notes_of_as_many_days_as_wanted(
+    versions: GitStore, clock: StoppedClock, days: int
+) -> None:
+    store = MemoryStore(versions, recent_days=days)
+    for day in range(6):
+        await store.append_today(f"day {day}", origins=["tool:web_fetch"])
+        clock.time += timedelta(days=1)
+    clock.time -= timedelta(days=1)
+    shown, told = store.get_memory_context(), store.memory_text()
+    held = [day for day in range(6) if f"day {day}" in shown]
+    assert held == list(range(6 - days, 6))
+    assert held == [day for day in range(6) if f"day {day}" in told]
+    assert all(f"day {day}" in store.unconfirmed_notes() for day in held)
+
+
+async def test_recent_memories_begin_with_today_and_pass_over_days_without_notes(
+    store: MemoryStore, clock: StoppedClock
+) -> None:
+    assert store.get_recent_memories() == ""
+    for day in (0, 2, 8):
+        clock.time += timedelta(days=day)
+        await store.append_today(f"after {day}")
+    assert store.get_recent_memories() == "# 2026-12-01\n\n- 14:03 after 8"
+    assert store.get_recent_memories(days=30) == "\n\n---\n\n".join(
+        f"# {day}\n\n- 14:03 after {n}"
+        for day, n in (("2026-12-01", 8), ("2026-11-23", 2), ("2026-11-21", 0))
+    )
+    assert store.get_recent_memories(days=30, skip=1).startswith("# 2026-11-23")
+    assert store.get_recent_memories(days=0) == ""
+
+
+async def test_the_long_term_memory_is_written_where_it_was_read(store: MemoryStore) -> None:
+    read = store.read(LONG_TERM)
+    await store.write_long_term(with_fact(read, "- Likes blue"), expected=read, change=CHANGE)
+    assert "- Likes blue" in store.read(LONG_TERM)
+    with pytest.raises(WriteConflict):
+        await store.write_long_term("- Likes red", expected=read, change=CHANGE)
 
 
 def test_the_editor_of_a_person_is_noticed(store: MemoryStore, workspace: Path) -> None:
