@@ -14,7 +14,7 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,7 @@ from nanobot.channel import Channel, Overseeing
 from nanobot.clock import Clock
 from nanobot.config.settings import Settings
 from nanobot.errors import NanobotError
+from nanobot.gateway import STOP_MARGIN
 from nanobot.gateway.control import ControlServer
 from nanobot.gateway.feed import Feed
 from nanobot.gateway.lock import home_lock
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
     from nanobot.app.team import Team
 
 _SECOND_SIGNAL_SECONDS = 0.8
-_SETTLING_SECONDS = 25.0
-"""How long the end may take beside the grace that turns get."""
+_CLOSING_SECONDS = 6.0
+"""How long parts may take to close after the grace, before the journal is closed."""
 
 
 class Gateway:
@@ -144,6 +145,11 @@ class Gateway:
                 await self._shutdown()
                 self._event_loop = None
         return 0
+
+    @property
+    def stop_seconds(self) -> float:
+        """The longest that a stop may take."""
+        return self._grace + STOP_MARGIN
 
     def request_stop(self) -> None:
         """Ask for an orderly end; may be called from any thread, before or while it runs."""
@@ -239,36 +245,44 @@ class Gateway:
         base.background.start(withdrawing, name="withdraw questions")
 
     async def _shutdown(self) -> None:
-        """Intake stops at once; turns get their grace; what is left resumes at the next start."""
+        """Intake stops at once, and no turn or send is begun that waits; those under way get their
+        grace; what is left resumes at the next start."""
         logger.info("stopping")
         parts, base, team, grace = self._parts, self._parts.base, self._team, self._grace
         platforms, monitoring, journal = parts.platforms, parts.monitoring, base.stores.journal
-        systemd = monitoring.systemd
+        systemd, dispatcher = monitoring.systemd, parts.platforms.dispatcher
+        grace_ends = asyncio.get_running_loop().time() + grace
         systemd.send("RELOADING=1" if self.restart_requested else "STOPPING=1")
-        systemd.send(f"EXTEND_TIMEOUT_USEC={round((grace + _SETTLING_SECONDS) * 1e6)}")
-        if team is None:
-            base.bus.stop_intake()
-        else:  # it goes on storing what others will handle
-            await team.worker.hand_over()
+        systemd.send(f"EXTEND_TIMEOUT_USEC={round(self.stop_seconds * 1e6)}")
+        dispatcher.begin_stop(grace)
         for routine in self._routines:
             routine.stop()
+        if team is None:
+            base.bus.stop_intake()
+            parts.agent.parts.queue.drop_waiting()
+        else:  # it goes on storing what others will handle
+            await team.worker.hand_over()
         closables: tuple[Closable, ...] = (
             base.stores.sessions, parts.memory, base.screen, *parts.models.closables,
             platforms.web, monitoring.counted, *parts.toolbox.closables, self._control,
         )  # fmt: skip
+
+        def close_later(close: Callable[..., Awaitable[None]], *seconds: float) -> None:
+            stack.push_async_callback(_close, close, seconds, grace_ends + _CLOSING_SECONDS)
+
         async with contextlib.AsyncExitStack() as stack:  # the last first; one failing stops none
             stack.push_async_callback(journal.close)
             stack.push_async_callback(team.close if team else journal.release)
             for closable in closables:
-                stack.push_async_callback(closable.close)
+                close_later(closable.close)
             if team is not None:
                 stack.callback(team.membership.end_waits)
-            stack.push_async_callback(base.background.drain, 0.5)
-            stack.push_async_callback(base.awaited_background.drain, 0.5)
-            stack.push_async_callback(platforms.dispatcher.drain, min(grace, 2.0))
-            stack.push_async_callback(platforms.supervisor.stop)
-            stack.push_async_callback(platforms.dispatcher.settle_questions, 1.0)
-            stack.push_async_callback(base.lanes.drain, grace)
+            close_later(base.background.drain, 0.5)
+            close_later(base.awaited_background.drain, 0.5)
+            close_later(platforms.supervisor.stop)
+            await base.lanes.drain(grace)
+            await dispatcher.settle_questions(1.0)
+            await dispatcher.drain(max(0.0, grace_ends - asyncio.get_running_loop().time()))
 
     def _on_signal(self) -> None:
         if self._stop is not None and self._stop.is_set():
@@ -278,3 +292,14 @@ class Gateway:
             self._parts.base.lanes.cancel()
             return
         self.request_stop()
+
+
+async def _close(
+    close: Callable[..., Awaitable[None]], seconds: tuple[float, ...], until: float
+) -> None:
+    """Close a part, without waiting longer than `until`: what it does in a thread goes on."""
+    try:
+        async with asyncio.timeout_at(until):
+            await close(*seconds)
+    except TimeoutError:
+        logger.warning("the end does not wait any longer for {}", close.__qualname__)

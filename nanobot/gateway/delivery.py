@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from random import Random
 
@@ -63,6 +64,10 @@ class Dispatcher:
         self._lanes, self._closing = Lanes(), Background()
         self.in_hand: set[int] = set()
         """The parts that were submitted and have not ended."""
+        self._stopping = asyncio.Event()
+        self._begins_until = 0.0
+        self._left: set[str] = set()
+        """The chats that have parts for the next start."""
         self._questions: OrderedDict[str, tuple[OutboundPart, Receipt]] = OrderedDict()
         self._ended: OrderedDict[str, ApprovalClosed] = OrderedDict()
         self._ending: set[str] = set()
@@ -86,7 +91,8 @@ class Dispatcher:
             if item.part.channel in self._channels:
                 chat = f"{item.part.channel}:{item.part.chat_id}"
                 self.in_hand.add(item.id)
-                self._lanes.submit(chat, partial(self._deliver, item))
+                is_new = self._stopping.is_set()
+                self._lanes.submit(chat, partial(self._deliver, item, is_new=is_new))
             else:
                 logger.warning("channel {} is off; its message waits", item.part.channel)
 
@@ -122,25 +128,35 @@ class Dispatcher:
         """Give that so many seconds, while channels still run."""
         await self._closing.drain(grace)
 
+    def begin_stop(self, grace: float) -> None:
+        """Begin no part that waits: the next start sends it. New parts (the reply of a turn that
+        ends now) are begun for half of the grace, so that each has the other half to arrive."""
+        self._begins_until = asyncio.get_running_loop().time() + grace / 2
+        self._stopping.set()
+
     async def drain(self, grace: float) -> None:
         """Give deliveries under way that many seconds, then leave the rest for the next start."""
         await self._lanes.drain(grace)
 
-    async def _deliver(self, item: OutboxPart) -> None:
+    async def _deliver(self, item: OutboxPart, *, is_new: bool) -> None:
         turn = item.part.key.partition("/")[0]  # that said it; other names begin with a letter
         TURN.set(turn if turn[:1].isdigit() else "")
         try:
-            brought = await self._deliver_at_last(item)
+            brought = await self._deliver_at_last(item, is_new=is_new)
         finally:
             self.in_hand.discard(item.id)
         self.pass_on(brought)
 
-    async def _deliver_at_last(self, item: OutboxPart) -> Sequence[OutboxPart]:
+    async def _deliver_at_last(self, item: OutboxPart, *, is_new: bool) -> Sequence[OutboxPart]:
         """Try until it has arrived or never will; what is to be sent because of that."""
         pause = min(item.next_try_at - self._clock.now().timestamp(), _LONGEST_FIRST_PAUSE)
         while True:
             if pause > 0:
-                await self._clock.sleep(pause)
+                with suppress(TimeoutError):
+                    await with_timeout(self._clock, pause, self._stopping.wait())
+            if self._stopping.is_set() and self._is_left(item, is_new=is_new):
+                return ()
+            is_new = False  # what fails now is tried again by the next start
             if item.part.media and item.part.words:
                 part = await self._voiced(item.part) if self._voiced else None
                 if part is None:
@@ -159,6 +175,14 @@ class Dispatcher:
                 return await self._journal.mark_sent(
                     item, receipt.platform_id, keep=not receipt.is_final
                 )
+
+    def _is_left(self, item: OutboxPart, *, is_new: bool) -> bool:
+        """Whether the next start sends a part, and so all that come after it in its chat."""
+        chat = f"{item.part.channel}:{item.part.chat_id}"
+        in_time = asyncio.get_running_loop().time() < self._begins_until
+        if not (is_new and in_time and chat not in self._left):
+            self._left.add(chat)
+        return chat in self._left
 
     def _remember(self, part: OutboundPart, receipt: Receipt) -> None:
         name = part.key.partition("/")[0]

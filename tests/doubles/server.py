@@ -88,6 +88,18 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
+class Late:
+    """The call is carried out at once, and answered after so many seconds."""
+
+    seconds: float
+
+    async def play(self, exchange: Exchange) -> Reply | None:
+        reply = await exchange.answer()
+        await asyncio.sleep(self.seconds)
+        return reply
+
+
+@dataclass(frozen=True, slots=True)
 class Slow:
     """Half of the honest body, the rest once `gate` is set."""
 

@@ -572,3 +572,60 @@ async def test_a_channel_that_closes_no_question_is_given_up_and_the_next_proces
         await delivery.dispatcher.withdraw_questions()
         await delivery.dispatcher.settle_questions(5)
         assert not await open_questions(delivery)
+
+
+async def test_a_stop_waits_for_sends_under_way_and_begins_none_that_waits(
+    path: Path, clock: FakeClock, channel: FakeChannel
+) -> None:
+    gate, begun = asyncio.Event(), asyncio.Event()
+
+    async def hold(part: OutboundPart) -> None:
+        begun.set()
+        if part.content == "under way":
+            await gate.wait()
+
+    channel.hold = hold
+    async with process(path, clock, channel) as delivery:
+        await delivery.send("t1", "under way", "behind it")
+        await begun.wait()
+        delivery.dispatcher.begin_stop(20)
+        draining = asyncio.create_task(delivery.dispatcher.drain(20))
+        await delivery.send("t2", "new, in a chat with one that waits")
+        await delivery.send("t3", "new", chat_id="2")
+        assert await channel.received(1, "2") == ["new"]
+        gate.set()
+        await draining
+    assert [part.content for part in channel.sent] == ["new", "under way"]
+    assert states(path) == [("sent", 1), ("pending", 0), ("pending", 0), ("sent", 1)]
+    async with process(path, clock, channel) as delivery:
+        await delivery.resume()
+        waited = ["behind it", "new, in a chat with one that waits"]
+        assert (await channel.received(3))[1:] == waited
+
+
+async def test_a_stop_begins_no_new_part_that_has_no_time_to_arrive(
+    path: Path, clock: FakeClock, channel: FakeChannel
+) -> None:
+    async with process(path, clock, channel) as delivery:
+        delivery.dispatcher.begin_stop(0)
+        await delivery.send("t1", "too late")
+        await delivery.dispatcher.drain(5)
+    assert states(path) == [("pending", 0)]
+
+
+async def test_a_stop_does_not_wait_for_a_part_that_failed(
+    path: Path, clock: FakeClock, channel: FakeChannel
+) -> None:
+    failed = asyncio.Event()
+
+    def refuse(_: OutboundPart) -> Exception:
+        failed.set()
+        return SendLater("flood", retry_after=600)
+
+    channel.refuse = refuse
+    async with process(path, clock, channel) as delivery:
+        await delivery.send("t1", "hello")
+        await failed.wait()
+        delivery.dispatcher.begin_stop(20)
+        await asyncio.wait_for(delivery.dispatcher.drain(20), 5)
+    assert states(path) == [("pending", 1)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Literal
 
-from tests.doubles.server import Arming, Cut, Hang, Huge, Instead, Reply, Slow, Step
+from tests.doubles.server import Arming, Cut, Hang, Huge, Instead, Late, Reply, Slow, Step
 from tests.doubles.telegram.answers import refused
 from tests.doubles.telegram.updates import TERMINATED, Updates
 from tests.doubles.telegram.values import Call, Json, Refusal
@@ -71,6 +71,10 @@ class Faults(Arming[Call]):
         page = b"<!doctype html><html><body>Please sign in.</body></html>"
         kind = "application/json" if body else "text/html"
         self._arm(method, Instead(Reply(body or page, content_type=kind)), times, None)
+
+    def late(self, method: str, seconds: float, *, times: int = 1) -> None:
+        """Carry the next calls out at once, and answer each after so many seconds."""
+        self._arm(method, Late(seconds), times, None)
 
     def slow(self, method: str, times: int = 1) -> asyncio.Event:
         """Send half of each answer, the other half once the event is set."""
