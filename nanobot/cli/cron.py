@@ -23,13 +23,14 @@ def add_cron(commands: Commands) -> None:
     """`nanobot cron …`."""
     what = commands.group("cron", "schedule reminders and recurring work")
     what.operation("list", "list what is scheduled", "cron.list", _list_text)
-    new = what.operation("add", "add a job", "cron.add")
+    new = what.operation("add", "add a reminder, or a task for the agent", "cron.add")
     new.argument("schedule", "SCHEDULE", _SCHEDULES, type=words)
-    new.argument("message", "MESSAGE", "what the agent is to do then", type=words)
+    new.argument("message", "MESSAGE", "the reminder's text, or the task", type=words)
+    new.flag("--task", "give MESSAGE to the agent, and send its answer")
     new.option("--name", "NAME", "what the job is called")
     new.option("--chat", "CHANNEL:ID", _CHAT)
     new.option("--zone", "ZONE", "the schedule's time zone (default: agent.timezone)")
-    new.option("--model", "NAME", "which of `models` answers it (default: that of `use.jobs`)")
+    new.option("--model", "NAME", "which of `models` does the task (default: that of `use.jobs`)")
     for name, summary in _CHANGES:
         change = what.operation(name, summary, f"cron.{name}")
         change.argument("id", "ID", "as `cron list` shows it", type=words)
@@ -39,7 +40,9 @@ def _list_text(data: Data) -> str:
     rows = []
     for job in data.records("jobs"):
         due = (job.minute("next") or "never") if job.get("enabled") is True else "paused"
-        zone = f" ({job.field('zone')})" if job.get("zone") else ""
-        schedule = f"{job.field('schedule', 60)}{zone}"
-        rows.append((job.field("id"), due, schedule, job.field("chat", 60), job.field("name", 60)))
-    return table(rows, "id", "next", "schedule", "chat", "name") or "Nothing is scheduled.\n"
+        kind = "reminder" if job.get("reminder") is True else "task"
+        schedule, chat, name = (job.field(key, 60) for key in ("words", "chat", "name"))
+        rows.append((job.field("id"), due, kind, schedule, chat, name))
+    return (
+        table(rows, "id", "next", "kind", "schedule", "chat", "name") or "Nothing is scheduled.\n"
+    )

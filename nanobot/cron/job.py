@@ -58,9 +58,10 @@ class Job(Struct, frozen=True):
     Due times up to `after` are done with, and so are those in `runs` (the latest ones, the newest
     last). `begun` is a run whose end is not written down yet. Moments are in UTC.
 
-    `model` is the model that it asks for, empty for the usual one.
+    `model` is the model that it asks for, empty for the usual one. `said` are the words that the
+    schedule was made from, empty if it was written in its stored form.
 
-    A stored job has every field but the last three: one whose `origins` got lost must not become
+    A stored job has every field but the last four: one whose `origins` got lost must not become
     the owner's own.
     """
 
@@ -81,6 +82,7 @@ class Job(Struct, frozen=True):
     runs: tuple[_Moment, ...]
     reminder: bool = False
     model: str = ""
+    said: str = ""
     begun: Run | None = None
 
     @property
@@ -177,7 +179,12 @@ def draft_job(
         runs=(),
         reminder=reminder,
         model=model,
+        said="" if _is_as_stored(schedule, parsed) else schedule,
     )
+
+
+def _is_as_stored(schedule: str, parsed: Schedule) -> bool:
+    return "".join(schedule.split()).casefold() == "".join(parsed.text.split()).casefold()
 
 
 def split_schedule(text: str) -> tuple[str, str]:
@@ -330,23 +337,25 @@ def resumed(job: Job, now: datetime) -> Job:
 
 
 def schedule_text(job: Job) -> str:
-    """Its schedule in words, with the zone where it has one of its own."""
+    """Return its schedule as it was said or in words, with its zone if it has one of its own."""
     from nanobot.cron.words import in_words
 
-    said = in_words(job.schedule)
-    return f"{said} ({job.zone})" if job.zone else said
+    words = job.said or in_words(job.schedule)
+    if isinstance(job.schedule, At):  # "in 20m" counts from when it was said
+        words = f"“{job.said}”" if job.said else "once"
+    return f"{words} ({job.zone})" if job.zone else words
 
 
-def moment_text(moment: datetime, zone: tzinfo) -> str:
+def moment_text(moment: datetime, zone: tzinfo | None) -> str:
     """A moment as people in `zone` read it: `Mon 2026-03-02 09:00 +01:00`."""
     local = moment.astimezone(zone)
     return f"{local:%a %Y-%m-%d %H:%M} {local.isoformat()[-6:]}"
 
 
 def next_text(job: Job, now: datetime) -> str:
-    """When it is due next, for people."""
+    """Return when it is due next, in the agent's zone: readers live in it, in whichever zone the
+    schedule is read."""
     if not job.enabled:
         return "paused"
-    zone = zone_of(job, now)
     due = next_due(job, now)
-    return f"next {moment_text(due, zone)}" if due else "never due again"
+    return f"next {moment_text(due, now.tzinfo)}" if due else "never due again"

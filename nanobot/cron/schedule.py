@@ -28,9 +28,10 @@ from msgspec import Struct
 from nanobot.errors import NanobotError
 
 EXAMPLES = (
-    "Examples: `every day at 4:00`, `weekdays at 7:30`, `tomorrow 9:00`, `in 20 minutes`,"
-    " `every 24h`, `0 4 * * *`, `at 2026-12-01T09:00`."
+    "Examples: `every day at 4:00`, `weekdays at 7:30`, `tomorrow 9:00`, `24 december 18:00`,"
+    " `in 20 minutes`, `every 24h`, `0 4 * * *`."
 )
+"""None has a date that passes: each can be typed at any time."""
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _SPAN = re.compile(r"(?:\d{1,9}[smhdw])+")
@@ -147,7 +148,7 @@ def _is_shown(wall: datetime, zone: tzinfo) -> bool:
 
 def _every(text: str, span: str) -> Every:
     if not _SPAN.fullmatch(span):
-        raise ScheduleError(text, "after `every` comes a time such as 90m, 24h, 1h30m or 7d")
+        raise ScheduleError(text, "after `every` comes a day, or a time such as 90m, 24h or 7d")
     seconds = sum(int(number) * _SECONDS[unit] for number, unit in _PART.findall(span))
     if not 1 <= seconds <= _LONGEST.total_seconds():
         raise ScheduleError(text, "the time must be between a second and ten years")

@@ -36,7 +36,6 @@ from nanobot.cron.job import (
     next_due,
     resumed,
     schedule_text,
-    zone_of,
 )
 from nanobot.cron.schedule import Cron, Every, Schedule, ScheduleError
 from nanobot.errors import NanobotError
@@ -267,7 +266,7 @@ def _begin(job: Job, now: datetime) -> Job:
 def message_of(job: Job, event: str, due: datetime, late: str, now: datetime) -> InboundMessage:
     """What a run puts into the inbox, or for a reminder what is sent; `event` tells the runs of a
     job apart, and `late` says why it does not run when it is due."""
-    zone = zone_of(job, now)
+    zone = now.tzinfo
     was_due = f"{moment_text(due, zone)}{late}"
     if job.reminder:
         content = f"⏰ {job.message}" + (f"\n\n(due {was_due})" if late else "")
@@ -309,5 +308,5 @@ def _lateness(job: Job, run: Run, now: datetime) -> str:
     missed = following is not None and following <= run.through
     if not missed and now - run.due <= _LATE:
         return ""
-    late = f"; it is late, now is {moment_text(now, zone_of(job, now))}"
+    late = f"; it is late, now is {moment_text(now, now.tzinfo)}"
     return f"{late}, and it stands for all times missed until now" if missed else late

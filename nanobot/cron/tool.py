@@ -44,7 +44,6 @@ from nanobot.cron.job import (
     next_text,
     schedule_text,
     split_schedule,
-    zone_of,
 )
 from nanobot.cron.service import ALL_SCOPES, CronService
 from nanobot.errors import NanobotError, ToolError
@@ -164,10 +163,21 @@ def reminder_text(job: Job, now: datetime) -> str:
 
 
 def fields_of(job: Job, now: datetime) -> dict[str, object]:
-    """A job for machines."""
-    zone = zone_of(job, now)
+    """Return a job for machines, with its times in the agent's zone."""
+    zone = now.tzinfo
     due = next_due(job, now) if job.enabled else None
-    same = ("id", "name", "zone", "message", "reminder", "model", "scope", "enabled", "created_by")
+    same = (
+        "id",
+        "name",
+        "said",
+        "zone",
+        "message",
+        "reminder",
+        "model",
+        "scope",
+        "enabled",
+        "created_by",
+    )
     return {
         **{name: getattr(job, name) for name in same},
         "schedule": job.schedule.text,
@@ -311,9 +321,12 @@ class CronOperations:
         return {"jobs": jobs, "chats": chats, "trouble": self._service.problem}
 
     async def add(self, arguments: Request) -> Answered:
-        """`schedule`, `message`, and where wanted `name`, `zone`, `chat` (by default the chat that
-        the owner used last, or the terminal), `reminder` (the text itself is sent, no model
-        runs), `model` (one of the configured names)."""
+        """`schedule` and `message`; optionally `name`, `zone`, `chat` (default: the chat that the
+        owner used last, or the terminal), `task` (the agent is given the message, which is
+        otherwise sent as it is), `model` (one of the configured names, for a task)."""
+        task, model = arguments.get("task") is True, optional_text(arguments, "model")
+        if model and not task:
+            raise NanobotError("no model runs for a reminder", hint="Add --task.")
         chat = optional_text(arguments, "chat")
         now = self._clock.now()
         job = await self._service.add(
@@ -324,12 +337,15 @@ class CronOperations:
                 now,
                 name=optional_text(arguments, "name"),
                 zone=optional_text(arguments, "zone"),
-                reminder=arguments.get("reminder") is True,
-                model=optional_text(arguments, "model"),
+                reminder=not task,
+                model=model,
             )
         )
         when = f"{schedule_text(job)}, {next_text(job, now)}, in {job.address.key}"
-        return {**fields_of(job, now), "text": f"Job {job.id} is scheduled: {when}."}
+        kind = "Task" if task else "Reminder"
+        done = f"{kind} {job.id} is scheduled: {when}."
+        text = done if self._runs else f"{done} It waits until nanobot runs."
+        return {**fields_of(job, now), "text": text}
 
     async def _change(self, word: str, arguments: Request) -> Answered:
         """`id`."""

@@ -16,10 +16,11 @@
     nth       = "1st" … "28th" | "last"
     name      = "monday" … or its first three letters; names are joined by "and" or a comma
 
-Hours without am or pm are those of 24. What could mean two moments, or has passed, is refused, and
-the error shows how each is written. What the other forms are (`every 2h`, `at 2026-12-01T09:00`,
-cron expressions) is in `nanobot.cron.schedule`; words become one of these, so that nothing that is
-stored depends on this grammar. `in_words` goes back from there.
+Hours without am or pm are those of 24. Words that could mean two moments, or a moment that has
+passed, are rejected, and every form that the error's hint shows is accepted at that time. The other
+forms (`every 2h`, `at 2026-12-01T09:00`, cron expressions) are in `nanobot.cron.schedule`. Words
+become one of these, so that nothing that is stored depends on this grammar. `in_words` goes back
+from there.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ _NUMBERS = {
     "eight": 8, "nine": 9, "ten": 10, "eleven": 11, "twelve": 12,
 }  # fmt: skip
 _PASSED = "that has passed (it is {:%Y-%m-%d %H:%M})"
+_LIKELY_TIMES = ("9:00", "18:00")
+"""Times of day that a hint proposes, the first that can be used."""
+
 _IN_EVERY_MONTH = 28
 _ORDINALS = {1: "st", 2: "nd", 3: "rd", 21: "st", 22: "nd", 23: "rd"}
 
@@ -88,6 +92,9 @@ _AT = rf"(?P<times>at\s+(?:{_CLOCK}|\d{{1,2}}(?![\w:.-])))"
 _compiled = cache(re.compile)
 """At the first use: these take as long as everything else of a start."""
 
+_OTHER_FORM = re.compile(r"^every |^at \d|\*")
+"""Marks of an interval, of a moment and, in most cases, of a cron expression."""
+
 _FORMS = (_INTERVAL, _RECURRING, _MONTHLY, _IN, _ONCE, _AT)
 
 
@@ -114,9 +121,39 @@ def recurring(text: str) -> Schedule | None:
     return None
 
 
+class _NoTimeOfDay(ScheduleError):
+    """The words name a day and no time."""
+
+    def __init__(self, text: str, hint: str = "") -> None:
+        super().__init__(
+            text, "it names no time of day", hint or f"Write it like `{text} at 9:00`."
+        )
+
+
 def understand(text: str, now: datetime) -> Schedule:
-    """The schedule that `text` describes, in words or in the other forms, as said at `now` (aware,
-    in the zone that it is meant for). Raises `ScheduleError`."""
+    """Return the schedule that `text` describes, in words or in the other forms, as said at `now`
+    (aware, in the zone that it is meant for). Raises `ScheduleError`."""
+    try:
+        return _understand(text, now)
+    except _NoTimeOfDay as error:
+        raise _NoTimeOfDay(text, _hint_with_time(text, now)) from error
+
+
+def _hint_with_time(text: str, now: datetime) -> str:
+    """Complete `text` with a time of day. If no likely time can be used, return the advice for the
+    first one: the words may have a second fault."""
+    advice = ""
+    for clock in _LIKELY_TIMES:
+        try:
+            _understand(f"{text} at {clock}", now)
+        except ScheduleError as error:
+            advice = advice or error.hint
+        else:
+            return f"Write it like `{text} at {clock}`."
+    return advice
+
+
+def _understand(text: str, now: datetime) -> Schedule:
     words = " ".join(text.lower().split())
     if (schedule := recurring(text)) is not None:
         return schedule
@@ -128,10 +165,15 @@ def understand(text: str, now: datetime) -> Schedule:
         return _moment(text, now.date(), found, now)
     try:
         return parse(text)
-    except ScheduleError:
+    except ScheduleError as error:
         if words.startswith("in "):
             raise ScheduleError(text, "after `in` comes a time such as 20m or 1h30m") from None
-        raise
+        if known := longest_prefix(text := text.strip()):
+            rest = text[len(known) :].strip(" ,")
+            raise ScheduleError(text, f"nanobot does not understand {rest!r}") from error
+        if _OTHER_FORM.search(words) or len(words.split()) == 5 or not words:
+            raise
+        raise ScheduleError(text, "nanobot does not understand these words") from error
 
 
 def in_words(schedule: Schedule) -> str:
@@ -225,17 +267,17 @@ def _day_of_month(text: str, found: re.Match[str]) -> str:
         raise ScheduleError(text, f"no month has a day {number}")
     if number > _IN_EVERY_MONTH:
         hint = (
-            f"Write `on the last day of every month at …`, or `0 10 {number} * *` for those that"
-            " have it."
+            f"Write `on the last day of every month at 10:00`, or `0 10 {number} * *` for those"
+            " that have it."
         )
         raise ScheduleError(text, f"not every month has a day {number}", hint)
     return str(number)
 
 
 def _clocks(text: str, found: re.Match[str]) -> list[time]:
-    """The times of day in the words. Raises `ScheduleError`, also where there are none."""
+    """Return the times of day in the words. Raises `ScheduleError`, also if there are none."""
     if not found["times"]:
-        raise ScheduleError(text, "it names no time of day", f"Write it like `{text} at 9:00`.")
+        raise _NoTimeOfDay(text)
     return list(_each_clock(text, found["times"]))
 
 
@@ -278,7 +320,8 @@ def _date(text: str, found: re.Match[str], now: datetime) -> date:
         if year := found["year"] or found["year2"]:
             return date(int(year), month, number)
         return _this_year_or_next(month, number, today)
-    raise ScheduleError(text, "there is no such day", "Write it like 2026-12-24 18:00.")
+    tomorrow = today + timedelta(days=1)
+    raise ScheduleError(text, "there is no such day", f"Write a day as in `{tomorrow} 18:00`.")
 
 
 def _this_year_or_next(month: int, number: int, today: date) -> date:
@@ -313,8 +356,10 @@ def _coming(text: str, name: str, found: re.Match[str], now: datetime) -> date:
 def _moment(text: str, day: date, found: re.Match[str], now: datetime) -> At:
     """The moment on that day. Raises `ScheduleError`."""
     (clock,) = _clocks(text, found)
-    if "midnight" in found["times"]:
-        following = day + timedelta(days=1)
+    following = day + timedelta(days=1)
+    if "midnight" in found["times"] and day == now.date():  # its beginning has passed
+        day = following
+    elif "midnight" in found["times"]:
         two = f"Write `{day} 0:00` for its beginning, or `{following} 0:00` for its end."
         raise ScheduleError(text, "midnight is where a day begins and where it ends", two)
     due = datetime.combine(day, clock)

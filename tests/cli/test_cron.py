@@ -12,6 +12,7 @@ from nanobot.cli.main import main
 
 JOB = {
     "id": "a1b2c3", "name": "Wea\x1b[2Jther", "schedule": "0 8 * * 1-5", "zone": "Europe/Berlin",
+    "words": "weekdays at 8 (Europe/Berlin)", "reminder": False,
     "chat": "telegram:7", "enabled": True, "next": "2026-03-03T08:00:00+01:00",
 }  # fmt: skip
 
@@ -20,13 +21,15 @@ JOB = {
     ("arguments", "operation", "asked"),
     [
         (
-            ["add", "in 20m", "Oven"], "cron.add", {"schedule": "in 20m", "message": "Oven"},
+            ["add", "in 20m", "Oven"], "cron.add",
+            {"schedule": "in 20m", "message": "Oven", "task": False},
         ),
         (
-            ["add", "0 8 * * *", "x", "--name", "n", "--chat", "telegram:7", "--zone", "UTC"],
+            ["add", "0 8 * * *", "x", "--task", "--name", "n", "--chat", "telegram:7",
+             "--zone", "UTC"],
             "cron.add",
-            {"schedule": "0 8 * * *", "message": "x", "name": "n", "chat": "telegram:7",
-             "zone": "UTC"},
+            {"schedule": "0 8 * * *", "message": "x", "task": True, "name": "n",
+             "chat": "telegram:7", "zone": "UTC"},
         ),
         (["remove", "a1"], "cron.remove", {"id": "a1"}),
         (["run", "a1"], "cron.run", {"id": "a1"}),
@@ -51,14 +54,20 @@ def test_each_change_asks_one_operation_and_prints_its_text_or_its_data(
 
 
 def test_the_list_shows_what_comes_when(gateway: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    resting = JOB | {"id": "d4", "schedule": "every 2h", "zone": "", "enabled": False, "next": None}
+    resting = JOB | {
+        "id": "d4",
+        "words": "every 2h",
+        "reminder": True,
+        "enabled": False,
+        "next": None,
+    }
     gateway.answers["cron.list"] = {"jobs": [JOB, resting], "trouble": "jobs.json is kept aside"}
     assert main(["--home", str(gateway.home), "cron", "list"]) == 0
     assert capsys.readouterr().out == (
         "warning: jobs.json is kept aside\n\n"
-        "id      next              schedule                     chat        name\n"
-        "a1b2c3  2026-03-03 08:00  0 8 * * 1-5 (Europe/Berlin)  telegram:7  Weather\n"
-        "d4      paused            every 2h                     telegram:7  Weather\n"
+        "id      next              kind      schedule                       chat        name\n"
+        "a1b2c3  2026-03-03 08:00  task      weekdays at 8 (Europe/Berlin)  telegram:7  Weather\n"
+        "d4      paused            reminder  every 2h                       telegram:7  Weather\n"
     )
     assert main(["--home", str(gateway.home), "cron", "list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == gateway.answers["cron.list"]
@@ -73,7 +82,7 @@ def test_wrong_use_is_exit_code_2(home: Path, arguments: list[str]) -> None:
 
 def test_without_a_gateway_the_home_itself_is_changed(here: Any, home: Path) -> None:
     assert here("cron", "list").stdout == "Nothing is scheduled.\n"
-    added = json.loads(here("cron", "add", "every 2h", "Stretch", "--json").stdout)
+    added = json.loads(here("cron", "add", "--task", "every 2h", "Stretch", "--json").stdout)
     assert (added["chat"], added["scope"], added["enabled"]) == ("cli:direct", "owner", True)
     ran = here("cron", "run", added["id"])
     assert ran.stdout == f"{added['id']} (Stretch) runs when nanobot is started.\n"

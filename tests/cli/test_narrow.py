@@ -37,7 +37,7 @@ ANSWERS: dict[str, object] = {
                     "chat_id": "15550001111", "text": PROSE, "reason": PROSE}],
     },
     "cron.list": {"jobs": [
-        {"id": "j1", "next": WHEN, "schedule": "every weekday at 08:30", "zone": "Europe/Berlin",
+        {"id": "j1", "next": WHEN, "words": "every weekday at 08:30 (Europe/Berlin)",
          "chat": "telegram:123456789", "enabled": True, "name": PROSE}]},
     "pair.list": {
         "requests": [{"code": "K7QF", "seconds_left": 900, "address": "telegram:123456789",

@@ -97,7 +97,8 @@ async def test_a_job_of_the_command_line_speaks_where_it_is_told_with_that_chats
     given = {"schedule": "0 8 * * *", "message": "News", "zone": "UTC", "chat": chat}
     added = await operations.add(given)
     assert (added["chat"], added["scope"]) == expected
-    assert added["next"] == "2026-03-03T08:00:00+00:00"
+    assert added["next"] == "2026-03-03T09:00:00+01:00"  # in the zone of the reader
+    assert "Tue 2026-03-03 09:00 +01:00" in str(added["text"])
     assert f"in {expected[0]}." in str(added["text"])
 
 
@@ -111,6 +112,31 @@ async def test_of_many_chats_the_last_ones_are_offered_and_each_can_be_named(
     assert added["chat"] == known[-1]
 
 
+async def test_a_text_is_a_reminder_and_a_task_is_asked_for_by_name(office: Office) -> None:
+    operations = CronOperations(office.service, Chats(), office.clock)
+    oven = await operations.add({"schedule": "in  20m", "message": "the oven"})
+    assert (oven["reminder"], oven["words"]) == (True, "“in  20m”")
+    assert str(oven["text"]).startswith(f"Reminder {oven['id']} is scheduled: “in  20m”, next Mon")
+    news = await operations.add({"schedule": "weekdays at 8", "message": "News", "task": True})
+    assert (news["reminder"], news["words"]) == (False, "weekdays at 8")
+    assert str(news["text"]).startswith(f"Task {news['id']} is scheduled: weekdays at 8, next Tue")
+
+
+async def test_lists_show_what_was_said_and_times_in_the_zone_of_the_reader(
+    office: Office,
+) -> None:
+    operations = CronOperations(office.service, Chats(), office.clock)
+    tokyo = {"schedule": "Every day at 8", "message": "Tokyo opens", "zone": "Asia/Tokyo"}
+    job = await operations.add(tokyo)
+    office.start()  # from what is stored
+    jobs = (await CronOperations(office.service, Chats(), office.clock).list({}))["jobs"]
+    assert isinstance(jobs, list)
+    listed = jobs[0]
+    assert listed == {key: value for key, value in job.items() if key != "text"}
+    assert (listed["schedule"], listed["words"]) == ("0 8 * * *", "Every day at 8 (Asia/Tokyo)")
+    assert listed["next"] == "2026-03-03T00:00:00+01:00"
+
+
 async def test_the_operations_reach_the_jobs_of_all(office: Office) -> None:
     job = await office.add("every 1h", "News", replace(HERE, scope="people/telegram_8"))
     table = CronOperations(office.service, Chats(), office.clock, runs=False).table()
@@ -119,6 +145,7 @@ async def test_the_operations_reach_the_jobs_of_all(office: Office) -> None:
             {
                 "id": job.id,
                 "name": "News",
+                "said": "",
                 "schedule": "every 1h",
                 "zone": "",
                 "message": "News",
@@ -155,6 +182,7 @@ async def test_the_operations_reach_the_jobs_of_all(office: Office) -> None:
         ("cron.add", {"schedule": "every 1h", "message": 7}),
         ("cron.add", {"schedule": "every 1h", "message": "x", "chat": "telegram:9"}),
         ("cron.add", {"schedule": "every 1h", "message": "x", "chat": "nowhere"}),
+        ("cron.add", {"schedule": "every 1h", "message": "x", "model": "small"}),
         ("cron.add", {"schedule": "every 1h", "message": "x", "zone": "../../etc/passwd"}),
         ("cron.remove", {}),
         ("cron.run", {"id": "nope"}),

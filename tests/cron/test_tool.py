@@ -42,8 +42,7 @@ async def test_a_wish_becomes_a_job_in_the_chat_that_it_was_said_in(office: Offi
     result = await call(office, caller, action="add", schedule="in 20m", message="Buy milk")
     (job,) = await office.jobs()
     assert result == ToolResult(
-        f"Job {job.id} is scheduled: at 2026-03-02T09:20:00+01:00, next Mon 2026-03-02 09:20"
-        " +01:00.",
+        f"Job {job.id} is scheduled: “in 20m”, next Mon 2026-03-02 09:20 +01:00.",
         trusted=True,
     )
     assert (job.name, job.message, job.address.key) == ("Buy milk", "Buy milk", "telegram:7:3")
@@ -51,8 +50,7 @@ async def test_a_wish_becomes_a_job_in_the_chat_that_it_was_said_in(office: Offi
     listed = await call(office, action="list")
     assert listed.trusted
     assert listed.text == (
-        f"- `{job.id}` Buy milk: at 2026-03-02T09:20:00+01:00, next Mon 2026-03-02 09:20 +01:00,"
-        " telegram:7:3"
+        f"- `{job.id}` Buy milk: “in 20m”, next Mon 2026-03-02 09:20 +01:00, telegram:7:3"
     )
     assert (await call(office, action="remove", id=job.id)).text == f"Job {job.id} is removed."
     assert (await call(office, action="list")).text == "Nothing is scheduled."
@@ -109,8 +107,7 @@ async def test_a_reminder_is_made_unasked_and_shown_in_the_chat_by_code(office: 
     assert office.said == [
         (
             "telegram:7",
-            "Reminder set (at 2026-03-02T09:20:00+01:00, next Mon 2026-03-02 09:20 +01:00):"
-            "\n\nBuy milk",
+            "Reminder set (“in 20m”, next Mon 2026-03-02 09:20 +01:00):\n\nBuy milk",
             (Button("Remove", f"/cron remove {job.id}"),),
         )
     ]

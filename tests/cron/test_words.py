@@ -3,7 +3,8 @@ advice."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -64,6 +65,7 @@ NOW = datetime(2026, 11, 25, 15, 30, tzinfo=ZoneInfo("Europe/Berlin"))
         ("3rd of march 2027 at 8", "at 2027-03-03T08:00"),
         ("1 feb at 8", "at 2027-02-01T08:00"),
         ("at 18:00", "at 2026-11-25T18:00"),
+        ("today at midnight", "at 2026-11-26T00:00"),  # today's beginning has passed
         ("in 20 minutes", "at 2026-11-25T15:50:00+01:00"),
         ("in half an hour", "at 2026-11-25T16:00:00+01:00"),
         ("in an hour", "at 2026-11-25T16:30:00+01:00"),
@@ -99,11 +101,16 @@ def test_words_become_a_schedule(text: str, wanted: str) -> None:
         ("every 2 days at 9", "no day to begin with", "every monday at 9:00"),
         ("every week", "no day to begin with", "every monday at 9:00"),
         ("every day at 8 and 9:30", "the same minutes", "a schedule of each"),
-        ("30 february 9:00", "no such day", "2026-12-24 18:00"),
-        ("2026-02-30 9:00", "no such day", "2026-12-24 18:00"),
-        ("12/24 18:00", "", "tomorrow 9:00"),
-        ("morgen um 9", "", "tomorrow 9:00"),
-        ("tomorrow morning", "", "tomorrow 9:00"),
+        ("next friday", "no time of day", "`friday at 09:00` for 2026-11-27"),
+        ("today", "no time of day", "`today at 18:00`"),
+        ("30 february 9:00", "no such day", "`2026-11-26 18:00`"),
+        ("2026-02-30 9:00", "no such day", "`2026-11-26 18:00`"),
+        ("12/24 18:00", "does not understand these words", "tomorrow 9:00"),
+        ("morgen um 9", "does not understand these words", "tomorrow 9:00"),
+        ("at soon", "does not understand these words", "tomorrow 9:00"),
+        ("tomorrow morning", "does not understand 'morning'", "tomorrow 9:00"),
+        ("every friday at 9 please", "does not understand 'please'", "tomorrow 9:00"),
+        ("0 8 * *", "five fields", "`0 4 * * *`"),
         ("in a while", "after `in` comes a time", "in 20 minutes"),
         ("in 99999 weeks", "between a second and ten years", ""),
     ],
@@ -115,6 +122,34 @@ def test_what_is_unclear_or_past_is_refused_with_the_nearest_right_form(
         understand(text, NOW)
     assert reason in str(refused.value)
     assert advice in refused.value.hint
+
+
+_WEEKDAY = st.sampled_from(["monday", "tue", "wednesday", "friday", "sunday"])
+_CLOCK = st.sampled_from(["", " at 9", " 18:00", " at 23:59", " at midnight", " 24:00", " at 13pm"])
+_PHRASES = st.one_of(
+    st.builds("{}{}{}".format, st.sampled_from(["", "next ", "this ", "on ", "every "]), _WEEKDAY,
+              _CLOCK),
+    st.builds("{}{}".format, st.sampled_from([
+        "today", "tomorrow", "at", "every day", "every other day", "monthly", "every month",
+        "2026-11-24", "2026-02-30", "29 february", "on the 31st of every month", "tomorrow morning",
+        "in a while", "soon", "every fortnight", "every 1", "0 8 * *", "at 2020-01-01T09:00",
+    ]), _CLOCK),
+)  # fmt: skip
+
+
+@given(_PHRASES, st.integers(0, 5 * 365 * 24 * 60))
+def test_every_form_that_a_hint_shows_is_accepted_at_that_time(text: str, minutes: int) -> None:
+    now = NOW + timedelta(minutes=minutes)
+    for form in re.findall(r"`([^`]+)`", _advice_for(text, now)):
+        understand(form, now)
+
+
+def _advice_for(text: str, now: datetime) -> str:
+    try:
+        understand(text, now)
+    except ScheduleError as error:
+        return error.hint
+    return ""
 
 
 @pytest.mark.parametrize(

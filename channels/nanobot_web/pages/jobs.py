@@ -35,7 +35,7 @@ async def _jobs(call: Call) -> web.StreamResponse:
 
 async def _add(call: Call) -> web.StreamResponse:
     given = {name: call.form.get(name, "").strip() for name in ("schedule", "message", "chat")}
-    if done := await call.change("cron.add", reminder=call.form.get("kind") != "task", **given):
+    if done := await call.change("cron.add", task=call.form.get("kind") == "task", **given):
         call.tell(f"Scheduled: {done['words']}.")
     return call.back("/jobs")
 
