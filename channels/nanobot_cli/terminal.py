@@ -54,6 +54,12 @@ from nanobot_cli.wire import (
 
 LEAVING = frozenset({"exit", "quit", "/exit", "/quit"})
 
+_OFFLINE = "offline"
+_ABOUT_OFFLINE = (
+    "It is a small program, not a language model: it remembers, reminds and takes notes."
+    " To connect a real model, leave and run: nanobot onboard"
+)
+
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAME_SECONDS = 0.1
 _MENU_ROWS = 4
@@ -109,9 +115,13 @@ class Terminal:
         """Chat until the person leaves."""
         status = self._ask("status")
         model = status.get("model") if isinstance(status, dict) else None
-        self._transcript.line(
-            f"nanobot · {one_line(str(model), 60)}" if model else "nanobot", "bold"
-        )
+        if model == _OFFLINE:
+            self._transcript.line("nanobot · the built-in offline model", "bold")
+            self._transcript.line(_ABOUT_OFFLINE)
+        else:
+            self._transcript.line(
+                f"nanobot · {one_line(str(model), 60)}" if model else "nanobot", "bold"
+            )
         self._transcript.line("/help shows the commands · Alt-Enter: new line · Ctrl-D leaves")
         # Asking the terminal for the cursor's place would forbid to print until it has answered.
         os.environ["PROMPT_TOOLKIT_NO_CPR"] = "1"

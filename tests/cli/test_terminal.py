@@ -101,6 +101,16 @@ def test_it_greets_answers_and_leaves_with_ctrl_d(chat: Chat, gateway: Any) -> N
     assert gateway.said == [("cli:direct", "hello")]
 
 
+def test_the_built_in_model_says_what_it_is_and_how_a_real_one_is_connected(
+    chat: Chat, gateway: Any
+) -> None:
+    gateway.answers["status"] = {"model": "offline"}
+    with chat() as screen:
+        header = " ".join(screen.wait_for("/help").split())
+    assert "a small program, not a language model: it remembers, reminds" in header
+    assert "run: nanobot onboard" in header
+
+
 @pytest.mark.parametrize("leave", ["exit\r", "/quit\r"])
 def test_a_word_or_a_key_at_the_empty_prompt_leaves(chat: Chat, gateway: Any, leave: str) -> None:
     with chat() as screen:

@@ -16,22 +16,14 @@ from msgspec import Struct
 ENOUGH = 0.6
 """The share of a question's words that a line must have to answer it."""
 
-ENOUGH_OF_SEVERAL = 0.5
-"""The same where several lines may answer it together."""
-
-_SEVERAL = re.compile(
-    r"(?i)\bhow many\b"
-    r"|\b(?:which|what)(?: \w+){0,2}? \w+(?<!s)s (?:am|are|did|do|does|has|have|were)\b"
-    r"|\blist\b|\ball (?:of )?(?:the|my|our)\b|哪些|多少(?:次|个|种)|几[次个种]|列出|所有"
-)
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 _SENTENCE = re.compile(
-    r"(?i)(?<=[.!?])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)\s+(?=\S)|(?<=[。！？])|\n+|[，,](?=我)"
+    r"(?i)(?<=[.!?])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\b[ap]\.m\.)\s+(?=\S)|(?<=[。！？])|\n+|[，,](?=我)"
     r"|,? and (?=(?:my|our) |i(?:'m| am| live| like| love| have| work| prefer) )"
 )
 _QUESTION = re.compile(
     r"(?i)(?:what|where|when|who|whose|which|why|how|is|are|am|was|were|do|does|did|have|has|can|could|"
-    r"will|would|should|tell me (?:about|what|where|who))(?:'s|'re)?\b"
+    r"will|would|should|(?:tell|remind) me (?:about|what|where|who|when))(?:'s|'re)?\b"
 )
 _QUESTION_ZH = re.compile(r"什么|哪|谁|怎么|几|多少|吗|呢$")
 _OWN = re.compile(
@@ -84,6 +76,9 @@ _AGREES = {"am": "is", "are": "is", "have": "has", "do": "does", "don't": "doesn
 _RETURNS = {third: first for first, third in _AGREES.items()} | {"is": "are", "was": "were"}
 _ADVERB_VERB = r"((?:now|also|really|always|usually) )?([\w']+)"
 
+NAME = "name"
+"""The term that stands for every way to give or ask a name."""
+
 _COMMON = (
     "a an the is are am was were be been do does did have has had of in on at to for from with by"
     " and or but that this it its what where when who whose which why how i you me my your we our"
@@ -93,7 +88,7 @@ _STOP = frozenset(_COMMON.split())
 _ALIKE = {
     "color": "colour", "favorite": "favourite", "went": "go", "bought": "buy", "met": "meet",
     "saw": "see", "ate": "eat", "kept": "keep", "left": "leave", "wrote": "write", "told": "tell",
-    "years": "age", "year": "age", "old": "age",
+    "years": "age", "year": "age", "old": "age", "called": NAME, "named": NAME,
 }  # fmt: skip
 _STOP_ZH = re.compile(
     r"什么|哪里|哪儿|哪|谁|怎么|多少|几|吗|呢|请问|我们?|你们?|用户|的|了|是|在|[^\u4e00-\u9fff]"
@@ -115,11 +110,6 @@ def is_question(sentence: str) -> bool:
     """Whether a sentence asks something."""
     asks = _QUESTION_ZH.search if is_chinese(sentence) else _QUESTION.match
     return sentence.rstrip().endswith(("?", "？")) or asks(sentence.strip()) is not None
-
-
-def asks_for_several(question: str) -> bool:
-    """Whether a question asks for a list or a count."""
-    return _SEVERAL.search(question) is not None
 
 
 def is_own_fact(sentence: str) -> bool:
@@ -205,7 +195,7 @@ _TASTE = re.compile(
 )
 # What a fact is about, as a pattern of the fact: only one value of each can be true.
 _SUBJECTS = (
-    ("is", re.compile(r"([\w ]{1,40}'s [\w -]{1,60}?) (?:is|are|was|were)\b")),
+    ("is", re.compile(r"([\w' ]{1,40}'s [\w -]{1,60}?) (?:is|are|was|were)\b")),
     ("is", re.compile(r"用户的(.{1,12}?)(?:是|叫|在)")),
     ("name", re.compile(r"(?i)the user is (?:called|named) |用户(?:现在)?叫")),
     ("age", re.compile(r"(?i)the user is (?:now )?\d+(?: years old)?$|用户(?:今年)?\d+岁")),
@@ -221,7 +211,8 @@ def subject(fact: str) -> tuple[str, ...]:
     for kind, pattern in _SUBJECTS:
         if match := pattern.match(text):
             about = terms(" ".join(filter(None, match.groups())))
-            return ("name",) if (kind, about) == ("is", ["name"]) else (kind, *about)
+            is_name = (kind, about) == ("is", [NAME])
+            return (NAME,) if is_name else (kind, *(one for one in about if one != NAME))
     return ()
 
 
@@ -243,12 +234,13 @@ def terms(text: str) -> list[str]:
     """The telling words of a text, each once: English words without endings, Chinese characters."""
     words = (word.removesuffix("'s") for word in re.findall(r"[a-z0-9][\w'.-]*", text.lower()))
     english = [_stem(word.rstrip(".-'")) for word in words if word.rstrip(".-'") not in _STOP]
-    return list(dict.fromkeys([*english, *_STOP_ZH.sub("", text)]))
+    chinese, names = re.subn(r"名字|姓名|叫做?", "", text)
+    return list(dict.fromkeys([*english, *([NAME] if names else []), *_STOP_ZH.sub("", chinese)]))
 
 
 def _stem(word: str) -> str:
     word = _ALIKE.get(word, word)
-    return re.sub(r"(?:ings?|ed|es|s|e)$", "", word) if len(word) > 3 else word
+    return re.sub(r"(?:ings?|ed|es|s|e)$", "", word) if len(word) > 3 and word != NAME else word
 
 
 def best(question: str, lines: Iterable[str]) -> str:
@@ -260,9 +252,13 @@ def best(question: str, lines: Iterable[str]) -> str:
 
 
 def share(wanted: list[str], line: str) -> float:
-    """The share of the `wanted` words that a line has; 0 where none are wanted."""
-    has = set(terms(plain(line)))
-    return sum(term in has for term in wanted) / max(len(wanted), 1)
+    """Return the share of the `wanted` words that a line has, 0 if none are wanted. A thing may be
+    named without the word ("my dog is Rex"), so that a wanted name only adds a tenth. The person's
+    own name is in a fact about it only."""
+    if wanted == [NAME]:
+        return float(subject(third_person(plain(line))) == (NAME,))
+    has, things = set(terms(plain(line))), [term for term in wanted if term != NAME]
+    return sum(term in has for term in things) / max(len(things), 1) + (NAME in has) / 10
 
 
 _STATEMENT = re.compile(
@@ -277,33 +273,68 @@ _REMEMBER = re.compile(
 _BEFORE = r"(?:^|(?<![\s,;.!])[\s,;.!]+)"
 """The beginning, or all blanks and marks in a row, so that a long row costs no time."""
 
-_IMPORTANT = (
-    rf"{_BEFORE}(?:and )?(?:this|that|it)(?:'s| is) (?:very |really )?important$"
-    r"|^这.{0,2}很?重要$"
-)
 _AFTERWARDS = re.compile(
     rf"(?i)(?:^(?:please |and )*(?:save|store)|{_BEFORE}(?:and |so |please ){{0,3}}"
     r"(?:remember|memori[sz]e|keep|don't forget)) (?:that|this|it)(?: in mind)?(?: please)?$"
     r"|(?:(?<![，,。\s])[，,。\s]+)?(?:请|帮我)?记(?:住|得|一下)(?:这个|它|了)?$"
-    rf"|{_IMPORTANT}"
+    rf"|{_BEFORE}(?:and )?(?:this|that|it)(?:'s| is) (?:very |really )?important$"
+    r"|^这.{0,2}很?重要$"
 )
 _NAME = r"[`\"“]?(?P<text>[^\s`\"”，。]{1,200})[`\"”]?"
 _NAME_ZH = _NAME.replace("text", "zh")
 _PATTERNS: Mapping[str, str] = {
     "note": r"(?:take a )?note(?::| that)\s*(?P<text>\S.*)|记一下[:：，, ](?P<zh>.+)",
     "send": rf"(?:please )?send me (?:the file )?{_NAME}|请?把 ?{_NAME_ZH} ?发给我",
-    "help": r"help|what can you do|(?:who|what) are you|帮助|你能做什么|你是谁",
-    "greeting": r"(?:hi|hello|hey)(?: there| nanobot)?|你好",
+    "help": r"help(?: me)?|what (?:else )?(?:can|do) you do|what can i (?:do|ask|say)(?: here)?|"
+    r"how (?:do|can) i use (?:you|this)|(?:who|what) are you|what is this|"
+    r"帮助|你(?:能|会|可以)(?:做|干)?(?:什么|啥)|你是(?:谁|什么)|怎么用",
+    "greeting": r"(?:(?:hi|hello|hey|good (?:morning|afternoon|evening|day)|how are you|what's up)"
+    r"[ ,]{0,2}(?:there|nanobot|again)?[ ,]{0,2})+|你好吗?|您好|嗨|(?:早上|下午|晚上)好|早安?",
+    "thanks": r"(?:(?:ok(?:ay)?|great|nice|perfect|good|many|no|thanks|thank you|thx|cheers|job|"
+    r"nanobot|a lot|(?:so|very) much)[ ,]{0,2})+|(?:(?:好的?|太好了|谢谢|多谢|你|您|了)[，,]?)+",
+    "bye": r"(?:good)?bye|good night|see you(?: later| soon| tomorrow)?|再见|拜拜|晚安|回头见",
 }
+_CLOCK = r"(?:noon|midnight|\d{1,2}(?::\d\d)?(?: ?[ap]\.?m\b\.?)?)"
+_DUE = (
+    r"(?:in|every) (?:\d+|an?|half an|one|two|three) ?\w{1,7}(?: and \w{1,5} \w{1,7})?|every hour|"
+    r"(?:today|tomorrow|daily|(?:(?:on|this|next|every) )?\w{0,7}days?|\d{4}-\d\d-\d\d|"
+    rf"on \d{{1,2}} [a-z]{{3,9}}|on the \w{{1,5}} of every month)(?:,? (?:at )?{_CLOCK})?"
+    rf"|at {_CLOCK}"
+)
+_TO = r"(?:,? (?:to|that|about|of|for)|[:,])"
+_TEXT = r"\S.{0,999}"
+_NUMERAL = "[一二两三四五六七八九十]"
+_HOUR = rf"(?:\d{{1,2}}|{_NUMERAL}{{1,3}})"
+_DUE_ZH = (
+    rf"(?:半|{_HOUR})个?(?:小时|分钟|天)[之以]?后|(?:今天?|[明后每]天)?(?:早上|上午|(?:下午|晚上?)(?!12|十二))?"
+    rf"{_HOUR}(?:点半|点钟?|[点:：]{_HOUR}分?)"
+)
+_PLEASE = "(?:please |(?:can|could) you |请|帮我)*"
+_REMIND = (
+    rf"{_PLEASE}remind me (?P<due>{_DUE}){_TO} (?P<text>{_TEXT})",
+    rf"{_PLEASE}remind me{_TO} (?P<text>{_TEXT}?),? (?P<due>{_DUE})",
+    rf"{_PLEASE}(?P<due>{_DUE_ZH})[，,]?(?:请|再)?提醒我[，,:：]?(?P<text>{_TEXT})",
+    rf"{_PLEASE}提醒我在?(?P<due>{_DUE_ZH})[，,:：]?(?P<text>{_TEXT})",
+)
+_REMIND_UNCLEAR = rf"(?i){_PLEASE}remind me\b(?! (?:what|where|when|who))|.{{0,40}}提醒我"
+_DUE_ENGLISH = (
+    (r"(.+?)[之以]?后$", r"in \1"), ("半个?小时", "half an hour"), ("个?小时", " hours"),
+    ("分钟", " minutes"), (r"(\d)天", r"\1 days"), ("今天?", "today "), ("明天", "tomorrow "),
+    ("后天", "the day after tomorrow "), ("每天", "every day "), ("点半", ":30"), ("点钟?$", ":00"),
+    (r"[点：](\d+)分?", r":\1"), (r"(?:下午|晚上?)(\S+)", r"\1pm"), ("早上|上午", ""),
+    (r"^(?=\d)", "at "),
+)  # fmt: skip
+"""What turns a Chinese time into the words that reminders are made of, in this order."""
 
 
 class Request(Struct, frozen=True):
     """One thing that is wanted. `facts` are what is to be remembered (none where "remember that"
-    points at the message before)."""
+    points at the message before), `due` is the time of a reminder, empty if none was understood."""
 
     kind: str
     text: str
     facts: tuple[str, ...] = ()
+    due: str = ""
 
 
 def told_to_remember(text: str) -> list[str]:
@@ -327,8 +358,7 @@ def requests_in(text: str) -> Iterator[Request]:
     for sentence in [text.strip()] if is_note else sentences(text):
         asked, stated = _REMEMBER.match(sentence), _AFTERWARDS.sub("", sentence)
         if not stated:  # "remember that", "this is important": what was said before
-            kind = "keep" if re.search(_IMPORTANT, sentence, re.IGNORECASE) else "remember"
-            rest += [] if before else [Request(kind, sentence)]
+            rest += [] if before else [Request("remember", sentence)]
             facts += [before] if before else []
         elif asked:
             facts.append((asked["fact"] or asked["zh"]).strip())
@@ -339,7 +369,7 @@ def requests_in(text: str) -> Iterator[Request]:
         before = stated
     if facts:
         yield Request("remember", text, tuple(dict.fromkeys(facts)))
-    small_talk = ("greeting", "unclear", "heard") if facts else ()
+    small_talk = ("greeting", "thanks", "bye", "unclear", "heard") if facts else ()
     yield from [one for one in rest if one.kind not in small_talk][:8]
 
 
@@ -348,9 +378,29 @@ def _matches(kind: str, text: str) -> re.Match[str] | None:
 
 
 def _other(sentence: str) -> Request:
+    for form in _REMIND:
+        if found := re.fullmatch(form, sentence, re.IGNORECASE | re.DOTALL):
+            return Request("remind", found["text"], due=_in_english(found["due"]))
     for kind in _PATTERNS:
         if match := _matches(kind, sentence.rstrip(" ?？")):
             return Request(kind, next(filter(None, match.groups()), sentence))
+    if re.match(_REMIND_UNCLEAR, sentence):
+        return Request("when", sentence)
     if is_question(sentence):
         return Request("ask", sentence)
     return Request("heard" if _STATEMENT.search(sentence) else "unclear", sentence)
+
+
+def _in_english(due: str) -> str:
+    if not is_chinese(due):
+        return due
+    due = re.sub(rf"{_NUMERAL}+", _digits, due)
+    for pattern, english in _DUE_ENGLISH:
+        due = re.sub(pattern, english, due)
+    return due
+
+
+def _digits(numerals: re.Match[str]) -> str:
+    tens, ten, ones = numerals[0].rpartition("十")
+    value = ["", *"一二三四五六七八九"].index
+    return str((value(tens) or 1) * 10 * bool(ten) + value(ones.replace("两", "二")))

@@ -58,14 +58,7 @@ _LONGEST, _KEPT, _LONGEST_ENTRY = 220, 400, 4_000
 """Characters of what is quoted, of what is to be remembered, and of all of that in an entry."""
 
 _FILE = re.compile(r"^### (?:memory/MEMORY\.md|USER\.md|SOUL\.md)[ \t]*$", re.MULTILINE)
-_RATED = r"importance \d[ \t]*$"
-_AGE = re.compile(rf"\s*←\s*(?:\d+\s*d[ \t]*$|\d+\s*d, {_RATED}|{_RATED})")
-_IMPORTANCE = {
-    (5, "health"): r"allerg|asthma|diabet|epilep|insulin|medication|blood type|pregnan|过敏",
-    (5, "name"): r"\buser's name is\b|用户(?:的名字|名?叫)",
-    (4, "family"): r"\b(?:wife|husband|partner|daughter|son|mother|father|sister|brother|child)\b",
-    (4, "a day to keep"): r"birthday|anniversary|生日",
-}
+_AGE = re.compile(r"\s*←\s*(?:\d+\s*d)?(?:, )?(?:importance \d)?[ \t]*$")
 _ENTRY = re.compile(
     r"^\[(?P<number>\d{1,6})\] (?:\[\d{4}-\d\d-\d\d[^\]\n]{0,30}\] ?)?(?P<head>[^\n]*)$",
     re.MULTILINE,
@@ -252,23 +245,12 @@ def _extract(request: str) -> dict[str, object]:
         if key_of(fact) in said:
             continue
         if subject(fact) and (rival := known.pop(subject(fact), "")):
-            update: dict[str, object] = {"text": fact, "replaces": rival, "entry": number}
-            found["contradictions"].append(update | _weighed(fact))
+            found["contradictions"].append({"text": fact, "replaces": rival, "entry": number})
         else:
             personal = is_personal(fact) and section_of(fact) != 2
             file = "user_updates" if personal else "memory_updates"
-            found[file].append({"text": fact, "entry": number, **_weighed(fact)})
-    usual = (line for line in given if not re.search(_RATED, line))
-    unrated = fact_lines("\n".join(_AGE.sub("", line) for line in usual))
-    if rated := [{"text": line, **_weighed(line)} for line in unrated if _weighed(line)]:
-        found["importance"] = rated
+            found[file].append({"text": fact, "entry": number})
     return {**found, "processed_entries": list(entries)}
-
-
-def _weighed(fact: str) -> dict[str, object]:
-    """How important a fact is and why; nothing for what is usual."""
-    kinds = (kind for kind, words in _IMPORTANCE.items() if re.search(words, fact, re.IGNORECASE))
-    return next(({"importance": level, "why": why} for level, why in kinds), {})
 
 
 def _entries(text: str) -> Iterator[tuple[int, list[str]]]:

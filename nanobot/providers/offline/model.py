@@ -26,9 +26,7 @@ from nanobot.messages import SILENT, TURN_FAILED, TURN_STOPPED, ToolCall
 from nanobot.providers.offline import learning
 from nanobot.providers.offline.language import (
     ENOUGH,
-    ENOUGH_OF_SEVERAL,
     Request,
-    asks_for_several,
     best,
     is_chinese,
     is_question,
@@ -63,61 +61,54 @@ _BACKGROUND = re.compile(
 _GROUP = re.compile(r"(?P<when>\d{4}-\d\d-\d\d \w{3}|no date) · (?P<where>\S+)$")
 _HIT = re.compile(r"\[\d+\] (?:\d\d:\d\d )?(?P<who>[^·\n]+) · ")
 _KINDS = {"summary", "note", "fact", "document"}
-_MORE = re.compile(r"^More: the same query with more=(\d+)\.", re.MULTILINE)
-_PAGES = 5
-"""Pages of results that are asked for a list or a count at most."""
 
 _TEXTS: Mapping[str, tuple[str, str]] = {
     "help": (
-        "I am nanobot's built-in offline model: a small fixed program, not a language model. I need"
-        " no key and no network. I can\n"
+        "I am nanobot's built-in offline model: a small program, not a language model. I can\n"
         "- remember what you tell me (“remember that I park on level 3”) and answer questions about"
-        " it\n- take a note for today (“note: buy milk”)\n- send you a file (“send me a.txt”)\n"
+        " it\n- remind you (“remind me in 20 minutes to look at the oven”)\n- take a note for today"
+        " (“note: buy milk”)\n- send you a file (“send me a.txt”)\n\n"
         "To connect a real model, run `nanobot onboard`.",
-        "我是 nanobot 内置的离线模型：一个固定的小程序，不是大语言模型，不需要密钥和网络。我可以\n"
+        "我是 nanobot 内置的离线模型：一个小程序，不是大语言模型。我可以\n"
         "- 记住你告诉我的事（“记住我喜欢绿茶”），并回答相关的问题\n"
-        "- 记今天的笔记（“记一下：买牛奶”）\n"
-        "- 把文件发给你（“把 a.txt 发给我”）\n"
-        "要连接真正的模型，请运行 `nanobot onboard`。",
+        "- 提醒你（“20分钟后提醒我看烤箱”）\n- 记今天的笔记（“记一下：买牛奶”）\n"
+        "- 把文件发给你（“把 a.txt 发给我”）\n\n要连接真正的模型，请运行 `nanobot onboard`。",
     ),
     "greeting": (
-        "Hello! I am nanobot's built-in offline model. Tell me something to remember, ask me about"
-        " it, or say “help”.",
-        "你好！我是 nanobot 内置的离线模型。可以让我记住事情、问我记住的事，或者说“帮助”。",
+        "Hello! Tell me something to remember, ask me about it, or say “help”.",
+        "你好！可以让我记住事情、问我记住的事，或者说“帮助”。",
+    ),
+    "thanks": ("You're welcome.", "不客气。"),
+    "bye": ("Goodbye!", "再见！"),
+    "remind": ("I'll remind you.", "到时候我会提醒你。"),
+    "when": (
+        "When, and of what? Say “remind me in 20 minutes to look at the oven”.",
+        "什么时候提醒什么？请说“20分钟后提醒我看烤箱”。",
     ),
     "remembered": ("I'll remember that. {0}", "我记住了：{0}"),
     "updated": ("Updated. {0} (Before: {1})", "已更新：{0}（之前：{1}）"),
     "known": ("I know that already. {0}", "这个我已经知道了：{0}"),
-    "nothing_said": (
-        "What should I remember? Say “remember that …”.", "要我记住什么呢？请说“记住……”。",
-    ),
-    "waits": (
-        "That waits for your confirmation: see the message above.",
-        "这件事要等你确认：请看上面的消息。",
-    ),
+    "nothing_said": ("What should I remember?", "要记住什么呢？请说“记住……”。"),
+    "waits": ("That waits for your confirmation: see above.", "这件事要等你确认：请看上面。"),
     "unknown": (
-        "I don't know that. I find nothing about it in this conversation or in my memory.",
-        "这个我不知道。这次对话和我的记忆里都没有相关内容。",
+        "I don't know that. I find nothing about it here or in my memory.",
+        "这个我不知道，对话和记忆里都没有相关内容。",
     ),
     "told": ("You told me on {1}: “{0}”", "你在 {1} 告诉过我：“{0}”"),
     "summary": (
         "From my summary of a conversation of {1}: {0}.", "我 {1} 的对话摘要里写着：{0}。",
     ),
     "elsewhere": ("I found this ({2}): {0}", "我找到了这个（{2}）：{0}"),
-    "several": ("I find {0} that fit:\n{1}", "我找到 {0} 条相关的内容：\n{1}"),
     "note": ("Noted: {0}", "记下了：{0}"),
-    "kept": ("Marked to keep: {0}", "标为重要：{0}"),
     "reminder": ("Reminder: {0}", "提醒：{0}"),
     "send": ("Here is {0}.", "{0} 发给你了。"),
     "failed": ("That did not work ({0}): {1}", "没有成功（{0}）：{1}"),
     "heard": (
-        "Okay, I have that for this conversation. Say “remember that” and I will store it.",
-        "好的，这次对话里我记着。说“记住”，我就把它保存下来。",
+        "Okay. Say “remember that” and I will store it.", "好的。说“记住”，我就把它保存下来。",
     ),
     "unclear": (
-        "I did not understand that: I am a small built-in program, not a language model. Try"
-        " “remember that …”, or “help” for more and how to connect a real model.",
-        "没听懂这句话：我只是内置的小程序，不是大语言模型。试试“记住……”，或说“帮助”。",
+        "I did not understand that: I am a small program, not a language model. Try “help”.",
+        "没听懂这句话：我只是个小程序，不是大语言模型。试试“帮助”。",
     ),
 }  # fmt: skip
 
@@ -232,13 +223,12 @@ class _Conversation:
             before = sentences("\n".join(self._before[-1:]))
             recalled = [sentence for sentence in before if not is_question(sentence)]
             return self._remember(request.facts or tuple(recalled), message)
-        if kind == "keep":
-            meant = "\n".join(self._before[-1:]).strip().partition("\n")[0][:200]
-            if not meant:
-                return _spoken(_say("nothing_said", message))
-            kept = _Call("note", {"keep": meant})
-            return self._one_call(kept, _say("kept", message, meant), message)
-        calls = {"note": _Call("note", {"text": text}), "send": _Call("message", {"media": [text]})}
+        due = {"action": "remind", "schedule": request.due, "message": text}
+        calls = {
+            "note": _Call("note", {"text": text}),
+            "send": _Call("message", {"media": [text]}),
+            "remind": _Call("cron", due),
+        }
         if kind in calls:
             return self._one_call(calls[kind], _say(kind, message, text), message)
         return self._answer(text, message) if kind == "ask" else _spoken(_say(kind, message))
@@ -284,37 +274,12 @@ class _Conversation:
         recalled = (s for text in self._before for s in sentences(text[:_READ_AT_MOST]))
         said = [third_person(sentence) for sentence in recalled if not is_question(sentence)]
         lines = [] if memory.failed else learning.fact_lines(memory.text)
-        if asks_for_several(question):
-            return (yield from self._list(question, message, [*said, *lines]))
         if found := best(question, [*said, *lines]):
             return second_person(plain(found))
         searched = yield _Call("search_memory", {"query": question})
-        quotes = () if searched.failed else _quotes(searched.text, question, message, ENOUGH)
+        quotes = () if searched.failed else _quotes(searched.text, question, message)
         quote = max(quotes, key=lambda one: (one.by_person, one.score), default=None)
         return quote.said if quote else _say("unknown", message)
-
-    def _list(self, question: str, message: str, known: list[str]) -> _Story:
-        """What is known, and what the pages of a search find until one brings nothing new."""
-        wanted = terms(question)
-        lines = (plain(line) for line in known if share(wanted, line) >= ENOUGH_OF_SEVERAL)
-        found = {second_person(line): second_person(line) for line in lines}
-        asked: dict[str, object] = {"query": question}
-        for _ in range(_PAGES):
-            searched, before = (yield _Call("search_memory", dict(asked))), len(found)
-            if searched.failed:
-                break
-            quotes = _quotes(searched.text, question, message, ENOUGH_OF_SEVERAL)
-            for quote in sorted(quotes, key=lambda one: not one.by_person):
-                if not any(sentence in quote.sentence for sentence in found):
-                    found[quote.sentence] = quote.said
-            going_on = _MORE.search(searched.text)
-            if going_on is None or len(found) == before:
-                break
-            asked["more"] = int(going_on[1])
-        if not found:
-            return _say("unknown", message)
-        items = "\n".join(f"- {said}" for said in found.values())
-        return _say("several", message, str(len(found)), items) if len(found) > 1 else items[2:]
 
 
 class _Quote(NamedTuple):
@@ -326,7 +291,7 @@ class _Quote(NamedTuple):
     said: str
 
 
-def _quotes(result: str, question: str, message: str, least: float) -> Iterator[_Quote]:
+def _quotes(result: str, question: str, message: str) -> Iterator[_Quote]:
     """What a search found that answers the question. What the person said goes before summaries and
     other texts."""
     wanted = terms(question)
@@ -343,13 +308,13 @@ def _quotes(result: str, question: str, message: str, least: float) -> Iterator[
             place = who if where in _KINDS else where
             for sentence in sentences(line[4:]):
                 score = share(wanted, sentence)
-                if score >= least and not is_question(sentence):
+                if score >= ENOUGH and not is_question(sentence):
                     said = _say(kind, message, sentence, group["when"][:10], place)
                     yield _Quote(who == "user", score, sentence, said)
 
 
 def _tool_failed(tool: str, result: _Result, message: str) -> str:
-    reason = " ".join(result.text.removeprefix("Error: ").split())
+    reason = re.sub(r"(?<![.!?:])\n+", ". ", result.text.removeprefix("Error: ").strip())
     return _say("failed", message, tool, reason[:300])
 
 

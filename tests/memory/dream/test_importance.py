@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.dream.phases import ShownFile, bare_line, with_ages
-from nanobot.providers.offline.learning import dream as offline
 from tests.memory.dream.support import World, edits, found, page
 
 ALLERGIC = "Allergic to penicillin"
@@ -111,17 +109,3 @@ def test_marks_of_age_and_importance_are_no_part_of_a_line() -> None:
     assert shown == "- a  ← 12 d\n- b  ← 3 d, importance 5\n- c  ← importance 1"
     assert [bare_line(line) for line in shown.splitlines()] == ["- a", "- b", "- c"]
     assert bare_line(f"{MARKED}  ← 3 d, importance 5") == f"- {ALLERGIC}"
-
-
-def test_the_model_that_is_built_in_rates_by_what_a_fact_is_about() -> None:
-    request = (
-        "## Current files\n\n### memory/MEMORY.md\n\n- User's name is Ada  ← 3 d\n"
-        "- Tom's birthday is on 3 May  ← 3 d, importance 2\n- The boat is green\n\n"
-        "## New entries\n\n[0] [2026-03-02] day\nUSER: I am allergic to penicillin."
-    )
-    answer = json.loads(offline("phase 1", request))
-    assert answer["importance"] == [
-        {"text": "- User's name is Ada", "importance": 5, "why": "name"}
-    ]
-    (fact,) = answer["user_updates"] + answer["memory_updates"]
-    assert (fact["importance"], fact["why"]) == (5, "health")

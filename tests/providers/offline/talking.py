@@ -44,7 +44,7 @@ TEMPLATE = """# Long-term memory
 *A footer line.*
 """
 
-ALL_TOOLS = ("read_file", "update_memory", "note", "message", "search_memory")
+ALL_TOOLS = ("read_file", "update_memory", "note", "message", "search_memory", "cron")
 
 
 class ToolFailure(Exception):
@@ -70,7 +70,6 @@ class Talk:
         self.messages: list[PromptMessage] = [system_message(self.system_prompt())]
         self.calls: list[tuple[str, dict[str, object]]] = []
         self.broken: dict[str, str] = {}
-        self.search_pages: list[str] = []
         self.search_result = ""
         self.results: dict[str, str] = {}
         """What tools say that are not really here."""
@@ -170,5 +169,5 @@ class Talk:
             return f"Error: there is no {missing[0]}"
         return f"Sent to this chat: 1 file ({media[0]})."
 
-    def _search_memory(self, query: str, more: int = 1) -> str:
-        return self.search_pages[more - 1] if self.search_pages else self.search_result
+    def _search_memory(self, query: str) -> str:
+        return self.search_result

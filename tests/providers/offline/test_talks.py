@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nanobot.cron.words import understand
 from nanobot.messages import SILENT, TURN_STOPPED
 from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import CallOptions, Prompt, Toolset, system_message, user_message
@@ -60,6 +62,7 @@ async def test_facts_of_one_message_go_under_their_headings(talk: Talk) -> None:
         ("I live in Lisbon", "I live in Porto"),
         ("I like tea", "I don't like tea"),
         ("我住在上海", "我住在北京"),
+        ("my dog is called Rex", "my dog's name is Max"),
     ],
 )
 async def test_a_newer_fact_about_the_same_replaces_the_older(
@@ -103,6 +106,12 @@ async def test_questions_and_passing_remarks_are_not_stored(talk: Talk, said: st
     [
         ("my favourite colour is blue", "what is my favorite color?", "blue"),
         ("my dog is called Rex", "what is my dog called?", "Your dog is called Rex."),
+        ("my dog is called Rex. remember it", "what's my dog's name?", "Your dog is called Rex."),
+        ("my cat's name is Tom", "what is my cat called?", "Your cat's name is Tom."),
+        ("my dog is Rex", "what is the name of my dog?", "Your dog is Rex."),
+        ("I am called Ada", "what's my name?", "You are called Ada."),
+        ("我的狗叫旺财。记住", "我的狗叫什么名字？", "旺财"),
+        ("我叫小明", "我叫什么名字？", "小明"),
         ("I live in Porto", "where do I live?", "You live in Porto."),
         ("记住我的船停在法鲁", "我的船停在哪里？", "法鲁"),
     ],
@@ -149,21 +158,47 @@ async def test_a_search_is_quoted_with_its_date_unless_it_is_no_answer(
     assert (await talk.say("where is my boat moored?")).startswith(reply)
 
 
-async def test_for_a_list_page_after_page_is_asked_for_until_one_brings_nothing_new(
-    talk: Talk,
+@pytest.mark.parametrize(
+    ("said", "schedule", "text"),
+    [
+        ("remind me in 20 minutes to look at the oven", "in 20 minutes", "look at the oven"),
+        ("Please remind me tomorrow at 9: call Ana", "tomorrow at 9", "call Ana"),
+        ("could you remind me at 5 p.m. to leave?", "at 5 p.m.", "leave?"),
+        ("remind me to call Ana at home at 9", "at 9", "call Ana at home"),
+        ("remind me to water the plants every day at 8", "every day at 8", "water the plants"),
+        ("remind me on 24 december at noon about the gifts", "on 24 december at noon", "the gifts"),
+        ("remind me in 1h30m that the cake is done", "in 1h30m", "the cake is done"),
+        ("20分钟后提醒我看烤箱", "in 20 minutes", "看烤箱"),
+        ("请提醒我二十五分钟后关火", "in 25 minutes", "关火"),
+        ("半小时后提醒我喝水", "in half an hour", "喝水"),
+        ("两个小时后提醒我休息", "in 2 hours", "休息"),
+        ("3天之后提醒我交作业", "in 3 days", "交作业"),
+        ("提醒我明天早上九点半开会", "tomorrow 9:30", "开会"),
+        ("每天8点提醒我吃药", "every day 8:00", "吃药"),
+        ("今晚8点15分提醒我看球", "today 8:15pm", "看球"),
+        ("下午三点提醒我打电话", "at 3:00pm", "打电话"),
+    ],
+)
+async def test_a_reminder_is_scheduled_by_the_words_that_reminders_are_made_of(
+    talk: Talk, said: str, schedule: str, text: str
 ) -> None:
-    cities = ["I visited Porto", "I visited Faro", "They said: I visited Faro. I visited Braga"]
-    cities += ["I visited Faro", "I visited Evora, which comes too late"]
-    talk.search_pages = [
-        HIT.format(who="09:00 user", text=text, where="telegram:1")
-        + f"\n\nMore: the same query with more={number}. Or not."
-        for number, text in enumerate(cities, 2)
-    ]
-    reply = await talk.say("which cities have I visited?")
-    assert reply.startswith("I find 3 that fit:")
-    assert [reply.count(city) for city in ("Porto", "Faro", "Braga")] == [1, 1, 1]
-    asked = [arguments for name, arguments in talk.calls if name == "search_memory"]
-    assert [arguments.get("more", 1) for arguments in asked] == [1, 2, 3, 4]
+    morning = datetime(2026, 11, 21, 7, tzinfo=UTC)
+    assert understand(schedule, morning).next_after(morning) is not None
+    talk.results["cron"] = "Job a1 is scheduled."
+    reply = await talk.say(said)
+    assert talk.calls == [("cron", {"action": "remind", "schedule": schedule, "message": text})]
+    assert reply in {"I'll remind you.", "到时候我会提醒你。"}
+
+
+@pytest.mark.parametrize("said", ["remind me to leave", "提醒我买牛奶", "晚上12点提醒我睡觉"])
+async def test_a_reminder_without_a_clear_time_is_asked_back(talk: Talk, said: str) -> None:
+    assert (await talk.say(said)).startswith(("When, and of what?", "什么时候提醒什么？"))
+    assert talk.calls == []
+
+
+async def test_a_time_that_the_tool_rejects_is_passed_on_with_its_hint(talk: Talk) -> None:
+    talk.broken["cron"] = "Error: it names no time of day\nWrite it like `tomorrow at 9:00`."
+    assert "`tomorrow at 9:00`" in await talk.say("remind me tomorrow to call Ana")
 
 
 async def test_a_note_is_taken_and_a_file_is_sent(talk: Talk) -> None:
@@ -216,11 +251,34 @@ async def test_a_job_says_its_reminder_and_a_heartbeat_nothing(talk: Talk) -> No
     assert await talk.say(f"[heartbeat of 09:00: look]\n# Tasks\n- water{end}") == SILENT
 
 
-@pytest.mark.parametrize("said", ["help", "What can you do?", "who are you?", "你能做什么？"])
+@pytest.mark.parametrize(
+    "said",
+    ["help", "What can you do?", "what else can you do", "who are you?", "What is this?",
+     "How do I use this?", "你能做什么？", "你会什么", "你是谁？", "帮助"],
+)  # fmt: skip
 async def test_it_says_what_it_is_and_how_to_connect_a_real_model(talk: Talk, said: str) -> None:
     reply = await talk.say(said)
     assert "nanobot onboard" in reply
     assert "not a language model" in reply or "不是大语言模型" in reply
+
+
+@pytest.mark.parametrize(
+    ("said", "reply"),
+    [
+        ("hi", "Hello!"), ("Hello there, how are you?", "Hello!"), ("good morning", "Hello!"),
+        ("Good evening, nanobot!", "Hello!"), ("你好！", "你好！"), ("你好吗？", "你好！"),
+        ("早上好", "你好！"),
+        ("thanks!", "You're welcome."), ("Ok, thank you very much", "You're welcome."),
+        ("great", "You're welcome."), ("谢谢你", "不客气。"), ("好的，谢谢！", "不客气。"),
+        ("bye", "Goodbye!"), ("see you tomorrow", "Goodbye!"), ("再见", "再见！"),
+        ("晚安", "再见！"),
+    ],
+)  # fmt: skip
+async def test_greetings_and_thanks_are_answered_in_kind_and_looked_up_nowhere(
+    talk: Talk, said: str, reply: str
+) -> None:
+    assert (await talk.say(said)).startswith(reply)
+    assert talk.calls == []
 
 
 async def test_it_says_where_it_understands_nothing(talk: Talk) -> None:
@@ -257,9 +315,15 @@ async def test_any_text_gets_a_reply(texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("said", ["This is important.", "that's really important!", "这很重要"])
-async def test_what_is_called_important_afterwards_is_marked_to_keep(talk: Talk, said: str) -> None:
-    talk.results["note"] = "marked to keep"
-    await talk.say("Tom fixed the pump.\nIt had rusted.")
+async def test_what_is_called_important_afterwards_is_remembered(talk: Talk, said: str) -> None:
+    await talk.say("Tom fixed the pump.")
     await talk.say(said)
-    assert talk.calls == [("note", {"keep": "Tom fixed the pump."})]
-    assert talk.facts == []
+    assert talk.facts == ["Tom fixed the pump"]
+
+
+async def test_the_name_of_a_pet_is_not_the_name_of_the_person(talk: Talk) -> None:
+    await talk.say("my dog's name is Rex")
+    talk.new_conversation()
+    assert (await talk.say("what's my name?")).startswith("I don't know that")
+    await talk.say("my dog likes bones")
+    assert "Rex" in await talk.say("what is the name of my dog?")
