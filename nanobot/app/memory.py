@@ -58,7 +58,7 @@ class MemoryParts:
             build_embedder(settings, clock, worker),
             worker,
         )
-        dream = Dream(
+        self.dream = dream = Dream(
             provider=provider,
             memories=memories,
             clock=clock,

@@ -34,6 +34,7 @@ from nanobot.gateway.health import (
     HealthMonitor,
     SystemdNotifier,
     Watchdog,
+    learning_concerns,
     storage_concerns,
     upkeep_concerns,
 )
@@ -334,10 +335,11 @@ class Monitoring:
         approving: Approving,
     ) -> None:
         settings, stores, clock = base.settings, base.stores, base.clock
-        journal, owners = stores.journal, memory.memories.of(OWNER).store
+        journal, learning = stores.journal, (agent.consolidator.problem, memory.dream.problem)
         others = (
             partial(upkeep_concerns, upkeep.room, upkeep.backups),
-            partial(storage_concerns, journal, stores.state, stores.sessions, owners),
+            partial(storage_concerns, journal, stores.state, stores.sessions, memory.memories),
+            partial(learning_concerns, learning),
         )
         states = platforms.supervisor.states
         monitor = HealthMonitor(states, journal, clock, base.background, others)

@@ -31,10 +31,9 @@ from msgspec import Struct, field
 from nanobot.bus.journal import Journal, QueueCounts
 from nanobot.bus.journal_file import documents_set_aside
 from nanobot.clock import Clock
-from nanobot.errors import NanobotError, StorageError
+from nanobot.errors import StorageError
 from nanobot.gateway.channels import ChannelState
-from nanobot.memory.documents import FACTS
-from nanobot.memory.store import MemoryStore
+from nanobot.memory.scopes import Memories
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background, Periodic
 from nanobot.upkeep.retention import DiskReserve
@@ -130,12 +129,12 @@ def _of_queue(queue: QueueCounts) -> Iterator[Concern]:
 
 
 def storage_concerns(
-    journal: Journal, state: Path, sessions: SessionManager, memory: MemoryStore
+    journal: Journal, state: Path, sessions: SessionManager, memories: Memories
 ) -> Iterator[Concern]:
     """A thread that ended by a fault: only a new process has it again, and finds everything in the
     journal. Documents in `state` that are not used. Conversations whose files cannot be read:
-    messages in them wait. A file of long-term `memory`, the owner's, that a power loss or a broken
-    disk left unreadable."""
+    messages in them wait. Files that are to be in prompts and cannot be read: AGENTS.md and its
+    like, facts and notes."""
     if journal.has_died:
         text = "the thread that writes the journal has died"
         yield Concern("failing", text, "Restart nanobot; `nanobot logs` says why.", stuck=True)
@@ -145,15 +144,17 @@ def storage_concerns(
         more = len(sessions.unreadable) - 1
         others = f" (and {more} more)" if more else ""
         yield Concern("degraded", f"conversation {key} cannot be read{others}: {error}", error.hint)
-    for path in FACTS:
-        try:
-            is_damaged = "\0" in memory.read(path)
-        except (NanobotError, OSError) as error:
-            yield Concern("degraded", f"{path} cannot be read: {error}", "`nanobot doctor`")
-        else:
-            if is_damaged:
-                hint = "`nanobot memory restore --list` shows its versions, and takes one back."
-                yield Concern("degraded", f"{path} is damaged: it holds zero bytes", hint)
+    for path, problem in memories.unreadable():
+        hint = "Mend the file. `nanobot memory restore --list` shows earlier versions of most."
+        yield Concern("degraded", f"{path} {problem}", hint)
+
+
+def learning_concerns(problems: Iterable[Callable[[], str]]) -> Iterator[Concern]:
+    """Consolidation or Dream fails again and again. Each of `problems` says why, or nothing."""
+    for problem in problems:
+        if text := problem():
+            hint = "Nothing is lost, and it is tried again. `nanobot doctor` asks the model."
+            yield Concern("degraded", text, hint)
 
 
 def upkeep_concerns(room: DiskReserve, backups: BackupRoutine | None) -> Iterator[Concern]:

@@ -9,8 +9,14 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +34,7 @@ from nanobot.bus.events import (
 )
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
-from nanobot.memory.documents import OTHER_SCOPE
+from nanobot.memory.documents import OTHER_SCOPE, TRACKED
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.history import HistoryLog
 from nanobot.memory.pending import NotifyHeld, Pending
@@ -290,6 +296,18 @@ class Memories:
             names = (f"{kind}/{entry.name}" for entry in folder.entries() if entry.kind == "folder")
             found += filter(is_scope, names)
         return found
+
+    def unreadable(self) -> Iterator[tuple[str, str]]:
+        """The files for prompts that cannot be used, and why: the owner's, and those of other
+        scopes that a prompt wanted."""
+        owners = self.of(OWNER).store
+        wanted = (*TRACKED, *owners.recent_note_paths())
+        for memory in list(self._made.values()):
+            store = memory.store
+            for path in wanted if store is owners else list(store.problems):
+                with suppress(NanobotError, OSError):  # which `problems` tells
+                    store.read(path)
+            yield from ((memory.prefix + path, why) for path, why in list(store.problems.items()))
 
     def held(self) -> list[Memory]:
         """The memories on disk whose files are this process's to change now."""

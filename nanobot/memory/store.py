@@ -130,6 +130,8 @@ class MemoryStore:
         self._lock, self._on_loss = asyncio.Lock(), on_loss
         self._losses: list[Loss] = []
         self._day = date.min
+        self.problems: dict[str, str] = {}
+        """Why documents could not be used when they were read last, by their paths."""
         self._texts: dict[str, tuple[FileState | None, str]] = {}
         self._memory_text: tuple[tuple[str, ...], str] = ((), "")
 
@@ -151,8 +153,15 @@ class MemoryStore:
             if self._day != (today := self.today()):  # keep no notes of past days
                 self._texts.clear()
                 self._day = today
-            # Taken before the read: a change in between is seen next time.
-            known = self._texts[path] = (fingerprint, self._read_now(path))
+            self.problems.pop(path, None)
+            try:
+                # The state is from before the read: a change in between is seen next time.
+                known = self._texts[path] = (fingerprint, self._read_now(path))
+            except NanobotError as error:
+                self.problems[path] = f"cannot be read: {error}"
+                raise
+            if "\0" in known[1]:
+                self.problems[path] = "is damaged: it holds zero bytes"
         return known[1]
 
     def today(self) -> date:

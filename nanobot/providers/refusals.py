@@ -377,6 +377,46 @@ _FILTERED = (
 )
 """Finish reasons of filters: `content_filter`, Gemini's `SAFETY`, `PROHIBITED_CONTENT`,
 `RECITATION`, Anthropic's `refusal`, GLM's `sensitive`, Bedrock's `guardrail_intervened`."""
+
+
+def is_filter(finish: str) -> bool:
+    """Whether a finish reason is that of a filter."""
+    return bool(finish) and _says(_FILTERED, finish)
+
+
+def filter_in(fields: Mapping[str, object]) -> str:
+    """Return a filter's reason for withholding an answer, in a choice or in the whole body, empty
+    if there is none. The finish reason may be any next to it.
+
+    Sources: OpenRouter's `native_finish_reason` (openrouter.ai/docs/api-reference/overview),
+    Azure's `content_filter_results` and `prompt_filter_results` (learn.microsoft.com, "Content
+    filtering"), Gemini's `promptFeedback.blockReason` (ai.google.dev/api/generate-content).
+    """
+    native = string(fields.get("native_finish_reason"))
+    if is_filter(native):
+        return native
+    feedback = mapping(fields.get("promptFeedback") or fields.get("prompt_feedback"))
+    if reason := string(feedback.get("blockReason") or feedback.get("block_reason")):
+        return reason
+    prompts = (mapping(one) for one in items(fields.get("prompt_filter_results")))
+    judged = [fields.get("content_filter_results"), fields.get("content_filter_result")]
+    judged += [prompt.get("content_filter_results") for prompt in prompts]
+    for verdicts in map(mapping, judged):
+        names = [name for name, one in verdicts.items() if mapping(one).get("filtered") is True]
+        if names:
+            return f"content_filter: {', '.join(names)}"
+    return ""
+
+
+def withheld(reason: str) -> ProviderFiltered:
+    """The error for an answer that a filter withheld."""
+    return ProviderFiltered(
+        f"the provider's filter withheld the answer ({reason})",
+        status=0,
+        hint="Put the message in other words, or use another model.",
+    )
+
+
 _LENGTH = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
 _ENDS = frozenset({"", "stop", "end_turn", "eos", "eos_token", "stop_sequence", "null", "none"})
 _CALLS = frozenset({"tool_calls", "tool_use", "function_call"})
@@ -387,12 +427,8 @@ def empty_reply_error(reply: Reply) -> ProviderError:
     """The cause of a reply without text and calls. Only a `ProviderGarbage` is worth asking again,
     once."""
     finish = reply.finish.strip().lower()
-    if _says(_FILTERED, finish):
-        return ProviderFiltered(
-            f"the provider's filter withheld the answer ({reply.finish})",
-            status=0,
-            hint="Put the message in other words, or use another model.",
-        )
+    if is_filter(finish):
+        return withheld(reply.finish)
     if finish in _LENGTH and (reply.thought or reply.usage.completion):
         return ProviderRejected(
             "the model used all tokens of its answer for thinking", status=0, hint=_MORE_TOKENS

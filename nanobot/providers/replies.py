@@ -24,7 +24,7 @@ from nanobot.providers.calls import CallAssembler, written_calls
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import count, items, mapping, parse_json, string
 from nanobot.providers.port import Prompt, ReadingSink, Reply, TextSink, Usage
-from nanobot.providers.refusals import ErrorBody, error_in
+from nanobot.providers.refusals import ErrorBody, error_in, filter_in, is_filter, withheld
 from nanobot.providers.thinking import Shown, ThinkingFilter
 from nanobot.text import valid_unicode
 
@@ -244,7 +244,7 @@ class _ReplyDraft:
         self._context, self._endpoint = context, context.endpoint
         self._text, self.calls = _ReplyText(context), CallAssembler()
         self._returned = _ReturnedFields()
-        self._refusal = self._model = self.finish = ""
+        self._refusal = self._model = self.finish = self._filtered = ""
         self._usage = Usage()
         self._characters = self._choices = self.events = 0
         self.went_on = self.finished_in_text = self.is_from_llama = False
@@ -268,6 +268,7 @@ class _ReplyDraft:
         if (said := error_in(fields)) is not None:
             raise self._endpoint.refused_as(said)
         self._model = string(fields.get("model")) or self._model
+        self._filtered = self._filtered or filter_in(fields)
         self.is_from_llama = self.is_from_llama or "timings" in fields
         if usage := mapping(fields.get("usage")):
             self._usage = read_usage(usage)
@@ -295,11 +296,14 @@ class _ReplyDraft:
         else:
             calls = written_calls(written, prompt)
         finish = self.finish or ("tool_calls" if calls else "stop")
+        if finish == "stop" and self._filtered:
+            finish = "content_filter" if text else self._filtered
         thought = self._returned.thought or self._text.thought
         return Reply(text, calls, self._usage, finish, self._model, thought, data)
 
     def _add_choice(self, choice: Mapping[str, object]) -> None:
         self._choices += 1
+        self._filtered = self._filtered or filter_in(choice)
         whole = choice.get("delta") is None and not (self._characters or self.calls.size)
         fields = mapping(choice.get("message" if whole else "delta"))
         before = self._characters + self.calls.size
@@ -313,10 +317,14 @@ class _ReplyDraft:
         # A finish reason that more text follows was none.
         self.went_on = self.went_on or bool(more and self.finish)
         if finish := _finish_of(choice):
+            if is_filter(self.finish) and finish == "stop":  # some proxies add one of their own
+                self._filtered = self._filtered or self.finish
             self.finish, self.finished_in_text = finish, more
             self.went_on = self.went_on and more
 
     def _without_choices(self) -> ProviderError:
+        if self._filtered:
+            return withheld(self._filtered)
         said = ErrorBody.in_strange(self._strange)
         if said.message:
             return self._endpoint.refused_as(said)

@@ -5,6 +5,7 @@ The provider is the real one, the server speaks HTTP; only time is not real, whe
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ import pytest
 
 from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
-from tests.doubles.openai.answers import Answer, Step
+from tests.doubles.openai.answers import Answer, Raw, Step
 from tests.doubles.openai.faults import (
     FAULTS,
     Cut,
@@ -228,6 +229,77 @@ async def test_what_does_not_pass_is_one_clear_text_that_the_model_never_said(
         assert text[:40].encode() not in server.requests[-1].raw
     assert len(channel.sent) == 2
     assert [said for _, said in await window(tmp_path)] == ["hello", "and now?", "fine"]
+
+
+def events(*chunks: dict[str, object]) -> Raw:
+    """A stream of these chunks."""
+    data = (f"data: {json.dumps(one)}\n\n" for one in (*chunks, {"choices": []}))
+    return Raw(f"{''.join(data)}data: [DONE]\n\n".encode(), content_type="text/event-stream")
+
+
+def choice(finish: str | None, text: str | None = "", **fields: object) -> dict[str, object]:
+    delta = {"role": "assistant", "content": text}
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish, **fields}]}
+
+
+_JUDGED = {"hate": {"filtered": False, "severity": "safe"}, "violence": {"filtered": True}}
+WITHHELD: dict[str, tuple[Raw, str]] = {
+    # openrouter.ai/docs/api-reference/overview: `native_finish_reason`
+    "OpenRouter": (events(choice("stop", native_finish_reason="SAFETY")), "SAFETY"),
+    "OpenRouter, of the model itself": (
+        events(choice("stop", native_finish_reason="refusal")),
+        "refusal",
+    ),
+    # learn.microsoft.com, "Content filtering": verdicts in each choice, and of the prompt
+    "Azure": (events(choice("stop", content_filter_results=_JUDGED)), "content_filter: violence"),
+    "Azure, of the prompt": (
+        events(
+            {
+                "choices": [],
+                "prompt_filter_results": [{"prompt_index": 0, "content_filter_results": _JUDGED}],
+            }
+        ),
+        "content_filter: violence",
+    ),
+    # ai.google.dev/api/generate-content: `promptFeedback`
+    "Gemini, of the prompt": (
+        events({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}),
+        "PROHIBITED_CONTENT",
+    ),
+    # github.com/diegosouzapw/OmniRoute/pull/7973: a proxy between Gemini and us
+    "a proxy that ends each stream with a reason of its own": (
+        events(choice("content_filter", None), choice("stop", None)),
+        "content_filter",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WITHHELD)
+async def test_an_answer_that_a_filter_withheld_is_no_empty_answer(
+    tmp_path: Path, name: str
+) -> None:
+    step, reason = WITHHELD[name]
+    async with talking(tmp_path, [step] * 3) as (channel, server):
+        assert await channel.ask("hello") == (
+            f"The model gave no answer: the provider's filter withheld the answer ({reason}). Put"
+            " the message in other words, or use another model. /retry runs the message again."
+        )
+        assert len(server.requests) == 1
+
+
+async def test_an_answer_that_a_filter_cut_says_so(tmp_path: Path) -> None:
+    step = events(choice(None, "It begins"), choice("stop", "", native_finish_reason="SAFETY"))
+    async with talking(tmp_path, [step]) as (channel, _):
+        assert await channel.ask("hello") == (
+            "It begins\n\n[The provider's content filter ended this answer here.]"
+        )
+
+
+async def test_verdicts_that_nothing_was_filtered_change_nothing(tmp_path: Path) -> None:
+    fine = {"hate": {"filtered": False}, "error": {"code": "content_filter_error"}, "x": None}
+    step = events(choice("stop", "Hi", content_filter_results=fine, native_finish_reason="STOP"))
+    async with talking(tmp_path, [step]) as (channel, _):
+        assert await channel.ask("hello") == "Hi"
 
 
 async def test_once_the_key_is_mended_retry_answers(tmp_path: Path) -> None:

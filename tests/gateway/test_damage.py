@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from nanobot.agent.session_queue import DISK_PAUSE
-from nanobot.testing import FakeClock, ScriptedModel, says
+from nanobot.errors import ProviderRejected, ProviderUnavailable
+from nanobot.providers.port import Reply
+from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says
 from nanobot.testing.channel import FakeChannel
+from nanobot.testing.model import Line
 from tests.channels.telegram.whole import status_of
 from tests.support import running
 
@@ -28,6 +31,106 @@ async def test_a_memory_of_zero_bytes_shows(tmp_path: Path, content: bytes) -> N
         state, text = await health_of(tmp_path)
         assert (state, "memory/MEMORY.md is damaged" in text) == ("degraded", True)
         path.write_text("# Memory\n")
+        assert await health_of(tmp_path) == ("ok", "")
+
+
+PROMPT_FILES = ["AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md", "HEARTBEAT.md"]
+MEMORY_FILES = ["MEMORY.md", "pending.md", "retired.md", "2026-03-02.md", "2026-03-01.md"]
+
+
+@pytest.mark.parametrize("name", [*PROMPT_FILES, *(f"memory/{name}" for name in MEMORY_FILES)])
+async def test_a_file_for_prompts_that_cannot_be_read_shows(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "workspace" / name
+    async with running(tmp_path, ScriptedModel(), FakeChannel(), clock=FakeClock()):
+        assert await health_of(tmp_path) == ("ok", "")
+        path.unlink(missing_ok=True)
+        path.mkdir()
+        state, text = await health_of(tmp_path)
+        assert (state, f"{name} cannot be read" in text) == ("degraded", True)
+        path.rmdir()
+        path.write_bytes(b"- a line\n" + b"\0" * 900)
+        assert f"{name} is damaged" in (await health_of(tmp_path))[1]
+        path.write_text("- a line\n")
+        assert await health_of(tmp_path) == ("ok", "")
+
+
+async def test_a_file_of_another_person_that_cannot_be_read_shows_once_it_is_needed(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "workspace/people/fake_guest/USER.md"
+    path.mkdir(parents=True)
+    channel, owner = FakeChannel(), '["somebody"]'
+    async with running(tmp_path, ScriptedModel(says("hi")), channel, NANOBOT_OWNER__FAKE=owner):
+        await channel.answer_to(await channel.say("hello", sender_id="guest"))
+        assert "people/fake_guest/USER.md cannot be read" in (await health_of(tmp_path))[1]
+        path.rmdir()
+        assert await health_of(tmp_path) == ("ok", "")
+
+
+NOTHING = '{"memory_updates": [], "processed_entries": [0]}'
+REFUSED = ProviderRejected("the model server refused the request (401)", status=401)
+
+
+@pytest.mark.parametrize(
+    ("failing", "times", "said"),
+    [
+        (fails(REFUSED), 1, "consolidation failed: the model server refused the request (401)"),
+        (fails(ProviderUnavailable("it is out")), 3, "failed 3 times in a row: it is out"),
+        (says("no call at all"), 3, "failed 3 times in a row: text came instead of a call"),
+        (says("", finish="content_filter"), 3, "the provider's filter withheld the answer"),
+    ],
+)
+async def test_consolidation_that_fails_shows_until_it_works(
+    tmp_path: Path, failing: Line, times: int, said: str
+) -> None:
+    asked_each_time = 2 if isinstance(failing, Reply) else 1
+    saved = calls("save_memory", history_entry="We talked.", memory_update="# Memory\n")
+    learner = ScriptedModel(*[failing] * (asked_each_time * times), author=lambda _: saved)
+    model = ScriptedModel(author=lambda _: says("fine"))
+    clock = FakeClock()
+    channel = FakeChannel(clock=clock)
+    async with running(tmp_path, model, channel, clock=clock, learner=learner):
+        for number in range(times):
+            assert await health_of(tmp_path) == ("ok", "")
+            await channel.ask(f"message {number}")
+            await channel.ask("/compact")
+        state, text = await health_of(tmp_path)
+        assert (state, said in text) == ("degraded", True), text
+        await clock.advance(360)
+        await channel.ask("one more")
+        await channel.ask("/compact")
+        assert await health_of(tmp_path) == ("ok", "")
+
+
+async def test_consolidation_that_the_disk_refuses_shows_until_it_works(tmp_path: Path) -> None:
+    path = tmp_path / "workspace/memory/history.jsonl"
+    model = ScriptedModel(author=lambda _: says("fine"))
+    channel = FakeChannel()
+    async with running(tmp_path, model, channel):
+        path.mkdir(parents=True)
+        await channel.ask("hello")
+        await channel.ask("/compact")
+        state, text = await health_of(tmp_path)
+        assert (state, "conversation fake:1 cannot be consolidated" in text) == ("degraded", True)
+        path.rmdir()
+        await channel.ask("/compact")
+        assert await health_of(tmp_path) == ("ok", "")
+
+
+async def test_a_dream_that_fails_shows_until_it_works(tmp_path: Path) -> None:
+    model = ScriptedModel(author=lambda _: says("fine"))
+    entry = calls("save_memory", history_entry="We talked.", memory_update="# Memory\n")
+    learner = ScriptedModel(entry, *[fails(REFUSED)] * 3, author=lambda _: says(NOTHING))
+    channel = FakeChannel()
+    async with running(tmp_path, model, channel, learner=learner):
+        await channel.ask("hello")
+        await channel.ask("/compact")
+        for _ in range(3):
+            assert await health_of(tmp_path) == ("ok", "")
+            await channel.ask("/dream")
+        state, text = await health_of(tmp_path)
+        assert (state, "Dream failed 3 times in a row" in text) == ("degraded", True), text
+        await channel.ask("/dream")
         assert await health_of(tmp_path) == ("ok", "")
 
 

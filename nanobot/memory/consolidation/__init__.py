@@ -85,6 +85,8 @@ class MemoryConsolidator:
         self._caught_up: WeakSet[Session] = WeakSet()
         """The sessions for which what an earlier process left was looked for."""
         self._left_behind: set[str] = set()
+        self._refused: dict[str, str] = {}
+        """Why a conversation could not be consolidated, other than because of the model."""
         self._rested: dict[str, datetime] = {}
 
     async def maybe_consolidate_by_tokens(
@@ -110,6 +112,14 @@ class MemoryConsolidator:
             with self._summariser.limited(session.key) if coming else nullcontext():
                 work = partial(self._make_room, session, coming)
                 await self._one_by_one(session, work, for_turn=bool(coming))
+
+    def problem(self) -> str:
+        """Why conversations are not consolidated, or without a summary; empty if they are."""
+        for key, why in self._refused.items():
+            more = len(self._refused) - 1
+            others = f" (and {more} more)" if more else ""
+            return f"conversation {key} cannot be consolidated{others}: {why}"
+        return self._summariser.problem
 
     def has_room(self, session: Session, coming: Sequence[Message] = ()) -> bool:
         """Whether it can be said at once that nothing has to be consolidated; mostly so."""
@@ -190,12 +200,16 @@ class MemoryConsolidator:
                 try:
                     await self._sessions.get_or_create(session.key)  # another worker had it
                     await self._archivist.catch_up(session, memory)
-                    return await work()
+                    result = await work()
                 except NanobotError as error:
                     level = "DEBUG" if isinstance(error, TurnStopped) else "WARNING"
+                    if level == "WARNING":
+                        self._refused[session.key] = str(error)
                     logger.log(level, "{}: not consolidated: {}", session.key, error)
                     self._caught_up.discard(session)  # the entry may stand all the same
                     return error  # for who waits, if anybody still does
+                self._refused.pop(session.key, None)
+                return result
 
         task = self._background.start(locked(), name=f"consolidate {session.key}")
         try:

@@ -25,6 +25,7 @@ from nanobot.errors import (
     NanobotError,
     ProviderError,
     ProviderGarbage,
+    ProviderRejected,
     ToolError,
     TurnStopped,
 )
@@ -93,7 +94,8 @@ class Summariser:
         self._tools = Toolset.of([SAVE_MEMORY])
         self._echoes = Echoes([self._system.text, *own_words()])
         self._fixed = estimate_tokens(self._system.text + self._tools.wire.decode()) + 100
-        self._failures = 0
+        self._failures, self.problem = 0, ""
+        """`problem`: why the model failed so often in a row, or refused; empty if it did not."""
         self._out_until = 0.0
         self._calls: dict[str, _Call] = {}
         self._out_of_time: set[str] = set()
@@ -184,16 +186,16 @@ class Summariser:
                 continue
             except ProviderError as error:
                 logger.warning("{}: no consolidation: {}", chunk.session, error)
-                self._failed(_OUT_SECONDS)
+                self._failed(_OUT_SECONDS, str(error), is_final=isinstance(error, ProviderRejected))
                 return None
             # A model may answer anything, of any length.
             draft = await asyncio.to_thread(self._read, reply, chunk, base)
             if isinstance(draft, Draft):
-                self._failures, self._out_until = 0, 0.0
+                self._failures, self._out_until, self.problem = 0, 0.0, ""
                 return draft
             again = draft
         logger.warning("{}: archived without a summary: {}", chunk.session, again)
-        self._failed(0.0)
+        self._failed(0.0, again)
         return self.raw(chunk)
 
     async def _ask(self, text: str) -> Reply:
@@ -202,8 +204,11 @@ class Summariser:
             CallOptions(use="memory", tool_choice=SAVE_MEMORY.name),
         )
 
-    def _failed(self, seconds: float) -> None:
+    def _failed(self, seconds: float, why: str, *, is_final: bool = False) -> None:
         self._failures += 1
+        if is_final or self._failures >= _FAILURES:
+            times = "" if self._failures == 1 else f" {self._failures} times in a row"
+            self.problem = f"consolidation failed{times}: {why}"
         if self._failures >= _FAILURES:
             logger.warning("consolidation failed {} times; it pauses", self._failures)
             seconds = _PAUSE

@@ -109,6 +109,7 @@ class Dream:
         self._running, self._writing = asyncio.Lock(), asyncio.Lock()
         self._forgotten = 0
         self._failures: dict[str, tuple[int, datetime]] = {}
+        self._problem = ""
 
     def unread(self, scope: str) -> int:
         """How many history entries of `scope` it has not read. Blocks."""
@@ -302,8 +303,16 @@ class Dream:
         state = replace(self._state.of(memory.scope), **changes)
         await asyncio.to_thread(self._state.put, memory.scope, state)
 
+    def problem(self) -> str:
+        """Why it failed three times in a row or more; empty if it did not."""
+        most = max((failures for failures, _ in self._failures.values()), default=0)
+        return (
+            f"Dream failed {most} times in a row: {self._problem}" if most >= _NOTIFY_AFTER else ""
+        )
+
     async def _failed(self, report: DreamReport, whom: str) -> None:
         """Wait longer the next time; the third time in a row the owner is told."""
+        self._problem = report.problem
         logger.warning("Dream for {} failed: {}", report.scope, report.problem)
         failures = self._failures.get(whom, (0, self._clock.now()))[0] + 1
         seconds = pause_after(failures, _FIRST_PAUSE, _LONGEST_PAUSE.total_seconds())
