@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
+from nanobot.cli.answer import Data
 from nanobot.cli.client import Client
 from nanobot.cli.command import Commands, Options, WrongUsage, print_text
 from nanobot.cli.gateway import connected
@@ -158,7 +159,19 @@ def _chat(home: Path, options: Options) -> int:
     with connected(home) as client:
         terminal = Terminal(client, options.session, history=home / "state" / "cli_history")
         terminal.run()
+        _note_jobs(client)
     return 0
+
+
+def _note_jobs(client: Client) -> None:
+    """Say that scheduled jobs wait, if nanobot ends with this command."""
+    if not client.is_hosted:
+        return
+    with contextlib.suppress(NanobotError):  # the chat is over either way
+        jobs = Data({"list": client.ask("cron.list", {})}).record("list").records("jobs")
+        if pending := sum(job.get("enabled") is True for job in jobs):
+            what = "1 scheduled job comes" if pending == 1 else f"{pending} scheduled jobs come"
+            print_text(f"note: {what} only while nanobot runs: nanobot gateway\n", sys.stderr)
 
 
 def replies(

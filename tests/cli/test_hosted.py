@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
 import stat
 import subprocess
@@ -15,6 +17,7 @@ from loguru import logger
 
 from nanobot.cli.main import main
 from nanobot.gateway.lock import home_lock
+from tests.cli.test_terminal import Screen
 
 
 @pytest.fixture(autouse=True)
@@ -118,6 +121,26 @@ def test_a_signal_stops_the_gateway_before_it_ends_the_process(
     assert not (home / "state" / "gateway.sock").exists()
     with home_lock(home / "state"):
         pass
+
+
+def test_a_chat_that_hosts_says_at_its_end_that_reminders_wait(
+    environment: dict[str, str],
+) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "nanobot", "agent"],
+        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        env=environment | {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"},
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        screen = Screen(ours, process)
+        screen.wait_for(">")
+        screen.type("remind me tomorrow at 9 to call Ana\r")
+        screen.wait_for("I'll remind you.")
+        screen.type("\x04")
+        screen.wait_for("note: 1 scheduled job comes only while nanobot runs: nanobot gateway")
+        assert screen.end() == 0
+    os.close(ours)
 
 
 def test_a_home_that_stays_locked_without_a_socket_exits_75(
