@@ -210,10 +210,14 @@ def own_inode_in(folder: int, name: str) -> None:
         return
     with suppress(FileNotFoundError):
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if _identity(status) in FENCE.made or not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             return
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         with os.fdopen(descriptor, "rb") as file:
+            # What is open is what is there now, which the status of a name may not be on NFS.
+            status = os.fstat(descriptor)
+            if _identity(status) in FENCE.made:
+                return
             replace_in(folder, name, iter(lambda: file.read(_BLOCK), b""), status.st_mode & 0o777)
         FENCE.made.add(_identity(os.stat(name, dir_fd=folder, follow_symlinks=False)))
 

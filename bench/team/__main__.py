@@ -21,6 +21,7 @@ without answering. In the end:
     python -m bench.team --short         12 chats of 4, a fault of each kind (30 seconds)
     python -m bench.team --chats 50 --messages 10 --kill 10 --pause 5 …
     python -m bench.team --memory        memory, Dream and /forget (see bench.team.memory)
+    python -m bench.team --freshness     500 turns of one chat at two workers in turn, over NFS
     python -m bench.team --measure       healing, rolling restart, throughput, cost of a turn
 """
 
@@ -32,6 +33,7 @@ import sys
 
 from bench.reporting import report
 from bench.team.campaign import Size, campaign
+from bench.team.freshness import alternate
 from bench.team.measuring import measure
 from bench.team.memory import FORGETTING, HARMS, Remembering, remember
 from bench.team.mischief import ANSWER, CUT, FAILOVER, HANG, KILL, PAUSE, STOP
@@ -45,6 +47,8 @@ def main() -> int:
     parser.add_argument("--short", action="store_true", help="a fault of each kind")
     parser.add_argument("--measure", action="store_true", help="what it costs, without faults")
     parser.add_argument("--memory", action="store_true", help="what is remembered")
+    parser.add_argument("--freshness", action="store_true", help="a chat that changes workers")
+    parser.add_argument("--seconds", type=float, default=0.0, help="for which NFS attributes last")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--chats", type=int, default=500)
     parser.add_argument("--messages", type=int, default=20, help="of each chat")
@@ -62,6 +66,11 @@ def main() -> int:
         form = Remembering(3, 3 if options.short else 12, harms, share=0.5)
         figures, faults = asyncio.run(remember(form, options.seed, options.keep))
         report("memory of a team", figures | {"failures": faults})
+        return 1 if faults else 0
+    if options.freshness:
+        turns = 10 if options.short else 500
+        figures, faults = asyncio.run(alternate(turns, options.seconds, options.keep))
+        report("two workers alternate on one chat", figures | {"failures": faults})
         return 1 if faults else 0
     plan = {kind: getattr(options, kind) for kind in _WHOLE}
     size = Size(options.workers, options.chats, options.messages, options.at_once, plan)

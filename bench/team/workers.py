@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,11 +107,12 @@ class Worker:
 
 
 class Workers:
-    """All of them; `ends` has each end of a process."""
+    """All of them; `ends` has each end of a process, `environ` more variables for each."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self.all = [Worker(name, folder / name, _free_port()) for name in names]
         self.shared = folder / "shared"
+        self.environ: Mapping[str, str] = {}
         self.ends: list[Ended] = []
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -186,7 +187,7 @@ class Workers:
 
     async def _keep_running(self, worker: Worker) -> None:
         environ = {name: value for name, value in os.environ.items() if "NANOBOT" not in name}
-        environ["NANOBOT_HOME"] = str(worker.home)
+        environ |= {"NANOBOT_HOME": str(worker.home), **self.environ}
         failed = 0
         with worker.log.open("ab") as log:
             while await worker.may_run.wait() and not self._stopping:

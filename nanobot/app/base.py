@@ -121,7 +121,7 @@ def build_journal(settings: Settings, state: Path, clock: Clock) -> SqliteJourna
     if not in_team:
         return SqliteJournal(state / "journal.db", clock)
     try:
-        from nanobot.team.folder import expect_together
+        from nanobot.team.folder import check_mounts, expect_together
         from nanobot.team.journal import PostgresJournal
         from nanobot.team.membership import end_process
         from nanobot.team.postgres import Database
@@ -132,6 +132,7 @@ def build_journal(settings: Settings, state: Path, clock: Clock) -> SqliteJourna
     dsn = settings.team.database.get_secret_value()
     database = Database(dsn, lambda: end_process("others go on with what it had"))
     expect_together(database.address, settings.shared)
+    check_mounts(settings.shared)
     # Whose a message is can be told once people are known: see `Base`.
     return PostgresJournal(database, clock, lambda message: message.scope)
 

@@ -403,6 +403,7 @@ class TeamWorker:
             await self._clear(everywhere=False)
             self._cleared = standing
             self._background.start(self._clear(everywhere=True), name="clear the workspace")
+        self._sessions.doubt()
         await asyncio.to_thread(self._clean_up, claimed)
         leftovers = await self._journal.leftovers(claimed)
         stuck = await self._file(leftovers.unfiled)

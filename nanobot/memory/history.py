@@ -415,8 +415,14 @@ class HistoryLog:
             return self.entries(self._applied())
 
     def reread(self) -> None:
-        """Another process of a team may have written since: believe its mark."""
-        self._applied_mark = None
+        """Another worker of a team may have written since: believe its mark, and what the files
+        say. To open a file makes an NFS client ask its server what the file is like now (nfs(5),
+        "close-to-open cache consistency")."""
+        with self._lock:
+            self._applied_mark = None
+            for path in self._known.states:
+                with suppress(NanobotError), self._root.place(path).opened(os.O_RDONLY):
+                    pass
 
     def set_applied(self, cursor: int) -> None:
         """Remember, durably, that the changes up to this entry are carried out."""

@@ -340,6 +340,7 @@ class Memories:
         """A scope comes from another worker of a team: believe what is on disk, and finish what
         that left half done if it `died`. Blocks. Raises `StorageError`."""
         memory = self.of(scope)
+        memory.store.reread()
         memory.history.reread()
         if died:
             memory.versions.recover()

@@ -164,6 +164,10 @@ class MemoryStore:
                 self.problems[path] = "is damaged: it holds zero bytes"
         return known[1]
 
+    def reread(self) -> None:
+        """Another worker of a team may have written since: read each document again."""
+        self._texts.clear()
+
     def today(self) -> date:
         """The day that it is for the person."""
         return self._clock.now().date()

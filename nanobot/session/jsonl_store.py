@@ -308,6 +308,9 @@ class JsonlStore:
     def mark_stale(self, key: str) -> None:
         self._file(key).stale = True
 
+    def expire(self) -> None:
+        self._catalogue.expire()
+
     def append(self, key: str, lines: str) -> asyncio.Future[None]:
         return self._writer.append(self._file(key), lines.encode())
 

@@ -95,7 +95,10 @@ def append_lines(
     is_new = not file.path.exists()
     if is_new:
         make_folder(file.path.parent, files)
-        os.close(os.open(file.path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        try:
+            os.close(os.open(file.path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:  # another process made it just now
+            is_new = False
     _own(file)
     with opened(file.path, os.O_RDWR | os.O_APPEND) as descriptor:
         before = None if is_new else FileState.of(os.fstat(descriptor))

@@ -109,6 +109,14 @@ class SessionManager:
         if lines:
             await self._store.restore(key, lines)
 
+    def doubt(self) -> None:
+        """Read all conversations that are not this process's (`is_held`) again when they are asked
+        for, whatever the state of their files seems to be; other workers change them."""
+        for key, session in list(self._alive.items()):
+            if not self.is_held(key, session.metadata):
+                self._store.mark_stale(key)
+        self._store.expire()
+
     @property
     def unreadable(self) -> Mapping[str, StorageError]:
         """The sessions that could not be read when they were needed last, and why."""

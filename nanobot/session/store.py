@@ -71,6 +71,9 @@ class SessionStore(Protocol):
     def mark_stale(self, key: str) -> None:
         """What was read last was not used: the conversation is not current."""
 
+    def expire(self) -> None:
+        """Others changed something: `sessions` looks again, whatever `within` is. Quick."""
+
     def append(self, key: str, lines: str) -> Future[None]:
         """Add whole lines. The future holds a `StorageError` where `close` gave up. Raises
         `RuntimeError` after `close`."""

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import psycopg
 from loguru import logger
+from msgspec import Struct
 
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import replace_file, storage_errors, sync_folder
@@ -31,6 +32,9 @@ LEFT = "left"
 
 _LOCAL_ONLY = ("cifs", "smb3", "smbfs", "vfat", "exfat", "ntfs", "ntfs3", "9p", "fuse.sshfs")
 """File systems on which a rename does not replace a file in one step, or modes are lost."""
+_COHERENT = ("fuse.ceph", "fuse.ceph-fuse")
+"""File systems in a process that show each change at once, whatever machine it is made on."""
+_NFS = "nfsvers=4.2,hard,noac"
 
 
 def word_file(shared: Path) -> Path:
@@ -106,35 +110,83 @@ def check_folder(home: Path, shared: Path, mounts: str | None = None) -> None:
             hint="A home has the locks, the sockets and the SQLite caches of one worker, which have"
             " to be on its own disk: set NANOBOT_HOME or team.shared to another folder.",
         )
-    _check_mount(ours, Path("/proc/self/mountinfo").read_text() if mounts is None else mounts)
+    check_mounts(shared, mounts)
     with storage_errors(shared):
         _try_out(ours)
 
 
-def _check_mount(shared: Path, mounts: str) -> None:
-    kind, options = _mount_of(shared, mounts)
-    reason = ""
-    if kind in _LOCAL_ONLY:
-        reason = f"it is on a file system ({kind}) that cannot replace a file in one step"
-    elif kind == "nfs":
-        reason = "it is mounted with NFS 3"
-    elif kind == "nfs4" and "soft" in options:
-        reason = "it is mounted with `soft`, which loses what was written when the server is slow"
-    if reason:
-        hint = "Use NFS 4 (nfsvers=4.2,hard,lookupcache=positive), CephFS or EFS."
-        raise StorageError(shared, reason, hint=hint)
+class _Mount(Struct, frozen=True):
+    """A file system at `point`, as the kernel lists it."""
+
+    point: str
+    kind: str
+    source: str
+    options: frozenset[str]
+
+    @property
+    def fault(self) -> str:
+        """Why workers cannot share files on it; empty if they can, as far as this tells."""
+        if self.kind in _LOCAL_ONLY:
+            return f"it is on a file system ({self.kind}) that cannot replace a file in one step"
+        if self.kind == "nfs":
+            return "it is mounted with NFS 3"
+        if self.kind != "nfs4":
+            return ""
+        if self.options & {"soft", "softerr"}:
+            return "it is mounted with `soft`, which loses what was written when the server is slow"
+        if not self._is_fresh:
+            return (
+                "its NFS client caches the attributes of files, so this worker would go on with a"
+                " conversation or a memory as it was before another worker changed it"
+            )
+        return ""
+
+    @property
+    def _is_fresh(self) -> bool:
+        """Whether the server is asked each time (nfs(5), "Attribute caching"): as a folder's names
+        are trusted as long as its attributes are, `lookupcache` needs no rule of its own."""
+        never = "noac" in self.options or {"acregmax=0", "acdirmax=0"} <= self.options
+        return never and not self.options & {"nocto", "softreval"}
 
 
-def _mount_of(path: Path, mounts: str) -> tuple[str, list[str]]:
-    """The kind and the options of the file system on which `path` is."""
-    best, found = -1, ("", list[str]())
-    for line in mounts.splitlines():
+def check_mounts(shared: Path, mounts: str | None = None) -> None:
+    """Raise `StorageError` if `shared`, or a folder in it, is on a file system that does not serve
+    several workers. `mounts` is as in `check_folder`."""
+    for mount in _mounts_of(shared, mounts):
+        if mount.fault:
+            point = mount.point.replace(" ", "\\040")
+            hint = "Use NFS 4 with `noac`, CephFS or EFS."
+            if mount.kind in ("nfs", "nfs4"):
+                hint = (
+                    f"In /etc/fstab: `{mount.source} {point} nfs4 {_NFS} 0 0`. Then unmount it and"
+                    " mount it again: a remount keeps the old options."
+                )
+            raise StorageError(mount.point, mount.fault, hint=hint)
+
+
+def unknown_caches(shared: Path, mounts: str | None = None) -> str:
+    """The kind of the file system of `shared` if nothing tells how long it caches attributes."""
+    kinds = (one.kind for one in _mounts_of(shared, mounts))
+    known = (*_LOCAL_ONLY, *_COHERENT)
+    doubtful = (one for one in kinds if one.startswith("fuse.") or one == "virtiofs")
+    return next((one for one in doubtful if one not in known), "")
+
+
+def _mounts_of(shared: Path, mounts: str | None) -> list[_Mount]:
+    """The file systems of `shared` and of what is in it; one that is mounted on another hides
+    that."""
+    shared = shared.resolve()
+    text = Path("/proc/self/mountinfo").read_text() if mounts is None else mounts
+    found: dict[str, _Mount] = {}
+    for line in text.splitlines():
         before, _, after = line.partition(" - ")
         point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), before.split()[4])
-        if path.is_relative_to(point) and len(Path(point).parts) >= best:
-            kind, _, options = (*after.split(), "")[:3]
-            best, found = len(Path(point).parts), (kind, options.split(","))
-    return found
+        if shared.is_relative_to(point) or Path(point).is_relative_to(shared):
+            kind, source, options = (*after.split(), "", "")[:3]
+            found[point] = _Mount(point, kind, source, frozenset(options.split(",")))
+    above = [point for point in found if shared.is_relative_to(point)]
+    nearest = max(above, key=len, default="")
+    return [one for point, one in found.items() if point == nearest or point not in above]
 
 
 def _try_out(shared: Path) -> None:

@@ -112,11 +112,15 @@ async def pair(
     turns: int = 16,
     prepare: Callable[[Path], None] = lambda shared: None,
     later: Mapping[str, Path] = MappingProxyType({}),
+    environ: Mapping[str, str] = MappingProxyType({}),
+    patience: float = _PATIENCE,
 ) -> AsyncIterator[Pair]:
     """Both of them, serving, each with so many `turns` at once; `people` have numbers on Telegram
-    from 1 on, and the first is the owner. `prepare` is given the shared folder before they start.
-    Where there are workers for `later`, with where their code is, only `one` serves beside them."""
+    from 1 on, and the first is the owner. `environ` has more variables for the workers. `prepare`
+    is given the shared folder before they start. Where there are workers for `later`, with where
+    their code is, only `one` serves beside them."""
     workers = Workers(folder, ("one", *(later or ("two",))))
+    workers.environ = environ
     for worker in workers.all[1:]:
         if code := later.get(worker.name):
             worker.code = code
@@ -148,7 +152,7 @@ async def pair(
         try:
             await workers.start()
             team = Pair(workers, model, given, client, dsn)
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(patience):
                 await asyncio.gather(
                     *(team.until_reached(one) for one in workers.all if one.may_run.is_set())
                 )

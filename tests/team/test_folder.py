@@ -9,10 +9,16 @@ import pytest
 
 from nanobot.app.gateway import Gateway
 from nanobot.config.load import load_settings
-from nanobot.errors import NanobotError
+from nanobot.errors import NanobotError, StorageError
 from nanobot.providers.offline.model import OfflineModel
 from nanobot.team.connection import DatabaseAddress
-from nanobot.team.folder import check_folder, expect_together, put_word, word_file
+from nanobot.team.folder import (
+    check_folder,
+    expect_together,
+    put_word,
+    unknown_caches,
+    word_file,
+)
 from tests.doubles.postgres import PostgresServer
 from tests.team.support import sql
 from tests.upkeep.homes import write
@@ -27,7 +33,13 @@ def _mounted(at: Path, kind: str, options: str = "rw") -> str:
 
 @pytest.mark.parametrize(
     ("kind", "options"),
-    [("ext4", "rw"), ("nfs4", "rw,vers=4.2,hard"), ("ceph", "rw"), ("fuse.glusterfs", "rw")],
+    [
+        ("ext4", "rw"),
+        ("nfs4", "rw,vers=4.2,hard,noac"),
+        ("nfs4", "rw,vers=4.2,acregmin=0,acregmax=0,acdirmin=0,acdirmax=0,hard"),
+        ("ceph", "rw"),
+        ("fuse.glusterfs", "rw"),
+    ],
 )
 def test_a_folder_can_be_shared(tmp_path: Path, kind: str, options: str) -> None:
     check_folder(tmp_path / "home", _made(tmp_path / "shared"), _mounted(tmp_path, kind, options))
@@ -35,7 +47,14 @@ def test_a_folder_can_be_shared(tmp_path: Path, kind: str, options: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"), [("nfs", "rw,vers=3"), ("nfs4", "rw,soft"), ("cifs", "rw"), ("vfat", "rw")]
+    ("kind", "options"),
+    [
+        ("nfs", "rw,vers=3,noac"),
+        ("nfs4", "rw,soft,noac"),
+        ("nfs4", "rw,softerr,noac"),
+        ("cifs", "rw,actimeo=0"),
+        ("vfat", "rw"),
+    ],
 )
 def test_a_file_system_that_loses_something_is_refused(
     tmp_path: Path, kind: str, options: str
@@ -44,6 +63,50 @@ def test_a_file_system_that_loses_something_is_refused(
         check_folder(
             tmp_path / "home", _made(tmp_path / "shared"), _mounted(tmp_path, kind, options)
         )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "rw,vers=4.2,hard",
+        "rw,vers=4.2,hard,lookupcache=pos",
+        "rw,vers=4.2,hard,lookupcache=none",
+        "rw,hard,acregmin=0,acregmax=0",
+        "rw,hard,acdirmin=0,acdirmax=0",
+        "rw,hard,acregmin=1,acregmax=1,acdirmin=1,acdirmax=1",
+        "rw,hard,noac,nocto",
+        "rw,hard,noac,softreval",
+    ],
+)
+@pytest.mark.parametrize("place", [".", "shared", "shared/sessions"])
+def test_an_nfs_client_that_caches_attributes_is_refused_wherever_it_is_mounted(
+    tmp_path: Path, options: str, place: str
+) -> None:
+    shared = _made(tmp_path / "shared")
+    mounts = _mounted(tmp_path / place, "nfs4", options)
+    with pytest.raises(StorageError, match="caches the attributes") as refused:
+        check_folder(tmp_path / "home", shared, mounts)
+    point = (tmp_path / place).resolve()
+    assert f"server:/export {point} nfs4 nfsvers=4.2,hard,noac" in refused.value.hint
+
+
+def test_a_mount_that_another_one_hides_does_not_count(tmp_path: Path) -> None:
+    shared = _made(tmp_path / "shared")
+    hidden = _mounted(tmp_path, "nfs4", "rw,hard") + _mounted(shared, "nfs4", "rw,hard,noac")
+    check_folder(tmp_path / "home", shared, hidden)
+    again = _mounted(shared, "nfs4", "rw,hard") + _mounted(shared, "nfs4", "rw,hard,noac")
+    check_folder(tmp_path / "home", shared, again)
+
+
+@pytest.mark.parametrize(
+    ("kind", "unknown"),
+    [("fuse.glusterfs", True), ("virtiofs", True), ("ceph", False), ("fuse.ceph", False)],
+)
+def test_file_systems_that_hide_their_cache_times_are_known(
+    tmp_path: Path, kind: str, unknown: bool
+) -> None:
+    named = unknown_caches(_made(tmp_path / "shared"), _mounted(tmp_path, kind))
+    assert named == (kind if unknown else "")
 
 
 @pytest.mark.parametrize(("home", "shared"), [("a", "a"), ("a/b", "a"), ("a", "a/b")])
