@@ -57,6 +57,11 @@ _MANY = """
     FROM generate_series(1, {0}) AS n;
     INSERT INTO lease SELECT 's' || n, 1 FROM generate_series(1, {0}) AS n
 """
+_FAILED = """
+    INSERT INTO inbox (channel, chat_id, event_id, session_key, received_at, payload, scope, state)
+    SELECT 'telegram', n, 'f' || n, 'telegram:' || n, '', repeat('x', 600), 's' || n, 'failed'
+    FROM generate_series(1, 100000) AS n
+"""
 _LOOKS = 200
 _AS_A_WORKER = "-c enable_seqscan=off -c plan_cache_mode=force_generic_plan -c jit=off"
 """How a worker plans."""
@@ -153,14 +158,16 @@ async def cost_of_looks(counts: Sequence[int]) -> dict[str, object]:
         leases = Leases(database)
         _ask(server, NAME, _A_WORKER.format(1))
         try:
-            for count in counts:
-                _ask(server, NAME, _MANY.format(count))
+            for count, failed in (*((count, "") for count in counts), (counts[0], _FAILED)):
+                _ask(server, NAME, f"{_MANY.format(count)}; {failed}")
                 _ask(server, NAME, "ANALYZE")
+                beside = ", 100,000 have failed" if failed else ""
                 for what, among in (("all", None), ("those of one message", ("s1",))):
                     look = looking(server)
                     for _ in range(_LOOKS):
                         await leases.free((), 64, ("telegram",), among)
-                    figures[f"a look at {what}, {count} are open [ms]"] = look(_LOOKS).milliseconds
+                    name = f"a look at {what}, {count} are open{beside} [ms]"
+                    figures[name] = look(_LOOKS).milliseconds
         finally:
             await database.close()
     return figures

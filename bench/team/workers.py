@@ -23,7 +23,7 @@ from nanobot.team.membership import EXIT_CODE
 from tests.doubles.server import Served
 
 _CONFIG = """
-agent: {{shutdown_grace_seconds: {grace}, max_concurrent_turns: {turns}}}
+agent: {{shutdown_grace_seconds: {grace}, max_concurrent_turns: {turns}, timezone: UTC}}
 model:
   name: fake-model
   base_url: {model}

@@ -50,6 +50,10 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _ELSEWHERE = "Name a folder elsewhere, best on another disk."
 _SHOWN = "would show the agent all secrets"
 _NAME_IT = "Write it under `models`, with a name."
+_ONE_TIME_ZONE = (
+    "Write a name such as Europe/Berlin, the same for every worker: the zones of their machines may"
+    " differ, and jobs, days and notes go by it."
+)
 WholeFrom0 = Annotated[int, Meta(ge=0)]
 
 
@@ -77,7 +81,8 @@ class AgentSettings(Checked, frozen=True):
     """What a message does that arrives during a turn: `steer` gives it to the model at its next
     step, `queue` lets it wait, `interrupt` stops the turn for it."""
     timezone: Annotated[str, Check(_known_zone)] = ""
-    """The person's time zone, such as `Europe/Berlin`; empty for the system's."""
+    """The person's time zone, such as `Europe/Berlin`; empty for the system's. Required in a
+    team."""
     timestamps: Literal["relative", "absolute", "off"] = "relative"
     """How the model sees when a message was sent: `relative` says today or yesterday as well,
     `absolute` just the date and time, `off` nothing."""
@@ -547,6 +552,8 @@ class Settings(Checked, frozen=True):
 
     def faults(self, home: Path) -> Iterator[Fault]:
         """What is wrong between sections, once they have what they take from each other."""
+        if self.team.shared and not self.agent.timezone:
+            yield Fault(("agent", "timezone"), "is required in a team", _ONE_TIME_ZONE)
         if self.memory.embeddings.lacks_key:
             yield missing_key("memory", "embeddings", "api_key")
         for name, one in self.models.items():

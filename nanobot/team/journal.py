@@ -40,10 +40,7 @@ from nanobot.bus.rows import (
     ENTRY,
     MOST_ASKED,
     NOTICE,
-    OPEN_MESSAGES,
-    OPEN_PARTS,
     PART,
-    WAITING_MESSAGES,
     decode_helper,
     decode_report,
     failure_notice,
@@ -67,6 +64,7 @@ from nanobot.team.leases import IS_LOST, MAY_BEGIN, SINGLE
 from nanobot.team.looking import IS_NOTICE, Looking
 from nanobot.team.postgres import Database
 from nanobot.team.pruning import prune
+from nanobot.team.schema import OPEN_MESSAGES, OPEN_PARTS, WAITING_MESSAGES, WAITING_PARTS
 from nanobot.team.state import PostgresState
 
 P = ParamSpec("P")
@@ -82,7 +80,7 @@ _SELECT_ENTRIES = f"SELECT {_ENTRIES} FROM inbox WHERE {WAITING_MESSAGES} AND {M
 _OF_CONVERSATION = f"""coalesce(
     (SELECT min(scope) FROM inbox WHERE {WAITING_MESSAGES} AND session_key = %s),
     (SELECT nullif(min(scope), '') FROM unfiled WHERE session_key = %s), %s)"""
-_SELECT_PARTS = f"SELECT scope, {PART} FROM outbox WHERE {OPEN_PARTS} AND state != 'dead'"
+_SELECT_PARTS = f"SELECT scope, {PART} FROM outbox WHERE {WAITING_PARTS}"
 
 
 AFFINE = frozenset({*PULLED, API})
@@ -283,7 +281,7 @@ class PostgresJournal(Looking):
             await execute(
                 db,
                 "UPDATE inbox SET state = 'done', payload = NULL"
-                f" WHERE {OPEN_MESSAGES} AND turn_id = %s AND state = 'failed'",
+                " WHERE turn_id = %s AND turn_id != '' AND state = 'failed'",
                 done.replaces_turn,
             )
         parts = await self._insert_outgoing(db, done.turn_id, done.outgoing, now, ids)
@@ -326,7 +324,7 @@ class PostgresJournal(Looking):
     async def leftovers(self, db: Connection, scopes: Collection[str] | None = None) -> Leftovers:
         # See `sqlite_journal` for whose fault an end is.
         here, values = _within(scopes)
-        working = f"WHERE {OPEN_MESSAGES} AND state = 'working' {here} AND turn_id IN"
+        working = f"WHERE {WAITING_MESSAGES} AND state = 'working' {here} AND turn_id IN"
         working += " (SELECT id FROM turn WHERE state = 'running' AND"
         blame = f"UPDATE inbox SET attempts = attempts + 1 {working} progress = 0)"
         await execute(db, blame, *values)

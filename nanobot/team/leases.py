@@ -14,6 +14,7 @@ from collections.abc import Collection
 
 from nanobot.team.connection import Connection, execute
 from nanobot.team.postgres import Database
+from nanobot.team.schema import WAITING_MESSAGES, WAITING_PARTS
 
 SINGLE = "channel:"
 """How the names of leases begin that are no scopes."""
@@ -26,14 +27,12 @@ at a worker that lives, no other may."""
 IS_LOST = "NOT EXISTS (SELECT FROM worker WHERE worker.id = helper.worker)"
 """Whether a helper went with its worker."""
 
-# Each partial index is used only where its condition stands here word for word, beside ours.
 _FREE = f"""
     SELECT scope, min(since) FROM (
         SELECT scope, -1 AS since FROM unnest(%s::text[]) AS scope
-        UNION ALL SELECT scope, min(id) FROM inbox WHERE state IN ('received', 'working')
-            AND state IN ('received', 'working', 'failed') AND {MAY_BEGIN} GROUP BY scope
-        UNION ALL SELECT scope, 0 FROM outbox WHERE state IN ('pending', 'sending')
-            AND state IN ('pending', 'sending', 'dead') AND channel = ANY(%s)
+        UNION ALL SELECT scope, min(id) FROM inbox WHERE {WAITING_MESSAGES}
+            AND {MAY_BEGIN} GROUP BY scope
+        UNION ALL SELECT scope, 0 FROM outbox WHERE {WAITING_PARTS} AND channel = ANY(%s)
         UNION ALL SELECT scope, 0 FROM unfiled
         UNION ALL SELECT scope, 0 FROM helper WHERE {IS_LOST}
     ) AS wanted

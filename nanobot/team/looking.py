@@ -17,14 +17,20 @@ from nanobot.bus.journal import (
 )
 from nanobot.bus.rows import (
     NOTICE,
-    OPEN_MESSAGES,
-    OPEN_PARTS,
     decode_report,
     shown_rows,
     spending_key,
     unknown_turn,
 )
 from nanobot.team.postgres import Database
+from nanobot.team.schema import (
+    DEAD_PARTS,
+    FAILED_MESSAGES,
+    OPEN_MESSAGES,
+    OPEN_PARTS,
+    WAITING_MESSAGES,
+    WAITING_PARTS,
+)
 
 IS_NOTICE = f"starts_with(turn_id, '{NOTICE}')"
 _UNDELIVERED = f"{OPEN_PARTS} AND NOT (state = 'dead' AND {IS_NOTICE})"
@@ -38,19 +44,15 @@ class Looking:
 
     async def counts(self) -> QueueCounts:
         waits = "(state = 'received' OR not_before != 0)"
-        inbox = await self.database.read(
-            f"SELECT count(*) FILTER (WHERE state != 'failed' AND {waits}),"
-            f" count(*) FILTER (WHERE state != 'failed' AND NOT {waits}),"
-            " count(*) FILTER (WHERE state = 'failed'),"
-            " count(*) FILTER (WHERE state != 'failed' AND not_before > 0)"
-            f" FROM inbox WHERE {OPEN_MESSAGES}"
+        rows = await self.database.read(
+            f"SELECT count(*) FILTER (WHERE {waits}), count(*) FILTER (WHERE NOT {waits}),"
+            f" (SELECT count(*) FROM inbox WHERE {FAILED_MESSAGES}),"
+            f" (SELECT count(*) FROM outbox WHERE {WAITING_PARTS}),"
+            f" (SELECT count(*) FROM outbox WHERE {DEAD_PARTS} AND NOT {IS_NOTICE}),"
+            " count(*) FILTER (WHERE not_before > 0)"
+            f" FROM inbox WHERE {WAITING_MESSAGES}"
         )
-        outbox = await self.database.read(
-            "SELECT count(*) FILTER (WHERE state != 'dead'), count(*) FILTER (WHERE state = 'dead')"
-            f" FROM outbox WHERE {_UNDELIVERED}"
-        )
-        received, working, failed, put_off = inbox[0]
-        pending, dead = outbox[0]
+        received, working, failed, pending, dead, put_off = rows[0]
         return QueueCounts(received, working, failed, pending, dead, put_off)
 
     async def queue_rows(self) -> tuple[list[QueueRow], list[QueueRow]]:

@@ -1,4 +1,5 @@
-"""Forgetting what ended long ago: beside the writer and a little at a time, so nobody waits."""
+"""Forgetting what ended or failed long ago: beside the writer and a little at a time, so nobody
+waits."""
 
 from __future__ import annotations
 
@@ -7,14 +8,14 @@ from datetime import datetime, timedelta
 from nanobot.bus.journal import KEEP_DAYS, QUESTION
 from nanobot.bus.journal_looking import USED_DAYS
 from nanobot.team.connection import DatabaseAddress
-from nanobot.team.looking import IS_NOTICE
+from nanobot.team.schema import WAITING_MESSAGES, WAITING_PARTS
 
 _AT_ONCE = 2_000
 """Rows that one transaction deletes."""
 
 _ENDED = (
-    ("inbox", "state IN ('done', 'stopped') AND received_at < %(horizon)s"),
-    ("outbox", f"(state = 'sent' OR state = 'dead' AND {IS_NOTICE}) AND created_at < %(horizon)s"),
+    ("inbox", f"NOT {WAITING_MESSAGES} AND received_at < %(horizon)s"),
+    ("outbox", f"NOT {WAITING_PARTS} AND created_at < %(horizon)s"),
     ("turn", "state != 'running' AND started_at < %(horizon)s"),
     ("step", "NOT EXISTS (SELECT FROM turn WHERE id = turn_id AND state = 'running')"),
     ("button", "created_at < %(horizon)s"),

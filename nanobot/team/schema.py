@@ -80,7 +80,9 @@ _TABLES = """
         worker bigint, -- Where somebody waits for the answer: nobody else handles it meanwhile.
         UNIQUE (channel, chat_id, event_id)
     );
-    CREATE INDEX inbox_open ON inbox (scope) WHERE state IN ('received', 'working', 'failed');
+    -- Without what failed: each look at what waits reads all of it, and that may be much.
+    CREATE INDEX inbox_open ON inbox (scope) WHERE state IN ('received', 'working');
+    CREATE INDEX inbox_failed ON inbox (scope) WHERE state = 'failed';
     CREATE INDEX inbox_turn ON inbox (turn_id) WHERE turn_id != '';
     CREATE TABLE cursor (channel TEXT PRIMARY KEY, value TEXT NOT NULL);
     CREATE TABLE turn (
@@ -138,7 +140,7 @@ _TABLES = """
         created_at TEXT NOT NULL,
         UNIQUE (turn_id, call, part)
     );
-    CREATE INDEX outbox_open ON outbox (scope) WHERE state IN ('pending', 'sending', 'dead');
+    CREATE INDEX outbox_open ON outbox (scope) WHERE state IN ('pending', 'sending');
     CREATE INDEX outbox_dead ON outbox (channel, chat_id) WHERE state = 'dead';
     CREATE INDEX outbox_sent ON outbox (channel, chat_id, platform_id) WHERE platform_id != '';
     CREATE TABLE button (
@@ -196,6 +198,14 @@ _TABLES = """
     -- Tables that still have to be rebuilt without what was erased.
     CREATE TABLE rebuild (name TEXT PRIMARY KEY);
 """
+
+WAITING_MESSAGES = "state IN ('received', 'working')"
+FAILED_MESSAGES = "state = 'failed'"
+WAITING_PARTS = "state IN ('pending', 'sending')"
+DEAD_PARTS = "state = 'dead'"
+OPEN_MESSAGES = f"({WAITING_MESSAGES} OR {FAILED_MESSAGES})"
+OPEN_PARTS = f"({WAITING_PARTS} OR {DEAD_PARTS})"
+"""The conditions of the partial indexes, which a query needs word for word."""
 
 # Compared byte by byte, as SQLite does, whatever the database's language is.
 _MIGRATIONS = (_TABLES.replace("TEXT", 'text COLLATE "C"'),)

@@ -15,7 +15,8 @@ _DATABASE = "postgresql://nanobot:canary@db.example.org/nanobot"
 
 def test_a_team_has_a_database_and_a_folder(tmp_path: Path) -> None:
     home, shared = tmp_path / "home", tmp_path / "shared"
-    write_config(home, {"team": {"database": "${NANOBOT_DATABASE}", "shared": str(shared)}})
+    team = {"database": "${NANOBOT_DATABASE}", "shared": str(shared)}
+    write_config(home, {"agent": {"timezone": "UTC"}, "team": team})
     settings = load_settings(home, {"NANOBOT_DATABASE": _DATABASE})
     assert settings.team.database.get_secret_value() == _DATABASE
     assert settings.shared == shared
@@ -27,6 +28,13 @@ def test_alone_all_is_in_the_home(tmp_path: Path) -> None:
     write_config(tmp_path, {})
     settings = load_settings(tmp_path, {})
     assert (settings.shared, settings.folders) == (tmp_path, (tmp_path,))
+
+
+def test_a_team_without_a_time_zone_is_refused(tmp_path: Path) -> None:
+    write_config(tmp_path / "home", {"team": {"database": _DATABASE, "shared": "/srv/nanobot"}})
+    with pytest.raises(ConfigError, match=r"agent\.timezone: is required in a team") as caught:
+        load_settings(tmp_path / "home", {})
+    assert "Europe/Berlin" in caught.value.for_people()
 
 
 @pytest.mark.parametrize(

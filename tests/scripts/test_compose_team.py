@@ -19,7 +19,9 @@ _CHOSEN = re.compile(r"\$\{(\w+):\?[^}]*\}")
 def services() -> dict[str, Any]:
     """The services of the file, with a password."""
     text = (ROOT / "deploy" / "compose.team.yaml").read_text()
-    services: dict[str, Any] = yaml.safe_load(_CHOSEN.sub("secret", text))["services"]
+    chosen = {"TEAM_TIMEZONE": "Europe/Berlin"}
+    text = _CHOSEN.sub(lambda name: chosen.get(name[1], "secret"), text)
+    services: dict[str, Any] = yaml.safe_load(text)["services"]
     return services
 
 

@@ -147,7 +147,7 @@ async def test_what_a_worker_is_pointed_at_by_mistake_stays_as_it_is(
         put_word(db, "otter")
     write(word_file(tmp_path / "shared"), "otter")
     dsn, shared = (empty, "shared") if wrong == "database" else (team_database, "unmounted")
-    team = f"team: {{database: '{dsn}', shared: {tmp_path / shared}}}\n"
+    team = f"agent: {{timezone: UTC}}\nteam: {{database: '{dsn}', shared: {tmp_path / shared}}}\n"
     write(home / "config.yaml", team)
     (tmp_path / "unmounted").mkdir()
     with pytest.raises(NanobotError, match="team"):

@@ -18,6 +18,7 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.team.journal import PostgresJournal
 from nanobot.team.leases import Leases
 from nanobot.team.postgres import Database
+from nanobot.team.pruning import prune
 from nanobot.testing import FakeClock
 from tests.bus.support import HELLO, done, give_up, reply, said
 from tests.doubles.postgres import PostgresServer, running_postgres
@@ -361,6 +362,65 @@ async def test_a_process_that_runs_for_days_forgets_as_well(
     await journal.close()
     assert sql(team_database, "SELECT sender FROM rate") == [("fake:ben",)]
     assert sql(team_database, "SELECT event_id FROM inbox") == [("b1",)]
+
+
+_FAILED = """INSERT INTO inbox (scope, channel, chat_id, event_id, session_key, state, received_at)
+    SELECT 'person:anna', 'fake', 'a', 'f' || n, 'fake:a', 'failed', '2999'
+    FROM generate_series(1, 5000) AS n"""
+_DEAD = """INSERT INTO outbox (scope, turn_id, call, part, channel, chat_id, state, created_at)
+    SELECT 'person:anna', 't' || n, 'c', 0, 'fake', 'a', 'dead', '2999'
+    FROM generate_series(1, 5000) AS n"""
+
+
+async def test_what_failed_is_not_read_by_who_looks_for_work(
+    team_database: str, clock: FakeClock
+) -> None:
+    sql(team_database, _FAILED)
+    sql(team_database, _DEAD)
+    async with worker(team_database, clock) as journal:
+        await journal.receive("fake", (ANNA,))
+    before = read_of(team_database)
+    async with worker(team_database, clock):
+        pass
+    opening = read_of(team_database) - before
+    async with worker(team_database, clock) as journal:
+        assert await waiting(journal) == ["person:anna"]
+        assert len(await new_entries(journal, ["person:anna"], ())) == 1
+        await journal.leftovers(("person:anna",))
+        await journal.is_busy("fake:a")
+    assert read_of(team_database) - before < 2 * opening + 100
+
+
+def read_of(dsn: str) -> int:
+    """How many rows of messages and parts, and entries of their indexes, were read so far, by
+    connections that are closed."""
+    others = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database()"
+    while sql(dsn, f"{others} AND pid != pg_backend_pid()"):
+        pass
+    query = "SELECT sum(seq_tup_read + idx_tup_fetch) FROM pg_stat_user_tables"
+    entries = "SELECT sum(idx_tup_read) FROM pg_stat_user_indexes"
+    here = "WHERE relname IN ('inbox', 'outbox')"
+    ((rows, indexed),) = sql(dsn, f"SELECT ({query} {here}), ({entries} {here})")
+    return int(rows or 0) + int(indexed or 0)
+
+
+async def test_what_failed_and_nobody_retried_is_kept_as_long_as_what_ended(
+    team_database: str, clock: FakeClock
+) -> None:
+    async with worker(team_database, clock) as journal:
+        anna, ben = await journal.receive("fake", (ANNA, BEN))
+        await journal.complete(done("t1", anna, state="failed"))
+        (part,) = await journal.add_outgoing("t2", reply("hi", chat_id="b"))
+        await give_up(journal, part)
+        await clock.advance((KEEP_DAYS - 1) * 86_400)
+        await prune(journal.database.address, clock.now())
+        counts = await journal.counts()
+        assert (counts.received, counts.failed, counts.dead) == (1, 1, 1)
+        await clock.advance(2 * 86_400)
+        await prune(journal.database.address, clock.now())
+        counts = await journal.counts()
+        assert (counts.received, counts.failed, counts.dead) == (1, 0, 0)
+        assert ben.id
 
 
 async def test_erasing_leaves_no_byte_in_the_tables(

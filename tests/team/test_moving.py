@@ -45,6 +45,7 @@ def home(tmp_path: Path, team_database: str) -> Path:
     write(
         home / "config.yaml",
         f'team:\n  database: "{team_database}"\n  shared: {tmp_path / "shared"}\n'
+        "agent:\n  timezone: UTC\n"
         "owner:\n  fake: [boss]\n",
     )
     (tmp_path / "shared").mkdir()

@@ -90,7 +90,7 @@ class Bench:
     ) -> contextlib.AbstractAsyncContextManager[Gateway]:
         """The worker."""
         home, team = self.folder / "home", {"database": self.dsn, "shared": f"{self.folder}/shared"}
-        write_config(home, {"team": team, **settings})
+        write_config(home, {"team": team, "agent": {"timezone": "UTC"}, **settings})
         return running(home, model, self.channel, tools=(self.tool,))
 
     @contextlib.asynccontextmanager
@@ -181,7 +181,7 @@ async def test_a_stop_that_another_worker_took_ends_the_turn_here(bench: Bench) 
 async def test_where_all_places_are_taken_who_waits_longest_is_next(bench: Bench) -> None:
     thinking, sending = Gate(), Gate()
     model = ScriptedModel(*map(says, ("one", "two", "three", "four")), hold=thinking)
-    async with bench.running(model, agent={"max_concurrent_turns": 1}):
+    async with bench.running(model, agent={"max_concurrent_turns": 1, "timezone": "UTC"}):
         thinking.opened.set()
         bench.channel.hold = lambda _: sending()
         await bench.channel.say("first")
@@ -232,7 +232,7 @@ async def test_where_all_places_are_taken_a_chat_keeps_its_order(bench: Bench) -
 
     bench.channel.hold = hold  # while an answer is being sent, the scope stays
     out = "SELECT 1 FROM outbox WHERE state IN ('pending', 'sending')"
-    async with bench.running(model, agent={"max_concurrent_turns": 1}):
+    async with bench.running(model, agent={"max_concurrent_turns": 1, "timezone": "UTC"}):
         await bench.channel.say("first")
         await sending.reached.wait()
         gate.opened.clear()
