@@ -22,8 +22,8 @@ NanobotError                 anything a person should read; carries `hint`, the 
 │   ├── PathRefused          outside the caller's roots
 │   └── WriteConflict        someone else wrote meanwhile: read again, then write
 ├── SendError                a channel could not deliver a part
-│   ├── SendLater            try again after `retry_after` seconds
-│   ├── SendUnknown          it may have arrived; repeated once
+│   ├── SendLater            it did not arrive: try again
+│   ├── SendUnknown          it may have arrived: repeated once
 │   └── SendRefused          it never will
 ├── ChannelOff               a channel stays off until a person fixes its settings
 └── TurnStopped              someone stopped this turn; unwind quietly
@@ -319,19 +319,22 @@ class WriteConflict(ToolError):
 
 
 class SendError(NanobotError):
-    """A channel could not deliver a part."""
+    """A channel could not deliver a part. By itself it says no more than `SendUnknown`."""
 
 
 class SendLater(SendError):
-    """The platform asks to wait `retry_after` seconds; order within the chat is kept."""
+    """The part certainly did not arrive: the request was not written whole, or the platform
+    documents its answer as "not accepted". It is tried again, with growing pauses, for about a day.
+    `retry_after`: the shortest pause that the platform asks for, in seconds."""
 
-    def __init__(self, message: str, *, retry_after: float) -> None:
+    def __init__(self, message: str, *, retry_after: float = 0.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
 
 class SendUnknown(SendError):
-    """The request went out and no answer came back: it may have arrived."""
+    """The request was written and the platform did not say that it took or refused it (no answer,
+    one that cannot be read, a status of 500 or above, a redirect): it may have arrived."""
 
 
 class SendRefused(SendError):

@@ -15,7 +15,7 @@ TelegramError          of the library
     ├── BadRequest     Telegram refuses this request, however often it is made
     ├── NotSent        it never reached Telegram: try again at once, nothing can happen twice
     ├── MaybeSent      it went out, and no answer that can be read came back
-    └── ServerFault    an answer came, and it was not Telegram's or was 5xx (`status`)
+    └── ServerFault    the same with an answer: it was not Telegram's, or was 5xx (`status`)
 
 The texts are made here or are Telegram's own words, shortened. They never hold an address, because
 the addresses of the Bot API hold the token; and none of these has a cause or a context that does.
@@ -83,7 +83,8 @@ class MaybeSent(NetworkError):
 
 
 class ServerFault(NetworkError):
-    """The server failed, or something on the way answered in its place. `status` is HTTP's."""
+    """The server failed, or something on the way answered in its place: whether Telegram acted on
+    the request is not known. `status` is HTTP's."""
 
     __slots__ = ("status",)
 
@@ -142,14 +143,14 @@ def as_send_error(error: Exception) -> SendError:
             return error
         case Flooded():
             return SendLater(str(error), retry_after=error.seconds)
-        case MaybeSent():
-            return SendUnknown(f"Telegram did not confirm it: {error}")
+        case NotSent() | InvalidToken():
+            sent = isinstance(error, InvalidToken)
+            what = "does not accept the bot token" if sent else "cannot be reached"
+            return SendLater(f"Telegram {what}: {error}")
         case Forbidden() | BadRequest() | ChatMigrated():
             return SendRefused(f"Telegram refuses it: {error}")
         case TelegramError():
-            known = isinstance(error, InvalidToken)
-            what = "does not accept the bot token" if known else "cannot be reached"
-            return SendError(f"Telegram {what}: {error}")
+            return SendUnknown(f"Telegram did not confirm it: {error}")
         case _:
             # Not ours, so perhaps after Telegram acted on it; the text might hold an address.
             return SendUnknown(f"Telegram did not confirm it ({type(error).__name__})")

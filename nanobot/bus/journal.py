@@ -39,6 +39,9 @@ of them it was."""
 GIVE_UP_AFTER = 3
 """Attempts after which a message is not tried again."""
 
+MOST_DOUBTS = 2
+"""How often a part is sent that may have arrived: once, and once more."""
+
 
 class Outgoing(Struct, frozen=True):
     """A message to send, already split into `parts` that fit; `call` tells a turn's messages apart
@@ -59,14 +62,14 @@ class MessageTurn(Struct, frozen=True):
 
 
 class OutboxPart(Struct, frozen=True):
-    """A stored part. `next_try_at` is in seconds since the epoch; `in_doubt`: an earlier attempt
+    """A stored part. `next_try_at` is in seconds since the epoch; `doubts` counts the attempts that
     may have arrived. `scope`: whose lease it belongs to, in a team."""
 
     id: int
     part: OutboundPart
     attempts: int = 0
     next_try_at: float = 0.0
-    in_doubt: bool = False
+    doubts: int = 0
     scope: str = ""
 
 
@@ -360,7 +363,8 @@ class Journal(Protocol):
         The same `call` of a turn is stored once."""
 
     def mark_sending(self, part_id: int) -> None:
-        """An attempt to send a part begins. Posted."""
+        """An attempt to send a part begins. Posted. If no outcome follows, it counts as one that
+        may have arrived."""
 
     async def mark_sent(
         self, item: OutboxPart, platform_id: str, *, keep: bool = False
@@ -368,7 +372,7 @@ class Journal(Protocol):
         """The platform accepted it; its text is kept for a day if it may still fail (`keep`).
         Returns when that is durable, however long the disk refuses:
         until then nothing more goes to the chat, so that a crash leaves one part in doubt. It
-        returns notices of this chat that were refused before, to be sent now."""
+        returns notices of this chat that were refused before and did not arrive, to be sent now."""
 
     async def mark_undelivered(self, channel: str, platform_id: str, reason: str) -> str:
         """The platform reports that a part which it had accepted did not arrive: it is dead, and

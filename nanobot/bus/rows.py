@@ -164,18 +164,15 @@ def unreadable_notice(channel: str, chat_id: str, event_id: str) -> Outgoing:
     return Outgoing("reply", (OutboundMessage(channel, chat_id, _UNREADABLE),), (event_id,))
 
 
-PART = (
-    "id, turn_id, call, part, channel, chat_id, attempts, next_try_at,"
-    " in_doubt OR state = 'sending', payload"
-)
+PART = "id, turn_id, call, part, channel, chat_id, attempts, next_try_at, in_doubt, payload"
 """The columns that `stored_part` reads."""
 
 
 def stored_part(row: Sequence[Any]) -> OutboxPart:
     """The part in a row of `PART`. Raises `ValueError` if it cannot be read."""
-    row_id, turn_id, call, number, channel, chat_id, attempts, next_try_at, doubt, payload = row
+    row_id, turn_id, call, number, channel, chat_id, attempts, next_try_at, doubts, payload = row
     part = decode_part(f"{turn_id}/{call}/{number}", channel, chat_id, payload or "")
-    return OutboxPart(row_id, part, attempts, next_try_at, bool(doubt))
+    return OutboxPart(row_id, part, attempts, next_try_at, doubts)
 
 
 def new_parts(turn_id: str, outgoing: Outgoing) -> Iterator[OutboundPart]:

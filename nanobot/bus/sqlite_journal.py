@@ -40,6 +40,7 @@ from nanobot.bus.events import InboundMessage, decode_inbound, encode_event
 from nanobot.bus.journal import (
     GIVE_UP_AFTER,
     KEEP_DAYS,
+    MOST_DOUBTS,
     QUESTION,
     Committed,
     Completion,
@@ -353,7 +354,8 @@ class SqliteJournal:
 
     def mark_sending(self, part_id: int) -> None:
         self._post(
-            "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE id = ?",
+            "UPDATE outbox SET state = 'sending', attempts = attempts + 1,"
+            " in_doubt = in_doubt + 1 WHERE id = ?",
             part_id,
             can_wait=True,
         )
@@ -371,8 +373,8 @@ class SqliteJournal:
             rows = execute(
                 db,
                 f"UPDATE outbox SET state = 'pending' WHERE {OPEN_PARTS} AND state = 'dead'"
-                f" AND turn_id LIKE '{NOTICES}' AND channel = ? AND chat_id = ?"
-                f" RETURNING {PART}",
+                f" AND turn_id LIKE '{NOTICES}' AND in_doubt < {MOST_DOUBTS}"
+                f" AND channel = ? AND chat_id = ? RETURNING {PART}",
                 *(item.part.channel, item.part.chat_id),
             ).fetchall()
             return tuple(map(stored_part, sorted(rows)))
@@ -402,16 +404,15 @@ class SqliteJournal:
         self._post(
             "UPDATE outbox SET state = 'pending', next_try_at = ?, in_doubt = ?, reason = ?"
             " WHERE id = ?",
-            *(item.next_try_at, item.in_doubt, reason, item.id),
+            *(item.next_try_at, item.doubts, reason, item.id),
         )
 
     async def give_up(self, item: OutboxPart, reason: str) -> tuple[OutboxPart, ...]:
         now = self._clock.now().isoformat()
 
         def work(db: sqlite3.Connection) -> tuple[OutboxPart, ...]:
-            execute(
-                db, "UPDATE outbox SET state = 'dead', reason = ? WHERE id = ?", reason, item.id
-            )
+            dead = "UPDATE outbox SET state = 'dead', in_doubt = ?, reason = ? WHERE id = ?"
+            execute(db, dead, item.doubts, reason, item.id)
             turn_id, call = item.part.key.rsplit("/", 2)[:2]
             if turn_id.startswith(NOTICE):
                 return ()

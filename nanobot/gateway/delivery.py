@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from random import Random
 
@@ -17,18 +17,23 @@ from msgspec.structs import replace
 
 from nanobot.agent.session_queue import Lanes, Screen
 from nanobot.bus.events import ApprovalClosed, OutboundPart, Receipt
-from nanobot.bus.journal import QUESTION, Journal, OutboxPart
+from nanobot.bus.journal import MOST_DOUBTS, QUESTION, Journal, OutboxPart
 from nanobot.channel import Channel, ClosesChoices, Reachable
 from nanobot.clock import Clock, pause_after, with_timeout
-from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
+from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
 from nanobot.tasks import TURN, Background, is_cancelled
 
 MOST_ATTEMPTS = 300
 """With five minutes between attempts this is a day; then the part is dead and a person decides."""
 
 _LONGEST_PAUSE = 300.0
-_DOUBT_PAUSE = 30.0
-"""Seconds before the one repetition where the channel cannot tell whether its platform is there."""
+_DOUBT_PAUSE = 60.0
+"""Seconds before a part is repeated that may have arrived: a platform that is slow today may still
+be delivering it."""
+
+_NOT_ARRIVED = (SendLater, StorageError)
+"""What a channel raises if a part certainly did not arrive: the other is the disk's refusal, from
+one that delivers to a file."""
 
 _LONGEST_FIRST_PAUSE = 3600.0
 """A stored time further away than this tells of a clock that was set back."""
@@ -142,7 +147,11 @@ class Dispatcher:
         turn = item.part.key.partition("/")[0]  # that said it; other names begin with a letter
         TURN.set(turn if turn[:1].isdigit() else "")
         try:
-            brought = await self._deliver_at_last(item, is_new=is_new)
+            if item.doubts < MOST_DOUBTS:
+                brought = await self._deliver_at_last(item, is_new=is_new)
+            else:
+                reason = "nanobot ended while it was being sent once more"
+                brought = await self._give_up(item, reason)
         finally:
             self.in_hand.discard(item.id)
         self.pass_on(brought)
@@ -165,8 +174,10 @@ class Dispatcher:
             item = replace(item, attempts=item.attempts + 1)
             try:
                 receipt = await self._attempt(item)
-            except Exception as error:  # noqa: BLE001 - the boundary: a channel's crash is a retry
-                if self._is_hopeless(item, error):
+            except (SendError, StorageError) as error:
+                if isinstance(error, SendUnknown):
+                    item = replace(item, doubts=item.doubts + 1)
+                if _is_hopeless(item, error):
                     return await self._give_up(item, str(error))
                 pause = self._pause(item, error)
                 item = self._put_off(item, error, pause)
@@ -213,43 +224,28 @@ class Dispatcher:
 
     async def _attempt(self, item: OutboxPart) -> Receipt:
         """Send a part. One that may have arrived is sent only while its platform can be reached, so
-        that the one repetition is not spent on a network that is out."""
+        that the one repetition is not spent on a network that is out. Raises `SendRefused`, one of
+        `_NOT_ARRIVED`, or `SendUnknown`."""
         channel = self._channels[item.part.channel]
-        try:
-            if item.in_doubt and isinstance(channel, Reachable):
-                await _reach(channel)
-            self._journal.mark_sending(item.id)
+        with _anything_else_is(SendLater, *_NOT_ARRIVED):
+            if item.doubts and isinstance(channel, Reachable):
+                await channel.reach()
             await self._screen.flush(item.part.channel, item.part.chat_id)
             await self._journal.may_act()
+        with _anything_else_is(SendUnknown, SendRefused, *_NOT_ARRIVED):
+            self._journal.mark_sending(item.id)
             return await channel.send(item.part)
-        except asyncio.CancelledError as error:
-            if is_cancelled():
-                raise
-            raise SendError("the channel gave up on its own") from error
-
-    def _is_hopeless(self, item: OutboxPart, error: Exception) -> bool:
-        if isinstance(error, SendUnknown) and item.in_doubt:
-            return True
-        spent = item.attempts >= MOST_ATTEMPTS and not isinstance(error, SendLater)
-        return spent or isinstance(error, SendRefused)
 
     def _pause(self, item: OutboxPart, error: Exception) -> float:
-        if isinstance(error, SendLater) and error.retry_after > 0:
-            return error.retry_after
         pause = pause_after(item.attempts + 1, 1.0, _LONGEST_PAUSE) * self._rng.uniform(0.5, 1.0)
-        channel = self._channels[item.part.channel]
-        if isinstance(error, SendUnknown) and not isinstance(channel, Reachable):
-            return max(pause, _DOUBT_PAUSE)
-        return pause
+        if isinstance(error, SendLater):
+            return max(pause, error.retry_after)
+        return max(pause, _DOUBT_PAUSE) if isinstance(error, SendUnknown) else pause
 
     def _put_off(self, item: OutboxPart, error: Exception, pause: float) -> OutboxPart:
         reason = str(error) or repr(error)
         logger.warning("{}: {}; next try in {:.0f} s", item.part.key, reason, pause)
-        item = replace(
-            item,
-            next_try_at=self._clock.now().timestamp() + pause,
-            in_doubt=item.in_doubt or isinstance(error, SendUnknown),
-        )
+        item = replace(item, next_try_at=self._clock.now().timestamp() + pause)
         self._journal.retry_later(item, reason)
         return item
 
@@ -258,11 +254,21 @@ class Dispatcher:
         return await self._journal.give_up(item, reason)
 
 
-async def _reach(channel: Reachable) -> None:
-    """Raises a `SendError`, which is always one to try again later."""
+def _is_hopeless(item: OutboxPart, error: Exception) -> bool:
+    spent = item.attempts >= MOST_ATTEMPTS or item.doubts >= MOST_DOUBTS
+    return spent or isinstance(error, SendRefused)
+
+
+@contextmanager
+def _anything_else_is(kind: type[SendError], *known: type[Exception]) -> Iterator[None]:
+    """Let errors of the `known` kinds pass; any other, a channel's crash included, is of `kind`."""
     try:
-        await channel.reach()
-    except SendLater:
+        yield
+    except known:
         raise
+    except asyncio.CancelledError as error:
+        if is_cancelled():
+            raise
+        raise kind("the channel gave up on its own") from error
     except Exception as error:
-        raise SendError(str(error) or repr(error)) from error
+        raise kind(str(error) or repr(error)) from error

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from nanobot.bus.events import API, PULLED, InboundMessage, encode_event
 from nanobot.bus.journal import (
     GIVE_UP_AFTER,
+    MOST_DOUBTS,
     QUESTION,
     Committed,
     Completion,
@@ -410,7 +411,8 @@ class PostgresJournal(Looking):
 
     def mark_sending(self, part_id: int) -> None:
         self._post(
-            "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE id = %s",
+            "UPDATE outbox SET state = 'sending', attempts = attempts + 1,"
+            " in_doubt = in_doubt + 1 WHERE id = %s",
             part_id,
             can_wait=True,
         )
@@ -424,7 +426,8 @@ class PostgresJournal(Looking):
                 "WITH sent AS (UPDATE outbox SET state = 'sent', platform_id = %s,"
                 f" payload = CASE WHEN {_ASKED} OR %s THEN payload END WHERE id = %s)"
                 f" UPDATE outbox SET state = 'pending' WHERE state = 'dead' AND {IS_NOTICE}"
-                f" AND (channel, chat_id) = (%s, %s) AND id != %s RETURNING scope, {PART}",
+                f" AND in_doubt < {MOST_DOUBTS} AND (channel, chat_id) = (%s, %s) AND id != %s"
+                f" RETURNING scope, {PART}",
                 *(platform_id, keep, item.id, item.part.channel, item.part.chat_id, item.id),
             )
             rows = sorted(await refused.fetchall(), key=lambda row: row[1])
@@ -461,15 +464,15 @@ class PostgresJournal(Looking):
         self._post(
             "UPDATE outbox SET state = 'pending', next_try_at = %s, in_doubt = %s, reason = %s"
             " WHERE id = %s",
-            *(item.next_try_at, item.in_doubt, reason, item.id),
+            *(item.next_try_at, item.doubts, reason, item.id),
         )
 
     async def give_up(self, item: OutboxPart, reason: str) -> tuple[OutboxPart, ...]:
         now = self._clock.now()
 
         async def work(db: Connection) -> tuple[OutboxPart, ...]:
-            dead = "UPDATE outbox SET state = 'dead', reason = %s WHERE id = %s"
-            await execute(db, dead, reason, item.id)
+            dead = "UPDATE outbox SET state = 'dead', in_doubt = %s, reason = %s WHERE id = %s"
+            await execute(db, dead, item.doubts, reason, item.id)
             turn_id, call = item.part.key.rsplit("/", 2)[:2]
             if turn_id.startswith(NOTICE):
                 return ()
@@ -738,7 +741,7 @@ async def _retry_row(db: Connection, row: str, worker: int | None) -> InboxEntry
         dead = await execute(
             db,
             "UPDATE outbox SET state = 'pending', attempts = 0, next_try_at = 0,"
-            " in_doubt = false, reason = '' WHERE id = %s AND state = 'dead'"
+            " in_doubt = 0, reason = '' WHERE id = %s AND state = 'dead'"
             f" RETURNING scope, {PART}",
             row_id,
         )

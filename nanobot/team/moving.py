@@ -32,7 +32,7 @@ _TABLES = (
 
 _NUMBERED = ("inbox", "unfiled", "outbox")
 """Their ids are never used again."""
-_TRUTHS = ("in_doubt", "warned")
+_TRUTHS = ("warned",)
 _SUMMED = {
     "learning": "SELECT day, {} FROM learning GROUP BY day",
     "spending": "SELECT day, sum(tokens)::bigint, bool_or(warned) FROM spending GROUP BY day",

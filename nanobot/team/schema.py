@@ -133,7 +133,7 @@ _TABLES = """
             CHECK (state IN ('pending', 'sending', 'sent', 'dead')),
         attempts integer NOT NULL DEFAULT 0,
         next_try_at double precision NOT NULL DEFAULT 0,
-        in_doubt boolean NOT NULL DEFAULT false,
+        in_doubt integer NOT NULL DEFAULT 0,
         platform_id TEXT NOT NULL DEFAULT '',
         reason TEXT NOT NULL DEFAULT '',
         payload TEXT,

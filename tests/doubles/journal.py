@@ -21,6 +21,7 @@ from nanobot.bus.events import InboundMessage, OutboundMessage, OutboundPart, en
 from nanobot.bus.journal import (
     GIVE_UP_AFTER,
     KEEP_DAYS,
+    MOST_DOUBTS,
     QUESTION,
     Committed,
     Completion,
@@ -296,8 +297,8 @@ class MemoryJournal:
 
     def mark_sending(self, part_id: int) -> None:
         row = self._part(part_id)
-        attempts = row.item.attempts + 1
-        row.state, row.item = "sending", replace(row.item, attempts=attempts, in_doubt=True)
+        item = replace(row.item, attempts=row.item.attempts + 1, doubts=row.item.doubts + 1)
+        row.state, row.item = "sending", item
 
     async def mark_sent(
         self, item: OutboxPart, platform_id: str, *, keep: bool = False
@@ -309,7 +310,8 @@ class MemoryJournal:
             row
             for row in self._tables.outbox
             if row.state == "dead" and row.turn_id.startswith(_NOTICE)
-            if (row.item.part.channel, row.item.part.chat_id) == here
+            if row.item.doubts < MOST_DOUBTS
+            and (row.item.part.channel, row.item.part.chat_id) == here
         ]
         for row in notices:
             row.state = "pending"
@@ -341,6 +343,7 @@ class MemoryJournal:
     async def give_up(self, item: OutboxPart, reason: str) -> tuple[OutboxPart, ...]:
         row = self._part(item.id)
         row.state, row.reason = "dead", reason
+        row.item = replace(row.item, doubts=item.doubts)
         if row.turn_id.startswith(_NOTICE):
             return ()
         asked = [one for one in self._tables.inbox if one.turn_id == row.turn_id]
@@ -447,7 +450,7 @@ class MemoryJournal:
             found.entry = replace(found.entry, attempts=0, not_before=0.0)
             return replace(found.entry, previous_turn=found.turn_id, received_at=0.0)
         found.state, found.reason = "pending", ""
-        found.item = replace(found.item, attempts=0, next_try_at=0.0, in_doubt=False)
+        found.item = replace(found.item, attempts=0, next_try_at=0.0, doubts=0)
         return found.item
 
     async def drop_row(self, row: str) -> None:

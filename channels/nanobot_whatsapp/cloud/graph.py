@@ -5,9 +5,10 @@ line, and is sent to no host but Meta's (or the configured one). See `nanobot.ch
 bounds of size and time.
 
 What an answer reveals about the token and the account is reported for `nanobot status`. A request
-fails with an `HttpFault`: it is `Unsent` as well where something on the way answered in place of
-Meta, and `Refused` where Meta answered with an error. That is classified by what to do about it, by
-Meta's codes and never by its texts.
+fails with an `HttpFault`: `Unconfirmed` as well if something on the way answered in place of Meta,
+and `Refused` if Meta answered with an error. That is classified by what to do about it, by Meta's
+codes and never by its texts:
+developers.facebook.com/documentation/business-messaging/whatsapp/support/error-codes
 """
 
 from __future__ import annotations
@@ -58,20 +59,20 @@ _META_HOSTS = (".fbsbx.com", ".fbcdn.net", ".whatsapp.net")
 
 Kind = Literal["token", "account", "busy", "fault", "window", "no"]
 """`token`: a person must fix the token or its rights. `account`: a person must fix the business
-account. `busy`: too many requests. `fault`: a failure at Meta. `window`: the recipient has not
-written for 24 hours. `no`: the request will always be refused."""
+account. `busy`: too many requests, or the number is under maintenance. `fault`: a failure at Meta,
+which may have acted on the request. `window`: the recipient has not written for 24 hours. `no`: the
+request will always be refused."""
 
 _TOKEN = frozenset({0, 3, 10, 102, 190, 463, 467, 131005}) | frozenset(range(200, 300))
 _ACCOUNT = frozenset({368, 131031, 131037, 131042, 131045, 133010})
-_BUSY = frozenset({4, 17, 32, 613, 80007, 130429, 131048, 131056})
-_FAULT = frozenset({1, 2, 131000, 131016, 131057, 133004, 133005})
+_BUSY = frozenset({4, 17, 32, 613, 80007, 130429, 131048, 131056, 131057})
+_FAULT = frozenset({1, 2, 131000, 131016, 133004, 133005})
 _WINDOW = frozenset({470, 131047})
 _NO_SUCH_OBJECT = (100, 33)
 
-_WAITS = {4: 60.0, 80007: 60.0, 131048: 600.0, 131056: 10.0}
+_WAITS = {4: 60.0, 80007: 60.0, 131048: 600.0, 131056: 10.0, 131057: 60.0}
 """Seconds, where Meta gives none: 131056 is about one recipient, 131048 about complaints."""
 _BUSY_WAIT = 5.0
-_FAULT_WAIT = 10.0
 _PERSON_WAIT = 300.0
 """Between attempts where a person has to fix something first."""
 _MAX_WAIT = 3600.0
@@ -108,8 +109,7 @@ class Refused(HttpFault):
         """Seconds to wait before the next attempt."""
         if self.kind in {"token", "account"}:
             return _PERSON_WAIT
-        usual = _FAULT_WAIT if self.kind == "fault" else _BUSY_WAIT
-        return min(self.seconds or _WAITS.get(self.code, usual), _MAX_WAIT)
+        return min(self.seconds or _WAITS.get(self.code, _BUSY_WAIT), _MAX_WAIT)
 
     @property
     def needs_person(self) -> str:
@@ -168,14 +168,16 @@ def as_send_error(error: Exception, *, is_idempotent: bool = False) -> SendError
     """
     if isinstance(error, SendError):
         return error
-    if isinstance(error, Refused):
+    if isinstance(error, Refused) and error.kind != "fault":
         text = explain(error.code, str(error))
         is_final = error.kind in {"no", "window"}
         return SendRefused(text) if is_final else SendLater(text, retry_after=error.retry_after)
     # Texts of foreign errors are not shown: they may contain anything.
     reason = str(error) if isinstance(error, HttpFault) else type(error).__name__
+    if isinstance(error, Refused):
+        reason = explain(error.code, reason)
     if is_idempotent or isinstance(error, Unsent | BadAddress):
-        return SendLater(f"WhatsApp cannot be reached: {reason}", retry_after=_FAULT_WAIT)
+        return SendLater(f"WhatsApp cannot be reached: {reason}")
     return SendUnknown(f"WhatsApp did not confirm it: {reason}")
 
 
@@ -291,7 +293,7 @@ class Graph:
             answer = await self._http.request("GET", url, _CALL_SECONDS, limit)
             if answer.status != HTTPStatus.OK:
                 self._result(answer)
-                raise Unsent(f"HTTP status {answer.status}")
+                raise Unconfirmed(f"HTTP status {answer.status}")
         except AnswerTooLarge:
             raise _too_large(limit) from None
         except Refused as error:
@@ -332,12 +334,13 @@ class Graph:
             document = None
         status = answer.status
         seconds = max(0.0, number_in({"": answer.retry_after}, "") or 0.0)
-        if isinstance(document, dict) and "error" in document:
-            raise self._refusal(object_in(document, "error"), status, seconds)
+        error = object_in(document, "error") if isinstance(document, dict) else {}
+        if number_in(error, "code") is not None:
+            raise self._refusal(error, status, seconds)
         if status in {413, 429}:
             raise Refused(f"HTTP status {status}", code=0, status=status, seconds=seconds)
         if not 200 <= status < 300:
-            raise Unsent(f"HTTP status {status}")
+            raise Unconfirmed(f"HTTP status {status}")
         if not isinstance(document, dict):
             raise Unconfirmed("an answer that is not Meta's")
         return document

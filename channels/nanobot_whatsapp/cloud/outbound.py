@@ -159,13 +159,11 @@ class Outbound:
                 if form not in progress.uploaded:
                     id = await self._graph.upload(form.path, form.name, form.mime)
                     progress.uploaded[form] = id
-            except Refused as error:
-                if error.kind != "no":
-                    raise
+            except HttpFault as error:
+                if not isinstance(error, Refused) or error.kind != "no":
+                    raise as_send_error(error, is_idempotent=True) from None
                 logger.info("whatsapp: {} is not accepted as {}: {}", form.name, form.mime, error)
                 continue
-            except HttpFault as error:
-                raise as_send_error(error, is_idempotent=True) from None
             message = form.message(progress.uploaded[form], caption)
             try:
                 return await self._send(target, message, reply_to)

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from nanobot.bus.events import Media, MediaKind, OutboundPart, Receipt
 from nanobot.channel.documents import file_facts
-from nanobot.errors import SendError, SendRefused, SendUnknown
+from nanobot.errors import SendLater, SendRefused, SendUnknown
 from nanobot_whatsapp.ingest import RecentMessages
 from nanobot_whatsapp.linked.protocol import Me, Method
 from nanobot_whatsapp.markup import render, with_choices
@@ -121,7 +121,7 @@ class Outbound:
         except SendUnknown as error:
             # The core gives up what may have arrived twice. This costs nothing where it did, as the
             # phone knows its id, so it is tried as often as what failed for another reason.
-            raise SendError(str(error)) from error
+            raise SendLater(str(error)) from error
         return Receipt(id)
 
     def _marked(self, text: str, part: OutboundPart) -> str:

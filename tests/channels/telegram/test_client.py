@@ -36,7 +36,7 @@ async def refused(client: TelegramClient) -> Exception:
 
 FAULTS: dict[str, tuple[Callable[[FakeTelegram], object], type[SendError]]] = {
     "429": (lambda telegram: telegram.flood(PERSON, 4), SendLater),
-    "5xx": (lambda telegram: telegram.fail("sendMessage", 502), SendError),
+    "5xx": (lambda telegram: telegram.fail("sendMessage", 502), SendUnknown),
     "403": (lambda telegram: telegram.fail("sendMessage", 403), SendRefused),
     "400": (lambda telegram: telegram.fail("sendMessage", 400), SendRefused),
     "413": (lambda telegram: telegram.fail("sendMessage", 413), SendRefused),
@@ -88,7 +88,7 @@ async def test_what_never_left_may_be_sent_again(
     telegram: FakeTelegram, client: TelegramClient
 ) -> None:
     await telegram.stop()
-    assert type(as_send_error(await refused(client))) is SendError
+    assert type(as_send_error(await refused(client))) is SendLater
 
 
 async def test_a_wedged_poll_does_not_keep_messages_from_being_sent(
@@ -162,7 +162,7 @@ async def test_the_environment_names_no_proxy(
 async def test_a_proxy_that_is_set_is_used(telegram: FakeTelegram, clock: WatchedClock) -> None:
     telegram.say("hello")
     client = TelegramClient(options_for(telegram, proxy="http://127.0.0.1:1"), clock)
-    assert type(as_send_error(await refused(client))) is SendError
+    assert type(as_send_error(await refused(client))) is SendLater
     await client.aclose()
     assert telegram.calls == []
 

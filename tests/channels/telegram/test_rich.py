@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.bus.events import Button
-from nanobot.errors import SendError, SendUnknown
+from nanobot.errors import SendUnknown
 from nanobot_telegram.markdown import render
 from nanobot_telegram.rich import Block, rich_blocks
 from tests.channels.telegram.sending import GROUP, Rig, restarted, rigged
@@ -158,7 +158,7 @@ async def test_a_server_that_fails_at_the_rich_form_gets_the_other_with_the_next
     rig: Rig,
 ) -> None:
     rig.telegram.fail("sendRichMessage", 500, times=9)
-    with pytest.raises(SendError):
+    with pytest.raises(SendUnknown):
         await rig.send(REPORT)
     await rig.send(REPORT)
     assert rig.telegram.texts() == [CLASSIC]

@@ -33,10 +33,10 @@ TOKEN = f"987654321:{SECRET}"
 
 
 class HastyClock(FakeClock):
-    """Pauses are over at once; what comes each minute or so never comes."""
+    """Pauses are over at once; what comes less often than each minute never comes."""
 
     async def sleep(self, seconds: float) -> None:
-        await (asyncio.sleep(0) if seconds < 60 else super().sleep(seconds))
+        await (asyncio.sleep(0) if seconds <= 60 else super().sleep(seconds))
 
 
 class _Forward(logging.Handler):

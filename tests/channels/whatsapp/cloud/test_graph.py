@@ -116,7 +116,7 @@ async def test_what_goes_wrong_never_tells_the_token(tmp_path: Path) -> None:
         assert "Malformed access token … and …" in str(caught.value)
         assert caught.value.kind == "token"
         rig.meta.garble("number", status=403)
-        with pytest.raises(Unsent, match="403"):
+        with pytest.raises(Unconfirmed, match="403"):
             await rig.graph.whoami()
         rig.meta.garble("number", b"[]")
         with pytest.raises(Unconfirmed, match="not Meta's"):

@@ -95,7 +95,7 @@ async def test_a_voice_note_is_one_and_its_words_come_before_it(tmp_path: Path) 
         with pytest.raises(SendLater):
             await rig.send("words", voice)
         rig.meta.fail("messages", 131000)
-        with pytest.raises(SendLater):
+        with pytest.raises(SendUnknown):
             await rig.send("words", voice)
         await rig.send("words", voice)
         words, sound = rig.meta.messages()
@@ -201,9 +201,12 @@ async def test_what_is_quoted_and_unknown_is_left_out(tmp_path: Path) -> None:
         (190, 0, SendLater, 300.0, "190"),
         (10, 0, SendLater, 300.0, "(10)"),
         (131031, 0, SendLater, 300.0, "131031"),
-        (131000, 0, SendLater, 10.0, "131000"),
-        (2, 0, SendLater, 10.0, "(2)"),
-        (999, 500, SendLater, 10.0, "999"),
+        (131057, 0, SendLater, 60.0, "131057"),
+        (130429, 500, SendLater, 5.0, "130429"),
+        (131000, 0, SendUnknown, 0.0, "131000"),
+        (131016, 0, SendUnknown, 0.0, "131016"),
+        (2, 0, SendUnknown, 0.0, "(2)"),
+        (999, 500, SendUnknown, 0.0, "999"),
     ],
 )
 async def test_each_refusal_says_what_to_do(
@@ -234,9 +237,13 @@ async def test_a_send_that_may_have_arrived_is_unknown_and_one_that_cannot_is_no
         rig.meta.garble("messages", b'{"messages": []}')
         with pytest.raises(SendUnknown):
             await rig.send("three")
-        rig.meta.garble("messages", status=502)
-        with pytest.raises(SendLater):
-            await rig.send("four")
+        for status in (302, 408, 409, 502, 504):
+            rig.meta.garble("messages", status=status)
+            with pytest.raises(SendUnknown):
+                await rig.send("four")
+            rig.meta.garble("messages", b'{"error": "upstream"}', status=status)
+            with pytest.raises(SendUnknown):
+                await rig.send("four")
         await rig.meta.stop()
         with pytest.raises(SendLater, match="cannot be reached"):
             await rig.send("five")
