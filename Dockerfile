@@ -2,7 +2,7 @@
 # opened unless a channel with a webhook, or `health`, is configured. docs/docker.md says more.
 #
 #     docker build -t nanobot .
-#     docker run -d --name nanobot --stop-timeout 45 -v nanobot:/data nanobot
+#     docker run -d --name nanobot --stop-timeout 35 -v nanobot:/data nanobot
 #     docker exec -it nanobot nanobot agent
 #
 # --build-arg WITH_WHATSAPP=0           without Node.js and the helper, which are a third of the image

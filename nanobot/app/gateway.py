@@ -122,16 +122,22 @@ class Gateway:
         self._grace = settings.agent.shutdown_grace_seconds
         self._stop: asyncio.Event | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
-        self._stop_requested = False
+        self.stop_requested = False
         self.restart_requested = False
 
-    async def run(self, *, on_ready: Callable[[], None] | None = None, signals: bool = True) -> int:
+    async def run(
+        self,
+        *,
+        on_ready: Callable[[], None] | None = None,
+        on_stop: Callable[[], None] | None = None,
+        signals: bool = True,
+    ) -> int:
         """Run until stopped; the exit code. Raises `HomeLocked` or `StorageError` if it cannot
         start."""
         self._stop, self._event_loop = asyncio.Event(), asyncio.get_running_loop()
         sys.setswitchinterval(SWITCH_SECONDS)
         raise_descriptor_limit()
-        if self._stop_requested:
+        if self.stop_requested:
             return 0
         with home_lock(self._parts.base.stores.state):
             try:
@@ -142,18 +148,20 @@ class Gateway:
                     on_ready()
                 await self._stop.wait()
             finally:
+                if on_stop is not None:
+                    on_stop()
                 await self._shutdown()
                 self._event_loop = None
         return 0
 
     @property
     def stop_seconds(self) -> float:
-        """The longest that a stop may take."""
+        """The longest that a stop may take. What its threads do then ends with the process."""
         return self._grace + STOP_MARGIN
 
     def request_stop(self) -> None:
         """Ask for an orderly end; may be called from any thread, before or while it runs."""
-        self._stop_requested = True
+        self.stop_requested = True
         if self._event_loop is not None and self._stop is not None:
             self._event_loop.call_soon_threadsafe(self._stop.set)
 

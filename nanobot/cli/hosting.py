@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import queue
 import sys
 import threading
@@ -22,6 +23,33 @@ _QUIET_SECONDS = 1.0
 """Seconds after which a message says what the exit waits for."""
 
 _FINISHING = "Storing the conversation in memory … (Ctrl-C: leave it for the next time)\n"
+
+
+def serve(gateway: Gateway) -> int:
+    """Run a gateway until a signal; returns the exit code.
+
+    Where a restart was asked for, this process becomes a new one with the same command line. A
+    stop takes `stop_seconds` at most: a thread cannot be cancelled, and the next start takes up
+    what it was doing.
+    """
+    import asyncio
+
+    from nanobot.programs import restart
+
+    def leave() -> None:
+        if gateway.restart_requested:
+            restart()
+        os._exit(0 if gateway.stop_requested else 1)
+
+    def bound_stop() -> None:
+        alarm = threading.Timer(gateway.stop_seconds, leave)
+        alarm.daemon = True
+        alarm.start()
+
+    code = asyncio.run(gateway.run(on_stop=bound_stop))
+    if gateway.restart_requested:
+        restart()
+    return code
 
 
 @contextlib.contextmanager
@@ -44,7 +72,7 @@ def hosted(home: Path) -> Iterator[None]:
             raise
     finally:
         host.stop()
-        thread.join()
+        thread.join(host.stop_seconds)  # what hangs ends with the process: see `main`
     if host.failure is not None:
         raise host.failure
 
@@ -96,6 +124,11 @@ class _Host:
                 sys.stderr.write(_FINISHING)
                 sys.stderr.flush()
                 finished.result()
+
+    @property
+    def stop_seconds(self) -> float | None:
+        """The longest that its stop may take."""
+        return self._gateway.stop_seconds if self._gateway else None
 
     def stop(self) -> None:
         """Ask it to end."""

@@ -50,6 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_text(f"error: {message}\n", sys.stderr)
     if argv is None:  # the process ends: what is left needs no search for garbage
         gc.freeze()
+        threads = sys.modules.get("threading")
+        if threads is not None and threads.active_count() > 1:
+            os._exit(code)  # they had their time, and the interpreter would wait for them
     return code
 
 

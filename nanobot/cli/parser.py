@@ -70,23 +70,12 @@ def build_parser(command: str = "") -> Parser:
 
 
 def _run_gateway(options: Options) -> int:
-    """Run until a signal; returns the exit code.
-
-    Where a restart was asked for, this process becomes a new one with the same command line.
-    """
-
+    """Run until a signal; returns the exit code."""
     expect_free(options.home)
     settings = settings_of(options.home)  # what is wrong is said before more is loaded
-    import asyncio
+    from nanobot.cli.hosting import build, serve
 
-    from nanobot.cli.hosting import build
-    from nanobot.programs import restart
-
-    gateway = build(settings, hosted=False)
-    code = asyncio.run(gateway.run())
-    if gateway.restart_requested:
-        restart()
-    return code
+    return serve(build(settings, hosted=False))
 
 
 def add_gateway(commands: Commands) -> None:

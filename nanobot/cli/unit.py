@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nanobot.errors import ConfigError, NanobotError, StorageError
+from nanobot.gateway import STOP_MARGIN
 
 MARK = "# Written by `nanobot service install`, which overwrites it each time."
 """The first line of every unit file of ours; earlier versions wrote it in other words."""
 _OURS = "# Written by `nanobot service install`"
 
-_BESIDE_GRACE_SECONDS = 25
-"""What stopping may take beside the grace of running turns."""
+_SLOW_SECONDS = 5
+"""How much later than promised the end of a process may come on a busy machine."""
 
 _TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - what a private one would hide
 _HOMES = ("/home", "/root", "/run/user")
@@ -183,7 +184,7 @@ Restart=always
 RestartSec=10
 RestartPreventExitStatus={ConfigError.exit_code}
 TimeoutStartSec=180
-TimeoutStopSec={round(self.grace_seconds) + _BESIDE_GRACE_SECONDS}
+TimeoutStopSec={round(self.grace_seconds + STOP_MARGIN) + _SLOW_SECONDS}
 WatchdogSec=90
 KillMode=mixed
 OOMPolicy=continue

@@ -51,7 +51,7 @@ def test_a_home_in_a_temporary_folder_is_not_hidden_behind_a_private_one() -> No
 
 
 def test_stopping_may_take_longer_than_turns_get_to_finish() -> None:
-    assert "TimeoutStopSec=145" in lines(unit(grace=120.0))
+    assert "TimeoutStopSec=135" in lines(unit(grace=120.0))
 
 
 @pytest.mark.parametrize("place", ["/srv/x\nExecStartPre=+/bin/sh", "/srv/\x1b[2J", "/srv/\udcff"])

@@ -184,7 +184,7 @@ class MemoryIndex:
             self._path.with_name("index.vectors").unlink(missing_ok=True)
             db = connect(self._path, self._patience)
             db.set_progress_handler(self._closing.is_set, _STEPS)
-            ingest = IndexIngest(db, self._sources, self._clock)
+            ingest = IndexIngest(db, self._sources, self._clock, self._closing.is_set)
             vectors = Vectors(db, self._meaning.name if self._meaning else "")
             self._opened = ingest, Search(db, self._sources.scope_of, vectors)
         return self._opened

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from zlib import crc32
 
 from loguru import logger
@@ -46,6 +46,8 @@ from nanobot.memory.search.reading import (
 )
 from nanobot.session.records import Mark, Retraction, decode
 from nanobot.tasks import paced
+
+T = TypeVar("T")
 
 PAUSE = timedelta(hours=1)
 """A longer silence ends a segment."""
@@ -83,10 +85,17 @@ Lines = Iterable[tuple[int, bytes | IndexEntry]]
 
 
 class IndexIngest:
-    """Brings `db` up to date with the files of `sources`."""
+    """Brings `db` up to date with the files of `sources`, until it `is_closing`."""
 
-    def __init__(self, db: sqlite3.Connection, sources: Sources, clock: Clock) -> None:
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        sources: Sources,
+        clock: Clock,
+        is_closing: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._db, self._sources, self._clock = db, sources, clock
+        self._is_closing = is_closing
         self._reported: set[Name] = set()
 
     def refresh(self, within: float = 0.0) -> None:
@@ -100,7 +109,7 @@ class IndexIngest:
             "SELECT source, scope, key, files FROM stream WHERE source != 'message'"
         )
         indexed: dict[Name, str] = {tuple(name): files for *name, files in rows}
-        for name, files in paced(streams(self._sources)):
+        for name, files in self._paced(streams(self._sources)):
             if indexed.pop(name, None) != _stamps(files):
                 self._update(name, files)
         self._remove(indexed)
@@ -112,7 +121,7 @@ class IndexIngest:
         rows = self._db.execute("SELECT source, scope, key FROM stream WHERE source = 'message'")
         gone: set[Name] = set(rows) if changes.is_whole else set()
         is_done = True
-        for key, found in paced(changes.sessions):
+        for key, found in self._paced(changes.sessions):
             name: Name = ("message", "", storable(key))
             files = tuple(SourceFile(catalogue.folder, path, state) for path, state in found)
             gone.discard(name)
@@ -136,7 +145,8 @@ class IndexIngest:
         is_session, zone = name[0] == "message", self._clock.now().tzinfo
         try:
             # Reading a document takes its time; the database is not locked meanwhile.
-            entries = [] if is_session else [*entries_of(name, files, self._sources.template, zone)]
+            found = () if is_session else entries_of(name, files, self._sources.template, zone)
+            entries = [*self._paced(found)]
             with transaction(self._db):
                 [(id, before, position)] = self._db.execute(_STREAM, name)
                 if is_session:
@@ -153,6 +163,13 @@ class IndexIngest:
             self._report(name, error)
             return False
         return True
+
+    def _paced(self, items: Iterable[T]) -> Iterator[T]:
+        """As `paced`. Raises `sqlite3.Error` once the index is closing."""
+        for item in paced(items):
+            if self._is_closing():
+                raise sqlite3.InterfaceError("the index is closing")
+            yield item
 
     def _report(self, name: Name, error: Exception) -> None:
         if name not in self._reported:
@@ -245,7 +262,7 @@ class IndexIngest:
             found = "SELECT 1 FROM passage WHERE stream = ? AND seq = ? AND hash = ?"
             return entry.hash in seen or self._db.execute(found, at).fetchone() is not None
 
-        for hash, line in lines:
+        for hash, line in self._paced(lines):
             if row and row[1] == hash:
                 last = reader.number = row[0]
                 row = rows.fetchone()
@@ -267,7 +284,7 @@ class IndexIngest:
             languages = dict.fromkeys(self._languages(stream))
             likely = next(iter(languages), "")
             passages, words, speakers = [], [], set[str]()
-            for entry in paced(batch):
+            for entry in self._paced(batch):
                 id, segment = tail.next(entry, apart)
                 language = language_of(entry.text, likely)
                 languages[language] = None
