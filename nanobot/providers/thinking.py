@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from typing import NamedTuple
 
 from nanobot.text import valid_unicode
@@ -53,16 +54,19 @@ _ANSWERS = {
 """What some models put around the answer that follows their thinking."""
 
 
-def _any_of(tags: Iterable[str]) -> re.Pattern[str]:
-    return re.compile("|".join(map(re.escape, tags)), re.IGNORECASE | re.ASCII)
+def _any_of(tags: Iterable[str]) -> str:
+    return "|".join(map(re.escape, tags))
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Compile at the first use: the patterns of all tags would take a tenth of a megabyte."""
+    return re.compile(pattern, re.IGNORECASE | re.ASCII)
 
 
 _OPENING, _ANSWER = _any_of(_PAIRS), _any_of(_ANSWERS)
-_CLOSING = {tag: _any_of([end]) for tag, end in _PAIRS.items()}
-_SIGNS = re.compile(
-    rf"(?P<code>`+|~{{3,}})|(?P<line>\n)|(?P<close>{_any_of(_PAIRS.values()).pattern})"
-    rf"|(?P<open>{_OPENING.pattern})",
-    re.IGNORECASE | re.ASCII,
+_SIGNS = (
+    rf"(?P<code>`+|~{{3,}})|(?P<line>\n)|(?P<close>{_any_of(_PAIRS.values())})|(?P<open>{_OPENING})"
 )
 _TAGS = (*_PAIRS, *_PAIRS.values())
 _LONGEST_TAG = max(map(len, (*_TAGS, *_ANSWERS, *_ANSWERS.values())))
@@ -132,9 +136,9 @@ class ThinkingFilter:
         text = self._held.lstrip(_WHITESPACE)
         if not text:
             self._held = self._held[-_MOST_HELD:]
-        if found := _OPENING.match(text):
-            self._think(_CLOSING[found[0].lower()], text[found.end() :])
-        elif self.thought and (found := _ANSWER.match(text)):
+        if found := _compiled(_OPENING).match(text):
+            self._think(_compiled(re.escape(_PAIRS[found[0].lower()])), text[found.end() :])
+        elif self.thought and (found := _compiled(_ANSWER).match(text)):
             end = _ANSWERS[found[0].lower()]
             self._enter(re.compile(rf"\n?{re.escape(end)}", re.IGNORECASE), (end, f"\n{end}"))
             self._held, self._state = text[found.end() :], self._lead
@@ -211,7 +215,7 @@ class ThinkingFilter:
         """Text without thinking so far: a closing tag would make all of it thinking."""
         whole, self._held = self._held, self._held
         kept = self._released(_TAGS, last, also="`~")
-        for found in _SIGNS.finditer(kept):
+        for found in _compiled(_SIGNS).finditer(kept):
             if found["close"] and not self._code:
                 self.thought = self._trim = True
                 self._void = self._any

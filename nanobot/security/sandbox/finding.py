@@ -17,7 +17,6 @@ from msgspec import Struct
 
 from nanobot.errors import ToolError
 from nanobot.programs import find
-from nanobot.security.confine.seccomp import MACHINES
 from nanobot.security.sandbox import PATH, Confined, Sandbox, interpreter, program_folders, readable
 
 _PROBE = Path(__file__).parent.parent / "confine" / "probe.py"
@@ -133,6 +132,8 @@ FindSandbox = Callable[[], Awaitable[FoundSandbox]]
 
 
 def _unsupported(private: Sequence[Path]) -> str:
+    from nanobot.security.confine.seccomp import MACHINES  # loads ctypes
+
     machine = os.uname()
     if machine.sysname != "Linux" or machine.machine not in MACHINES:
         return f"there is none for {machine.sysname} on {machine.machine}"

@@ -27,7 +27,6 @@ from nanobot.security.egress.urls import EgressRefused, Url, parse_url
 from nanobot.tooling import OWNER, Arguments, Risk, Tool, ToolResult, TurnContext
 from nanobot.tooling.schema import parse_arguments
 from nanobot.tools.reading import image_result, image_type
-from nanobot.tools.web.pages import decode, read_page
 from nanobot.tools.web.search import SEARCH
 
 FETCH = "web_fetch"
@@ -290,6 +289,8 @@ class WebFetch(Tool, Struct, frozen=True):
 
     def _text(self, answer: EgressResponse) -> tuple[str, str]:
         """Title, or empty, and text."""
+        from nanobot.tools.web.pages import decode, read_page  # 0.2 MB until a page is read
+
         if answer.body.startswith(b"%PDF-"):
             if self.pdf_text is None:
                 raise ToolError(f"{answer.url} is a PDF, and PDFs are not read here")

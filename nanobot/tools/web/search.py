@@ -22,7 +22,6 @@ from nanobot.security.egress import Egress, EgressLimits, EgressRequest, EgressR
 from nanobot.security.egress.urls import EgressError, EgressRefused, parse_url
 from nanobot.text import shortened
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
-from nanobot.tools.web.pages import decode, read_hits
 
 SEARCH = "web_search"
 
@@ -132,6 +131,8 @@ def _request(settings: SearchSettings, query: str, count: int) -> EgressRequest:
 
 
 async def _on_page(answer: EgressResponse) -> list[Hit]:
+    from nanobot.tools.web.pages import decode, read_hits  # 0.2 MB until a page is read
+
     html = decode(answer.body, answer.headers.get("content-type", ""))
     page = await asyncio.to_thread(read_hits, html, answer.url)
     if page.blocked or answer.status == 202:
