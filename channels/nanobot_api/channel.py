@@ -37,7 +37,7 @@ class ApiChannel:
     """Implements `nanobot.channel.Channel` and `Overseeing`."""
 
     name = API
-    limits = Limits(caption=_NO_LIMIT, files=0, closing=True)
+    limits = Limits(caption=_NO_LIMIT, files=0, closing=True, shown_once=True)
 
     def __init__(self, options: ApiSettings | None = None) -> None:
         self._options = options or ApiSettings()

@@ -83,7 +83,7 @@ class CliChannel:
     """Implements `nanobot.channel.Channel` for the clients of the control socket."""
 
     name = "cli"
-    limits = Limits(caption=_NO_LIMIT, files=0, closing=True, voice=True)
+    limits = Limits(caption=_NO_LIMIT, files=0, closing=True, voice=True, shown_once=True)
 
     def __init__(self) -> None:
         self._waiters: dict[str, _Listener] = {}

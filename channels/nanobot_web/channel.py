@@ -37,7 +37,7 @@ class WebChannel:
     start, not only when somebody asks for it."""
 
     name = "web"
-    limits = Limits(caption=_NO_LIMIT, files=_FILES, closing=True, voice=True)
+    limits = Limits(caption=_NO_LIMIT, files=_FILES, closing=True, voice=True, shown_once=True)
 
     def __init__(self, options: WebSettings | None = None, *, enabled: bool = True) -> None:
         self._options = options or WebSettings()

@@ -362,7 +362,7 @@ class Journal(Protocol):
         """Put a message in the outbox outside a completion, whether or not the future is awaited.
         The same `call` of a turn is stored once."""
 
-    def mark_sending(self, part_id: int) -> None:
+    def mark_sending(self, item: OutboxPart) -> None:
         """An attempt to send a part begins. Posted. If no outcome follows, it counts as one that
         may have arrived."""
 

@@ -38,7 +38,7 @@ class Limits(Struct, frozen=True):
     not tell whether the platform takes the text that is made of it: with the source, and with how
     long what is made of it may be there (`text`, or `caption` under a file). `closing`: someone
     waits for the end of each answer, so an empty one is sent as well. `voice`: people hear voice
-    messages there.
+    messages there. `shown_once`: a part that is sent again, under the same key, is not shown again.
     """
 
     text: int = 0
@@ -50,6 +50,7 @@ class Limits(Struct, frozen=True):
     fits: Fits | None = None
     closing: bool = False
     voice: bool = False
+    shown_once: bool = False
 
 
 def utf16_length(text: str) -> int:

@@ -15,7 +15,9 @@ Invariants:
 A reply has one row per part that a channel can send at once. A part goes `pending → sending → sent
 | dead`. One that is `sending` when the process dies, or that the platform did not answer, is in
 doubt: it may have arrived, and is sent once more. That repetition cannot be excluded, because no
-platform takes an idempotency key for every kind of message.
+platform takes an idempotency key for every kind of message. `sends.log` has these marks before the
+disk has them here, so that a part is in doubt only if its answer had not come when the process was
+killed; the next start takes them from there.
 
 A button's id on the platform is random, is valid in its own chat only, and expires with the other
 traces of its message; the value stays here. A client that makes up an id presses nothing.
@@ -32,6 +34,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from pathlib import Path
+from secrets import randbelow
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from loguru import logger
@@ -101,6 +104,7 @@ from nanobot.bus.rows import (
     unreadable_notice,
     unreadable_row,
 )
+from nanobot.bus.sends import Mark, SendLog
 from nanobot.bus.sqlite import Database, copy_to, execute
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
@@ -130,6 +134,7 @@ class SqliteJournal:
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self.database = Database(path, SCHEMA)
+        self._sends = SendLog(path.with_name("sends.log"))
         self.state = SqliteState(path.parent)
         self._clock = clock
         self._pruned_at = clock.now()
@@ -138,9 +143,14 @@ class SqliteJournal:
         self.database.open()
         try:
             await self.database.run(self._prune)
+            ((identity,),) = await self._run("PRAGMA application_id")
         except StorageError:
             await self.database.close()
             raise
+        if not identity:  # the one number in a database's header that is free for our use
+            identity = 1 + randbelow(2**31 - 1)
+            self._post(f"PRAGMA application_id = {identity}")
+        self._sends.open(str(identity))
 
     async def freeze(self, copy: Path, meanwhile: Callable[[], None]) -> None:
         """Write a copy to the file `copy`, which must not exist, and call `meanwhile`, all in a
@@ -154,6 +164,7 @@ class SqliteJournal:
 
     async def close(self) -> None:
         await self.database.close()
+        self._sends.close()
         self.state.close()
 
     @property
@@ -319,8 +330,16 @@ class SqliteJournal:
         except StorageError as error:
             logger.warning("the clean shutdown could not be recorded: {}", error)
 
-    @_transaction
-    def leftovers(self, db: sqlite3.Connection, scopes: Collection[str] | None = None) -> Leftovers:
+    async def leftovers(self, scopes: Collection[str] | None = None) -> Leftovers:
+        marks = tuple(self._sends.marks.values())
+        left = await self.database.run(lambda db: self._leftovers(db, marks))
+        self._sends.marks.clear()
+        self._sends.rewrite()
+        return left
+
+    def _leftovers(self, db: sqlite3.Connection, marks: Sequence[Mark]) -> Leftovers:
+        for mark in marks:
+            _apply(db, mark)
         # An end without progress is counted once: a turn counts again only when it was claimed
         # again, so one that never got its chance is not blamed. One that had asked the model by
         # then is not blamed either, unless that happened `MOST_ASKED` times in a row.
@@ -352,34 +371,26 @@ class SqliteJournal:
         now = self._clock.now().isoformat()
         return self.database.run(lambda db: _insert_outgoing(db, turn_id, (outgoing,), now))
 
-    def mark_sending(self, part_id: int) -> None:
+    def mark_sending(self, item: OutboxPart) -> None:
+        doubts = item.doubts + 1
+        self._sends.write(Mark("sending", item.id, doubts))
         self._post(
-            "UPDATE outbox SET state = 'sending', attempts = attempts + 1,"
-            " in_doubt = in_doubt + 1 WHERE id = ?",
-            part_id,
+            "UPDATE outbox SET state = 'sending', in_doubt = ?, attempts = attempts + 1"
+            " WHERE id = ?",
+            *(doubts, item.id),
             can_wait=True,
         )
 
     async def mark_sent(
         self, item: OutboxPart, platform_id: str, *, keep: bool = False
     ) -> tuple[OutboxPart, ...]:
-        def work(db: sqlite3.Connection) -> tuple[OutboxPart, ...]:
-            execute(
-                db,
-                "UPDATE outbox SET state = 'sent', platform_id = ?,"
-                f" payload = iif({_ASKED} OR ?, payload, NULL) WHERE id = ?",
-                *(platform_id, keep, item.id),
-            )
-            rows = execute(
-                db,
-                f"UPDATE outbox SET state = 'pending' WHERE {OPEN_PARTS} AND state = 'dead'"
-                f" AND turn_id LIKE '{NOTICES}' AND in_doubt < {MOST_DOUBTS}"
-                f" AND channel = ? AND chat_id = ? RETURNING {PART}",
-                *(item.part.channel, item.part.chat_id),
-            ).fetchall()
-            return tuple(map(stored_part, sorted(rows)))
-
-        return await self.database.run(work, until_stored=True)
+        self._sends.write(Mark("kept" if keep else "sent", item.id, item.doubts, platform_id))
+        place = item.part.channel, item.part.chat_id
+        notices = await self.database.run(
+            lambda db: _mark_sent(db, item.id, *place, platform_id, keep=keep), until_stored=True
+        )
+        self._sends.marks.pop(item.id, None)
+        return tuple(map(stored_part, notices))
 
     async def mark_undelivered(self, channel: str, platform_id: str, reason: str) -> str:
         rows = await self._run(
@@ -401,6 +412,7 @@ class SqliteJournal:
         self._post(query, f"{QUESTION}{code}")
 
     def retry_later(self, item: OutboxPart, reason: str) -> None:
+        self._sends.write(Mark("pending", item.id, item.doubts))
         self._post(
             "UPDATE outbox SET state = 'pending', next_try_at = ?, in_doubt = ?, reason = ?"
             " WHERE id = ?",
@@ -424,7 +436,9 @@ class SqliteJournal:
             notice = Outgoing(call, (failure_notice(item, reason, asked_in),))
             return _insert_outgoing(db, f"{NOTICE}{turn_id}", (notice,), now)
 
-        return await self.database.run(work, until_stored=True)
+        told = await self.database.run(work, until_stored=True)
+        self._sends.marks.pop(item.id, None)
+        return told
 
     async def add_helper(self, helper_id: str, if_lost: InboundMessage) -> None:
         row = (helper_id, self._clock.now().isoformat(), encode_event(if_lost))
@@ -457,6 +471,9 @@ class SqliteJournal:
         return shown_rows(inbox), shown_rows(outbox)
 
     async def retry_row(self, row: str) -> InboxEntry | OutboxPart:
+        table, row_id = parse_row(row)
+        if table == "outbox":  # an earlier send of it counts no more
+            self._sends.write(Mark("pending", row_id))
         try:
             return await self.database.run(lambda db: _retry_row(db, row))
         except ValueError as error:
@@ -608,6 +625,48 @@ class SqliteJournal:
         )
         oldest = self._pruned_at.date() - timedelta(days=USED_DAYS)
         db.execute("DELETE FROM used WHERE day < ?", (oldest.isoformat(),))
+
+
+def _apply(db: sqlite3.Connection, mark: Mark) -> None:
+    """Bring a part that is not delivered up to date."""
+    row = execute(
+        db,
+        f"SELECT channel, chat_id FROM outbox WHERE {OPEN_PARTS} AND state != 'dead' AND id = ?",
+        mark.part_id,
+    ).fetchone()
+    if row and mark.state in ("sent", "kept"):
+        channel, chat_id = row
+        keep = mark.state == "kept"
+        _mark_sent(db, mark.part_id, channel, chat_id, mark.platform_id, keep=keep)
+    elif row:
+        changed = "UPDATE outbox SET state = ?, in_doubt = ? WHERE id = ?"
+        execute(db, changed, mark.state, mark.doubts, mark.part_id)
+
+
+def _mark_sent(
+    db: sqlite3.Connection,
+    part_id: int,
+    channel: str,
+    chat_id: str,
+    platform_id: str,
+    *,
+    keep: bool,
+) -> list[Any]:
+    """The rows of notices of this chat that were refused before, and are to be sent now."""
+    execute(
+        db,
+        "UPDATE outbox SET state = 'sent', platform_id = ?,"
+        f" payload = iif({_ASKED} OR ?, payload, NULL) WHERE id = ?",
+        *(platform_id, keep, part_id),
+    )
+    rows = execute(
+        db,
+        f"UPDATE outbox SET state = 'pending' WHERE {OPEN_PARTS} AND state = 'dead'"
+        f" AND turn_id LIKE '{NOTICES}' AND in_doubt < {MOST_DOUBTS}"
+        f" AND channel = ? AND chat_id = ? RETURNING {PART}",
+        *(channel, chat_id),
+    ).fetchall()
+    return sorted(rows)
 
 
 def _retry_row(db: sqlite3.Connection, row: str) -> InboxEntry | OutboxPart:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from random import Random
 
@@ -25,6 +25,12 @@ from nanobot.tasks import TURN, Background, is_cancelled
 
 MOST_ATTEMPTS = 300
 """With five minutes between attempts this is a day; then the part is dead and a person decides."""
+
+LEFTOVERS = 8
+"""Parts of an earlier process that a channel is sending at once: a process that is killed while it
+catches up leaves so many in doubt, and not all of them."""
+_SLOW_SECONDS = 5.0
+"""A send that takes longer holds up no other leftover."""
 
 _LONGEST_PAUSE = 300.0
 _DOUBT_PAUSE = 60.0
@@ -67,6 +73,9 @@ class Dispatcher:
         self._channels, self._journal, self._screen = channels, journal, screen
         self._clock, self._rng, self._voiced = clock, rng, voiced
         self._lanes, self._closing = Lanes(), Background()
+        self._slots = {name: asyncio.Semaphore(LEFTOVERS) for name in channels}
+        self._leftovers: set[int] = set()
+        self._slow = Background()
         self.in_hand: set[int] = set()
         """The parts that were submitted and have not ended."""
         self._stopping = asyncio.Event()
@@ -88,6 +97,11 @@ class Dispatcher:
     def channels(self) -> Collection[str]:
         """Those that are on."""
         return self._channels.keys()
+
+    def resume(self, parts: Sequence[OutboxPart]) -> None:
+        """Deliver what an earlier process left, a few at once."""
+        self._leftovers |= {item.id for item in parts}
+        self.submit(parts)
 
     def submit(self, parts: Sequence[OutboxPart]) -> None:
         """Deliver these, each after what was submitted for its chat before."""
@@ -147,13 +161,15 @@ class Dispatcher:
         turn = item.part.key.partition("/")[0]  # that said it; other names begin with a letter
         TURN.set(turn if turn[:1].isdigit() else "")
         try:
-            if item.doubts < MOST_DOUBTS:
+            limits = self._channels[item.part.channel].limits
+            if item.doubts < MOST_DOUBTS or limits.shown_once:
                 brought = await self._deliver_at_last(item, is_new=is_new)
             else:
                 reason = "nanobot ended while it was being sent once more"
                 brought = await self._give_up(item, reason)
         finally:
             self.in_hand.discard(item.id)
+            self._leftovers.discard(item.id)
         self.pass_on(brought)
 
     async def _deliver_at_last(self, item: OutboxPart, *, is_new: bool) -> Sequence[OutboxPart]:
@@ -163,29 +179,45 @@ class Dispatcher:
             if pause > 0:
                 with suppress(TimeoutError):
                     await with_timeout(self._clock, pause, self._stopping.wait())
-            if self._stopping.is_set() and self._is_left(item, is_new=is_new):
-                return ()
-            is_new = False  # what fails now is tried again by the next start
-            if item.part.media and item.part.words:
-                part = await self._voiced(item.part) if self._voiced else None
-                if part is None:
-                    return await self._journal.mark_sent(item, "")
-                item = replace(item, part=part)
-            item = replace(item, attempts=item.attempts + 1)
-            try:
-                receipt = await self._attempt(item)
-            except (SendError, StorageError) as error:
-                if isinstance(error, SendUnknown):
-                    item = replace(item, doubts=item.doubts + 1)
-                if _is_hopeless(item, error):
-                    return await self._give_up(item, str(error))
-                pause = self._pause(item, error)
-                item = self._put_off(item, error, pause)
-            else:
-                self._remember(item.part, receipt)
-                return await self._journal.mark_sent(
-                    item, receipt.platform_id, keep=not receipt.is_final
-                )
+            with await self._slot(item):
+                if self._stopping.is_set() and self._is_left(item, is_new=is_new):
+                    return ()
+                is_new = False  # what fails now is tried again by the next start
+                if item.part.media and item.part.words:
+                    part = await self._voiced(item.part) if self._voiced else None
+                    if part is None:
+                        return await self._journal.mark_sent(item, "")
+                    item = replace(item, part=part)
+                item = replace(item, attempts=item.attempts + 1)
+                try:
+                    receipt = await self._attempt(item)
+                except (SendError, StorageError) as error:
+                    if isinstance(error, SendUnknown):
+                        item = replace(item, doubts=item.doubts + 1)
+                    if _is_hopeless(item, error):
+                        return await self._give_up(item, str(error))
+                    pause = self._pause(item, error)
+                    item = self._put_off(item, error, pause)
+                else:
+                    self._remember(item.part, receipt)
+                    return await self._journal.mark_sent(
+                        item, receipt.platform_id, keep=not receipt.is_final
+                    )
+
+    async def _slot(self, item: OutboxPart) -> ExitStack:
+        """What a leftover needs to be sent; nothing for others."""
+        slot = ExitStack()
+        if item.id in self._leftovers:
+            slots = self._slots[item.part.channel]
+            await slots.acquire()
+            slot.callback(slots.release)
+            slow = self._slow.start(self._free_later(slot), name="a slow send")
+            slot.callback(slow.cancel)
+        return slot
+
+    async def _free_later(self, slot: ExitStack) -> None:
+        await self._clock.sleep(_SLOW_SECONDS)
+        slot.close()
 
     def _is_left(self, item: OutboxPart, *, is_new: bool) -> bool:
         """Whether the next start sends a part, and so all that come after it in its chat."""
@@ -233,7 +265,7 @@ class Dispatcher:
             await self._screen.flush(item.part.channel, item.part.chat_id)
             await self._journal.may_act()
         with _anything_else_is(SendUnknown, SendRefused, *_NOT_ARRIVED):
-            self._journal.mark_sending(item.id)
+            self._journal.mark_sending(item)
             return await channel.send(item.part)
 
     def _pause(self, item: OutboxPart, error: Exception) -> float:

@@ -409,11 +409,11 @@ class PostgresJournal(Looking):
         now = self._clock.now()
         return self.database.run(lambda db: self._insert_outgoing(db, turn_id, (outgoing,), now))
 
-    def mark_sending(self, part_id: int) -> None:
+    def mark_sending(self, item: OutboxPart) -> None:
         self._post(
-            "UPDATE outbox SET state = 'sending', attempts = attempts + 1,"
-            " in_doubt = in_doubt + 1 WHERE id = %s",
-            part_id,
+            "UPDATE outbox SET state = 'sending', in_doubt = %s, attempts = attempts + 1"
+            " WHERE id = %s",
+            *(item.doubts + 1, item.id),
             can_wait=True,
         )
 

@@ -208,7 +208,7 @@ async def test_no_statement_of_a_turn_or_a_start_reads_what_was_answered_long_ag
     journal.mark_filed((1,))
     completion = done("t1", entry, lines="line\n", outgoing=(reply("a"),), report="{}")
     committed = await journal.complete(replace(completion, replaces_turn="t0"))
-    journal.mark_sending(committed.parts[0].id)
+    journal.mark_sending(committed.parts[0])
     await journal.mark_sent(committed.parts[0], "1")
     assert not await journal.is_busy("fake:1")
     await journal.leftovers()

@@ -295,10 +295,10 @@ class MemoryJournal:
     ) -> asyncio.Future[tuple[OutboxPart, ...]]:
         return _known(self._put(turn_id, outgoing))
 
-    def mark_sending(self, part_id: int) -> None:
-        row = self._part(part_id)
-        item = replace(row.item, attempts=row.item.attempts + 1, doubts=row.item.doubts + 1)
-        row.state, row.item = "sending", item
+    def mark_sending(self, item: OutboxPart) -> None:
+        row = self._part(item.id)
+        attempts, doubts = row.item.attempts + 1, item.doubts + 1
+        row.state, row.item = "sending", replace(row.item, attempts=attempts, doubts=doubts)
 
     async def mark_sent(
         self, item: OutboxPart, platform_id: str, *, keep: bool = False

@@ -26,7 +26,7 @@ from nanobot.bus.journal import Journal, Outgoing
 from nanobot.bus.split import split_message
 from nanobot.channel import Channel, Limits
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
-from nanobot.gateway.delivery import MOST_ATTEMPTS, Dispatcher
+from nanobot.gateway.delivery import LEFTOVERS, MOST_ATTEMPTS, Dispatcher
 from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
 from tests.bus.support import no_file_may_grow_beyond, opened, reply, rows, said
@@ -48,7 +48,7 @@ class Delivery:
         )
 
     async def resume(self) -> None:
-        self.dispatcher.submit((await self.journal.leftovers()).parts)
+        self.dispatcher.resume((await self.journal.leftovers()).parts)
 
 
 @pytest.fixture
@@ -318,6 +318,60 @@ async def test_a_notice_that_may_have_arrived_twice_is_never_sent_again(
         await channel.received(5)
         await delivery.dispatcher.drain(5)
     assert sorted(tried.values()) == [1, 1, 1, 1, 1, 2, 2]
+
+
+async def die_in_a_send(path: Path, clock: FakeClock, channel: FakeChannel) -> None:
+    """A process takes up what there is, and ends while a part is sent."""
+    sending = asyncio.Event()
+
+    async def hold(_: OutboundPart) -> None:
+        sending.set()
+        await asyncio.Event().wait()
+
+    channel.hold = hold
+    async with process(path, clock, channel) as delivery:
+        await delivery.resume()
+        await sending.wait()
+    channel.hold = None
+
+
+async def test_a_channel_that_shows_a_part_once_gets_it_as_often_as_it_takes(
+    path: Path, clock: FakeClock
+) -> None:
+    channel = FakeChannel(limits=Limits(shown_once=True))
+    async with opened(path, clock) as journal:
+        await journal.add_outgoing("t1", reply("hello"))
+    for _ in range(6):
+        await die_in_a_send(path, clock, channel)
+    async with process(path, clock, channel) as delivery:
+        await delivery.resume()
+        assert await channel.received(1) == ["hello"]
+
+
+async def test_a_start_sends_few_leftovers_at_once_and_holds_up_no_other_chat(
+    path: Path, clock: FakeClock, channel: FakeChannel
+) -> None:
+    gate, sending = asyncio.Event(), set[str]()
+
+    async def hold(part: OutboundPart) -> None:
+        if part.chat_id != "new":
+            sending.add(part.chat_id)
+            await gate.wait()
+
+    channel.hold = hold
+    async with opened(path, clock) as journal:
+        for number in range(30):
+            await journal.add_outgoing(f"t{number}", reply("a", "b", chat_id=str(number)))
+    async with process(path, clock, channel) as delivery:
+        await delivery.resume()
+        await delivery.send("new", "hello", chat_id="new")
+        assert await channel.received(1, "new") == ["hello"]
+        assert len(sending) == LEFTOVERS
+        await clock.advance(6)  # the slow ones hold up nobody
+        assert len(sending) == 2 * LEFTOVERS
+        gate.set()
+        for number in range(30):
+            assert await channel.received(2, str(number)) == ["a", "b"]
 
 
 async def test_a_refused_file_is_told_where_its_turn_was_asked_for(

@@ -27,6 +27,7 @@ from nanobot.upkeep.contents import backup_items, backup_part, stays_inside
         ("state/index.db", "out"),
         ("state/index.db-shm", "out"),
         ("state/gateway.lock", "out"),
+        ("state/sends.log", "out"),
         ("state/gateway.sock", "out"),
         ("state/memory.git.lock", "out"),
         ("state/versions.lock", "out"),

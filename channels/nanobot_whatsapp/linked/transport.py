@@ -73,6 +73,7 @@ class LinkedTransport:
         file_bytes=MAX_FILE_BYTES,
         fits=fits,
         voice=True,
+        shown_once=True,
     )
     is_exclusive = True
 
@@ -122,9 +123,6 @@ class LinkedTransport:
         async with self._slot.used() as connection:
             await connection.until_open()
             await connection.outbound.close_choices(part, receipt, outcome)
-
-    async def reach(self) -> None:
-        """Nothing: a part that is sent again has the same id, so phones show it once."""
 
     async def fetch(self, media: Media, limit: int) -> bytes:
         """The content of a file that someone sent; see `nanobot.channel`."""

@@ -29,7 +29,7 @@ CLOUD = {
 async def test_the_settings_choose_the_transport(settings: dict[str, str], transport: str) -> None:
     channel = WhatsAppChannel(build(WhatsAppSettings, settings))
     assert (channel.name, type(channel).__name__) == ("whatsapp", transport)
-    assert isinstance(channel, Reachable)
+    assert isinstance(channel, Reachable) != channel.limits.shown_once
     assert (channel.limits.text, channel.limits.caption, channel.limits.files) == (4096, 1024, 1)
 
 
