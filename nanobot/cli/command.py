@@ -93,41 +93,50 @@ class Options(argparse.Namespace):
 
 
 _WRONG_WORD = re.compile(
-    r"argument COMMAND: invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL
+    r"argument (.+?): invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL
 )
+"""How argparse says it."""
 
 
 PROGRAM = "program"
 
 
 class Parser(argparse.ArgumentParser):
-    """Suggests the command that was probably meant; what it prints fits the terminal."""
+    """Says what is wrong in one line; what it prints fits the terminal."""
 
     def format_help(self) -> str:
         return fit_width(super().format_help())
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """What follows `--` is for the program that `program` takes, whatever it looks like."""
+        """What follows `--` is for the program that `program` takes, whatever it looks like. What
+        the command does not know is its own error, not that of the command around it."""
         takes_program = any(action.dest == PROGRAM for action in self._actions)
-        if args is None or "--" not in args or not takes_program:
-            return super().parse_known_args(args, namespace)
-        at = list(args).index("--")
-        options, extra = super().parse_known_args(args[:at], namespace)
-        setattr(options, PROGRAM, list(args[at + 1 :]))
+        given = list(sys.argv[1:] if args is None else args)
+        at = given.index("--") if takes_program and "--" in given else len(given)
+        options, extra = super().parse_known_args(given[:at], namespace)
+        if at < len(given):
+            setattr(options, PROGRAM, given[at + 1 :])
+        if extra:
+            named = next((one for one in extra if one.startswith("-")), "")
+            if not named:
+                self.error(f"unexpected argument {extra[0]!r}")
+            known = list(self._option_string_actions)
+            self.error(f"there is no option {named}{_meant(named.partition('=')[0], known)}")
         return options, extra
 
     def program(self, summary: str) -> Self:
         """A program with its arguments, after `--`."""
-        return self.argument(PROGRAM, "COMMAND", summary, nargs="*")
+        return self.argument(PROGRAM, "COMMAND", summary, nargs="*", default=[])
 
     def error(self, message: str) -> NoReturn:
+        """Raise `WrongUsage` with one line: what is wrong, and what was probably meant."""
         if wrong := _WRONG_WORD.fullmatch(message):
-            from nanobot.validation import suggestion
-
-            hint = suggestion(wrong[1], re.findall("'(.*?)'", wrong[2]))
-            message = f"there is no command {wrong[1]!r}. {hint}"
-        self.print_usage(sys.stderr)
-        self.exit(2, fit_width(f"{self.prog}: error: {message}\n", sys.stderr))
+            known = re.findall("'(.*?)'", wrong[3])
+            what = "command" if wrong[1] == "COMMAND" else wrong[1]
+            message = f"there is no {what} {wrong[2]!r}{_meant(wrong[2], known)}"
+        if not message.endswith("?"):
+            message = f"{message}; see `{self.prog} --help`"
+        raise WrongUsage(f"{self.prog}: {message}")
 
     def argument(self, name: str, metavar: str, summary: str, **more: Any) -> Self:
         """A word at its place."""
@@ -157,6 +166,14 @@ class Parser(argparse.ArgumentParser):
         """The option that says how many of something are shown."""
         summary = f"how many {what} (default: %(default)s)"
         return self.option("-n", "N", summary, type=count, default=default)
+
+
+def _meant(wrong: str, known: Sequence[str]) -> str:
+    """What was probably meant by a word of the command line, if anything is like it."""
+    from nanobot.validation import nearest
+
+    near = nearest(wrong, known)
+    return f"; did you mean {near}?" if near else ""
 
 
 class Commands:

@@ -57,13 +57,18 @@ def add_state(commands: Commands) -> None:
 
 
 def _show(options: Options) -> int:
-    found = documents_of(options.home)
-    names = ", ".join(sorted(found)) or "none"
-    if options.name is None:
-        return write_stdout(f"Documents: {names}\n")
-    if options.name not in found:
-        raise NanobotError(f"no document {options.name!r} is stored", hint=f"There are: {names}.")
-    return write_stdout(clean(found[options.name].decode("utf-8", "replace")).rstrip() + "\n")
+    from nanobot.bus.state import DOCUMENTS
+
+    found, name = documents_of(options.home), options.name
+    if name is None:
+        return write_stdout(f"Documents: {', '.join(sorted(found)) or 'none'}\n")
+    if name not in found and name not in DOCUMENTS:
+        hint = f"There are: {', '.join(sorted({*found, *DOCUMENTS}))}."
+        raise NanobotError(f"there is no document {name!r}", hint=hint)
+    if name not in found:
+        print_text(f"note: nothing is stored in {name} yet\n", sys.stderr)
+    content = found.get(name, b"{}").decode("utf-8", "replace")
+    return write_stdout(f"{clean(content).rstrip()}\n")
 
 
 def documents_of(home: Path) -> Mapping[str, bytes]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from nanobot import __version__
 from nanobot.cli.main import main
+from nanobot.cli.parser import build_parser
 from nanobot.errors import ConfigError, HomeLocked, NanobotError
 from nanobot.gateway.lock import home_lock
 
@@ -19,21 +22,6 @@ HEAVY = {
     "asyncio", "pydantic", "loguru", "openai", "rich", "prompt_toolkit", "yaml", "aiohttp",
     "inspect", "dataclasses", "importlib.metadata", "shtab", "email", "logging", "ssl",
 }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("statsu",), "there is no command 'statsu'. Did you mean 'status'?"),
-        (("memory", "shwo"), "there is no command 'shwo'. Did you mean 'show'?"),
-        (("qqqqq",), "there is no command 'qqqqq'. Known here: onboard, agent"),
-    ],
-)
-def test_a_command_that_is_mistyped_is_guessed(
-    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(words) == 2
-    assert said in capsys.readouterr().err
 
 
 def modules_after(code: str, environment: dict[str, str]) -> set[str]:
@@ -73,19 +61,62 @@ def test_without_a_command_it_says_what_there_is(nanobot: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["dance"], ["sessions"], ["sessions", "show", "k", "-n", "0"]]
+    ("arguments", "said"),
+    [
+        ("dance", "nanobot: there is no command 'dance'; see `nanobot --help`"),
+        ("statsu", "nanobot: there is no command 'statsu'; did you mean status?"),
+        ("mcp dd", "nanobot mcp: there is no command 'dd'; did you mean add?"),
+        ("status --jsn", "nanobot status: there is no option --jsn; did you mean --json?"),
+        ("status extra", "nanobot status: unexpected argument 'extra'"),
+        ("sessions --foo list", "nanobot sessions: there is no option --foo"),
+        ("sessions show k -n 0", "nanobot sessions show: argument -n: '0' is not a number from 1"),
+        ("mcp add", "nanobot mcp add: the following arguments are required: NAME; see"),
+        ("mcp add x --ulr y -- a --foo", "there is no option --ulr; did you mean --url?"),
+        ("onboard --modl-name x", "did you mean --model-name?"),
+        ("onboard --provider opnai", "there is no --provider 'opnai'; did you mean openai?"),
+        ("onboard --own x", "could match --owner-telegram, --owner-whatsapp, --owner-name"),
+        ("memory restore", "one of the arguments --list --version --to is required"),
+        ("completion fish", "there is no shell 'fish'"),
+    ],
 )
-def test_wrong_usage_exits_2(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    assert main(arguments) == 2
-    assert "usage: nanobot" in capsys.readouterr().err
+def test_wrong_usage_is_said_in_one_line_and_exits_2(
+    capsys: pytest.CaptureFixture[str], arguments: str, said: str
+) -> None:
+    assert main(arguments.split()) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: nanobot")
+    assert said in shown.err
+    assert shown.err.count("\n") == 1, "no usage"
+
+
+def commands_of(parser: argparse.ArgumentParser) -> Iterator[list[str]]:
+    """Each command that runs something, as it is typed."""
+    below = [one for one in vars(parser)["_actions"] if isinstance(one.choices, dict)]
+    if not below:
+        yield parser.prog.split()[1:]
+    for action in below:
+        for inner in action.choices.values():
+            yield from commands_of(inner)
+
+
+def test_every_command_says_in_one_line_that_it_has_no_such_option(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    commands = list(commands_of(build_parser()))
+    assert len(commands) > 60
+    for command in commands:
+        assert main([*command, "--no-such-option"]) == 2
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert shown.err.count("\n") == 1, shown.err
+        assert shown.err.startswith(f"error: nanobot {' '.join(command)}: ")
 
 
 def test_home_is_an_option_an_environment_variable_or_the_default(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from nanobot.cli.command import home_of
-    from nanobot.cli.parser import build_parser
-
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     monkeypatch.setenv("NANOBOT_HOME", str(tmp_path / "env"))
     monkeypatch.chdir(tmp_path)

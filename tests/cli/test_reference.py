@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nanobot.cli.command import WrongUsage
 from nanobot.cli.parser import build_parser
 from scripts.pages import command_page, main
 
@@ -106,6 +107,8 @@ class Grammar:
             return True
         try:
             self._parser.parse_args(words)
+        except WrongUsage:
+            return False
         except SystemExit as left:
             return left.code == 0  # --help and --version
         return True

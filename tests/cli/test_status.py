@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from nanobot.bus.state import DOCUMENTS
 from nanobot.cli.main import main
 from nanobot.cli.status import status
+from tests.cli.support import Nanobot
 
 HEALTH = {
     "state": "failing",
@@ -138,3 +140,13 @@ def test_a_gateway_that_does_not_answer_is_failing(
     status(gateway.home, as_json=True, check=False, timeout=0.05)
     told = json.loads(capsys.readouterr().out)
     assert (told["running"], told["health"]["state"]) == (True, "failing")
+
+
+def test_a_document_that_has_nothing_yet_is_an_empty_one(here: Nanobot) -> None:
+    for name in DOCUMENTS:
+        done = here("state", "show", name)
+        assert (done.returncode, done.stdout) == (0, "{}\n"), name
+        assert name in here("state", "show", "--help").stdout
+    assert here("state", "show").stdout == "Documents: none\n"
+    done = here("state", "show", "job")
+    assert (done.returncode, "there is no document 'job'" in done.stderr) == (1, True)
