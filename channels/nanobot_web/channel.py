@@ -58,6 +58,7 @@ class WebChannel:
         """Sleep until the page is wanted, then serve it. It is wanted by those who are signed in:
         after a restart their pages connect again."""
         self._host.fill(host)
+        host.report_idle("`nanobot web` opens the page")
         if await asyncio.to_thread(self._has_visitors, host):
             self._wanted.set()
         await self._wanted.wait()
@@ -74,6 +75,7 @@ class WebChannel:
                 site = Site(self._options, host, self._overview, sessions, routes())
                 site.at = await stack.enter_async_context(host.serve_http("/", site.handle))
                 stack.enter_context(site.live.watching())
+                host.report_idle("")
                 self._site.fill(site)
                 stack.push_async_callback(self._site.clear)
                 await asyncio.Event().wait()

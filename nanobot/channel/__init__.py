@@ -178,6 +178,9 @@ class ChannelHost(Protocol):
     def report_problem(self, problem: str) -> None:
         """What keeps the channel from working, for `nanobot status`; empty: nothing does."""
 
+    def report_idle(self, why: str) -> None:
+        """That the channel waits until it is wanted, and serves nothing; empty: now it does."""
+
     async def report_undelivered(self, platform_id: str, reason: str) -> None:
         """The platform dropped a part that it had accepted under this id (`Receipt`, not
         `is_final`). The owner is told, and `nanobot queue` has it. Raises `StorageError`."""

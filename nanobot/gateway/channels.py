@@ -63,7 +63,7 @@ _STABLE_SECONDS = 60.0
 
 
 class ChannelState(Struct):
-    """How a channel is doing: `starting`, `running`, `backoff`, `off` (until a person fixes it),
+    """How a channel is doing: `starting`, `running`, `idle` (until it is wanted), `backoff`, `off` (until a person fixes it),
     `lent` (to somebody who signs in) or `stopped`; `detail` says why it does not run, or what keeps
     it from working, `who` which account it is. `heard_at` is when something last came from the
     platform, `due` by when more is to come (monotonic seconds; None where it did not say)."""
@@ -275,6 +275,10 @@ class Host:
     def report_problem(self, problem: str) -> None:
         """See `ChannelHost`."""
         self._state.detail = self._parts.redactor.redact(problem)
+
+    def report_idle(self, why: str) -> None:
+        """See `ChannelHost`."""
+        self._state.state, self._state.detail = ("idle" if why else "running"), why
 
     async def report_undelivered(self, platform_id: str, reason: str) -> None:
         """See `ChannelHost`. That it was sent may be stored a little later."""

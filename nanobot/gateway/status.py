@@ -272,7 +272,8 @@ def _metrics(
     states = {name: int(name == state) for name in ("ok", "degraded", "failing")}
     yield "health", "1 for what the health is now.", "state", states
     channels = {one["name"]: one for one in status["channels"] if one["name"] != TERMINAL}
-    up = {name: int(one["state"] == "running") for name, one in channels.items()}
+    wanted = {name: one["state"] for name, one in channels.items() if one["state"] != "idle"}
+    up = {name: int(state == "running") for name, state in wanted.items()}
     yield "channel_up", "Whether a channel runs.", "channel", up
     heard = {name: one["heard_seconds"] for name, one in channels.items()}
     meaning = "Seconds since something last came from a platform."

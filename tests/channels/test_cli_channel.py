@@ -81,6 +81,9 @@ class Core:
     def report_problem(self, problem: str) -> None:
         raise AssertionError("nothing keeps the CLI from working")
 
+    def report_idle(self, why: str) -> None:
+        raise AssertionError("this channel always runs")
+
     async def report_undelivered(self, platform_id: str, reason: str) -> None:
         raise AssertionError("this platform reports nothing later")
 

@@ -124,6 +124,9 @@ class RecordingHost:
         self.reports.append(problem)
         self._tell()
 
+    def report_idle(self, why: str) -> None:
+        raise AssertionError("this channel always runs")
+
     async def report_undelivered(self, platform_id: str, reason: str) -> None:
         self.undelivered.append((platform_id, reason))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing.model import ScriptedModel
 from nanobot.upkeep.backups import exclusive_backup
-from tests.channels.web.support import serving
+from tests.channels.web.support import Web, free_port, serving
+from tests.support import configured
 
 HOSTILE = '<script>alert(1)</script>"\u202e'
 
@@ -58,3 +60,20 @@ async def test_health_is_the_owners_alone(tmp_path: Path, path: str) -> None:
         assert (await visit.get(path))[0] == 404
         for change in ("/health/queue", "/health/backup"):
             assert (await visit.post(change, {"row": "in-1", "do": "drop"}))[0] == 404
+
+
+async def test_the_page_is_not_said_to_run_before_it_can_be_opened(tmp_path: Path) -> None:
+    port = free_port()
+    async with configured(tmp_path, {"http": {"port": port}}, None) as gateway:
+        web = Web(f"http://127.0.0.1:{port}", tmp_path, gateway)
+
+        async def state() -> object:
+            (page,) = (c for c in (await web.ask("status"))["channels"] if c["name"] == "web")
+            return page["state"], page["detail"]
+
+        assert await state() == ("idle", "`nanobot web` opens the page")
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+        assert (await web.ask("status"))["health"]["state"] == "ok"
+        await web.link()
+        assert await state() == ("running", "")

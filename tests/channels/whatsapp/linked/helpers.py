@@ -201,6 +201,9 @@ class Core:
         self.reports.append(problem)
         self._changes.tell()
 
+    def report_idle(self, why: str) -> None:
+        raise AssertionError("this channel always runs")
+
     async def report_undelivered(self, platform_id: str, reason: str) -> None:
         raise AssertionError("this platform reports nothing later")
 
