@@ -92,9 +92,7 @@ class Options(argparse.Namespace):
         return said_yes(question)
 
 
-_WRONG_WORD = re.compile(
-    r"argument (.+?): invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL
-)
+_WRONG_WORD = re.compile(r"argument (.+?): invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL)
 """How argparse says it."""
 
 

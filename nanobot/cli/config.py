@@ -174,7 +174,7 @@ def change_config(
     if not (planned.edit.changes or planned.edit.secrets):
         return _report(options, planned, "Everything stays as it is.\n")
     if not options.json:
-        print_text(_shown(options.home, planned))
+        print_text(_shown(options.home, before, planned))
     if not options.yes and not said_yes("\nWrite it?"):
         return 1
     make_home(options.home)
@@ -204,13 +204,15 @@ def diff_text(home: Path, planned: ConfigPlan) -> str:
     return "".join(f"{home / name}\n" + indent("\n".join(lines)) for name, lines in files if lines)
 
 
-def _shown(home: Path, planned: ConfigPlan) -> str:
+def _shown(home: Path, before: ExistingFiles, planned: ConfigPlan) -> str:
+    from nanobot.config.care import opening_keys
+
     shown = diff_text(home, planned)
     shown += "".join(f"still wrong: {error}\n" for error in planned.errors)
     shown += "".join(f"warning: {warning}\n" for warning in planned.warnings)
-    if keys := [".".join(key.split(".")[:3]) for key in planned.widening]:
-        named = list(dict.fromkeys(keys))
-        shown += _WIDENS.format(", ".join(named), "decides" if len(named) == 1 else "decide")
+    keys = opening_keys(home, before, planned.edit)
+    if named := list(dict.fromkeys(".".join(key.split(".")[:3]) for key in keys)):
+        shown += _WIDENS.format(", ".join(named), "widens" if len(named) == 1 else "widen")
     return shown
 
 

@@ -63,10 +63,11 @@ _STABLE_SECONDS = 60.0
 
 
 class ChannelState(Struct):
-    """How a channel is doing: `starting`, `running`, `idle` (until it is wanted), `backoff`, `off` (until a person fixes it),
-    `lent` (to somebody who signs in) or `stopped`; `detail` says why it does not run, or what keeps
-    it from working, `who` which account it is. `heard_at` is when something last came from the
-    platform, `due` by when more is to come (monotonic seconds; None where it did not say)."""
+    """How a channel is doing: `starting`, `running`, `idle` (until it is wanted), `backoff`,
+    `off` (until a person fixes it), `lent` (to somebody who signs in) or `stopped`; `detail` says
+    why it does not run, or what keeps it from working, `who` which account it is. `heard_at` is
+    when something last came from the platform, `due` by when more is to come (monotonic seconds;
+    None where it did not say)."""
 
     name: str
     state: str = "starting"

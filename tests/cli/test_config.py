@@ -68,6 +68,19 @@ def test_get_shows_values_alone_and_sections_as_tables(here: Nanobot, config: Pa
     assert (unknown.returncode, "Did you mean 'agent.on_busy'?" in unknown.stderr) == (1, True)
 
 
+def test_careful_is_said_of_a_change_that_opens_something(here: Nanobot, config: Path) -> None:
+    careful = "careful: tools.exec.sandbox widens what the agent may do"
+    assert careful in here("config", "set", "tools.exec.sandbox", "none", "--yes").stdout
+    for words in (
+        ("set", "tools.exec.timeout_seconds", "30"),
+        ("set", "tools.exec.sandbox", "auto"),
+        ("set", "tools.approval.exec", "ask"),
+        ("unset", "tools.approval.exec"),
+    ):
+        done = here("config", *words, "--yes")
+        assert (done.returncode, "careful" in done.stdout) == (0, False), words
+
+
 def test_unset_brings_the_default_back(here: Nanobot, config: Path) -> None:
     done = here("config", "unset", "agent.on_busy", "--yes", "--json")
     assert json.loads(done.stdout) == {
@@ -108,7 +121,7 @@ def test_a_secret_goes_into_secrets_env_and_is_never_shown(here: Nanobot, config
     done = here(*words, stdin="hush-1234567\n")
     assert done.returncode == 0
     assert "+MODEL_API_KEY=…" in done.stdout
-    assert "decides what the agent may do" in done.stdout
+    assert "careful" not in done.stdout, "a key opens nothing"
     assert "api_key: ${MODEL_API_KEY}\n" in config.read_text()
     assert (config.parent / "secrets.env").read_text() == "MODEL_API_KEY=hush-1234567\n"
     shown = here("config", "get", stdin="").stdout + here("config", "get", "--json").stdout

@@ -117,6 +117,7 @@ def test_home_is_an_option_an_environment_variable_or_the_default(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from nanobot.cli.command import home_of
+
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     monkeypatch.setenv("NANOBOT_HOME", str(tmp_path / "env"))
     monkeypatch.chdir(tmp_path)
