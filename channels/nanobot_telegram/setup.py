@@ -14,7 +14,7 @@ from contextlib import aclosing
 from datetime import datetime, timedelta
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 from telegram.error import Conflict, InvalidToken, TelegramError
 
 from nanobot.channel import CheckFinding, CheckRequest, SetupRequest, SetupResult
@@ -27,6 +27,11 @@ from nanobot_telegram.settings import TelegramSettings
 _HOW = """\
 A bot is made in a chat with @BotFather (https://t.me/BotFather): send /newbot, choose a name and \
 a username, and it gives you a token, such as 123456789:AAE…"""
+_UNREACHABLE = (
+    "Try it once more",
+    "Keep the token unchecked, and go on",
+    "Leave Telegram as it is",
+)
 _LOOK_SECONDS = 2
 _ID = re.compile(r"[0-9]{1,20}", re.ASCII)
 _SHOWN = 60
@@ -70,9 +75,14 @@ async def setup(request: SetupRequest) -> SetupResult | None:
             if not request.attended:
                 raise
             person.say(f"{error}.\n  Is this machine online, and may it reach Telegram?")
-            if not await person.confirm("Try it once more?"):
-                break
-            again = token
+            match await person.choose("What now?", _UNREACHABLE):
+                case 0:
+                    again = token
+                case 1:
+                    found = await _with_token(replace(request, test=False), present, token)
+                    return replace(found, unchecked=True)
+                case _:
+                    break
         except NanobotError as error:
             if not request.attended or given:
                 raise

@@ -43,6 +43,14 @@ _ONLINE = "Is this machine online, and may it reach Meta?"
 _LATER = "Look at the app in Meta's dashboard, or try again later."
 
 
+class _Wrong(NanobotError):
+    """An answer that cannot be right: that to `key`."""
+
+    def __init__(self, key: str, text: str, hint: str = "") -> None:
+        super().__init__(text, hint=hint)
+        self.key = key
+
+
 async def setup(request: SetupRequest) -> SetupResult:
     """Ask for what is not given. Raises `NanobotError`."""
     present = request.options
@@ -76,26 +84,36 @@ async def _linked(request: SetupRequest, present: WhatsAppSettings | None) -> Se
 
 
 async def _by_cloud(request: SetupRequest, present: WhatsAppSettings | None) -> SetupResult:
-    """Asks until Meta accepts the answers; what was right need not be typed again."""
-    request.person.say("docs/channels/whatsapp.md leads through Meta's side of it.")
+    """Asks until Meta accepts the answers, and only for what it does not accept."""
+    from nanobot.channel.http import HttpFault
+
+    person = request.person
+    person.say("docs/channels/whatsapp.md leads through Meta's side of it.")
     asked = {key: _known(present, key) for key, _ in _ASKED}
     asked["verify_token"] = asked["verify_token"] or secrets.token_hex(12)
     shown = {"verify_token"} if present is None or not _known(present, "verify_token") else set()
-    while True:
+    wrong, who, unchecked = [*asked], "by the Cloud API", False
+    while wrong:
         for key, question in _ASKED:
-            is_hidden = key in _SECRETS and key not in shown
-            asked[key] = await request.person.ask(question, asked[key], secret=is_hidden)
+            if key in wrong:
+                is_hidden = key in _SECRETS and key not in shown
+                asked[key] = await person.ask(question, asked[key], secret=is_hidden)
         try:
-            who = await _checked(request, present, asked)
-            break
-        except NanobotError as error:
-            request.person.say(error.for_people())
+            who, wrong = await _checked(request, present, asked), []
+        except _Wrong as error:
+            person.say(error.for_people())
+            wrong = [error.key]
+        except HttpFault as error:
+            person.say(f"Meta does not say which number this is: {error}.\n  {_ONLINE}")
+            unchecked = await person.confirm("Keep what you typed unchecked, and go on?")
+            wrong = [] if unchecked else [*asked]
     values: dict[str, str | bool] = {"transport": _CLOUD}
     if present is not None and present.self_chat:
         values["self_chat"] = False
     values |= {key: value for key, value in asked.items() if key not in _SECRETS}
     hidden = {key: value for key, value in asked.items() if key in _SECRETS}
-    return SetupResult(values, hidden, await _owner(request), who)
+    owners = await _owner(request)
+    return SetupResult(values, hidden, owners, who, unchecked=unchecked)
 
 
 def _known(present: WhatsAppSettings | None, key: str) -> str:
@@ -107,20 +125,27 @@ def _known(present: WhatsAppSettings | None, key: str) -> str:
 async def _checked(
     request: SetupRequest, present: WhatsAppSettings | None, asked: dict[str, str]
 ) -> str:
-    """Which number it is. Raises `NanobotError` for what cannot be."""
+    """Which number it is. Raises `_Wrong` for what cannot be, and `HttpFault` where Meta does not
+    say."""
     values: dict[str, object] = asdict(present) if present else {}
     values |= {"transport": _CLOUD, "self_chat": False, **asked}
     try:
         options = build(WhatsAppSettings, values)
     except Invalid as error:
-        raise NanobotError(f"{error.faults[0].key[0]} {error.faults[0].message}") from None
+        (fault, *_) = error.faults
+        raise _Wrong(str(fault.key[0]), f"{fault.key[0]} {fault.message}") from None
     if not request.test:
         return "by the Cloud API"
-    from nanobot_whatsapp.cloud.graph import Graph
+    from nanobot_whatsapp.cloud.graph import Graph, Refused
 
     graph = Graph(options)
     try:
         me = await graph.whoami()
+    except Refused as error:
+        if (off := error.as_channel_off()) is None:
+            raise
+        key = "access_token" if error.kind == "token" else "phone_number_id"
+        raise _Wrong(key, str(off), off.hint) from None
     finally:
         await graph.close()
     who = f"+{me.number} ({me.name})"

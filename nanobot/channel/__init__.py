@@ -393,13 +393,15 @@ class SetupRequest(Struct, frozen=True):
 class SetupResult(Struct, frozen=True):
     """What is to be written. `values` and `secrets` have keys of the adapter's settings; what is
     not in them stays as it is, and so do the owner's ids where `owners` is empty. `who` is the
-    account on the platform, for people. `sign_in`: the channel's `Login` comes next."""
+    account on the platform, for people. `sign_in`: the channel's `Login` comes next.
+    `unchecked`: the platform was out of reach, and the person keeps what they typed."""
 
     values: Mapping[str, str | bool] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
     owners: Sequence[str] = ()
     who: str = ""
     sign_in: bool = False
+    unchecked: bool = False
 
 
 Setup = Callable[[SetupRequest], Awaitable[SetupResult | None]]

@@ -78,11 +78,12 @@ class KnownProvider(Struct, frozen=True):
         if status == 404:
             address = f", and {key}.base_url, which ends in /v1" if self.is_local else ""
             text = f"{self.name} does not know {model!r}: check {key}.name{address}."
-            return f"{text} {self._how_to_get}"
+            return f"{text} {self.how_to_get}"
         return ""
 
     @property
-    def _how_to_get(self) -> str:
+    def how_to_get(self) -> str:
+        """How a person finds the name of a model."""
         if self.id == "ollama":
             return "`ollama list` shows your models, `ollama pull NAME` fetches one."
         return "`nanobot onboard` lists its models."

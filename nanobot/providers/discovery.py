@@ -72,6 +72,10 @@ async def _listing(place: _Place, known: KnownProvider | None) -> list[Mapping[s
         if error.status not in _NO_LIST:
             raise
         return []
+    return _entries(said)
+
+
+def _entries(said: Mapping[str, object]) -> list[Mapping[str, object]]:
     entries = map(mapping, items(said.get("data") or said.get("models")))
     return [entry for entry in entries if _name_in(entry)]
 
@@ -117,9 +121,24 @@ def _pictures_in(entry: Mapping[str, object]) -> bool | None:
     return _flag(mapping(entry.get("capabilities")).get("vision"))
 
 
+_OTHER_THINGS = re.compile(
+    r"embed|whisper|transcri|moderation|rerank|dall-e|stable-diffusion|turbo-instruct"
+    r"|(?<![a-z0-9])(?:bge|e5|gte|minilm|paraphrase|tts|image|imagine|sora|realtime"
+    r"|davinci|babbage)(?![a-z])"
+)
+"""Names of models for other things than conversations, in lists that say nothing more. Sources:
+https://platform.openai.com/docs/models, https://ollama.com/search?c=embedding and
+https://console.groq.com/docs/models"""
+_OTHER_TYPES = frozenset(
+    {"embedding", "embeddings", "rerank", "image", "audio", "video", "moderation", "transcribe"}
+)
+"""As Together and LM Studio have them. Source: https://docs.together.ai/reference/models-1"""
+
+
 def _converses(entry: Mapping[str, object]) -> bool:
     """Whether a model may be one for conversations with tools: false only where a list denies it,
-    as those of Mistral, OpenRouter, Gemini and LM Studio do of models for other things."""
+    as those of Mistral, OpenRouter, Gemini and LM Studio do of models for other things, or where
+    its name does."""
     able = mapping(entry.get("capabilities"))
     parameters, methods = (
         items(entry.get(key)) for key in ("supported_parameters", "supportedGenerationMethods")
@@ -128,7 +147,8 @@ def _converses(entry: Mapping[str, object]) -> bool:
         able.get("completion_chat") is not False
         and (not parameters or "tools" in parameters)
         and (not methods or "generateContent" in methods)
-        and entry.get("type") != "embeddings"
+        and entry.get("type") not in _OTHER_TYPES
+        and not _OTHER_THINGS.search(_name_in(entry).lower().rpartition("/")[2])
     )
 
 
@@ -136,7 +156,8 @@ _SECONDS = 1.0
 
 
 class LocalServer(Struct, frozen=True):
-    """A model server that answers. `name` is what usually listens there."""
+    """A model server that answers. `name` is what usually listens there, `models` are those for
+    conversations."""
 
     name: str
     base_url: str
@@ -158,11 +179,14 @@ async def _server(name: str, port: int, seconds: float) -> LocalServer | None:
         async with asyncio.timeout(seconds):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.close()
-        base_url = f"http://127.0.0.1:{port}/v1"
-        models = await served_models(base_url, "", seconds=seconds)
+        place = _Place(f"http://127.0.0.1:{port}/v1", "", "", seconds)
+        said = await place.object_at("/models")
     except (OSError, ProviderError):  # a timeout is an OSError
         return None
-    return LocalServer(name, base_url, models) if models else None
+    if not ({"data", "models"} & said.keys()):
+        return None
+    models = {_name_in(one): None for one in _entries(said) if _converses(one)}
+    return LocalServer(name, place.url, tuple(models))
 
 
 _NUM_CTX = re.compile(r"^num_ctx\s+([0-9]{1,9})\s*$", re.MULTILINE)

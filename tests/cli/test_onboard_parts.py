@@ -187,13 +187,9 @@ async def test_a_model_is_chosen_from_what_was_found_and_asked_something_first()
     async with FakeOpenAI() as server, FakeOpenAI(api_key="sk-right") as other:
         ollama = LocalServer("Ollama", server.base_url, ("tiny", "large", "huge", "vast"))
         person = ScriptedPerson(
-            *("Another server", other.base_url, "sk-wrong"),
-            *("Another server", "", "sk-right", "32,768"),
+            *("Another server", other.base_url, "sk-wrong", "sk-right", "many", "32,768")
         )
-        asking = step(person, found=(ollama,))
-        with pytest.raises(NanobotError, match="401"):
-            await asking.run()
-        part = await asking.run()
+        part = await step(person, found=(ollama,)).run()
         assert person.left == 0
         assert "Ollama on this machine: tiny, large, huge and 1 more" in "\n".join(person.said)
         assert part.secrets == {"MODEL_API_KEY": "sk-right"}
@@ -249,24 +245,55 @@ async def interviewed(
     return answered[1] if answered else None
 
 
-async def test_a_step_that_fails_is_taken_again_and_the_others_stay(
+async def test_a_step_that_fails_is_taken_again_from_what_was_answered_and_the_others_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config.yaml").write_text("agent:\n  timezone: UTC\n")
-    key = "sk-\u200bcopied-from-a-page"
-    person = ScriptedPerson(
-        *("y", "Another server", "http://127.0.0.1:9/v1", key, "tiny", "8000"),
-        *("y", "None yet"),
-        *("n", "n"),
-        *("y", "Ada", "Europe/Berlin"),
-        "y",
-    )
-    part = await interviewed(tmp_path, monkeypatch, person, "--no-test")
+    async with FakeOpenAI(says_no, api_key="sk-right", models=("tiny", "large")) as server:
+        person = ScriptedPerson(
+            *("y", "Another server", server.base_url, "sk-right", "large", "n"),
+            *("y", "", "", "", "", "y", "8000"),
+            *("n", "n"),
+            *("y", "Ada", "Berlin", "Europe/Berlin"),
+            "y",
+        )
+        part = await interviewed(tmp_path, monkeypatch, person)
+        assert person.left == 0
+        assert part
+        assert dict(part.summary) == {
+            "model": f"large at {server.base_url}, not checked",
+            "you": "Ada",
+            "time zone": "Europe/Berlin",
+        }
+        assert part.unchecked == ("model",)
+
+
+async def test_what_is_no_key_is_asked_for_again_and_goes_nowhere() -> None:
+    async with FakeOpenAI(api_key="sk-right") as server:
+        wrong = (server.base_url, "sk-\u200bcopied-from-a-page", "sk- right")
+        person = ScriptedPerson("Another server", server.base_url, *wrong, "sk-right", "8000")
+        part = await step(person).run()
+        assert person.left == 0
+        assert part.secrets == {"MODEL_API_KEY": "sk-right"}
+        assert {one.headers.get("authorization") for one in server.requests} == {"Bearer sk-right"}
+    said = "\n".join(person.said)
+    assert "that is an address and not a key" in said
+    assert said.count("a character beyond ASCII, which no key has") == 2
+
+
+async def test_another_server_is_no_known_one_unless_it_is_typed() -> None:
+    offered: list[str] = []
+
+    class Reader(ScriptedPerson):
+        async def ask(self, question: str, default: str = "", *, secret: bool = False) -> str:
+            offered.append(default)
+            return await super().ask(question, default, secret=secret)
+
+    person = Reader("Another server", "", "nowhere", "http://127.0.0.1:9/v1", "", "tiny", "8000")
+    await step(person, "--no-test").run()
     assert person.left == 0
-    assert part
-    assert dict(part.summary) == {
-        "model": "the built-in one, offline", "you": "Ada", "time zone": "Europe/Berlin"
-    }  # fmt: skip
+    assert "api.openai.com" not in "".join(offered)
+    assert "api.openai.com" not in "\n".join(said for said in person.said if "address" in said)
 
 
 @pytest.mark.parametrize("base_url", ["", "http://127.0.0.1:9/v1"])

@@ -49,12 +49,14 @@ def moved(id: str, root: str) -> tuple[KnownProvider, ...]:
 
 
 @asynccontextmanager
-async def listing(id: str, windows: Mapping[str, int]) -> AsyncIterator[tuple[KnownProvider, ...]]:
+async def listing(
+    id: str, windows: Mapping[str, int], refusal: int = 401
+) -> AsyncIterator[tuple[KnownProvider, ...]]:
     """The catalogue with a provider that lists these models, for whoever has the key."""
 
     async def answer(request: web.Request) -> web.Response:
         if request.headers.get("authorization") != f"Bearer {KEY}":
-            return web.json_response({"error": {"message": "no such key"}}, status=401)
+            return web.json_response({"error": {"message": "no such key"}}, status=refusal)
         data = [{"id": name, "context_window": size} for name, size in windows.items()]
         return web.json_response({"object": "list", "data": data})
 
@@ -178,10 +180,17 @@ async def test_who_does_not_want_that_is_asked_again_and_need_not_type_the_key_a
     assert (await asking.run()).secrets == {"MODEL_API_KEY": KEY}
 
 
-async def test_a_key_that_is_refused_is_not_kept() -> None:
-    async with listing("groq", {"tiny": 8_192}) as providers:
-        with pytest.raises(NanobotError, match="401"):
-            await step(ScriptedPerson("Groq", "sk-wrong"), providers=providers).run()
+@pytest.mark.parametrize("status", [400, 401, 403])
+async def test_a_key_that_is_refused_is_asked_for_again_and_not_kept(status: int) -> None:
+    async with listing("groq", {"tiny": 8_192}, status) as providers:
+        person = ScriptedPerson("Groq", "sk-wrong", "sk-wrong-too", KEY)
+        with pytest.raises(ProviderError, match="405"):  # it lists models and has none
+            await step(person, providers=providers).run()
+        assert person.left == 0
+        assert sum(f"{status}" in said for said in person.said) == 2
+        leaving = ScriptedPerson("Groq", "sk-wrong", "")
+        with pytest.raises(NanobotError, match=f"{status}"):
+            await step(leaving, providers=providers).run()
 
 
 async def test_a_server_of_ones_own_wants_a_key_only_where_it_says_so() -> None:

@@ -119,7 +119,7 @@ def model_changes(
         secrets[name] = wanted.key
     elif known and moves and not wanted.key:  # a key is for the server that it was given for
         changes.append(_change("api_key", ""))
-    return ConfigPart(tuple(changes), secrets, summary, unchecked=wanted.unchecked)
+    return ConfigPart(tuple(changes), secrets, summary, unchecked=("model",) * wanted.unchecked)
 
 
 def _change(key: str, value: Setting) -> ConfigChange:

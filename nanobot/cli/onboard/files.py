@@ -18,13 +18,12 @@ _NAME = re.compile(r"(?m)^- Name: (.*\S)$|^\(name, languages, time zone, where t
 class ConfigPart(ConfigEdit, frozen=True):
     """What one step wants written. `summary` are lines for the person, a topic and its value;
     `sign_in` are channels where somebody has to sign in afterwards; `name` is what the person is
-    called, for USER.md. `unchecked`: whether it works is not known, as something was out of
-    reach."""
+    called, for USER.md. `unchecked` names what was out of reach: the model, channels."""
 
     summary: tuple[tuple[str, str], ...] = ()
     sign_in: tuple[str, ...] = ()
     name: str = ""
-    unchecked: bool = False
+    unchecked: tuple[str, ...] = ()
 
     def __add__(self, other: ConfigPart) -> ConfigPart:
         """Both, of which each is about other keys."""
@@ -34,7 +33,7 @@ class ConfigPart(ConfigEdit, frozen=True):
             (*self.summary, *other.summary),
             (*self.sign_in, *other.sign_in),
             self.name or other.name,
-            self.unchecked or other.unchecked,
+            (*self.unchecked, *other.unchecked),
         )
 
     @property

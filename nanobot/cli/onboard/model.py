@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from nanobot.cli.onboard.candidate import ModelCandidate, model_changes, try_out
 from nanobot.cli.onboard.files import ConfigPart
+from nanobot.cli.onboard.people import ask_checked
 from nanobot.cli.onboard.window import WindowStep
 from nanobot.config.changing import ExistingFiles
 from nanobot.config.model import ModelSettings
-from nanobot.config.values import OFFICIAL_API
 from nanobot.errors import (
     NanobotError,
     ProviderBusy,
@@ -58,6 +58,10 @@ _OF_A_SERVER = (
     "provider", "model_name", "base_url", "context_window", "api_key_env", "api_key_stdin",
 )  # fmt: skip
 _NO_ACCESS = (401, 403)
+_NO_LIST_WITHOUT_KEY = (400, *_NO_ACCESS)
+"""What is answered to a wrong key where the key is all that can be wrong: Gemini and xAI say 400.
+Sources: https://ai.google.dev/gemini-api/docs/troubleshooting and
+https://github.com/continuedev/continue/issues/10778"""
 _TYPED = "Another one, whose name you type"
 
 
@@ -165,12 +169,10 @@ class ModelStep:
 
     async def _at_provider(self, known: KnownProvider) -> ModelCandidate:
         """A model of a provider, which wants a key."""
-        person = self._person
         wanted = self._begun(known.base_url)
         usual = wanted.key or os.environ.get(known.key_variable, "").strip()
-        person.say(f"Keys of {known.name} are made at {known.keys_at}")
-        while not (key := await person.ask(f"The API key of {known.name}", usual, secret=True)):
-            person.say("It needs a key.")
+        self._person.say(f"Keys of {known.name} are made at {known.keys_at}")
+        key = await self._key(f"The API key of {known.name}", usual, is_needed=True)
         return await self._listed(wanted, key)
 
     async def _at_local(self, known: KnownProvider) -> ModelCandidate:
@@ -180,28 +182,47 @@ class ModelStep:
         usual = self._last.base_url if is_known else known.base_url
         self._person.say(f"`{known.start}` starts it. It listens at {known.base_url} then.")
         wanted = await self._addressed(usual)
-        try:
-            return await self._listed(wanted, wanted.key)
-        except ProviderRejected as error:
-            if error.status not in _NO_ACCESS:
-                raise
-            self._person.say("It wants a key.")
-        key = await self._person.ask("The API key", wanted.key, secret=True)
-        return await self._listed(wanted, key)
+        return await self._listed(wanted, wanted.key)
 
     async def _at_another(self) -> ModelCandidate:
         """A model at a server that perhaps wants a key."""
-        wanted = await self._addressed(self._last.base_url)
+        is_known = self._at(self._last.base_url) is not None
+        wanted = await self._addressed("" if is_known else self._last.base_url)
         known = self._at(wanted.base_url)
         usual = os.environ.get(known.key_variable, "") if known and known.key_variable else ""
-        asked = "The API key, if it wants one"
-        key = await self._person.ask(asked, wanted.key or usual, secret=True)
+        key = await self._key("The API key, if it wants one", wanted.key or usual)
         return await self._listed(wanted, key)
 
     async def _addressed(self, usual: str) -> ModelCandidate:
         """What the person wants so far: a server."""
         asked = "Its address, up to and including /v1"
-        return self._begun(_checked_url(await self._person.ask(asked, usual)))
+        return self._begun(await ask_checked(self._person, asked, _checked_url, usual))
+
+    async def _key(self, asked: str, usual: str = "", *, is_needed: bool = False) -> str:
+        def check(key: str) -> str:
+            if is_needed and not key:
+                raise NanobotError("it needs a key")
+            if "://" in key:
+                raise NanobotError("that is an address and not a key")
+            try:
+                build(ModelSettings, {"api_key": key, "provider": "offline"})
+            except Invalid as error:
+                (fault, *_) = error.faults
+                raise NanobotError(f"the key {fault.message}", hint=fault.hint) from None
+            return key
+
+        return await ask_checked(self._person, asked, check, usual, secret=True)
+
+    async def _with_other_key(self, wanted: ModelCandidate, error: ProviderError) -> ModelCandidate:
+        """The same with another key, since this one was refused. Raises `error` if there is none,
+        or nobody to ask."""
+        if self._options.non_interactive:
+            raise error
+        self._person.say(error.for_people() if wanted.key else "It wants a key.")
+        if not (key := await self._key("Its key again (Enter to leave it)")):
+            raise error
+        self._last = replace(wanted, key=key, key_name="")
+        return self._last
 
     def _begun(self, base_url: str) -> ModelCandidate:
         """What was wanted of a server last: a key is for one server."""
@@ -211,13 +232,19 @@ class ModelStep:
         return provider_at(base_url, self._providers)
 
     async def _listed(self, wanted: ModelCandidate, key: str) -> ModelCandidate:
-        """Return the model with a key, and a name out of the server's list."""
+        """Return the model with a key that the server takes, and a name out of its list."""
         self._last = wanted = replace(wanted, key=key)
-        try:
-            wanted, models = await self._completed(wanted, await self._models_at(wanted))
-        except (ProviderUnavailable, ProviderBusy) as error:
-            await self._accept_unchecked(error)
-            return await self._named(replace(wanted, unchecked=True), ())
+        while True:
+            try:
+                wanted, models = await self._completed(wanted, await self._models_at(wanted))
+                break
+            except (ProviderUnavailable, ProviderBusy) as error:
+                await self._accept_unchecked(error)
+                return await self._named(replace(wanted, unchecked=True), ())
+            except ProviderRejected as error:
+                if error.status not in _NO_LIST_WITHOUT_KEY:
+                    raise
+                wanted = await self._with_other_key(wanted, error)
         self._last = wanted
         return await self._named(wanted, models)
 
@@ -266,9 +293,10 @@ class ModelStep:
             at = await person.choose("Which of its models?", [*shown, _TYPED], at)
             if at < len(names):
                 return replace(wanted, name=names[at])
-        usual = name
-        while not (name := await person.ask("Model name on that server", usual)):
-            person.say("It needs a name.")
+        if not (wanted.unchecked or self._options.no_test):
+            get = f" {known.how_to_get}" if known and known.is_local else ""
+            person.say(f"It lists no model for conversations.{get}")
+        name = await ask_checked(person, "Model name on that server", _checked_name, name)
         return replace(wanted, name=name)
 
     async def _tried(self, wanted: ModelCandidate) -> ModelCandidate:
@@ -289,6 +317,8 @@ class ModelStep:
             await self._accept_unchecked(error)
             return replace(wanted, unchecked=True)
         except ProviderRejected as error:
+            if error.status in _NO_ACCESS:
+                return await self._tried(await self._with_other_key(wanted, error))
             raise await self._with_names(error, wanted) from None
         self._answered.add(wanted)
         return wanted
@@ -338,6 +368,8 @@ async def _built_in() -> ModelCandidate:
 
 
 def _few(models: Sequence[str]) -> str:
+    if not models:
+        return "no model for conversations yet"
     return ", ".join(models[:3]) + (f" and {len(models) - 3} more" if len(models) > 3 else "")
 
 
@@ -349,10 +381,18 @@ def from_environment(name: str) -> str:
     return value
 
 
+def _checked_name(text: str) -> str:
+    if not text:
+        raise NanobotError("it needs a name")
+    return text
+
+
 def _checked_url(text: str) -> str:
     """The address as it is written down. Raises `NanobotError`."""
     try:
-        return build(ModelSettings, {"base_url": text, "provider": "offline"}).base_url
+        if text:
+            return build(ModelSettings, {"base_url": text, "provider": "offline"}).base_url
     except Invalid:
-        hint = f"It looks like {OFFICIAL_API} or http://127.0.0.1:11434/v1."
-        raise NanobotError(f"{text!r} is not the address of an API", hint=hint) from None
+        pass
+    hint = "It looks like https://llm.example.com/v1 or http://127.0.0.1:8000/v1."
+    raise NanobotError(f"{text!r} is not the address of an API", hint=hint)

@@ -23,6 +23,8 @@ from nanobot.cli.onboard.menu import can_move_cursor, choose_at_terminal, matchi
 from nanobot.errors import NanobotError
 from nanobot_cli.text import one_line
 
+T = TypeVar("T")
+
 _LONGEST = 400
 _LISTED = 20
 """No more choices than these are listed at a time."""
@@ -135,10 +137,28 @@ class Answers:
             signal.signal(signal.SIGINT, handler)
 
 
+async def ask_checked(
+    person: Person,
+    question: str,
+    check: Callable[[str], T],
+    default: str = "",
+    *,
+    secret: bool = False,
+) -> T:
+    """Ask until `check` takes the answer, and return what it makes of it. What it raises is shown,
+    and only this question is asked again. Raises `Unanswered`."""
+    while True:
+        try:
+            return check(await person.ask(question, default, secret=secret))
+        except Unanswered:
+            raise
+        except NanobotError as error:
+            person.say(error.for_people())
+
+
 Given = tuple[str, str | bool]
 """A question and what was answered: the words, of a choice as well."""
 
-T = TypeVar("T")
 A = TypeVar("A", str, bool)
 Step = Callable[[Sequence[T]], Awaitable[T]]
 """Is called with what the steps before it came to."""
@@ -147,12 +167,13 @@ Step = Callable[[Sequence[T]], Awaitable[T]]
 class Retraced:
     """A person whose answers are kept, and given again to the questions that they were given to.
     What is said in between is not said again. To the question that is asked again, the answer that
-    it had is the default."""
+    it had is the default. A list that comes again, after a failure, begins at what was chosen."""
 
     def __init__(self, person: Person) -> None:
         self._person = person
         self._ahead: deque[Given] = deque()
         self._again: Given = ("", "")
+        self._chosen: dict[str, str] = {}
         self.given: list[Given] = []
 
     def begin(self, before: Sequence[Given] = ()) -> None:
@@ -184,9 +205,10 @@ class Retraced:
         known = str(self._known(question))
         if known not in choices:
             self._ahead.clear()
-            had = str(self._had(question, ""))
+            had = str(self._had(question, self._chosen.get(question, "")))
             default = choices.index(had) if had in choices else default
             known = choices[await self._person.choose(question, choices, default)]
+        self._chosen[question] = known
         return choices.index(self._keep(question, known))
 
     def _known(self, question: str) -> str | bool | None:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.cli.onboard.candidate import ModelCandidate
+from nanobot.cli.onboard.people import ask_checked
 from nanobot.config.changing import ExistingFiles
 from nanobot.config.model import LEAST_PROMPT_TOKENS, SMALL_WINDOW, ModelSettings
 from nanobot.config.values import is_official
@@ -172,9 +173,12 @@ class WindowStep(Struct, frozen=True):
             " to talk."
         )
         asked = "Tokens that it takes in all (its context window)"
-        digits = (await self.person.ask(asked, str(_ASSUMED))).replace(",", "")
-        if not digits.isdecimal() or int(digits) < _SMALLEST:
-            raise NanobotError(
-                f"it must be a number from {_SMALLEST:,}", hint="Less is too little."
-            )
-        return replace(wanted, window=int(digits))
+        window = await ask_checked(self.person, asked, _checked_window, str(_ASSUMED))
+        return replace(wanted, window=window)
+
+
+def _checked_window(text: str) -> int:
+    digits = text.replace(",", "")
+    if not digits.isdecimal() or int(digits) < _SMALLEST:
+        raise NanobotError(f"it must be a number from {_SMALLEST:,}", hint="Less is too little.")
+    return int(digits)

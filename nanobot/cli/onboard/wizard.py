@@ -23,7 +23,7 @@ from nanobot.cli.config import diff_text
 from nanobot.cli.gateway import connected
 from nanobot.cli.onboard.files import ConfigPart, name_in, write
 from nanobot.cli.onboard.model import ModelStep, from_environment, server_options
-from nanobot.cli.onboard.people import Answers, Retraced, Step, Unanswered, walk
+from nanobot.cli.onboard.people import Answers, Retraced, Step, Unanswered, ask_checked, walk
 from nanobot.cli.service import runs_systemd
 from nanobot.cli.status import of_gateway
 from nanobot.clock import SystemClock, system_zone_name
@@ -213,12 +213,8 @@ class Interview:
         if not (name or zone):
             name = await self._person.ask("Your name (Enter to leave it open)", known)
             usual = present or system_zone_name(os.environ) or "UTC"
-            zone = await self._person.ask("Your time zone", usual)
-        try:
-            zone = build(AgentSettings, {"timezone": zone}).timezone
-        except Invalid:
-            hint = "It is written like Europe/Berlin."
-            raise NanobotError(f"there is no time zone {zone!r}", hint=hint) from None
+            zone = await ask_checked(self._person, "Your time zone", _checked_zone, usual)
+        zone = _checked_zone(zone)
         name = " ".join(name.split())
         summary = (("you", name), ("time zone", zone))
         return ConfigPart(
@@ -226,6 +222,14 @@ class Interview:
             summary=tuple((topic, value) for topic, value in summary if value),
             name=name if name != known else "",
         )
+
+
+def _checked_zone(text: str) -> str:
+    try:
+        return build(AgentSettings, {"timezone": text}).timezone
+    except Invalid:
+        hint = "It is written like Europe/Berlin."
+        raise NanobotError(f"there is no time zone {text!r}", hint=hint) from None
 
 
 def _titled(name: str) -> str:
@@ -272,8 +276,9 @@ def _part_of_channel(name: str, result: SetupResult, before: ExistingFiles) -> C
     return ConfigPart(
         tuple(changes),
         {variables[key]: secret for key, secret in result.secrets.items()},
-        ((name, (result.who or "on") + owner),),
+        ((name, (result.who or "on") + owner + (", not checked" if result.unchecked else "")),),
         (name,) if result.sign_in else (),
+        unchecked=(name,) if result.unchecked else (),
     )
 
 
@@ -285,7 +290,7 @@ def _finish(person: Person, options: argparse.Namespace, part: ConfigPart) -> in
     runs = of_gateway(options.home) is not None
     stale = runs and not part.is_empty and not _restarted(person, options)
     reply: str | None = None
-    untried = options.no_test or part.unchecked
+    untried = options.no_test or "model" in part.unchecked
     wants_reply = "model" in summary and not (untried or runs or part.is_empty)
     if wants_reply and attended:
         _head(person, "A first word")
@@ -310,7 +315,8 @@ def _finish(person: Person, options: argparse.Namespace, part: ConfigPart) -> in
         _head(person, "Next")
         later_commands = [(f"channels login {name}", f"signs in to {name}") for name in later]
         if part.unchecked:
-            later_commands.insert(0, ("doctor --ask-model", "tries what could not be checked"))
+            command = "doctor --ask-model" if "model" in part.unchecked else "doctor"
+            later_commands.insert(0, (command, "tries what could not be checked"))
         person.say(_next(options.home, later_commands, runs=runs, stale=stale))
     return 1 if wants_reply and reply is None else 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -69,10 +69,9 @@ async def test_where_telegram_cannot_be_reached_the_token_need_not_be_typed_agai
     telegram: FakeTelegram, clock: WatchedClock
 ) -> None:
     class Mending(ScriptedPerson):
-        async def confirm(self, question: str, *, default: bool = True) -> bool:
-            if "Try it once more?" in question:
-                given["base_url"] = telegram.base_url
-            return await super().confirm(question, default=default)
+        async def choose(self, question: str, choices: Sequence[str], default: int = 0) -> int:
+            given["base_url"] = telegram.base_url
+            return await super().choose(question, choices, default)
 
     given = {"base_url": "http://127.0.0.1:9"}
     person = Mending(telegram.token, "", "77")
@@ -80,6 +79,20 @@ async def test_where_telegram_cannot_be_reached_the_token_need_not_be_typed_agai
     assert result is not None
     assert result.owners == ["77"]
     assert "--no-test" not in "\n".join(person.said)
+
+
+async def test_while_telegram_cannot_be_reached_the_token_can_be_kept_unchecked(
+    clock: WatchedClock,
+) -> None:
+    token = f"123456789:{'A' * 35}"
+    given = {"base_url": "http://127.0.0.1:9"}
+    person = ScriptedPerson(token, "Keep the token", "77")
+    result = await setup(SetupRequest(person, None, (), given, clock))
+    assert result is not None
+    assert (result.secrets, result.owners) == ({"token": token}, ["77"])
+    assert result.unchecked
+    leaving = ScriptedPerson(token, "Leave Telegram")
+    assert await setup(SetupRequest(leaving, None, (), given, clock)) is None
 
 
 async def test_a_wrong_token_is_asked_for_again_and_nothing_leaves_it_out(

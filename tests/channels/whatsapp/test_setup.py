@@ -29,8 +29,7 @@ async def test_the_cloud_api_is_asked_which_number_it_is_and_secrets_stay_apart(
     async with FakeGraphAPI() as graph:
         present = WhatsAppSettings(base_url=graph.base_url, self_chat=True)
         values = [graph.phone_number_id, "EAAwrong", graph.app_secret, "", "https://a.example/wa"]
-        right = ["", graph.token, "", "", ""]  # what is not wrong need not be typed again
-        person = ScriptedPerson("Cloud", *values, *right, "15550002222")
+        person = ScriptedPerson("Cloud", *values, graph.token, "15550002222")  # only that again
         result = await outcome(person, present)
     assert result.who == "+15550001111 (Nanobot)"
     assert result.values == {
@@ -42,3 +41,21 @@ async def test_the_cloud_api_is_asked_which_number_it_is_and_secrets_stay_apart(
     assert result.secrets["access_token"] == graph.token
     assert len(result.secrets["verify_token"]) >= 20
     assert not result.sign_in
+
+
+async def test_an_address_that_cannot_be_is_the_only_thing_that_is_asked_again() -> None:
+    async with FakeGraphAPI() as graph:
+        present = WhatsAppSettings(base_url=graph.base_url)
+        values = [graph.phone_number_id, graph.token, graph.app_secret, "", "nowhere"]
+        person = ScriptedPerson("Cloud", *values, "https://a.example/wa", "15550002222")
+        result = await outcome(person, present)
+    assert result.values["webhook_url"] == "https://a.example/wa"
+
+
+async def test_while_meta_cannot_be_reached_what_was_typed_can_be_kept_unchecked() -> None:
+    present = WhatsAppSettings(base_url="http://127.0.0.1:9")
+    values = ["123456789012345", "EAAtoken", "secret", "", "https://a.example/wa"]
+    person = ScriptedPerson("Cloud", *values, "n", *[""] * 5, "y", "15550002222")
+    result = await outcome(person, present)
+    assert result.unchecked
+    assert result.secrets["access_token"] == "EAAtoken"
