@@ -293,8 +293,9 @@ def _texts(path: KeyPath, value: object) -> Iterator[tuple[KeyPath, str]]:
 
 def _with_secret(edit: ConfigEdit, before: ExistingFiles, key: str) -> ConfigEdit:
     """With a secret that the person types, or that comes on a line of standard input."""
-    from getpass import getpass
+    import asyncio
 
+    from nanobot.cli.onboard.menu import secret_at_terminal
     from nanobot.config.changing import ConfigEdit
     from nanobot.config.keys import kind_of, schema_at
     from nanobot.config.operations import change_of
@@ -304,8 +305,12 @@ def _with_secret(edit: ConfigEdit, before: ExistingFiles, key: str) -> ConfigEdi
     if kind_of(schema_at(path)) != "secret":
         hint = "`nanobot config get` lists what there is."
         raise NanobotError(f"{key} takes no secret", hint=hint)
-    asked = sys.stdin.isatty()
-    value = (getpass(f"{key}: ") if asked else sys.stdin.readline()).strip()
+    value = ""
+    if not sys.stdin.isatty():
+        value = sys.stdin.readline().strip()
+    else:
+        with suppress(EOFError):
+            value = asyncio.run(secret_at_terminal(f"{key}: "))
     if not value:
         raise NanobotError(f"{key} was left empty; nothing was changed")
     name = before.variable(path, _usual_variable(path), value)

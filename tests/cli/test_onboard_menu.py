@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -132,6 +134,27 @@ print(did, "- all as before" if termios.tcgetattr(0) == was else "- changed", fl
 """
 
 
+_SECRET = """
+import asyncio, fcntl, hashlib, os, sys, termios
+from nanobot.channel import WentBack
+from nanobot.cli.onboard.people import Answers
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+was = termios.tcgetattr(0)
+size = os.environ.get("WIDTH", "80")
+os.environ["COLUMNS"] = size
+try:
+    key = asyncio.run(Answers(back=True).ask("The API key of Google Gemini", "sk-old", secret=True))
+    did = f"got {hashlib.sha256(key.encode()).hexdigest()[:8]}"
+except WentBack:
+    did = "went back"
+except KeyboardInterrupt:
+    did = "left"
+except Exception as error:
+    did = type(error).__name__
+print(did, "- all as before" if termios.tcgetattr(0) == was else "- changed", flush=True)
+"""
+
+
 @pytest.mark.parametrize(
     ("term", "typed", "said"),
     [
@@ -150,27 +173,74 @@ print(did, "- all as before" if termios.tcgetattr(0) == was else "- changed", fl
 def test_at_a_terminal_keys_do_what_they_say_and_the_terminal_is_as_it_was(
     environment: dict[str, str], term: str, typed: str, said: str
 ) -> None:
+    begins = b"goes back)" if term == "xterm" else b"[1]:"
+    seen = at_a_terminal(_CHOOSE, environment | {"TERM": term}, begins, typed, said)
+    assert (b"\x1b[" in seen) == (term == "xterm"), "a dumb terminal gets lines alone"
+
+
+KEY = "sk-proj-0123456789abcdefghijklmnopqrstuvwxyz0123456"
+
+
+def digest(text: str) -> str:
+    return f"got {hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+@pytest.mark.parametrize("width", ["60", "100"])
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+@pytest.mark.parametrize(
+    ("typed", "said", "shown"),
+    [
+        (f"{KEY}\r", digest(KEY), "51 characters"),
+        (f"\x1b[200~{KEY}\n\x1b[201~\r", digest(KEY), "51 characters"),
+        (f"{KEY}x\x7f\r", digest(KEY), "51 characters"),
+        (f"wrong\x15{KEY}\r", digest(KEY), "51 characters"),
+        ("k\r", digest("k"), "•••• 1 character"),
+        ("\r", digest("sk-old"), ""),
+        ("<\r", "went back", ""),
+        ("\x03", "left", ""),
+        ("\x04", "Unanswered", ""),
+        ("sk-\udcff\r", "NanobotError", ""),
+    ],
+    ids=["typed", "pasted", "mended", "again", "one", "kept", "back", "left", "ended", "no text"],
+)
+def test_of_a_secret_only_the_length_is_shown(
+    environment: dict[str, str], term: str, width: str, typed: str, said: str, shown: str
+) -> None:
+    if term == "dumb" and "\x1b" in typed:
+        pytest.skip("a dumb terminal marks no paste")
+    more = {"TERM": term, "WIDTH": width, "NO_COLOR": "1"}
+    seen = at_a_terminal(_SECRET, environment | more, b"there]", typed, said)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\s+", " ", seen.decode())
+    assert shown in re.sub(" +", " ", text), "how much was typed can be seen"
+    assert not any(part in text for part in ("sk-", "0123", "wrong"))
+
+
+def at_a_terminal(
+    program: str, environment: dict[str, str], begins: bytes, typed: str, said: str
+) -> bytes:
+    """Run a program at a terminal of its own, and type once it `begins` to ask; what it shows until
+    it has `said` how it ended."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-c", _CHOOSE],
+        [sys.executable, "-c", program],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env=environment | {"TERM": term},
+        env=environment,
         start_new_session=True,
     ) as process:
         os.close(theirs)
         try:
-            seen = read_until(ours, b"goes back)" if term == "xterm" else b"[1]:")
-            os.write(ours, typed.encode())
+            seen = read_until(ours, begins)
+            os.write(ours, typed.encode(errors="surrogateescape"))
             # A signal that comes just before the program begins to read is seen with the next.
-            again = typed.encode() if typed == "\x03" else b""
+            again = typed.encode() if typed in ("\x03", "\x04") else b""
             seen += read_until(ours, f"{said} - all as before".encode(), again)
             assert process.wait(30) == 0
         finally:
             process.kill()
-    assert (b"\x1b[" in seen) == (term == "xterm"), "a dumb terminal gets lines alone"
     os.close(ours)
+    return seen
 
 
 def read_until(terminal: int, wanted: bytes, again: bytes = b"") -> bytes:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import sys
 from collections.abc import Sequence
 from errno import EIO
 from pathlib import Path
@@ -15,7 +13,6 @@ from msgspec.structs import replace
 from nanobot.cli.onboard.candidate import ModelCandidate, model_changes
 from nanobot.cli.onboard.files import ConfigPart, with_name, write
 from nanobot.cli.onboard.model import ModelStep
-from nanobot.cli.onboard.people import Answers
 from nanobot.cli.onboard.wizard import Interview
 from nanobot.cli.parser import build_parser
 from nanobot.clock import SystemClock
@@ -317,16 +314,3 @@ async def test_a_window_that_is_set_for_the_same_model_stays() -> None:
         assert (await asking.with_window(ModelCandidate(name, here))).window == wanted
     assert is_near("http://gpu-box:8000/v1")
     assert not is_near("https://openrouter.ai/api/v1")
-
-
-def test_a_pasted_secret_that_is_no_text_fails_its_step_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def pasted(_: str) -> str:
-        return b"sk-\xff".decode()
-
-    monkeypatch.setattr("getpass.getpass", pasted)
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    with pytest.raises(NanobotError, match="that is no text"):
-        asyncio.run(Answers().ask("The API key", secret=True))

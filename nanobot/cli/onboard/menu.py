@@ -1,4 +1,5 @@
-"""Choosing one of a list at a terminal: with the arrow keys, by number, or by part of a name.
+"""What a person does at a terminal that can move its cursor: choose one of a list, with the arrow
+keys, by number or by part of a name; and type a secret, of which the length is shown.
 
 What a key does is a function of values (`Menu.after`); the terminal is around it. Lines are shown
 again in their place, which needs a terminal that can move its cursor; where there is none, whoever
@@ -9,8 +10,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from getpass import getpass
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
@@ -18,16 +20,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.channel import WentBack
-from nanobot_cli.text import columns, one_line
+from nanobot.errors import NanobotError
+from nanobot_cli.text import columns, one_line, wrapped
 
 if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyPressEvent
 
-_LEAVING: Mapping[str, type[BaseException]] = {
-    "escape": WentBack, "left": WentBack, "<": WentBack, "c-c": KeyboardInterrupt, "c-d": EOFError,
-}  # fmt: skip
-"""Keys that end the choice with an exception."""
-_BACKSPACE, _PASTE = "c-h", "<bracketed-paste>"
+_LEAVING: Mapping[str, type[BaseException]] = {"c-c": KeyboardInterrupt, "c-d": EOFError}
+_BACK: Mapping[str, type[BaseException]] = dict.fromkeys(("escape", "left", "<"), WentBack)
+"""Keys that end a choice with an exception."""
+_BACKSPACE, _CLEAR, _PASTE = "c-h", "c-u", "<bracketed-paste>"
 _ESCAPE_SECONDS = 0.05
 """How long after Escape the rest of a longer key may come, by a slow line."""
 _ROWS = 16
@@ -114,49 +116,108 @@ class Menu(Struct, frozen=True):
 async def choose_at_terminal(question: str, choices: Sequence[str], default: int) -> int:
     """Which one the person takes, as an index. Raises `WentBack`, `KeyboardInterrupt` for Ctrl-C
     and `EOFError` for Ctrl-D. What was chosen stays on the screen, in one line."""
+    rows = max(3, min(_ROWS, get_terminal_size().lines - _BEYOND))
+    menu = Menu(tuple(one_line(one, 200) for one in choices), default, rows=rows)
+
+    def press(key: str) -> None:
+        nonlocal menu
+        menu = menu.after(key)
+
+    def leave(why: type[BaseException], event: KeyPressEvent) -> None:
+        event.app.exit(exception=why)
+
+    def take(event: KeyPressEvent) -> None:
+        if menu.left:
+            event.app.exit()
+
+    more = {name: partial(leave, why) for name, why in (*_LEAVING.items(), *_BACK.items())}
+    lines = lambda: "\n".join(menu.lines(question, get_terminal_size().columns))  # noqa: E731
+    await _shown_in_place(lines, press, take, more)
+    line = f"{question} {menu.choices[menu.at]}"
+    sys.stdout.write(f"{_fitted(line, get_terminal_size().columns)}\n")
+    return menu.at
+
+
+async def secret_at_terminal(prompt: str) -> str:
+    """What the person types, of which only the number of characters is shown: with each key, or
+    afterwards where the cursor cannot be moved. Raises `KeyboardInterrupt`, `EOFError`, and
+    `NanobotError` for what is no text."""
+    try:
+        if can_move_cursor():
+            typed = await _read_secret(prompt)
+        else:
+            typed = getpass(prompt)
+            if shown := count_shown(typed.strip()):
+                sys.stderr.write(f"{shown}\n")
+        typed.encode()
+    except UnicodeError:
+        raise NanobotError("that is no text", hint="Copy it again, on its own.") from None
+    return typed.strip()
+
+
+async def _read_secret(prompt: str) -> str:
+    typed = ""
+
+    def press(key: str) -> None:
+        nonlocal typed
+        if key == _BACKSPACE:
+            typed = typed[:-1]
+        elif key == _CLEAR:
+            typed = ""
+        elif len(key) == 1:
+            typed += key
+
+    def leave(why: type[BaseException], event: KeyPressEvent) -> None:
+        event.app.exit(exception=why)
+
+    def shown() -> str:
+        return wrapped(f"{prompt}{count_shown(typed.strip())}", get_terminal_size().columns - 1)
+
+    more = {name: partial(leave, why) for name, why in _LEAVING.items()}
+    await _shown_in_place(shown, press, lambda event: event.app.exit(), more)
+    sys.stdout.write(f"{shown()}\n")
+    return typed
+
+
+def count_shown(secret: str) -> str:
+    """A sign of a secret that a person typed, by which they see whether it is all there."""
+    return f"•••• {len(secret)} character{'s' if len(secret) > 1 else ''}" if secret else ""
+
+
+async def _shown_in_place(
+    lines: Callable[[], str],
+    press: Callable[[str], None],
+    take: Callable[[KeyPressEvent], None],
+    more: Mapping[str, Callable[[KeyPressEvent], None]],
+) -> None:
+    """Show lines again in their place after each key, until `take` or one of `more` ends that.
+    What is pasted comes as one key after the other."""
     from prompt_toolkit.application import Application
     from prompt_toolkit.key_binding import KeyBindings
     from prompt_toolkit.layout import FormattedTextControl, Layout, Window
     from prompt_toolkit.output.vt100 import Vt100_Output
 
-    rows = max(3, min(_ROWS, get_terminal_size().lines - _BEYOND))
-    menu = Menu(tuple(one_line(one, 200) for one in choices), default, rows=rows)
-
-    def shown() -> str:
-        return "\n".join(menu.lines(question, get_terminal_size().columns))
-
-    def press(event: KeyPressEvent) -> None:
-        nonlocal menu
+    def pressed(event: KeyPressEvent) -> None:
         key = event.key_sequence[0].key
         for one in event.data if key == _PASTE else [key]:
-            menu = menu.after(one)
-
-    def take(event: KeyPressEvent) -> None:
-        if menu.left:
-            event.app.exit(result=menu.at)
-
-    def leave(event: KeyPressEvent, why: type[BaseException]) -> None:
-        event.app.exit(exception=why)
+            press(one)
 
     keys = KeyBindings()
-    for name, why in _LEAVING.items():
-        keys.add(name)(partial(leave, why=why))
+    for name, act in more.items():
+        keys.add(name)(act)
     for name in ("enter", "c-j"):  # a program that types ends a line with the second
         keys.add(name)(take)
     keys.add("c-z")(lambda event: event.app.suspend_to_background())
-    keys.add("<any>")(press)
+    keys.add("<any>")(pressed)
     keys.add("escape", "<any>")(lambda _: None)  # Alt and a letter, and sequences nobody knows
     output = Vt100_Output.from_pty(sys.stdout)
     output.enable_cpr = False  # not every terminal answers where its cursor is
-    layout = Layout(Window(FormattedTextControl(shown, show_cursor=False)))
-    menu_on_screen: Application[int] = Application(
+    layout = Layout(Window(FormattedTextControl(lines, show_cursor=False)))
+    on_screen: Application[None] = Application(
         layout, key_bindings=keys, output=output, erase_when_done=True
     )
-    menu_on_screen.ttimeoutlen = menu_on_screen.timeoutlen = _ESCAPE_SECONDS
-    chosen = await menu_on_screen.run_async(handle_sigint=False)
-    line = f"{question} {menu.choices[chosen]}"
-    sys.stdout.write(f"{_fitted(line, get_terminal_size().columns)}\n")
-    return chosen
+    on_screen.ttimeoutlen = on_screen.timeoutlen = _ESCAPE_SECONDS
+    await on_screen.run_async(handle_sigint=False)
 
 
 def can_move_cursor() -> bool:

@@ -19,7 +19,13 @@ from typing import TypeVar
 
 from nanobot.channel import Person, WentBack
 from nanobot.cli.command import print_text
-from nanobot.cli.onboard.menu import can_move_cursor, choose_at_terminal, matching
+from nanobot.cli.onboard.menu import (
+    can_move_cursor,
+    choose_at_terminal,
+    count_shown,
+    matching,
+    secret_at_terminal,
+)
 from nanobot.errors import NanobotError
 from nanobot_cli.text import one_line
 
@@ -52,7 +58,14 @@ class Answers:
             return default
         shown = "keep what is there" if secret and default else one_line(default, 60)
         prompt = f"{question}{f' [{shown}]' if shown else ''}: "
-        return self._line(prompt, secret=secret) or default
+        if secret and self._attended and sys.stdin.isatty() and sys.stdout.isatty():
+            with self._waiting():
+                typed = await secret_at_terminal(f"{one_line(prompt, _LONGEST)} ")
+            return self._or_back(typed) or default
+        typed = self._line(prompt)
+        if secret and typed:
+            self.say(count_shown(typed))
+        return typed or default
 
     async def confirm(self, question: str, *, default: bool = True) -> bool:
         prompt = f"{question} {'[Y/n]' if default else '[y/N]'}: "
@@ -96,9 +109,9 @@ class Answers:
                 return exact[0]
             left, default = found, found[0]
 
-    def _line(self, prompt: str, *, secret: bool = False) -> str:
-        """One line of the person's, for which everything waits. A secret is neither shown nor kept
-        for the key Up. Raises `Unanswered` where there are no more."""
+    def _line(self, prompt: str) -> str:
+        """One line of the person's, for which everything waits. Raises `Unanswered` where there
+        are no more."""
         prompt = f"{one_line(prompt, _LONGEST)} "
         if not self._attended:
             hint = "`nanobot onboard --help` lists the options that say it."
@@ -106,17 +119,18 @@ class Answers:
         is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         if is_terminal:
             import readline  # noqa: F401 - editing, and earlier answers by the key Up
-        from getpass import getpass
-
         try:
             with self._waiting():
-                typed = getpass(prompt) if secret and is_terminal else input(prompt)
+                typed = input(prompt)
         finally:
             if not is_terminal:
                 self.say("")  # what came from elsewhere was not echoed
-        if self._back and typed.strip() == "<":
+        return self._or_back(typed.strip())
+
+    def _or_back(self, answer: str) -> str:
+        if self._back and answer == "<":
             raise WentBack
-        return typed.strip()
+        return answer
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -131,8 +145,6 @@ class Answers:
                 "the answers ended before everything was asked",
                 hint="Run `nanobot onboard` again, or use --non-interactive with options.",
             ) from None
-        except UnicodeDecodeError:  # of a secret: what is not is read with replacements
-            raise NanobotError("that is no text", hint="Copy it again, on its own.") from None
         finally:
             signal.signal(signal.SIGINT, handler)
 
