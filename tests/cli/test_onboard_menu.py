@@ -206,8 +206,8 @@ def digest(text: str) -> str:
 def test_of_a_secret_only_the_length_is_shown(
     environment: dict[str, str], term: str, width: str, typed: str, said: str, shown: str
 ) -> None:
-    if term == "dumb" and "\x1b" in typed:
-        pytest.skip("a dumb terminal marks no paste")
+    if term == "dumb":  # it marks no paste
+        typed = re.sub(r"\x1b\[20[01]~", "", typed)
     more = {"TERM": term, "WIDTH": width, "NO_COLOR": "1"}
     seen = at_a_terminal(_SECRET, environment | more, b"there]", typed, said)
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\s+", " ", seen.decode())
