@@ -30,7 +30,7 @@ RUN python3 -m venv --without-pip /opt/nanobot \
 # nanobot itself, in a folder of its own: a change of the sources makes one small layer anew.
 FROM packages AS nanobot
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE config.example.yaml ./
 COPY nanobot nanobot
 COPY channels channels
 COPY workspace workspace

@@ -31,7 +31,10 @@ from nanobot.origin import DISTRIBUTION, how_to_install, requirement
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 OURS = {"nanobot", DISTRIBUTION}
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "Makefile", "nanobot", "channels", "workspace")
+SOURCES = (
+    *("pyproject.toml", "README.md", "LICENSE", "Makefile", "config.example.yaml"),
+    *("nanobot", "channels", "workspace"),
+)
 TEXTS = (
     *("*.md", "docs/**/*.md", "Makefile", "Dockerfile", "deploy/*", ".ci/*", "scripts/**/*.py"),
     *("nanobot/**/*.py", "nanobot/**/*.md", "channels/**/*.py", "channels/**/*.html"),

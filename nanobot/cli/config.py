@@ -18,6 +18,7 @@ import os
 import re
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import (
@@ -31,12 +32,12 @@ from nanobot.cli.command import (
     settings_of,
     table,
     words,
+    write_stdout,
 )
 from nanobot.errors import ConfigError, NanobotError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from nanobot.config.changing import ConfigEdit, ConfigPlan, ExistingFiles
     from nanobot.config.keys import KeyInfo
@@ -46,6 +47,7 @@ _WIDENS = (
     "careful: {} {} what the agent may do, whom it listens to or where data goes"
     " (docs/security.md)\n"
 )
+_EXAMPLE = "config.example.yaml"
 _TRUTH = dict.fromkeys(("true", "yes", "on"), True) | dict.fromkeys(("false", "no", "off"), False)
 
 
@@ -63,6 +65,7 @@ def add_config(commands: Commands) -> None:
     unset.argument("key", "KEY", "as it stands in config.yaml", type=words)
     for command in (new, unset):
         command.yes().json()
+    what.add("example", "print every setting with its default, as a config.yaml", _example)
     what.add("check", "check whether config.yaml is valid", _check)
     what.add("schema", "print the JSON Schema of config.yaml", _schema)
 
@@ -74,6 +77,17 @@ def _check(options: Options) -> int:
         print_text(f"warning: {warning}\n")
     where = f"{path} can be used" if path.exists() else f"there is no {path}; the defaults apply"
     return print_text(f"ok: {where}.\n")
+
+
+def _example(_: Options) -> int:
+    """What lies inside the installed package, or beside it in a checkout."""
+    import nanobot
+
+    package = Path(nanobot.__file__).parent
+    for path in (package / _EXAMPLE, package.parent / _EXAMPLE):
+        if path.is_file():
+            return write_stdout(path.read_text("utf-8"))
+    raise NanobotError(f"{package / _EXAMPLE} is missing", hint="Install nanobot again.")
 
 
 def _schema(_: Options) -> int:

@@ -70,8 +70,8 @@ ELSEWHERE: Sequence[tuple[str, ...]] = tuple(
 """What may be changed elsewhere than in the terminal, each with all beneath it."""
 
 _HEADER = """\
-# Written by `nanobot`, which also changes it; edit it as you like. Every setting, with its
-# default and a comment, is in config.example.yaml and in docs/configuration.md.
+# Written by `nanobot`, which also changes it; edit it as you like. `nanobot config example` prints
+# every setting with its default and a comment; docs/configuration.md explains them.
 #
 # ${NAME} takes a value from the environment or from secrets.env beside this file.
 """

@@ -329,7 +329,7 @@ def _without_empty(**values: object) -> Tree:
 
 _HEAD = """\
 # Settings of nanobot, taken over from HKUDS/nanobot by `nanobot import`. Whatever is not here has
-# its default; config.example.yaml shows every setting, docs/configuration.md explains them.
+# its default; `nanobot config example` prints all, docs/configuration.md explains them.
 #
 # ${NAME} takes a value from the environment or from secrets.env beside this file.
 """

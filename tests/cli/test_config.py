@@ -181,3 +181,9 @@ def test_a_key_in_a_header_is_refused_and_a_variable_is_not(here: Nanobot, confi
     (config.parent / "secrets.env").write_text("T=abc\n")
     done = here(*words, "Authorization: Bearer ${T}")
     assert '+        Authorization: "Bearer ${T}"' in json.loads(done.stdout)["diff"]
+
+
+def test_the_example_is_a_configuration_with_the_defaults(here: Nanobot, config: Path) -> None:
+    config.write_text(here("config", "example").stdout)
+    assert here("config", "check").returncode == 0
+    assert here("config", "get", "agent.on_busy").stdout == "steer\n"

@@ -274,7 +274,7 @@ async def test_what_is_no_key_is_asked_for_again_and_goes_nowhere() -> None:
         assert part.secrets == {"MODEL_API_KEY": "sk-right"}
         assert {one.headers.get("authorization") for one in server.requests} == {"Bearer sk-right"}
     said = "\n".join(person.said)
-    assert "that is an address and not a key" in said
+    assert "That is an address and not a key" in said
     assert said.count("a character beyond ASCII, which no key has") == 2
 
 

@@ -395,4 +395,5 @@ def _checked_url(text: str) -> str:
     except Invalid:
         pass
     hint = "It looks like https://llm.example.com/v1 or http://127.0.0.1:8000/v1."
-    raise NanobotError(f"{text!r} is not the address of an API", hint=hint)
+    wrong = f"{text!r} is not the address of an API" if text else "it needs an address"
+    raise NanobotError(wrong, hint=hint)

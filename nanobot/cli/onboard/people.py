@@ -165,7 +165,8 @@ async def ask_checked(
         except Unanswered:
             raise
         except NanobotError as error:
-            person.say(error.for_people())
+            said = error.for_people()
+            person.say(said[:1].upper() + said[1:])
 
 
 Given = tuple[str, str | bool]
