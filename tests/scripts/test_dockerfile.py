@@ -120,6 +120,7 @@ def test_nothing_private_gets_into_the_image() -> None:
     assert not parts & {".git", "node_modules", "dist", "__pycache__", "secrets.env", "tests"}
     top = {Path(name).parts[0] for name in sent}
     allowed = {"LICENSE", "README.md", "channels", "deploy", "nanobot", "pyproject.toml"}
+    allowed.add("config.example.yaml")
     assert top == {*allowed, "workspace"}
 
 
