@@ -11,11 +11,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # `-I`: nothing in the current folder or in PYTHONPATH is imported.
 PIP := $(BIN)/python -I -m pip --disable-pip-version-check
-# Shows how many packages pip has fetched, where somebody watches; a pipe has no exit code of pip's.
-COUNTED := || touch $(VENV)/.failed; } | $(BIN)/python -Iuc 'import sys; \
-    [sys.stderr.write(f"\r  {count} packages ...") for count, _ in enumerate( \
-        (line for line in sys.stdin if line.startswith("Collecting ")), 1) if sys.stderr.isatty()]; \
-    sys.stderr.write("\r\033[K" if sys.stderr.isatty() else "")'; test ! -e $(VENV)/.failed
+# Says what pip is doing; a pipe has no exit code of pip's.
+COUNTED := || touch $(VENV)/.failed; } | $(BIN)/python -Iu scripts/pip_progress.py; \
+    test ! -e $(VENV)/.failed
 
 BRIDGE := channels/nanobot_whatsapp/bridge
 NPM := npm --silent --prefix $(BRIDGE)

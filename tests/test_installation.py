@@ -33,7 +33,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 OURS = {"nanobot", DISTRIBUTION}
 SOURCES = (
     *("pyproject.toml", "README.md", "LICENSE", "Makefile", "config.example.yaml"),
-    *("nanobot", "channels", "workspace"),
+    *("nanobot", "channels", "scripts", "workspace"),
 )
 TEXTS = (
     *("*.md", "docs/**/*.md", "Makefile", "Dockerfile", "deploy/*", ".ci/*", "scripts/**/*.py"),
@@ -221,7 +221,10 @@ def is_ours(python: str, folder: Path, index: Index) -> bool:
 
 def test_make_asks_no_index_for_nanobot(clone: Path, index: Index) -> None:
     index.asked.clear()
-    run(f"make .venv/.installed PYTHON={sys.executable}", clone, index)
+    said = run(f"make .venv/.installed PYTHON={sys.executable} 2>&1", clone, index).splitlines()
+    waits = ("Setting up", "Installing nanobot", "  looking", "  10 packages", "  installing ")
+    shown = [next((wait for wait in waits if line.startswith(wait)), "") for line in said]
+    assert [wait for wait in shown if wait] == [*waits], "a line before each wait, in their order"
     assert {"aiohttp", "pypdf"} <= {*index.asked}
     assert "psycopg" not in index.asked
     python = "'" + str(clone / ".venv" / "bin" / "python") + "'"

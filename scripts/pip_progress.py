@@ -1,0 +1,42 @@
+"""What pip is doing, for people who wait for it: reads pip's output, and writes to standard error.
+
+A terminal gets one line that changes; a pipe or a log gets a line for each wait. Used by the
+Makefile, with the Python of a new environment: only the standard library is there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+
+_FETCHED = ("Collecting ", "Processing ")
+_EVERY = 10
+"""In a pipe, a line for so many packages."""
+
+
+def moments(lines: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    """What is waited for, as pip goes on; and whether it is worth a line of its own."""
+    count = 0
+    yield "looking for packages", True
+    for line in lines:
+        if line.startswith(_FETCHED):
+            count += 1
+            yield f"{count} packages fetched", count % _EVERY == 0
+        elif line.startswith("Installing collected packages:"):
+            yield f"installing {line.count(',') + 1} packages", True
+
+
+def main() -> None:
+    """Show it until pip ends."""
+    is_terminal = sys.stderr.isatty()
+    for text, has_line in moments(sys.stdin):
+        if is_terminal:
+            sys.stderr.write(f"\r\033[K  {text} …")
+        elif has_line:
+            sys.stderr.write(f"  {text} …\n")
+        sys.stderr.flush()
+    sys.stderr.write("\r\033[K" if is_terminal else "")
+
+
+if __name__ == "__main__":
+    main()
