@@ -304,19 +304,24 @@ class Repository:
 
     @contextmanager
     def translated(self, identity: str = "a part") -> Iterator[None]:
-        """Raises what dulwich and the disk raise within as errors of this repository."""
-        from dulwich.errors import ChecksumMismatch, FileFormatException, ObjectMissing
-        from dulwich.file import FileLocked
-
-        broken = (ChecksumMismatch, FileFormatException, ObjectMissing, zlib.error)
+        """Raise errors of dulwich and of the disk within as errors of this repository."""
         try:
             yield
         except OSError as error:
             raise StorageError.of(self.path, error) from error
-        except FileLocked as error:
-            raise StorageError(self.path, "a lock was left", hint="Restart nanobot.") from error
-        except (AssertionError, EOFError, KeyError, ValueError, *broken) as error:
-            raise self._damaged(f"{identity} is missing or broken") from error
+        except Exception as error:
+            # dulwich is loaded only now: most starts find nothing to do here.
+            from dulwich.errors import ChecksumMismatch, FileFormatException, ObjectMissing
+            from dulwich.file import FileLocked
+
+            if isinstance(error, FileLocked):
+                raise StorageError(self.path, "a lock was left", hint="Restart nanobot.") from error
+            own = (ChecksumMismatch, FileFormatException, ObjectMissing)
+            if isinstance(
+                error, (*own, AssertionError, EOFError, KeyError, ValueError, zlib.error)
+            ):
+                raise self._damaged(f"{identity} is missing or broken") from error
+            raise
 
 
 class Draft(Repository):
