@@ -1,5 +1,5 @@
 """The `message` tool, which sends a message while a turn goes on, with files if wanted, and
-`/send`.
+`/send` and `/resend`.
 
 To the chat of its own conversation the tool may send anything. Another chat is reached only if
 people are in it who may talk to the agent now, and only from the owner's conversation: that is a
@@ -16,7 +16,7 @@ import asyncio
 import hashlib
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from loguru import logger
@@ -25,7 +25,7 @@ from msgspec import Meta, Struct, field
 from nanobot.agent.media import MediaStore
 from nanobot.agent.notifier import KnownChats, MessageSplitter, conversation_note
 from nanobot.bus.events import NANOBOT, Address, InboundMessage, Media, OutboundMessage
-from nanobot.bus.journal import Outgoing
+from nanobot.bus.journal import Committed, Journal, Outgoing
 from nanobot.bus.queue import MessageBus
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
@@ -188,6 +188,29 @@ class SendCommand(Struct, frozen=True):
         if there.key != call.session.key:
             await self.bus.publish_internal(_note(message, name, self.clock, NANOBOT))
         return Answer(f"Sent to {_shown(wanted[0], dict(chats)[wanted[0]])}.")
+
+
+class ResendCommand(Struct, frozen=True):
+    """`/resend out-7`: send a message again that was given up, as its notice offers. The owner may
+    do so in any chat, others where the message is for or was asked for."""
+
+    journal: Journal
+    bus: MessageBus
+    is_owner: Callable[[InboundMessage], bool]
+
+    def register(self, registry: CommandRegistry) -> None:
+        """Add it to `registry`."""
+        summary = "Send a message again that may not have arrived"
+        registry.register(Command("resend", summary, self._run, "out-7", immediate=True))
+
+    async def _run(self, call: CommandCall) -> Answer:
+        message = call.message
+        if not call.arguments:
+            return Answer("Write it as: /resend out-7, with the number from the notice.")
+        chat = None if self.is_owner(message) else (message.channel, message.chat_id)
+        parts = await self.journal.resend(call.arguments, chat)
+        self.bus.forward(Committed(0, parts, ()))
+        return Answer("I'm sending it again." if parts else "It was already sent again or dropped.")
 
 
 def _content(place: Place, most: int, channel: str) -> bytes:

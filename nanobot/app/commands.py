@@ -17,7 +17,7 @@ from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.agent.commands import ConversationCommands, Restartable
-from nanobot.agent.messaging import SendCommand
+from nanobot.agent.messaging import ResendCommand, SendCommand
 from nanobot.agent.runner import TurnEvent
 from nanobot.app.base import Base
 from nanobot.app.looking import Looking
@@ -95,6 +95,7 @@ def register_commands(parts: Parts, process: Restartable) -> ConversationCommand
     ).register(commands)
     toolbox.approving.register(commands)
     SendCommand(base.splitter, base.bus, base.known_chats, base.clock).register(commands)
+    ResendCommand(base.stores.journal, base.bus, commands.is_owner).register(commands)
     CronCommand(toolbox.cron, base.clock, runs=base.settings.cron.enabled).register(commands)
     return conversation
 

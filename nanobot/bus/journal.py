@@ -413,6 +413,11 @@ class Journal(Protocol):
         """Make a failed message or a dead part ready to be tried again, and return it. Raises
         `NanobotError` when the row does not exist, has not failed or cannot be read."""
 
+    async def resend(self, row: str, chat: tuple[str, str] | None) -> tuple[OutboxPart, ...]:
+        """Make the dead parts of the message ready that the part `row` is one of; those parts, in
+        order, none if none is dead any more. Another failure is told again. `chat`: only if it is
+        for this chat (channel and id) or was asked for there, else it raises `NanobotError`."""
+
     async def drop_row(self, row: str) -> None:
         """Give up a failed message or a dead part for good. Raises `NanobotError` like `retry`."""
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from nanobot.bus.events import (
     Address,
+    Button,
     InboundMessage,
     OutboundMessage,
     OutboundPart,
@@ -30,6 +31,9 @@ NOTICE = "undelivered-"
 
 NOTICES = f"{NOTICE}%"
 """The turn ids of notices that a part could not be delivered, as a pattern for LIKE."""
+
+RESEND = "/resend"
+"""The command under such a notice, with the name of a part."""
 
 OPEN_MESSAGES = "state IN ('received', 'working', 'failed')"
 WAITING_MESSAGES = f"{OPEN_MESSAGES} AND state != 'failed'"
@@ -78,6 +82,12 @@ def not_retryable(row: str) -> NanobotError:
     return NanobotError(
         f"{row!r} is not waiting for a decision",
         hint="`nanobot queue list` shows failed messages (in-12) and dead replies (out-7).",
+    )
+
+
+def not_of_chat(row: str) -> NanobotError:
+    return NanobotError(
+        f"no message of this chat is {row!r}", hint="Take the number from the notice: out-7."
     )
 
 
@@ -192,7 +202,8 @@ def failure_notice(
     part = item.part
     channel, chat_id, key = asked_in or (part.channel, part.chat_id, "")
     asked = Address.of(key)
-    place, thread = f"to {part.channel}:{part.chat_id}", ""
+    went = "may not have arrived" if item.doubts else "could not be delivered"
+    place, thread = f"{'at' if item.doubts else 'to'} {part.channel}:{part.chat_id}", ""
     if (channel, chat_id) == (part.channel, part.chat_id):
         place, thread = "here", part.thread_id
     elif (channel, chat_id) == (asked.channel, asked.chat_id):
@@ -200,7 +211,8 @@ def failure_notice(
     files = ", ".join(media.name or media.ref for media in part.media)
     begins = f"A message that begins “{shortened(part.content, 60)}”"
     text = (
-        f"⚠️ {f'The file {files}' if files else begins} could not be delivered {place}:"
-        f" {reason.rstrip('. ')}. It is kept: `nanobot queue retry out-{item.id}` sends it again."
+        f"⚠️ {f'The file {files}' if files else begins} {went} {place}: {reason.rstrip('. ')}."
+        f" It is kept: {RESEND} out-{item.id} sends it again."
     )
-    return OutboundMessage(channel, chat_id, text, thread_id=thread)
+    again = Button("Send again", f"{RESEND} out-{item.id}")
+    return OutboundMessage(channel, chat_id, text, thread_id=thread, buttons=(again,))

@@ -94,6 +94,7 @@ from nanobot.bus.rows import (
     failure_notice,
     gather_turns,
     new_parts,
+    not_of_chat,
     not_retryable,
     parse_row,
     shown_rows,
@@ -428,12 +429,7 @@ class SqliteJournal:
             turn_id, call = item.part.key.rsplit("/", 2)[:2]
             if turn_id.startswith(NOTICE):
                 return ()
-            asked_in = db.execute(
-                "SELECT channel, chat_id, session_key FROM inbox WHERE turn_id = ?"
-                " ORDER BY id LIMIT 1",
-                (turn_id,),
-            ).fetchone()
-            notice = Outgoing(call, (failure_notice(item, reason, asked_in),))
+            notice = Outgoing(call, (failure_notice(item, reason, _asked_in(db, turn_id)),))
             return _insert_outgoing(db, f"{NOTICE}{turn_id}", (notice,), now)
 
         told = await self.database.run(work, until_stored=True)
@@ -472,12 +468,30 @@ class SqliteJournal:
 
     async def retry_row(self, row: str) -> InboxEntry | OutboxPart:
         table, row_id = parse_row(row)
-        if table == "outbox":  # an earlier send of it counts no more
-            self._sends.write(Mark("pending", row_id))
         try:
-            return await self.database.run(lambda db: _retry_row(db, row))
+            if table == "inbox":
+                return await self.database.run(lambda db: _retry_message(db, row, row_id))
+            dead = await self._run("SELECT id FROM outbox WHERE id = ? AND state = 'dead'", row_id)
+            if revived := await self._revive([part_id for (part_id,) in dead]):
+                return revived[0]
         except ValueError as error:
             raise unreadable_row(row) from error
+        raise not_retryable(row)
+
+    async def resend(self, row: str, chat: tuple[str, str] | None) -> tuple[OutboxPart, ...]:
+        try:
+            return await self._revive(
+                await self.database.run(lambda db: _dead_parts(db, row, chat))
+            )
+        except ValueError as error:
+            raise unreadable_row(row) from error
+
+    async def _revive(self, part_ids: Sequence[int]) -> tuple[OutboxPart, ...]:
+        for part_id in part_ids:  # an earlier send of it counts no more
+            self._sends.write(Mark("pending", part_id))
+        return await self.database.run(
+            lambda db: tuple(part for part_id in part_ids for part in _revive(db, part_id))
+        )
 
     @_transaction
     def drop_row(self, db: sqlite3.Connection, row: str) -> None:
@@ -669,26 +683,51 @@ def _mark_sent(
     return sorted(rows)
 
 
-def _retry_row(db: sqlite3.Connection, row: str) -> InboxEntry | OutboxPart:
+def _retry_message(db: sqlite3.Connection, row: str, row_id: int) -> InboxEntry:
+    found = db.execute(
+        "UPDATE inbox SET state = 'received', attempts = 0, not_before = 0, reason = ''"
+        " WHERE id = ? AND state = 'failed' RETURNING payload, runs, turn_id",
+        (row_id,),
+    ).fetchone()
+    if found is None:
+        raise not_retryable(row)
+    message = decode_inbound(found[0] or "")
+    return InboxEntry(row_id, message, runs=found[1], previous_turn=found[2])
+
+
+def _dead_parts(db: sqlite3.Connection, row: str, chat: tuple[str, str] | None) -> list[int]:
+    """Of the message that a part belongs to. Raises `NanobotError` if it is not of this chat."""
     table, row_id = parse_row(row)
-    if table == "inbox":
-        found = db.execute(
-            "UPDATE inbox SET state = 'received', attempts = 0, not_before = 0, reason = ''"
-            " WHERE id = ? AND state = 'failed' RETURNING payload, runs, turn_id",
-            (row_id,),
-        ).fetchone()
-        if found:
-            message = decode_inbound(found[0] or "")
-            return InboxEntry(row_id, message, runs=found[1], previous_turn=found[2])
-    else:
-        changed = db.execute(
-            "UPDATE outbox SET state = 'pending', attempts = 0, next_try_at = 0,"
-            " in_doubt = 0, reason = '' WHERE id = ? AND state = 'dead'",
-            (row_id,),
-        )
-        if changed.rowcount:
-            return stored_part(db.execute(f"{_SELECT_PARTS} WHERE id = ?", (row_id,)).fetchone())
-    raise not_retryable(row)
+    query = "SELECT turn_id, call, channel, chat_id FROM outbox WHERE id = ?"
+    found = db.execute(query, (row_id,)).fetchone()
+    if table != "outbox" or found is None:
+        raise not_of_chat(row)
+    turn_id, call, *place = found
+    if chat not in (None, tuple(place)) and chat != (_asked_in(db, turn_id) or ())[:2]:
+        raise not_of_chat(row)
+    query = "SELECT id FROM outbox WHERE turn_id = ? AND call = ? AND state = 'dead' ORDER BY id"
+    return [part_id for (part_id,) in db.execute(query, (turn_id, call))]
+
+
+def _revive(db: sqlite3.Connection, part_id: int) -> Iterator[OutboxPart]:
+    """The part, if it was dead. Its notice is forgotten, so that another failure is told again."""
+    found = db.execute(
+        "UPDATE outbox SET state = 'pending', attempts = 0, next_try_at = 0, in_doubt = 0,"
+        f" reason = '' WHERE id = ? AND state = 'dead' RETURNING {PART}",
+        (part_id,),
+    ).fetchone()
+    if found:
+        _, turn_id, call, *_ = found
+        told = "DELETE FROM outbox WHERE turn_id = ? AND call = ? AND state IN ('sent', 'dead')"
+        db.execute(told, (f"{NOTICE}{turn_id}", call))
+        yield stored_part(found)
+
+
+def _asked_in(db: sqlite3.Connection, turn_id: str) -> tuple[str, str, str] | None:
+    """The channel, chat and conversation of a turn's first message."""
+    query = "SELECT channel, chat_id, session_key FROM inbox WHERE turn_id = ? ORDER BY id LIMIT 1"
+    found: tuple[str, str, str] | None = db.execute(query, (turn_id,)).fetchone()
+    return found
 
 
 def _insert_inbound(

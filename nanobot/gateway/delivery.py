@@ -264,7 +264,10 @@ class Dispatcher:
                 await channel.reach()
             await self._screen.flush(item.part.channel, item.part.chat_id)
             await self._journal.may_act()
-        with _anything_else_is(SendUnknown, SendRefused, *_NOT_ARRIVED):
+        may_repeat = channel.limits.shown_once
+        with _anything_else_is(
+            SendLater if may_repeat else SendUnknown, SendRefused, *_NOT_ARRIVED
+        ):
             self._journal.mark_sending(item)
             return await channel.send(item.part)
 
@@ -287,8 +290,9 @@ class Dispatcher:
 
 
 def _is_hopeless(item: OutboxPart, error: Exception) -> bool:
-    spent = item.attempts >= MOST_ATTEMPTS or item.doubts >= MOST_DOUBTS
-    return spent or isinstance(error, SendRefused)
+    if isinstance(error, SendUnknown) and item.doubts >= MOST_DOUBTS:
+        return True
+    return item.attempts >= MOST_ATTEMPTS or isinstance(error, SendRefused)
 
 
 @contextmanager

@@ -47,6 +47,7 @@ from nanobot.bus.rows import (
     failure_notice,
     gather_turns,
     new_parts,
+    not_of_chat,
     not_retryable,
     parse_row,
     spending_key,
@@ -476,9 +477,8 @@ class PostgresJournal(Looking):
             turn_id, call = item.part.key.rsplit("/", 2)[:2]
             if turn_id.startswith(NOTICE):
                 return ()
-            query = "SELECT channel, chat_id, session_key FROM inbox WHERE turn_id = %s"
-            asked = await execute(db, f"{query} AND turn_id != '' ORDER BY id LIMIT 1", turn_id)
-            notice = Outgoing(call, (failure_notice(item, reason, await asked.fetchone()),))
+            asked_in = await _asked_in(db, turn_id)
+            notice = Outgoing(call, (failure_notice(item, reason, asked_in),))
             return await self._insert_outgoing(db, f"{NOTICE}{turn_id}", (notice,), now)
 
         return await self.database.run(work, until_stored=True)
@@ -512,8 +512,23 @@ class PostgresJournal(Looking):
         return [(helper_id, message) for helper_id, message in read if message is not None]
 
     async def retry_row(self, row: str) -> InboxEntry | OutboxPart:
+        table, row_id = parse_row(row)
         try:
-            return await self.database.run(lambda db: _retry_row(db, row, self.database.worker))
+            if table == "inbox":
+                worker = self.database.worker
+                return await self.database.run(lambda db: _retry_message(db, row, row_id, worker))
+            if revived := await self.database.run(lambda db: _revive(db, (row_id,))):
+                return revived[0]
+        except ValueError as error:
+            raise unreadable_row(row) from error
+        raise not_retryable(row)
+
+    async def resend(self, row: str, chat: tuple[str, str] | None) -> tuple[OutboxPart, ...]:
+        async def work(db: Connection) -> tuple[OutboxPart, ...]:
+            return await _revive(db, await _dead_parts(db, row, chat))
+
+        try:
+            return await self.database.run(work)
         except ValueError as error:
             raise unreadable_row(row) from error
 
@@ -724,30 +739,56 @@ async def _set_aside_parts(db: Connection, broken: Sequence[tuple[int, ValueErro
         await execute(db, dead, f"it cannot be read: {error}", row_id)
 
 
-async def _retry_row(db: Connection, row: str, worker: int | None) -> InboxEntry | OutboxPart:
+async def _retry_message(db: Connection, row: str, row_id: int, worker: int | None) -> InboxEntry:
+    failed = await execute(
+        db,
+        "UPDATE inbox SET state = 'received', attempts = 0, not_before = 0, reason = '',"
+        " worker = CASE WHEN worker IS NOT NULL THEN %s::bigint END"
+        f" WHERE id = %s AND state = 'failed' RETURNING scope, {ENTRY}",
+        *(worker, row_id),
+    )
+    found = await failed.fetchone()
+    if found is None:
+        raise not_retryable(row)
+    entry = stored_entry(found[1:], recovered=False)
+    return replace(entry, received_at=0.0, scope=found[0])
+
+
+async def _dead_parts(db: Connection, row: str, chat: tuple[str, str] | None) -> list[int]:
+    """Of the message that a part belongs to. Raises `NanobotError` if it is not of this chat."""
     table, row_id = parse_row(row)
-    if table == "inbox":
-        failed = await execute(
-            db,
-            "UPDATE inbox SET state = 'received', attempts = 0, not_before = 0, reason = '',"
-            " worker = CASE WHEN worker IS NOT NULL THEN %s::bigint END"
-            f" WHERE id = %s AND state = 'failed' RETURNING scope, {ENTRY}",
-            *(worker, row_id),
-        )
-        if found := await failed.fetchone():
-            entry = stored_entry(found[1:], recovered=False)
-            return replace(entry, received_at=0.0, scope=found[0])
-    else:
-        dead = await execute(
-            db,
-            "UPDATE outbox SET state = 'pending', attempts = 0, next_try_at = 0,"
-            " in_doubt = 0, reason = '' WHERE id = %s AND state = 'dead'"
-            f" RETURNING scope, {PART}",
-            row_id,
-        )
-        if found := await dead.fetchone():
-            return replace(stored_part(found[1:]), scope=found[0])
-    raise not_retryable(row)
+    query = "SELECT turn_id, call, channel, chat_id FROM outbox WHERE id = %s"
+    found = await (await execute(db, query, row_id)).fetchone()
+    if table != "outbox" or found is None:
+        raise not_of_chat(row)
+    turn_id, call, *place = found
+    if chat not in (None, tuple(place)) and chat != (await _asked_in(db, turn_id) or ())[:2]:
+        raise not_of_chat(row)
+    query = "SELECT id FROM outbox WHERE (turn_id, call) = (%s, %s) AND state = 'dead' ORDER BY id"
+    return [part_id for (part_id,) in await (await execute(db, query, turn_id, call)).fetchall()]
+
+
+async def _revive(db: Connection, part_ids: Sequence[int]) -> tuple[OutboxPart, ...]:
+    """Those that were dead. Their notice is forgotten, so that another failure is told again."""
+    dead = await execute(
+        db,
+        "UPDATE outbox SET state = 'pending', attempts = 0, next_try_at = 0, in_doubt = 0,"
+        f" reason = '' WHERE id = ANY(%s) AND state = 'dead' RETURNING scope, {PART}",
+        list(part_ids),
+    )
+    rows = sorted(await dead.fetchall(), key=lambda row: row[1])
+    for _, _, turn_id, call, *_ in rows:
+        told = "DELETE FROM outbox WHERE (turn_id, call) = (%s, %s) AND state IN ('sent', 'dead')"
+        await execute(db, told, f"{NOTICE}{turn_id}", call)
+    return tuple(replace(stored_part(row), scope=scope) for scope, *row in rows)
+
+
+async def _asked_in(db: Connection, turn_id: str) -> tuple[str, str, str] | None:
+    """The channel, chat and conversation of a turn's first message."""
+    query = "SELECT channel, chat_id, session_key FROM inbox WHERE turn_id = %s AND turn_id != ''"
+    found = await execute(db, f"{query} ORDER BY id LIMIT 1", turn_id)
+    asked: tuple[str, str, str] | None = await found.fetchone()
+    return asked
 
 
 async def _end_turn(db: Connection, done: Completion) -> None:

@@ -28,6 +28,7 @@ async def test_help_lists_every_command(tmp_path: Path) -> None:
         "/help", "/new", "/stop", "/status", "/history", "/undo", "/retry", "/model", "/think",
         "/memory", "/note", "/forget", "/compact", "/discard", "/continue", "/usage",
         "/dream", "/dream_log", "/dream_restore", "/pair", "/skills", "/cron", "/remind", "/send",
+        "/resend",
         "/approve", "/deny", "/approvals", "/secret", "/title", "/restart",
     }  # fmt: skip
     assert "/history [n] — Show the latest messages" in text

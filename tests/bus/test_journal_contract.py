@@ -372,6 +372,44 @@ async def test_retry_makes_a_dead_reply_pending(journal: Journal) -> None:
     assert (await journal.leftovers()).parts == (dead,)
 
 
+async def test_a_message_whose_parts_died_is_sent_again_once_from_where_it_was_asked_for(
+    journal: Journal,
+) -> None:
+    (entry,) = await journal.receive("fake", (said("m1", chat_id="7"),))
+    journal.claim("t1", "fake:7", (entry.id,), at_once=True)
+    parts = await journal.add_outgoing("t1", reply("a", "b", "c"))
+    others = await journal.add_outgoing("t1", reply("other", call="call-2"))
+    for part in (parts[0], parts[2], *others):
+        await give_up(journal, part)
+    row = f"out-{parts[0].id}"
+    for elsewhere in (("fake", "8"), ("other", "1")):
+        with pytest.raises(NanobotError, match="no message of this chat"):
+            await journal.resend(row, elsewhere)
+    assert await journal.resend(row, ("fake", "7")) == (parts[0], parts[2])
+    for chat in (("fake", "7"), ("fake", "1"), None):
+        assert await journal.resend(row, chat) == ()
+    assert [part.id for part in (await journal.leftovers()).parts] == [part.id for part in parts]
+
+
+@pytest.mark.parametrize("row", ["out-99", "in-1"])
+async def test_only_a_part_can_be_sent_again(journal: Journal, row: str) -> None:
+    await in_trouble(journal)
+    with pytest.raises(NanobotError, match="no message of this chat"):
+        await journal.resend(row, None)
+
+
+@pytest.mark.parametrize("how", ["resend", "retry"])
+async def test_what_dies_again_is_told_again(journal: Journal, how: str) -> None:
+    (part,) = await journal.add_outgoing("t1", reply("answer"))
+    for _ in range(3):
+        (told,) = await journal.give_up(part, "blocked")
+        await journal.mark_sent(told, "1")
+        if how == "resend":
+            assert await journal.resend(f"out-{part.id}", None) == (part,)
+        else:
+            assert await journal.retry_row(f"out-{part.id}") == part
+
+
 async def test_dropped_rows_are_gone_for_good_and_still_known(journal: Journal) -> None:
     failed, dead = await in_trouble(journal)
     for row in (f"in-{failed.id}", f"out-{dead.id}"):

@@ -346,10 +346,9 @@ class MemoryJournal:
         row.item = replace(row.item, doubts=item.doubts)
         if row.turn_id.startswith(_NOTICE):
             return ()
-        asked = [one for one in self._tables.inbox if one.turn_id == row.turn_id]
-        place = asked[0].entry.message if asked else item.part
-        text = f"{reason}: `nanobot queue retry out-{item.id}`"
-        notice = OutboundMessage(place.channel, place.chat_id, text)
+        channel, chat_id = self._asked_in(row)
+        text = f"{reason}: /resend out-{item.id}"
+        notice = OutboundMessage(channel, chat_id, text)
         call = item.part.key.rsplit("/", 2)[1]
         return self._put(f"{_NOTICE}{row.turn_id}", Outgoing(call, (notice,)))
 
@@ -449,9 +448,36 @@ class MemoryJournal:
             found.state, found.reason = "received", ""
             found.entry = replace(found.entry, attempts=0, not_before=0.0)
             return replace(found.entry, previous_turn=found.turn_id, received_at=0.0)
-        found.state, found.reason = "pending", ""
-        found.item = replace(found.item, attempts=0, next_try_at=0.0, doubts=0)
-        return found.item
+        return await self._revive(found)
+
+    async def resend(self, row: str, chat: tuple[str, str] | None) -> tuple[OutboxPart, ...]:
+        found = next((one for one in self._tables.outbox if f"out-{one.item.id}" == row), None)
+        here = found and (found.item.part.channel, found.item.part.chat_id)
+        if found is None or chat not in (None, here, self._asked_in(found)):
+            raise NanobotError(f"no message of this chat is {row!r}")
+        message = found.item.part.key.rpartition("/")[0]
+        dead = [
+            one
+            for one in self._tables.outbox
+            if one.state == "dead" and one.item.part.key.rpartition("/")[0] == message
+        ]
+        return tuple([await self._revive(one) for one in dead])
+
+    async def _revive(self, row: Sent) -> OutboxPart:
+        row.state, row.reason = "pending", ""
+        row.item = replace(row.item, attempts=0, next_try_at=0.0, doubts=0)
+        notice = f"{_NOTICE}{row.item.part.key.rpartition('/')[0]}/"
+        self._tables.outbox[:] = [
+            one
+            for one in self._tables.outbox
+            if one.state == "pending" or not one.item.part.key.startswith(notice)
+        ]
+        return row.item
+
+    def _asked_in(self, row: Sent) -> tuple[str, str]:
+        asked = [one for one in self._tables.inbox if one.turn_id == row.turn_id]
+        place = asked[0].entry.message if asked else row.item.part
+        return place.channel, place.chat_id
 
     async def drop_row(self, row: str) -> None:
         found = self._in_trouble(row)

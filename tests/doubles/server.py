@@ -13,7 +13,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 from aiohttp import web
 
@@ -26,6 +26,9 @@ class Reply:
     status: int = 200
     content_type: str = "application/json"
 
+
+After = Literal["request", "effect"]
+"""When a call goes wrong: before it is carried out, or after."""
 
 Answer = Callable[[], Coroutine[object, object, Reply]]
 
@@ -50,11 +53,16 @@ class Step(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Instead:
-    """This reply in the place of the answer, without an effect."""
+    """This reply in the place of the answer; with `effect`, of a call that is carried out all the
+    same. A gateway that waited long enough for its server says 504, and one that got an answer it
+    cannot use says 502, whatever the server did (RFC 9110, 15.6.3 and 15.6.5)."""
 
     reply: Reply
+    effect: bool = False
 
     async def play(self, exchange: Exchange) -> Reply | None:
+        if self.effect:
+            await exchange.answer()
         return self.reply
 
 

@@ -122,9 +122,97 @@ async def test_a_send_without_an_answer_is_tried_once_more_and_then_left_to_a_pe
         telegram.say("two")
         *answers, told = sorted(await telegram.received(4))
         assert answers == ["re: one", "re: one", "re: two"]
-        assert told.startswith("⚠️ A message that begins “re: one” could not be delivered here")
+        assert told.startswith("⚠️ A message that begins “re: one” may not have arrived here")
         assert (await status_of(tmp_path))["queue"]["dead"] == 1
     assert len(telegram.called("sendMessage")) == 4
+
+
+HTML = b"<h1>Bad Gateway</h1>"
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (500, b'{"ok": false, "error_code": 500, "description": "Internal Server Error: restart"}'),
+        (502, HTML),
+        (504, b" "),
+        (302, HTML),
+        (408, HTML),
+        (409, HTML),
+        (200, HTML),
+        (200, b'{"ok": false}'),
+        (200, b'{"ok": false, "error_code": 504}'),
+    ],
+)
+async def test_what_telegram_took_without_saying_so_comes_twice_at_most(
+    tmp_path: Path,
+    telegram: FakeTelegram,
+    clock: WatchedClock,
+    status: int,
+    body: bytes,
+) -> None:
+    async with talking(tmp_path, telegram, ScriptedModel(author=repeat), clock=clock):
+        telegram.garble("sendMessage", body, status=status, times=9, after="effect")
+        telegram.say("one")
+        await repeated(clock)  # the answer
+        await telegram.wait_for(lambda: len(telegram.texts()) == 3)
+        await clock.until_asked(60.0, times=2)  # the notice
+        await clock.advance(60.0)
+        await telegram.wait_for(lambda: len(telegram.texts()) == 4)
+        for _ in range(20):
+            await clock.advance(400.0)
+        telegram.heal()
+        telegram.say("two")
+        texts = await telegram.received(5)
+    assert [text[:7] for text in texts] == ["re: one"] * 2 + ["⚠️ A me"] * 2 + ["re: two"]
+
+
+async def test_the_button_sends_it_again_once_however_often_it_is_pressed(
+    tmp_path: Path, telegram: FakeTelegram, clock: WatchedClock
+) -> None:
+    async with talking(tmp_path, telegram, ScriptedModel(author=repeat), clock=clock):
+        telegram.fail("sendMessage", 504, times=2, after="effect")
+        telegram.say("one")
+        await repeated(clock)
+        await telegram.received(3)
+        pressed_again(telegram, times=2)
+        assert sorted((await telegram.received(6))[3:]) == [
+            "I'm sending it again.",
+            "It was already sent again or dropped.",
+            "re: one",
+        ]
+    async with talking(tmp_path, telegram, ScriptedModel(author=repeat), clock=clock):
+        telegram.say("/resend out-1")
+        assert (await telegram.received(7))[-1] == "It was already sent again or dropped."
+        assert (await status_of(tmp_path))["queue"]["dead"] == 0
+
+
+async def test_the_button_is_good_after_a_restart_and_what_dies_again_is_told_again(
+    tmp_path: Path, telegram: FakeTelegram, clock: WatchedClock
+) -> None:
+    refusal = "Bad Request: not enough rights to send text messages to the chat"
+    telegram.say("one")
+    for times in (1, 2):
+        telegram.fail("sendMessage", 400, refusal)
+        async with talking(tmp_path, telegram, ScriptedModel(author=repeat), clock=clock):
+            while (await notices(tmp_path, telegram)) < times:
+                pass
+        pressed_again(telegram)
+    async with talking(tmp_path, telegram, ScriptedModel(author=repeat), clock=clock):
+        await telegram.wait_for(lambda: "re: one" in telegram.texts())
+
+
+async def notices(home: Path, telegram: FakeTelegram) -> int:
+    """How many there are, once nothing is on its way."""
+    pending = (await status_of(home))["queue"]["outbox_pending"]
+    return 0 if pending else sum("⚠️" in text for text in telegram.texts())
+
+
+def pressed_again(telegram: FakeTelegram, times: int = 1) -> None:
+    """Press the button under the newest notice."""
+    notice = [sent for sent in telegram.messages() if sent.labels][-1]
+    for _ in range(times):
+        telegram.press(notice.message_id, "Send again")
 
 
 @pytest.mark.parametrize("seconds", [3, 8, 60])

@@ -7,11 +7,10 @@ Faults wait in a list, and a call takes the first that fits its operation and pe
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
 
 from tests.doubles.graph.errors import refused
 from tests.doubles.graph.values import Call, Refusal
-from tests.doubles.server import Arming, Cut, Hang, Huge, Instead, Reply, Slow, Step
+from tests.doubles.server import After, Arming, Cut, Hang, Huge, Instead, Reply, Slow, Step
 
 
 class Faults(Arming[Call]):
@@ -26,19 +25,31 @@ class Faults(Arming[Call]):
         http: int = 0,
         times: int = 1,
         person: str = "",
+        after: After = "request",
     ) -> None:
-        """Answer the next calls with this error of the Graph API, without an effect; with the
-        status `http` if it is not the usual one for the code."""
+        """Answer the next calls with this error of the Graph API; with the status `http` if it is
+        not the usual one for the code. `after` the effect: Meta says of 131000 that the error is
+        unknown, and of 2 and 131016 no more than that a service is down or overloaded (see
+        `errors`)."""
         reply = refused(Refusal(code, details, http=http))
-        self._arm(operation, Instead(reply), times, person)
+        self._arm(operation, Instead(reply, after == "effect"), times, person)
 
     def garble(
-        self, operation: str, body: bytes = b"", *, status: int = 200, times: int = 1
+        self,
+        operation: str,
+        body: bytes = b"",
+        *,
+        status: int = 200,
+        times: int = 1,
+        person: str = "",
+        after: After = "request",
     ) -> None:
         """Answer with HTML, as proxies do, or with `body`."""
         page = b"<!doctype html><html><body>Sorry, something went wrong.</body></html>"
         kind = "application/json" if body else "text/html"
-        self._arm(operation, Instead(Reply(body or page, status, kind)), times)
+        self._arm(
+            operation, Instead(Reply(body or page, status, kind), after == "effect"), times, person
+        )
 
     def hang(self, operation: str, times: int = 1, *, person: str = "") -> asyncio.Event:
         """Hold the next calls; they are carried out once the event is set."""
@@ -50,7 +61,7 @@ class Faults(Arming[Call]):
         self,
         operation: str,
         *,
-        after: Literal["request", "effect"] = "request",
+        after: After = "request",
         times: int = 1,
         person: str = "",
     ) -> None:

@@ -8,9 +8,8 @@ stops is let go.
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
 
-from tests.doubles.server import Arming, Cut, Hang, Huge, Instead, Late, Reply, Slow, Step
+from tests.doubles.server import After, Arming, Cut, Hang, Huge, Instead, Late, Reply, Slow, Step
 from tests.doubles.telegram.answers import refused
 from tests.doubles.telegram.updates import TERMINATED, Updates
 from tests.doubles.telegram.values import Call, Json, Refusal
@@ -32,10 +31,14 @@ class Faults(Arming[Call]):
         parameters: Json | None = None,
         times: int = 1,
         chat: int | None = None,
+        after: After = "request",
     ) -> None:
-        """Answer the next calls with this error; 5xx, 429 with `{"retry_after": 3}`, and so on."""
+        """Answer the next calls with this error; 5xx, 429 with `{"retry_after": 3}`, and so on.
+        `after` the effect: a server that ends says 500 to what is under way in it (`Client.cpp` of
+        tdlib/telegram-bot-api, `get_closing_error`), and people saw messages arrive whose calls
+        had failed (python-telegram-bot#1045)."""
         refusal = Refusal(code, description or _WORDS.get(code, "Error"), parameters)
-        self._arm(method, Instead(refused(refusal)), times, chat)
+        self._arm(method, Instead(refused(refusal), after == "effect"), times, chat)
 
     def flood(self, chat: int, retry_after: int, *, times: int = 1) -> None:
         """Answer the next calls for this chat with 429."""
@@ -58,7 +61,7 @@ class Faults(Arming[Call]):
         self,
         method: str,
         *,
-        after: Literal["request", "effect"] = "request",
+        after: After = "request",
         times: int = 1,
         chat: int | None = None,
     ) -> None:
@@ -66,11 +69,21 @@ class Faults(Arming[Call]):
         it, so that the bot cannot know."""
         self._arm(method, Cut(effect=after == "effect"), times, chat)
 
-    def garble(self, method: str, body: bytes = b"", *, times: int = 1) -> None:
-        """Answer 200 with HTML, as a captive portal does, or with `body`."""
+    def garble(
+        self,
+        method: str,
+        body: bytes = b"",
+        *,
+        status: int = 200,
+        times: int = 1,
+        chat: int | None = None,
+        after: After = "request",
+    ) -> None:
+        """Answer with HTML, as captive portals and proxies do, or with `body`."""
         page = b"<!doctype html><html><body>Please sign in.</body></html>"
         kind = "application/json" if body else "text/html"
-        self._arm(method, Instead(Reply(body or page, content_type=kind)), times, None)
+        reply = Reply(body or page, status, kind)
+        self._arm(method, Instead(reply, after == "effect"), times, chat)
 
     def late(self, method: str, seconds: float, *, times: int = 1) -> None:
         """Carry the next calls out at once, and answer each after so many seconds."""
