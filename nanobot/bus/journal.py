@@ -30,6 +30,10 @@ KEEP_DAYS = 30
 QUESTION = "ask-"
 """How the names of questions to the owner begin in the outbox; the code follows."""
 
+NOTICE = "undelivered-"
+"""How the names of notices that a part could not be delivered begin in the outbox; the name of what
+said the part follows."""
+
 Redact = Callable[[str], str]
 """Gives back a stored text (JSON, lines of JSON, or plain) as it may stay."""
 
@@ -390,7 +394,7 @@ class Journal(Protocol):
     async def give_up(self, item: OutboxPart, reason: str) -> tuple[OutboxPart, ...]:
         """It will never go out by itself. It is kept for `nanobot queue`, and a notice to people is
         stored with it, once for each message: that is returned, to be sent. A notice itself waits
-        until something else reaches its chat."""
+        until something else reaches its chat, and is sent twice at most."""
 
     async def add_helper(self, helper_id: str, if_lost: InboundMessage) -> None:
         """A helper is about to begin; `if_lost` reports its loss after a crash."""

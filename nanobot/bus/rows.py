@@ -23,11 +23,9 @@ from nanobot.bus.events import (
     decode_part,
     excerpt,
 )
-from nanobot.bus.journal import InboxEntry, OutboxPart, Outgoing, QueueRow, Step
+from nanobot.bus.journal import NOTICE, InboxEntry, OutboxPart, Outgoing, QueueRow, Step
 from nanobot.errors import NanobotError
 from nanobot.text import shortened
-
-NOTICE = "undelivered-"
 
 NOTICES = f"{NOTICE}%"
 """The turn ids of notices that a part could not be delivered, as a pattern for LIKE."""

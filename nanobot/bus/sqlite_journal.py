@@ -44,6 +44,7 @@ from nanobot.bus.journal import (
     GIVE_UP_AFTER,
     KEEP_DAYS,
     MOST_DOUBTS,
+    NOTICE,
     QUESTION,
     Committed,
     Completion,
@@ -83,7 +84,6 @@ from nanobot.bus.journal_looking import (
 from nanobot.bus.rows import (
     ENTRY,
     MOST_ASKED,
-    NOTICE,
     NOTICES,
     OPEN_MESSAGES,
     OPEN_PARTS,

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from nanobot.agent.session_queue import Lanes, Screen
 from nanobot.bus.events import ApprovalClosed, OutboundPart, Receipt
-from nanobot.bus.journal import MOST_DOUBTS, QUESTION, Journal, OutboxPart
+from nanobot.bus.journal import MOST_DOUBTS, NOTICE, QUESTION, Journal, OutboxPart
 from nanobot.channel import Channel, ClosesChoices, Reachable
 from nanobot.clock import Clock, pause_after, with_timeout
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
@@ -290,7 +290,9 @@ class Dispatcher:
 
 
 def _is_hopeless(item: OutboxPart, error: Exception) -> bool:
-    if isinstance(error, SendUnknown) and item.doubts >= MOST_DOUBTS:
+    # A notice is repeated when something else has reached its chat.
+    most = 1 if item.part.key.startswith(NOTICE) else MOST_DOUBTS
+    if isinstance(error, SendUnknown) and item.doubts >= most:
         return True
     return item.attempts >= MOST_ATTEMPTS or isinstance(error, SendRefused)
 

@@ -24,6 +24,7 @@ from nanobot.bus.events import API, PULLED, InboundMessage, encode_event
 from nanobot.bus.journal import (
     GIVE_UP_AFTER,
     MOST_DOUBTS,
+    NOTICE,
     QUESTION,
     Committed,
     Completion,
@@ -40,7 +41,6 @@ from nanobot.bus.journal import (
 from nanobot.bus.rows import (
     ENTRY,
     MOST_ASKED,
-    NOTICE,
     PART,
     decode_helper,
     decode_report,

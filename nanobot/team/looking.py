@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date, datetime
 
 from nanobot.bus.journal import (
+    NOTICE,
     DayTimes,
     DayUsage,
     QueueCounts,
@@ -16,7 +17,6 @@ from nanobot.bus.journal import (
     UsageTotals,
 )
 from nanobot.bus.rows import (
-    NOTICE,
     decode_report,
     shown_rows,
     spending_key,

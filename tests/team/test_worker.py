@@ -13,7 +13,7 @@ import pytest
 
 from nanobot.app.gateway import Gateway
 from nanobot.bus.events import Button, InboundMessage, OutboundPart, encode_event
-from nanobot.bus.rows import NOTICE
+from nanobot.bus.journal import NOTICE
 from nanobot.clock import SystemClock
 from nanobot.errors import SendRefused
 from nanobot.io import FENCE, Fence
