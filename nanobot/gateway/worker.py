@@ -3,9 +3,13 @@ agent and its channels for them.
 
 A message is stored by whichever worker its platform gave it to, and handled by the worker that has
 the lease of its scope. `_look` is the whole of it: deliver what is new, claim free scopes for which
-something is to be done, take up what their last worker left, give back what has come to rest. It
-runs for the scopes of which something was stored here or told by another worker, and for all of
-them every half second, so that nothing depends on being told.
+something is to be done, take up what their last worker left, give back what has come to rest.
+
+It runs for all scopes twice a second and not more often, so that nothing depends on notifications.
+In between it runs for single scopes, at once. The worker that stored a message tries its scope
+first. If another one has the lease, it sends `work`, which only the holder follows, and later
+follows the `free` of that scope, as no other worker does. So a message costs a query or two
+however many workers there are.
 
 Invariants:
 
@@ -70,6 +74,11 @@ _CLOSE_SECONDS = 3.0
 """How long the end waits for calls in threads, and then for the database."""
 _PATIENCE = 15.0
 """Seconds until somebody who needs a scope that another worker has is refused."""
+_MOST_REFUSED = 1_000
+"""How many scopes whose lease was refused are remembered."""
+_MOST_WAITING = 64
+"""How many scopes a look at all finds beyond those that can begin: they begin as places get free,
+without another look at all."""
 
 
 class Single(Struct, frozen=True):
@@ -162,9 +171,13 @@ class TeamWorker:
         self._yielded: dict[str, float] = {}
         """Until when a scope is left to the worker that asked for it."""
         self._news: set[str] = set()
-        """Scopes for which something was stored since the last look."""
-        self._all_due = True
-        """Whether the next look is at all scopes."""
+        """Scopes for which something was stored here since the last look."""
+        self._due: set[str] = set()
+        """Other scopes that the next look is at."""
+        self._waiting: set[str] = set()
+        """Scopes with something to do, for which no place was free since the last look at all."""
+        self._refused: dict[str, None] = {}
+        """Scopes that this worker wanted and another one had, the newest last."""
         self._cleared: tuple[int, Collection[int]] = 0, ()
         """The newest worker, and those alive, when files of all others were cleared away."""
         self._bus.connect(loop.accept, self._send, self._stored, self._ended)
@@ -187,7 +200,7 @@ class TeamWorker:
         for scope in self._scopes.values():
             scope.leaving = True
             scope.entries -= gone
-        self._look_soon()
+        self._look_soon(*self._scopes)
 
     async def close(self) -> None:
         """Give back everything; for when all that was begun has ended and is stored. What does not
@@ -205,7 +218,8 @@ class TeamWorker:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._journal.release(names)
                 await self._leases.release(names)
-            self.waking.tell("free")
+            for scope in names:
+                self.waking.tell("free", scope)
         except (StorageError, TimeoutError) as error:
             logger.warning("other workers take over when this one is taken to be dead: {}", error)
         await self.waking.close()
@@ -227,10 +241,10 @@ class TeamWorker:
         """Have a scope while inside, for work on its files that no message asked for. Raises
         `NanobotError` where another worker does not give it back in time."""
         self._needed[scope] += 1
+        self._look_soon(scope)
         try:
             async with asyncio.timeout(_PATIENCE), self._changed:
                 while scope not in self._scopes:
-                    self._look_soon()
                     await self._changed.wait()
                 held = self._scopes[scope]
                 held.used += 1
@@ -250,7 +264,7 @@ class TeamWorker:
             SCOPES.set(before)
             held.used -= 1
             if held.leaving:
-                self._look_soon()
+                self._look_soon(scope)
 
     def _stored(self, entries: Sequence[InboxEntry]) -> None:
         """Messages that a channel of this worker brought are in the database."""
@@ -265,20 +279,19 @@ class TeamWorker:
 
     def _ended(self, entry_ids: Sequence[int]) -> None:
         """Messages that were delivered have ended: one that is tried again is delivered again."""
-        for scope in self._scopes.values():
+        for name, scope in self._scopes.items():
             if scope.entries.intersection(entry_ids):
                 scope.entries.difference_update(entry_ids)
                 if scope.leaving:
-                    self._look_soon()
+                    self._look_soon(name)
 
     def _send(self, parts: Sequence[OutboxPart]) -> None:
         """Parts that were stored here, or none where one has ended: those of a scope of this worker
         go out at once."""
         mine = [item for item in parts if item.scope in self._scopes]
         self._news |= {item.scope for item in parts} - self._scopes.keys()
-        self._all_due = self._all_due or any(one.leaving for one in self._scopes.values())
         self._submit(mine)
-        self._woken.set()
+        self._look_soon(*(name for name, one in self._scopes.items() if one.leaving))
 
     def _submit(self, parts: Sequence[OutboxPart]) -> None:
         """Have parts sent, each once. One for a channel that is off waits, and keeps no scope."""
@@ -296,17 +309,18 @@ class TeamWorker:
         if kind == "want" and scope is not None and name not in self._singles:
             if not scope.leaving and now >= scope.stays_until:
                 scope.leaving, scope.asked_at = True, now
-                self._look_soon()
+            if scope.leaving:  # also when asked again: what kept it here may have ended
+                self._look_soon(name)
         elif kind == "work" and (name in self._scopes or name in self._claimed):
-            self._news.add(name)
-            self._woken.set()
+            self._look_soon(name)
         elif kind == "stop":
             before, at, key = name.split(" ", 2)
             self._background.start(self._stop_for_other(int(before), at, key), name=f"stop {key}")
-        elif kind == "free":
-            self._look_soon()
-            if not name:  # that some were closed may not have been heard
-                self._withdraw_questions()
+        elif kind == "free" and (name in self._refused or name in self._singles):
+            self._refused.pop(name, None)
+            self._look_soon(name)
+        elif kind == "gone":  # that some were closed may not have been heard
+            self._withdraw_questions()
 
     def _withdraw_questions(self) -> None:
         """Close those of workers that are gone, where this one sends."""
@@ -326,28 +340,34 @@ class TeamWorker:
         return {*self._asked, *self._needed} - self._scopes.keys()
 
     def _freed(self) -> None:
-        """A turn is over: where no place was free, somebody may wait for it."""
-        if self._lanes.room == 1:
-            self._look_soon()
+        """A turn is over: a scope that found no place may have this one."""
+        if self._waiting:
+            self._look_soon(*self._waiting)
 
-    def _look_soon(self) -> None:
-        self._all_due = True
+    def _look_soon(self, *scopes: str) -> None:
+        """Look at these scopes now."""
+        self._due.update(scopes)
         self._woken.set()
+
+    def _note_refused(self, scope: str) -> None:
+        self._refused[scope] = None
+        if len(self._refused) > _MOST_REFUSED:
+            del self._refused[next(iter(self._refused))]
 
     async def _look_forever(self) -> None:
         looked_at = -math.inf
         while True:
+            left = looked_at + _LOOK_SECONDS - self._clock.monotonic()
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS):
+                async with asyncio.timeout(max(left, 0.0)):
                     await self._woken.wait()
             self._woken.clear()
             now = self._clock.monotonic()
             is_time = now - looked_at >= _LOOK_SECONDS
-            all_due, self._all_due = self._all_due or is_time, False
+            looked_at = now if is_time else looked_at
             try:
-                await self._look(everywhere=all_due)
+                await self._look(everywhere=is_time)
                 if is_time:
-                    looked_at = now
                     await asyncio.to_thread(self._refresh)
             except StorageError as error:
                 logger.debug("nothing new can be taken up: {}", error)
@@ -357,23 +377,24 @@ class TeamWorker:
                 await asyncio.sleep(_LOOK_SECONDS)
 
     async def _look(self, *, everywhere: bool) -> None:
-        """Look at the scopes of which there is news, or at all."""
-        news, self._news = self._news, set()
-        await self._deliver(self._scopes.keys() if everywhere else news & self._scopes.keys())
-        new = news - self._scopes.keys()
-        may_claim = not self._claimed and not self._ending.is_set()
-        if may_claim and (everywhere or self._lacked or new):
-            await self._claim(None if everywhere else new)
+        """Look at the scopes that are due, or at all."""
+        news, due = self._news, self._news | self._due
+        self._news, self._due = set(), set()
+        if everywhere:
+            self._waiting.clear()
+        await self._deliver(self._scopes.keys() if everywhere else due & self._scopes.keys())
+        if not self._claimed and not self._ending.is_set():
+            await self._claim(None if everywhere else due - self._scopes.keys())
         for scope in news - self._scopes.keys() - self._claimed.keys():
+            self._note_refused(scope)
             self.waking.tell("work", scope)
         if self._claimed:
             await self._take_up()
             async with self._changed:
                 self._changed.notify_all()
-        if everywhere:
-            await self._give_back()
+        await self._give_back(self._scopes.keys() if everywhere else due & self._scopes.keys())
 
-    async def _claim(self, among: Collection[str] | None) -> None:
+    async def _claim(self, among: set[str] | None) -> None:
         """Claim what is free and waits, in these scopes or in all, as much as can begin here at
         once, so that a worker which has less to do finds the rest; ask for what is needed here and
         another worker has."""
@@ -381,13 +402,26 @@ class TeamWorker:
         self._yielded = {name: until for name, until in self._yielded.items() if now < until}
         wanted = self._lacked - self._yielded.keys()
         lacking = wanted | (self._singles.keys() - self._scopes.keys())
+        room = self._lanes.room
+        if among is not None:
+            wanted, lacking = wanted & among, lacking & among
+            if not room:
+                self._waiting |= among - lacking
+                among = lacking
+            if not among:
+                return
         channels = self._dispatcher.channels
-        found = await self._leases.free(lacking, self._lanes.room, channels, among)
-        if free := [name for name in found if name not in self._yielded]:
+        found = await self._leases.free(lacking, room + _MOST_WAITING, channels, among)
+        begin = room + len(lacking.intersection(found))
+        self._waiting.update(found[begin:])
+        if free := [name for name in found[:begin] if name not in self._yielded]:
             claimed = await self._leases.claim(free)
             self._claimed |= claimed
             wanted -= claimed.keys()
+            for scope in claimed:
+                self._refused.pop(scope, None)
         for scope in wanted:
+            self._note_refused(scope)
             self.waking.tell("want", scope)
 
     async def _take_up(self) -> None:
@@ -420,7 +454,7 @@ class TeamWorker:
         lost = self._helpers.recover(claimed.keys() - stuck)
         self._background.start(lost, name="recover helpers")
         if any(claimed.values()):
-            self.waking.tell("free")  # another worker may send where the dead one asked
+            self.waking.tell("gone")  # another worker may send where the dead one asked
         if any(claimed.values()) or claimed.keys() & {OWNER, *self._singles}:
             self._withdraw_questions()
 
@@ -435,7 +469,8 @@ class TeamWorker:
             except StorageError as error:
                 logger.error("messages of {} wait: {} {}", one.scope, error, error.hint)
                 stuck.add(one.scope)
-        self._journal.mark_filed(filed)
+        if filed:
+            self._journal.mark_filed(filed)
         return stuck
 
     async def _leave_alone(self, scopes: Collection[str]) -> None:
@@ -513,6 +548,7 @@ class TeamWorker:
             # Else who rests here would get each place before those who have waited for longer.
             if not (owner.entries or self._lanes.room or entry.scope in affine):
                 waiting.add(entry.scope)
+                self._waiting.add(entry.scope)
             at_once = not self._ending.is_set() and self._loop.may_not_wait(entry.message)
             can_wait = owner.leaving or entry.scope in waiting
             if entry.id not in owner.entries and (at_once or not can_wait):
@@ -524,11 +560,13 @@ class TeamWorker:
                 del self._asked[name]
         self._submit([item for item in found.parts if not self._scopes[item.scope].leaving])
 
-    async def _give_back(self) -> None:
-        """Let others have what rests; at once, where no more turns can begin here."""
+    async def _give_back(self, names: Collection[str]) -> None:
+        """Let others have those of these scopes that rest; at once, if no more turns can begin
+        here."""
         rest = _REST_SECONDS if self._lanes.room else 0.0
         now, ready, in_threads = self._clock.monotonic(), [], self._threads.scopes
-        for name, one in self._scopes.items():
+        for name in names:
+            one = self._scopes[name]
             if one.is_busy or name in in_threads:
                 one.rests_since = now
                 if one.leaving and not self._ending.is_set() and now - one.asked_at > _PATIENCE:

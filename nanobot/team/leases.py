@@ -59,14 +59,14 @@ class Leases:
         channels: Collection[str] = (),
         among: Collection[str] | None = None,
     ) -> list[str]:
-        """Those of the scopes `named` that are free, and at most `limit` other free ones for which
-        something is to be done, as parts for `channels` that wait, and whose first message waits
-        longest. Nothing but `among` and `named` is looked at where that is given: to look at all
-        that waits takes the longer the more it is. Raises `StorageError`."""
+        """Those of the scopes `named` that are free, then at most `limit` other free ones for which
+        something is to be done, such as pending parts for `channels`; the one whose first message
+        waits longest comes first. With `among`, only these and `named` are looked at: a look at all
+        that waits takes longer the more it is. Raises `StorageError`."""
         query, values = _FREE, [sorted(named), self._database.worker or 0, list(channels)]
-        if among is not None or not limit:
+        if among is not None:
             query += " AND scope = ANY(%s)"
-            values.append(sorted({*named, *(among or ())}))
+            values.append(sorted({*named, *among}))
         query += " GROUP BY scope ORDER BY 2 LIMIT %s"
         rows = await self._database.read(query, *values, len(named) + limit, after_writes=False)
         mine = sum(since < 0 for _, since in rows)

@@ -85,7 +85,7 @@ class Waking:
                 async with connection:
                     await connection.execute(f'LISTEN "{self.channel}"')
                     self._begun = ""
-                    self._heard("free", "")  # what was said while nobody listened
+                    self._heard("gone", "")  # what was said while nobody listened
                     async for one in connection.notifies():
                         if self._sender is None or one.pid != self._sender.info.backend_pid:
                             self._hear(one.payload)

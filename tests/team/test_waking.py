@@ -20,7 +20,7 @@ async def test_all_of_it_arrives_in_one_piece(team_database: str, cut: bool) -> 
     speaker = Waking(address, lambda kind, name: None)
     listener = Waking(address, lambda kind, name: heard.put_nowait((kind, name)))
     listener.start()
-    assert await heard.get() == ("free", "")
+    assert await heard.get() == ("gone", "")
     if cut:
         speaker.tell("work", "first")
         assert await heard.get() == ("work", "first")

@@ -14,13 +14,13 @@ import pytest
 from nanobot.app.gateway import Gateway
 from nanobot.bus.events import Button, InboundMessage, OutboundPart, encode_event
 from nanobot.bus.journal import NOTICE
-from nanobot.clock import SystemClock
+from nanobot.clock import Clock, SystemClock
 from nanobot.errors import SendRefused
 from nanobot.io import FENCE, Fence
 from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink
 from nanobot.team.connection import DatabaseAddress
-from nanobot.team.waking import Waking
-from nanobot.testing import FakeChannel, ScriptedModel, calls, says
+from nanobot.team.waking import Heard, Waking
+from nanobot.testing import FakeChannel, FakeClock, ScriptedModel, calls, says
 from nanobot.tooling import Tool, ToolResult, TurnContext
 from tests.support import Gate, TextArguments, running, window, write_config
 from tests.team.support import sql
@@ -84,6 +84,7 @@ class Bench:
     folder: Path
     channel: FakeChannel = field(default_factory=FakeChannel)
     tool: Writing = field(default_factory=Writing)
+    clock: Clock | None = None
 
     def running(
         self, model: Provider, **settings: object
@@ -91,17 +92,26 @@ class Bench:
         """The worker."""
         home, team = self.folder / "home", {"database": self.dsn, "shared": f"{self.folder}/shared"}
         write_config(home, {"team": team, "agent": {"timezone": "UTC"}, **settings})
-        return running(home, model, self.channel, tools=(self.tool,))
+        return running(home, model, self.channel, tools=(self.tool,), clock=self.clock)
 
     @contextlib.asynccontextmanager
-    async def other(self) -> AsyncIterator[Waking]:
+    async def other(self, heard: Heard = lambda _, __: None) -> AsyncIterator[Waking]:
         """Speaks to the worker."""
-        waking = Waking(DatabaseAddress(self.dsn), lambda _, __: None)
+        waking = Waking(DatabaseAddress(self.dsn), heard)
         waking.channel = "nanobot_"
         try:
             yield waking
         finally:
             await waking.close()
+
+    async def store(self, text: str, scope: str) -> None:
+        """Have a message in the database, as when another worker took it."""
+        chat, now = scope.partition("_")[2] or "1", SystemClock("UTC").now()
+        name = f"elsewhere {text}"
+        said = InboundMessage("fake", chat, "person-1", text, name, now, is_group=chat != "1")
+        place = (said.channel, chat, said.event_id, said.session_key)
+        values = (*place, now.isoformat(), encode_event(said), scope)
+        await asyncio.to_thread(sql, self.dsn, _TAKEN_ELSEWHERE, *values)
 
     async def leases(self) -> set[str]:
         """The scopes that some worker has."""
@@ -172,10 +182,8 @@ async def test_a_stop_that_another_worker_took_ends_the_turn_here(bench: Bench) 
     async with bench.running(ScriptedModel(says("never said"), hold=gate)):
         await bench.channel.say("hello")
         await gate.reached.wait()
-        now = SystemClock("UTC").now()
-        stop = InboundMessage("fake", "1", "person-1", "/stop", "taken-elsewhere", now)
-        await asyncio.to_thread(sql, bench.dsn, _STOP, now.isoformat(), encode_event(stop))
-        assert await bench.channel.answer_to(stop.event_id) == "Stopped."
+        await bench.store("/stop", OWNER)
+        assert await bench.channel.answer_to("elsewhere /stop") == "Stopped."
 
 
 async def test_where_all_places_are_taken_who_waits_longest_is_next(bench: Bench) -> None:
@@ -312,11 +320,57 @@ async def test_the_question_of_a_worker_that_is_gone_is_withdrawn_by_who_gets_it
     assert bench.channel.closed == {"p7": "No longer needed."}
 
 
+async def test_a_lease_given_back_elsewhere_makes_no_worker_look_that_was_not_refused_it(
+    bench: Bench,
+) -> None:
+    bench.clock = clock = FakeClock(start=SystemClock("UTC").now())  # so no look at all is due
+    async with bench.running(ScriptedModel(says("hello"), says("one"))), bench.other() as other:
+        assert await bench.channel.ask("hello") == "hello"
+        await bench.store("m1", GROUP)
+        for scope in ("people/fake_9", GROUP, ""):
+            other.tell("free", scope)
+        kept = await bench.until_given_back(OWNER)  # by then all of that was heard
+        assert GROUP not in kept
+        await clock.advance(0.5)
+        assert await bench.channel.received(1, "g") == ["one"]
+
+
+async def test_who_was_refused_a_lease_has_it_as_soon_as_it_is_given_back(bench: Bench) -> None:
+    bench.clock = FakeClock(start=SystemClock("UTC").now())
+    told = asyncio.Queue[tuple[str, str]]()
+    row = "INSERT INTO worker (name, version, until) VALUES ('w', '1', 'infinity') RETURNING id"
+    async with (
+        bench.running(ScriptedModel(says("hello"), says("hello all"))),
+        bench.other(lambda *what: told.put_nowait(what)) as other,
+    ):
+        other.start()
+        ((holder,),) = await asyncio.to_thread(sql, bench.dsn, row)
+        await asyncio.to_thread(sql, bench.dsn, "INSERT INTO lease VALUES (%s, %s)", GROUP, holder)
+        assert await bench.channel.ask("hello") == "hello"
+        await bench.channel.say("hello", "g", is_group=True)
+        while await told.get() != ("work", GROUP):
+            pass
+        await asyncio.to_thread(sql, bench.dsn, "DELETE FROM lease WHERE worker = %s", holder)
+        other.tell("free", GROUP)
+        assert await bench.channel.received(1, "g") == ["hello all"]
+
+
+async def test_a_message_that_another_worker_took_reaches_who_has_the_lease_at_once(
+    bench: Bench,
+) -> None:
+    bench.clock = FakeClock(start=SystemClock("UTC").now())
+    async with bench.running(ScriptedModel(says("hello"), says("one"))), bench.other() as other:
+        assert await bench.channel.ask("hello") == "hello"
+        await bench.store("m1", OWNER)
+        other.tell("work", OWNER)
+        assert await bench.channel.received(2) == ["hello", "one"]
+
+
 _QUESTION = """INSERT INTO outbox
     (scope, turn_id, call, part, channel, chat_id, payload, created_at, state, platform_id)
     VALUES ('owner', 'ask-A1', 'reply', 0, 'fake', '1', %s, '9999', 'sent', 'p7')"""
 _PART = """INSERT INTO outbox (scope, turn_id, call, part, channel, chat_id, payload, created_at)
     VALUES (%s, 't', 'reply', 0, %s, 'g', %s, '2026')"""
-_STOP = """INSERT INTO inbox
+_TAKEN_ELSEWHERE = """INSERT INTO inbox
     (channel, chat_id, event_id, session_key, received_at, payload, scope)
-    VALUES ('fake', '1', 'taken-elsewhere', 'fake:1', %s, %s, 'owner')"""
+    VALUES (%s, %s, %s, %s, %s, %s, %s)"""
