@@ -35,7 +35,9 @@ run: $(VENV)/.installed
 
 extra: $(VENV)/.installed
 	@$(if $(filter 1,$(words $(filter $(EXTRAS),$(NAME)))),,echo "make extra NAME=one of: $(EXTRAS)" >&2; exit 2)
-	@$(PIP) install --editable '.[$(NAME)]' </dev/null
+	@echo "Installing the extra $(NAME) …" >&2
+	@rm -f $(VENV)/.failed
+	@{ $(PIP) install --editable '.[$(NAME)]' </dev/null $(COUNTED)
 
 test: $(VENV)/.dev
 	@$(MAKE) --silent --no-print-directory bridge \

@@ -14,16 +14,21 @@ from pathlib import Path
 DISTRIBUTION = "nanobot-daemon"
 
 
+def install_command(extra: str) -> tuple[str, ...]:
+    """Return the command that adds `extra` to this installation; empty if none is known."""
+    root = Path(__file__).resolve().parents[1]
+    if (root / "Makefile").is_file() and Path(sys.prefix).resolve() == root / ".venv":
+        return ("make", "-C", str(root), "extra", f"NAME={extra}")
+    words = requirement(extra, _recorded())
+    return (sys.executable, "-I", "-m", "pip", "install", *words) if words else ()
+
+
 def how_to_install(extra: str) -> str:
     """Return a hint with the command that adds `extra` to this installation."""
     import shlex
 
-    root = Path(__file__).resolve().parents[1]
-    if (root / "Makefile").is_file() and Path(sys.prefix).resolve() == root / ".venv":
-        return f"Install it: {shlex.join(['make', '-C', str(root), 'extra', f'NAME={extra}'])}"
-    if words := requirement(extra, _recorded()):
-        pip = (sys.executable, "-I", "-m", "pip", "install")
-        return f"Install it: {shlex.join([*pip, *words])}"
+    if command := install_command(extra):
+        return f"Install it: {shlex.join(command)}"
     return (
         f"Install nanobot again with its extra {extra}, from the clone or archive that it came"
         " from: docs/configuration.md, Extras."

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.cli.checks import EXTRAS, CheckContext, check_packages
+from nanobot.cli.checks import CheckContext, check_packages
 from nanobot.cli.team import team_settings
 from nanobot.clock import SystemClock
+from nanobot.config.extras import EXTRAS
 from nanobot.config.load import load_settings
 from nanobot.errors import ExtraMissing, ToolError
 from nanobot.gateway.status import exposition

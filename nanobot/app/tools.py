@@ -6,6 +6,7 @@ from __future__ import annotations
 import platform
 import secrets
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from nanobot.agent.speaking import Speaking, VoiceTool
 from nanobot.app.base import Base, Closable, Models, secret_values
 from nanobot.app.memory import MemoryParts
 from nanobot.bus.events import Address, Button
+from nanobot.clock import Clock
 from nanobot.config.load import load_settings
 from nanobot.config.settings import Settings
 from nanobot.config.tools import McpServerSettings
@@ -54,8 +56,9 @@ from nanobot.tooling.registry import ToolRegistry
 from nanobot.tooling.standing import StandingApprovals
 from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
 from nanobot.tools.mcp.connections import Connections
+from nanobot.tools.mcp.running import ServerRunner
 from nanobot.tools.mcp.servers import McpServers
-from nanobot.tools.mcp.values import McpServer
+from nanobot.tools.mcp.values import McpServer, ToolDescription
 from nanobot.tools.reading import ListDir, ReadFile
 from nanobot.tools.search import FindFiles, Grep
 from nanobot.tools.shell.tools import Exec, ExecKill, ExecLimits, ExecRead
@@ -79,6 +82,9 @@ HELPER_TOOLS = (
 
 _PROGRAMS = "/usr/local/bin:/usr/bin:/bin"
 """Where commands in the sandbox find programs: a person's own folders are not there."""
+
+_TRIAL_GRACE = 2.0
+"""Seconds that a server which was only tried has to end."""
 
 _PDF = PdfLimits(pages=500, characters=2_000_000, seconds=30.0)
 """What a turn waits for when it reads a PDF."""
@@ -327,13 +333,7 @@ def _build_helpers(base: Base, models: Models, tools: ToolRegistry, memory: Memo
 def _build_mcp(base: Base, registry: ToolRegistry) -> McpServers:
     """The servers that are enabled; none of them is started."""
     settings = base.settings
-    home, wanted = settings.home, settings.tools.exec.sandbox
-    # That the owner lets the shell run without a sandbox does not say that other people's programs
-    # may as well: the entry of a server says so for itself.
-    finder = SandboxFinder("auto" if wanted == "none" else wanted, *settings.folders)
-
-    egress = build_egress(settings, settings.tools.web.allow_hosts)
-    connections = Connections(home / "mcp", finder, egress)
+    connections = _mcp_connections(settings)
     servers = [
         _server(name, entry) for name, entry in settings.mcp.servers.items() if entry.enabled
     ]
@@ -341,6 +341,30 @@ def _build_mcp(base: Base, registry: ToolRegistry) -> McpServers:
     added = partial(_added_server, base)
     agents = (base.stores.workspace.path,)
     return McpServers(servers, connections, registry, state, base.clock, tell, added, agents)
+
+
+def _mcp_connections(settings: Settings) -> Connections:
+    wanted = settings.tools.exec.sandbox
+    # That the owner lets the shell run without a sandbox does not say that other people's programs
+    # may as well: the entry of a server says so for itself.
+    finder = SandboxFinder("auto" if wanted == "none" else wanted, *settings.folders)
+    egress = build_egress(settings, settings.tools.web.allow_hosts)
+    return Connections(settings.home / "mcp", finder, egress)
+
+
+async def try_server(settings: Settings, name: str, clock: Clock) -> Sequence[str]:
+    """Start an MCP server of `settings`, which need not be written yet, and end it again. Return
+    the names of its tools. Raises `NanobotError`."""
+    found: list[ToolDescription] = []
+    server = _server(name, settings.mcp.servers[name])
+    runner = ServerRunner(server, _mcp_connections(settings), clock, found.extend)
+    try:
+        await runner.ready()
+    finally:
+        await runner.stop(_TRIAL_GRACE)
+        with suppress(OSError):  # it may have put something there
+            (settings.home / "mcp" / name).rmdir()
+    return [one.name for one in found]
 
 
 def _added_server(base: Base, name: str) -> McpServer | None:

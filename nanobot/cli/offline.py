@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
+from nanobot.app import tools
 from nanobot.app.base import (
     Base,
     Closable,
@@ -19,6 +20,7 @@ from nanobot.app.base import (
 from nanobot.app.memory import MemoryParts
 from nanobot.app.tools import Toolbox
 from nanobot.channel import Operation
+from nanobot.clock import SystemClock
 from nanobot.config.load import load_settings
 from nanobot.config.settings import Settings
 from nanobot.cron.tool import CronOperations
@@ -39,10 +41,20 @@ def operate(home: Path, op: str, arguments: dict[str, object]) -> object:
     Raises `HomeLocked` when a gateway runs after all, `NanobotError` for an unknown operation.
     """
     settings = load_settings(home)
-    # Why an MCP server does not start is the answer: it need not be logged beside it.
-    level = "error" if op.startswith("mcp.") else "warning"
-    log_to_console(level, Redactor(secret_values(settings)), settings.agent.timezone)
+    _log(settings, "error" if op.startswith("mcp.") else "warning")
     return operate_with(settings, op, arguments)
+
+
+def try_server(settings: Settings, name: str) -> Sequence[str]:
+    """The names of the tools of an MCP server that is not set up yet. Raises `NanobotError`."""
+    make_home(settings.home)
+    _log(settings, "error")
+    return asyncio.run(tools.try_server(settings, name, SystemClock()))
+
+
+def _log(settings: Settings, level: str) -> None:
+    """Why an MCP server does not start is the answer: `error` does not log it beside that."""
+    log_to_console(level, Redactor(secret_values(settings)), settings.agent.timezone)
 
 
 def operate_with(settings: Settings, op: str, arguments: dict[str, object]) -> object:

@@ -24,6 +24,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nanobot.config.document import ConfigErrors
+from nanobot.config.extras import missing_extras
 from nanobot.config.keys import is_hidden
 from nanobot.config.load import (
     CONFIG_FILE,
@@ -201,10 +202,15 @@ def _overridden(edit: ConfigEdit, before: ExistingFiles) -> Iterator[str]:
 
 def _new_warnings(home: Path, before: ExistingFiles, new: Settings) -> list[str]:
     try:
-        known = load_changed(home, before, ConfigEdit()).warnings
+        known = _warnings(load_changed(home, before, ConfigEdit()))
     except ConfigError:
-        known = ()
-    return [one for one in new.warnings if one not in known]
+        known = []
+    return [one for one in _warnings(new) if one not in known]
+
+
+def _warnings(settings: Settings) -> list[str]:
+    missing = (f"{text}. {hint}" for text, hint in missing_extras(settings))
+    return [*settings.warnings, *missing]
 
 
 def load_changed(home: Path, before: ExistingFiles, edit: ConfigEdit) -> Settings:

@@ -136,8 +136,8 @@ def test_a_server_is_added_looked_at_and_removed(
     before, folder = config.read_text(), tmp_path / "little"
     folder.mkdir()
     added = here(
-        "mcp", "add", "little", "--env", "LANG=de", "--yes", "--json", "--path", str(folder), "--",
-        sys.executable, "-S", "-I", str(MCP_PROGRAM), str(folder), "--yes",
+        "mcp", "add", "little", "--env", "LANG=de", "--yes", "--json", "--path", str(folder),
+        "--no-test", "--", sys.executable, "-S", "-I", str(MCP_PROGRAM), str(folder), "--yes",
     )  # fmt: skip
     assert json.loads(added.stdout)["diff"] == [
         "+mcp:", "+  servers:", "+    little:", f"+      command: {sys.executable}",
@@ -153,16 +153,6 @@ def test_a_server_is_added_looked_at_and_removed(
     assert here("mcp", "remove", "little", "--yes").returncode == 1
 
 
-def test_a_server_that_was_added_in_the_terminal_is_checked_at_once(
-    here: Nanobot, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
-    done = here("mcp", "add", "gone", "--", str(tmp_path / "no-such-program"))
-    assert "Written." in done.stdout
-    assert done.returncode == 1
-    assert "the MCP server gone" in done.stderr
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -175,7 +165,8 @@ def test_a_server_is_a_program_or_an_address(here: Nanobot, home: Path, words: l
 
 
 def test_a_key_in_a_header_is_refused_and_a_variable_is_not(here: Nanobot, config: Path) -> None:
-    words = ("mcp", "add", "t", "--url", "https://e.example/mcp", "--yes", "--json", "--header")
+    there = ("mcp", "add", "t", "--url", "https://e.example/mcp")
+    words = (*there, "--no-test", "--yes", "--json", "--header")
     refused = here(*words, "Authorization: Bearer abcdefgh")
     assert (refused.returncode, "--secret" in refused.stderr) == (1, True)
     (config.parent / "secrets.env").write_text("T=abc\n")

