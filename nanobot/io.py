@@ -7,6 +7,7 @@ each step fail.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -329,7 +330,12 @@ def locked(path: Path, *, wait: bool = False, shared: bool = False) -> Iterator[
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(path, flags, 0o600)
+        try:
+            descriptor = os.open(path, flags, 0o600)
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
         raise StorageError.of(path, error) from error
     try:

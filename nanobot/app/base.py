@@ -145,7 +145,8 @@ def make_home(home: Path) -> list[Path]:
     for folder in (home, home / "state", home / "sessions", home / "media", home / "logs"):
         Root(folder, name="home").create()
     with storage_errors(home):
-        home.chmod(0o700)  # it may have been made by hand
+        if home.stat().st_mode & 0o777 != 0o700:  # it may have been made by hand
+            home.chmod(0o700)
     return [path for name in (SECRETS_FILE, CONFIG_FILE) if _closed(path := home / name)]
 
 

@@ -62,10 +62,12 @@ def add_api(commands: Commands) -> None:
 
 
 def _add(options: Options) -> int:
+    from nanobot.app.base import make_home
     from nanobot.clock import SystemClock
 
     settings = settings_of(options.home)
     now = SystemClock(settings.agent.timezone).now()
+    make_home(options.home)
     keys = _keys(options)
     own_words = options.own_words or _sends_own_words(options)
     secret = keys.add(
@@ -141,9 +143,7 @@ def _revoke(options: Options) -> int:
 
 
 def _keys(options: Options) -> ApiKeys:
-    from nanobot.app.base import make_home
     from nanobot.bus.events import API
     from nanobot.channel.keys import ApiKeys
 
-    make_home(options.home)
     return ApiKeys(shared_folder(options.home) / "state" / "channels" / API)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import shutil
+import sys
+import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from nanobot.app import tools
 from nanobot.app.base import (
@@ -20,19 +27,31 @@ from nanobot.app.base import (
 from nanobot.app.memory import MemoryParts
 from nanobot.app.tools import Toolbox
 from nanobot.channel import Operation
+from nanobot.cli.command import print_text
 from nanobot.clock import SystemClock
 from nanobot.config.load import load_settings
 from nanobot.config.settings import Settings
 from nanobot.cron.tool import CronOperations
 from nanobot.errors import NanobotError
+from nanobot.gateway import SOCKET_NAME
 from nanobot.gateway.channels import ChannelState
-from nanobot.gateway.lock import home_lock
+from nanobot.gateway.lock import LOCK_NAME, home_lock
 from nanobot.gateway.operations import Operations
 from nanobot.gateway.pairing import Pairing
 from nanobot.gateway.status import Status
+from nanobot.io import storage_errors
 from nanobot.logs import log_to_console
 from nanobot.security.redaction import Redactor
 from nanobot.upkeep.snapshot import BackupOperations
+
+READING = frozenset({
+    "approvals.list", "approvals.waiting", "channels.status", "cron.list", "mcp.list",
+    "mcp.waiting", "memory.forget_plan", "memory.log", "memory.pending", "memory.recent",
+    "memory.scope_of", "memory.search", "memory.show", "memory.versions", "memory.why",
+    "pair.list", "queue.list", "skills.file", "skills.list", "skills.show", "status", "turn.show",
+    "turns.list",
+})  # fmt: skip
+"""The operations that change nothing: they work on a full disk and on a read-only one."""
 
 
 def operate(home: Path, op: str, arguments: dict[str, object]) -> object:
@@ -42,6 +61,9 @@ def operate(home: Path, op: str, arguments: dict[str, object]) -> object:
     """
     settings = load_settings(home)
     _log(settings, "error" if op.startswith("mcp.") else "warning")
+    if op in READING and (refusal := _refusal(settings.home)):
+        print_text(f"note: {refusal}: shown as it is on the disk\n", sys.stderr)
+        return _look(settings, op, arguments)
     return operate_with(settings, op, arguments)
 
 
@@ -70,6 +92,57 @@ def operate_with(settings: Settings, op: str, arguments: dict[str, object]) -> o
         return asyncio.run(_operate(settings, op, arguments))
 
 
+_LEAST_ROOM = 8_000_000
+"""Bytes that opening a journal and its caches may take."""
+
+
+def _refusal(home: Path) -> str:
+    """Why the disk of a home takes no files; empty if it does, or if there is no home yet."""
+    state = home / "state"
+    if not state.is_dir():
+        return ""
+    try:
+        with tempfile.TemporaryFile(dir=state) as file:
+            os.posix_fallocate(file.fileno(), 0, 1 << 16)  # a quota may refuse it
+        disk = os.statvfs(state)
+        is_full, why = disk.f_bavail * disk.f_frsize < _LEAST_ROOM, os.strerror(errno.ENOSPC)
+    except OSError as error:
+        is_full, why = True, error.strerror or str(error)
+    return f"{home} cannot be written ({why})" if is_full else ""
+
+
+def _look(settings: Settings, op: str, arguments: dict[str, object]) -> object:
+    """Do an operation that changes nothing on a mirror of the home, which is in memory."""
+    home = settings.home
+    with ExitStack() as stack:
+        if (home / "state" / LOCK_NAME).exists():
+            stack.enter_context(home_lock(home / "state"))
+        memory = Path("/dev/shm")  # noqa: S108 - a folder of ours is made in it
+        folder = memory if os.access(memory, os.W_OK) else None
+        mirror = stack.enter_context(tempfile.TemporaryDirectory(prefix="nanobot-", dir=folder))
+        with storage_errors(mirror):
+            _fill(Path(mirror), home)
+        log_to_console("critical", Redactor(()), settings.agent.timezone)  # of the mirror
+        mirrored = replace(settings, home=Path(mirror))
+        return asyncio.run(_operate(mirrored, op, arguments, shown=home))
+
+
+_COPIED = ("journal.db", "index.db", "catalogue.db")
+
+
+def _fill(mirror: Path, home: Path) -> None:
+    """Fill it with links to what is in the home, and with copies of its databases."""
+    state = home / "state"
+    for entry in (*home.iterdir(), *state.iterdir()):
+        target = mirror / entry.relative_to(home)
+        target.parent.mkdir(mode=0o700, exist_ok=True)
+        name = entry.name.removesuffix("-wal")
+        if entry.parent == state and name in _COPIED:
+            shutil.copyfile(entry, target)
+        elif entry not in (state, state / SOCKET_NAME) and entry.suffix != ".lock":
+            target.symlink_to(entry)
+
+
 _ON_FILES = ("memory.", "skills.")
 """How the operations begin that use more than the journal and the documents."""
 
@@ -79,16 +152,23 @@ async def _channels_at_rest(names: Sequence[str], _: Mapping[str, object]) -> Ma
     return {"running": False, "channels": [state.as_json(0.0) for state in states]}
 
 
-async def _operate(settings: Settings, op: str, arguments: dict[str, object]) -> object:
+async def _operate(
+    settings: Settings, op: str, arguments: dict[str, object], *, shown: Path | None = None
+) -> object:
     """The parts of a gateway that operations need, without its channels and what runs by itself:
-    messages and replies stay in the journal for the next gateway."""
+    messages and replies stay in the journal for the next gateway. In a mirror of the home `shown`
+    nothing is finished or recorded."""
     base = Base(settings, None, (), admit_everyone=False, has_channels=False)
     stores, clock, journal = base.stores, base.clock, base.stores.journal
     models = Models(base, None, None)
     memory = MemoryParts(base, models.learner)
+    is_mirror, known = shown is not None, about(settings)
+    if is_mirror:
+        known = {**known, "home": str(shown)}
+        memory.memories.share(lambda _: nullcontext(), lambda _: False)
     toolbox = Toolbox(base, models, memory, ())
     table: dict[str, Operation] = {
-        **Status(about(settings), journal, stores.sessions, clock, None).table(),
+        **Status(known, journal, stores.sessions, clock, None).table(),
         **Operations(settings.chat_model, journal, stores.sessions, None).table(),
         **models.table(),
         **memory.service.table(),
@@ -110,6 +190,6 @@ async def _operate(settings: Settings, op: str, arguments: dict[str, object]) ->
             stack.push_async_callback(part.close)
         base.access.load()
         toolbox.mcp.load()
-        if op.startswith("memory."):
+        if op.startswith("memory.") and not is_mirror:
             await memory.recover()
         return await table[op](arguments)

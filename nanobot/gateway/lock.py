@@ -39,7 +39,8 @@ def home_lock(state_folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            os.ftruncate(descriptor, 0)
+            with suppress(OSError):  # a read-only disk
+                os.ftruncate(descriptor, 0)
 
 
 def refuse_half_restored(home: Path) -> None:

@@ -27,7 +27,7 @@ from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace as altered
 
-from nanobot.errors import NanobotError, ToolError, WriteConflict
+from nanobot.errors import NanobotError, StorageError, ToolError, WriteConflict
 from nanobot.io import FileState, lstate_of
 from nanobot.memory import guard
 from nanobot.memory.cleaning import clean_text
@@ -329,6 +329,14 @@ class MemoryStore:
         if not self._versions.is_held():
             return ()
         return await asyncio.to_thread(self._versions.record_hand_edits, author)
+
+    async def note_hand_edits(self) -> None:
+        """Make the person's changes a version, for who reads versions: a disk that refuses only
+        delays that."""
+        try:
+            await self.record_hand_edits()
+        except StorageError as error:
+            logger.warning("changes by hand are not a version yet: {}", error)
 
     async def append_today(
         self, text: str, *, before: BeforeChange | None = None, origins: Iterable[str] = ()

@@ -189,7 +189,7 @@ class Explainer:
     async def why(self, text: str, scope: str, asker: str = "") -> Explanation:
         """Where the lines that say `text` come from; the best few. `asker` as for `attributed`."""
         memory = self._memories.of(scope)
-        await memory.store.record_hand_edits()
+        await memory.store.note_hand_edits()
 
         def explained() -> Explanation:
             best = matching_lines(text, list(lines_of(memory)))

@@ -460,7 +460,7 @@ class MemoryService:
     async def _recorded(self, scope: str) -> Memory:
         """The memory of a scope, once what was edited by hand is among its versions."""
         memory = self.memory(scope)
-        await memory.store.record_hand_edits()
+        await memory.store.note_hand_edits()
         return memory
 
 

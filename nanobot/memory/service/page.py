@@ -123,7 +123,7 @@ class MemoryPage:
     async def timeline(self, given: _Given) -> dict[str, object]:
         """The versions of `scope`, newest first: `limit` after the `offset` newest."""
         memory = self._memory_of(given.scope)
-        await memory.store.record_hand_edits()
+        await memory.store.note_hand_edits()
 
         def read() -> dict[str, object]:
             found = memory.versions.log(min(given.limit, _MOST), given.offset)

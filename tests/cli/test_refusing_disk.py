@@ -1,0 +1,86 @@
+"""Commands that only read work on a disk that is full, or that may not be written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.disks import SmallDisk, small_disk
+
+SHOWN = {
+    "status": "gateway   not running",
+    "memory show": "favourite colour is blue",
+    "memory search blue": "favourite colour is blue",
+    "memory why blue": "favourite colour is blue",
+    "memory log": "[Agent]",
+    "memory log 1": "[Start]",
+    "memory restore --list": "[Agent]",
+    "memory pending": "Nothing waits",
+    "sessions list": "cli:direct",
+    "sessions show cli:direct": "my favourite colour is blue",
+    "queue list": "Nothing waits",
+    "cron list": "the oven",
+    "state show": "jobs",
+    "state show jobs": "the oven",
+    "config check": "ok",
+    "config get": "model.name",
+    "logs": "ready",
+    "audit": "update_memory",
+    "skills list": "cron",
+    "skills show memory": "enabled",
+    "approvals list": "No questions",
+    "api keys list": "no keys",
+    "mcp list": "no MCP servers",
+    "channels status": "",
+    "pair list": "No requests",
+    "backup list": "no backups",
+}
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with small_disk(tmp_path / "disk") as disk:
+        said = disk.nanobot("agent", "-m", "remember that my favourite colour is blue")
+        assert said.returncode == 0, said.stderr
+        assert disk.nanobot("cron", "add", "in 2 days", "the oven").returncode == 0
+        yield disk
+
+
+@pytest.mark.parametrize("fault", ["full", "read-only"])
+def test_all_that_only_reads_works(disk: SmallDisk, fault: str) -> None:
+    edit = f"echo '- Owns a boat' >> {disk.path}/home/workspace/memory/MEMORY.md"
+    assert disk.run("sh", "-c", edit).returncode == 0
+    if fault == "full":
+        disk.fill()
+    else:
+        disk.forbid_writing()
+    before = files_on(disk)
+    failed = {}
+    shown = disk.nanobot("sessions", "show", "cli:direct").stdout
+    turn = shown.partition("(turn ")[2].partition(")")[0]
+    for command, text in {**SHOWN, f"turn show {turn}": "favourite colour"}.items():
+        done = disk.nanobot(*command.split())
+        if done.returncode or text not in done.stdout or "Traceback" in done.stderr:
+            failed[command] = done.stdout[-300:] + done.stderr[-300:]
+    assert failed == {}
+    done = disk.nanobot("status")
+    assert "cannot be written (" in done.stderr
+    assert f"home      {disk.path}/home" in done.stdout
+    assert files_on(disk) == before, "who only reads leaves all as it was"
+
+
+def files_on(disk: SmallDisk) -> list[str]:
+    """The files with their times and sizes, but for the lock and the cache of conversations."""
+    others = ["!", "-name", "gateway.lock", "!", "-name", "catalogue.db*"]
+    shown = ["-type", "f", *others, "-printf", "%p %T@ %s\n"]
+    return sorted(disk.run("find", str(disk.path), *shown).stdout.splitlines())
+
+
+def test_what_changes_something_is_refused_with_the_reason(disk: SmallDisk) -> None:
+    disk.forbid_writing()
+    for command in (["cron", "remove", "x"], ["memory", "importance", "5", "blue"]):
+        done = disk.nanobot(*command)
+        assert done.returncode == 1
+        assert "Read-only file system" in done.stderr

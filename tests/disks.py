@@ -1,0 +1,77 @@
+"""A small disk of its own, which a test fills or makes read-only for real."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+class SmallDisk:
+    """A file system in memory, mounted at `path` for the commands that `run` starts only."""
+
+    def __init__(self, path: Path, holder: subprocess.Popen[str]) -> None:
+        self.path, self._holder = path, holder
+
+    def command(self, *command: str) -> list[str]:
+        """The command line that runs a command where the disk is mounted."""
+        target = f"--target={self._holder.pid}"
+        return ["nsenter", target, "--user", "--mount", "--preserve-credentials", *command]
+
+    def run(self, *command: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run(
+            self.command(*command),
+            env=os.environ | environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def nanobot(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of nanobot's on the home `path`/home, with the built-in model."""
+        settings: Mapping[str, str] = {
+            "NANOBOT_HOME": str(self.path / "home"),
+            "NANOBOT_MODEL__PROVIDER": "offline",
+            "NANOBOT_RETENTION__DISK_RESERVE_MEGABYTES": "0",
+        }
+        return self.run(sys.executable, "-m", "nanobot", *arguments, **{**settings, **environ})
+
+    def fill(self) -> None:
+        """Leave no room for a byte."""
+        self.run("dd", "if=/dev/zero", f"of={self.path}/fill", "bs=1024")
+        assert self.run("sh", "-c", f"echo more > {self.path}/more").returncode != 0
+
+    def empty(self) -> None:
+        """Make room again."""
+        assert self.run("rm", f"{self.path}/fill").returncode == 0
+
+    def forbid_writing(self) -> None:
+        """Make it read-only."""
+        assert self.run("mount", "-o", "remount,ro", str(self.path)).returncode == 0
+
+
+@contextmanager
+def small_disk(path: Path, megabytes: int = 24) -> Iterator[SmallDisk]:
+    """A disk at `path`, a new folder; skips where this machine lets nobody mount one."""
+    if not (shutil.which("unshare") and shutil.which("nsenter")):
+        pytest.skip("there is no unshare or nsenter to mount a disk with")
+    path.mkdir()
+    mount = f"mount -t tmpfs -o size={megabytes}m tmpfs {path} && echo ready && exec sleep 600"
+    holding = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount]
+    with subprocess.Popen(holding, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            if not holder.stdout.readline():
+                pytest.skip("this machine lets nobody mount a disk")
+            yield SmallDisk(path, holder)
+        finally:
+            holder.kill()
