@@ -83,8 +83,8 @@ class Schema(Struct, frozen=True):
             sync_folder(path.parent)
         steps = self.migrations[version - self.first + 1 :] if version else self.migrations
         # All or none: what is kept beside it is the file that the older nanobot can open.
-        script = ";\n".join(("BEGIN IMMEDIATE", *steps))
-        connection.executescript(f"{script};\nPRAGMA user_version={self.version};")
+        steps = [*steps, f"PRAGMA user_version={self.version}"] if version < self.version else []
+        connection.executescript(";\n".join(("BEGIN IMMEDIATE", *steps)))
         carried = self.import_files(connection, path.parent, version) if self.import_files else []
         connection.execute("COMMIT")
         for file in carried:
@@ -98,20 +98,33 @@ def open_file(path: Path, schema: Schema) -> sqlite3.Connection:
     try:
         # Made here, for its owner only: SQLite lets others read, and its side files follow it.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
-            connection.text_factory = _lenient_text
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
-            connection.execute("PRAGMA cache_size=-2000")
-            schema.migrate(connection, path)
-        except BaseException:
-            connection.close()
-            raise
+            return _opened(path, schema)
+        except sqlite3.OperationalError as error:
+            if not error.sqlite_errorname.startswith(("SQLITE_IOERR_SHM", "SQLITE_FULL")):
+                raise
+            logger.error("{} is opened for this process only: {}", path, error)
+            return _opened(path, schema, "?vfs=unix-excl")
     except sqlite3.Error as error:
         raise storage_error(path, error) from error
     except OSError as error:
         raise StorageError.of(error.filename or path, error) from error
+
+
+def _opened(path: Path, schema: Schema, how: str = "") -> sqlite3.Connection:
+    """With `unix-excl` SQLite keeps in memory what it else shares by a file, for which a full disk
+    has no room. No other process can read the database then (https://www.sqlite.org/vfs.html)."""
+    name = f"file:{quote(os.fsencode(path))}{how}"
+    connection = sqlite3.connect(name, uri=True, isolation_level=None, check_same_thread=False)
+    try:
+        connection.text_factory = _lenient_text
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA cache_size=-2000")
+        schema.migrate(connection, path)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

@@ -62,8 +62,7 @@ def operate(home: Path, op: str, arguments: dict[str, object]) -> object:
     settings = load_settings(home)
     _log(settings, "error" if op.startswith("mcp.") else "warning")
     if op in READING and (refusal := _refusal(settings.home)):
-        print_text(f"note: {refusal}: shown as it is on the disk\n", sys.stderr)
-        return _look(settings, op, arguments)
+        return _look(settings, op, arguments, refusal)
     return operate_with(settings, op, arguments)
 
 
@@ -111,12 +110,14 @@ def _refusal(home: Path) -> str:
     return f"{home} cannot be written ({why})" if is_full else ""
 
 
-def _look(settings: Settings, op: str, arguments: dict[str, object]) -> object:
-    """Do an operation that changes nothing on a mirror of the home, which is in memory."""
+def _look(settings: Settings, op: str, arguments: dict[str, object], refusal: str) -> object:
+    """Do an operation that changes nothing on a mirror of the home, which is in memory, because of
+    the disk's `refusal`."""
     home = settings.home
     with ExitStack() as stack:
         if (home / "state" / LOCK_NAME).exists():
             stack.enter_context(home_lock(home / "state"))
+        print_text(f"note: {refusal}: shown as it is on the disk\n", sys.stderr)
         memory = Path("/dev/shm")  # noqa: S108 - a folder of ours is made in it
         folder = memory if os.access(memory, os.W_OK) else None
         mirror = stack.enter_context(tempfile.TemporaryDirectory(prefix="nanobot-", dir=folder))
@@ -128,6 +129,8 @@ def _look(settings: Settings, op: str, arguments: dict[str, object]) -> object:
 
 
 _COPIED = ("journal.db", "index.db", "catalogue.db")
+_OWN = (".lock", "-shm")
+"""What each process makes for itself."""
 
 
 def _fill(mirror: Path, home: Path) -> None:
@@ -136,10 +139,9 @@ def _fill(mirror: Path, home: Path) -> None:
     for entry in (*home.iterdir(), *state.iterdir()):
         target = mirror / entry.relative_to(home)
         target.parent.mkdir(mode=0o700, exist_ok=True)
-        name = entry.name.removesuffix("-wal")
-        if entry.parent == state and name in _COPIED:
+        if entry.parent == state and entry.name.removesuffix("-wal") in _COPIED:
             shutil.copyfile(entry, target)
-        elif entry not in (state, state / SOCKET_NAME) and entry.suffix != ".lock":
+        elif entry not in (state, state / SOCKET_NAME) and not entry.name.endswith(_OWN):
             target.symlink_to(entry)
 
 

@@ -1,0 +1,56 @@
+"""A nanobot that starts on a full disk is there: it says in the chat that it can't store, and works
+when there is room."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.disks import SmallDisk, small_disk
+from tests.doubles.telegram import FakeTelegram
+
+
+@asynccontextmanager
+async def gateway(disk: SmallDisk, telegram: FakeTelegram, *, reserve: int) -> AsyncIterator[None]:
+    """A gateway on the disk, of which `reserve` megabytes are kept free."""
+    channel = {"enabled": True, "token": telegram.token, "base_url": telegram.base_url}
+    environ = {
+        "NANOBOT_HOME": f"{disk.path}/home",
+        "NANOBOT_MODEL__PROVIDER": "offline",
+        "NANOBOT_RETENTION__DISK_RESERVE_MEGABYTES": str(reserve),
+        "NANOBOT_AGENT__SHUTDOWN_GRACE_SECONDS": "0",
+        "NANOBOT_OWNER__TELEGRAM": '["7"]',
+        **{f"NANOBOT_CHANNELS__TELEGRAM__{k.upper()}": json.dumps(v) for k, v in channel.items()},
+    }
+    command = disk.command(sys.executable, "-m", "nanobot", "gateway")
+    process = await asyncio.create_subprocess_exec(*command, env=os.environ | environ)
+    try:
+        yield
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def test_started_on_a_full_disk_it_says_so_and_goes_on_when_there_is_room(
+    tmp_path: Path,
+) -> None:
+    async with FakeTelegram() as telegram:
+        with small_disk(tmp_path / "disk") as disk:
+            assert disk.nanobot("agent", "-m", "hello").returncode == 0
+            disk.fill()
+            for reserve in (0, 1):
+                async with gateway(disk, telegram, reserve=reserve):
+                    telegram.say(f"are you there {reserve}?")
+                    assert "disk" in (await telegram.received(1 + reserve))[-1]
+            async with gateway(disk, telegram, reserve=0):
+                disk.empty()
+                telegram.say("my name is Ada, remember it")
+                assert "Ada" in (await telegram.received(5))[-1], "the others are answered first"
+                assert "ok" in disk.nanobot("status", "--check").stdout
+                assert "Ada" in disk.nanobot("memory", "show").stdout
+            assert disk.nanobot("state", "show").returncode == 0
