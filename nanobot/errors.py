@@ -159,6 +159,43 @@ class StorageError(NanobotError):
         return cls(path, error.strerror or str(error), hint=hint)
 
 
+class DatabaseDamaged(StorageError):
+    """The file of a database cannot be read. The next start rebuilds it."""
+
+    def __init__(self, path: Path | str, reason: str) -> None:
+        super().__init__(
+            path,
+            f"it is damaged ({reason})",
+            hint="Start nanobot again: it rebuilds the file and reports what was lost.",
+        )
+        self.cause = reason
+
+
+class HomeMoved(StorageError):
+    """The journal at `path` is not the one that was opened: the home was moved or removed."""
+
+    exit_code = 74
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            path.parent.parent,
+            "it was moved or removed while nanobot ran",
+            hint="Move it back, or set NANOBOT_HOME to the new place, and start nanobot again.",
+        )
+
+
+class SessionDamaged(StorageError):
+    """No line of a conversation's file can be read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            path,
+            "no line of it belongs to a session",
+            hint="It was left as it is. /new in that chat sets it aside and starts a new"
+            " conversation.",
+        )
+
+
 class UnknownSession(NanobotError):
     """No conversation has this key."""
 

@@ -17,6 +17,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from msgspec import Struct
 
@@ -287,10 +288,18 @@ def sync_folder(folder: Path, files: FileOps = DISK) -> None:
         files.sync_folder(descriptor)
 
 
+OWNED: set[Path] = set()
+"""The homes that this process owns. A home that is gone was moved, and is not created again: work
+in progress would go on in an empty one."""
+
+
 def make_folder(folder: Path, files: FileOps = DISK) -> None:
-    """Create `folder` and what leads to it, each name synced; nothing to do where it exists."""
+    """Create `folder` and its parents, each name synced, if they do not exist. Raises
+    `FileNotFoundError` if a home of `OWNED` would have to be created."""
     if folder.is_dir():
         return
+    if folder in OWNED:
+        raise FileNotFoundError(errno.ENOENT, "this home was moved or removed", str(folder))
     make_folder(folder.parent, files)
     folder.mkdir(mode=0o700, exist_ok=True)
     sync_folder(folder.parent, files)
@@ -328,7 +337,7 @@ def locked(path: Path, *, wait: bool = False, shared: bool = False) -> Iterator[
     """
     path = FENCE.place_of_lock(path)
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(path.parent)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             descriptor = os.open(path, flags, 0o600)
@@ -398,8 +407,42 @@ def opened(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
         os.close(descriptor)
 
 
-def blocks_backwards(descriptor: int, size: int) -> Iterator[bytes]:
-    """The first `size` bytes in blocks of whole lines, last block first, in linear time."""
+MOST_LINE = 64 << 20
+"""Bytes of a line that is read: six times the longest message, which JSON can make six times as
+long. No line of ours is longer. Of a longer one only the beginning is read, which is no JSON."""
+_BEGINNING = 4096
+
+
+def whole_lines(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
+    """The lines of a file from where it stands, each with its size. Of one that is longer than
+    `MOST_LINE` only the beginning is held."""
+    while line := file.readline(MOST_LINE + 1):
+        size = len(line)
+        if size > MOST_LINE and not line.endswith(b"\n"):
+            line = line[:_BEGINNING]
+            while rest := file.readline(_BLOCK):
+                size += len(rest)
+                if rest.endswith(b"\n"):
+                    break
+        yield line, size
+
+
+def without_long_lines(descriptor: int) -> tuple[bytes, list[tuple[int, int]]]:
+    """A file with only the beginning of lines that are longer than `MOST_LINE`, and where in it how
+    many bytes are left out."""
+    content, cuts = bytearray(), list[tuple[int, int]]()
+    with open(descriptor, "rb", closefd=False) as file:
+        for line, size in whole_lines(file):
+            content += line
+            if size > MOST_LINE:
+                content += b"\n"
+                cuts.append((len(content), size - len(line) - 1))
+    return bytes(content), cuts
+
+
+def blocks_backwards(descriptor: int, size: int) -> Iterator[tuple[int, bytes]]:
+    """The first `size` bytes in blocks of whole lines, each with its offset, last block first, in
+    linear time. Of a line that is longer than `MOST_LINE` only the beginning is held."""
     position, pieces = size, list[bytes]()
     while position > 0:
         step = min(_BLOCK, position)
@@ -407,18 +450,22 @@ def blocks_backwards(descriptor: int, size: int) -> Iterator[bytes]:
         block = os.pread(descriptor, step, position)
         start = block.find(b"\n") + 1 if position else 0
         if position and not start:
-            pieces.append(block)
+            # Some more of a line whose end is dropped once it is too long.
+            pieces = [block] if len(pieces) * _BLOCK > MOST_LINE else [*pieces, block]
             continue
         pieces.append(block[start:])
-        yield b"".join(reversed(pieces))
+        yield position + start, b"".join(reversed(pieces))
         pieces = [block[:start]] if start else []
 
 
-def tail_without_newline(descriptor: int, size: int) -> bytes:
-    """What follows the last newline of the first `size` bytes; empty where all lines are whole."""
+def tail_without_newline(descriptor: int, size: int) -> bytes | None:
+    """What follows the last newline of the first `size` bytes, empty if all lines are whole; None
+    if it is longer than `MOST_LINE`."""
     if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
         return b""
-    return next(blocks_backwards(descriptor, size)).rpartition(b"\n")[2]
+    start, block = next(blocks_backwards(descriptor, size))
+    start += block.rfind(b"\n") + 1
+    return os.pread(descriptor, size - start, start) if size - start <= MOST_LINE else None
 
 
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")

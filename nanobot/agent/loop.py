@@ -23,7 +23,7 @@ from nanobot.agent.turn_state import AgentParts, RunningTurn, off_record_session
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
 from nanobot.commands import Answer, Command, CommandCall
-from nanobot.errors import NanobotError, StorageError, TurnStopped
+from nanobot.errors import NanobotError, SessionDamaged, StorageError, TurnStopped
 from nanobot.memory.scopes import OWNER, OthersConversation
 from nanobot.session.records import is_internal
 from nanobot.session.session import Session
@@ -72,11 +72,27 @@ class AgentLoop:
         interrupts = interrupts and turn is not None and turn.is_same_scope(entry)
         if turn is not None and asks and interrupts:
             self._background.start(self._stop_turn(turn), name=f"interrupt {turn.id}")
+        is_new = match is not None and match[0].name == "new"
+        if is_new and isinstance(self._sessions.unreadable.get(key), SessionDamaged):
+            self._background.start(self._renew(entry), name=f"renew {key}")
+            return
         behind = key in self._queue.paused and (asks or (match and match[0].ordered))
         held = self._queue.delayed(key) if behind else None
         if held is not None:
             self._background.start(self._notify_queued(entry, held), name=f"queued {entry.id}")
         self._queue.enqueue(entry)
+
+    async def _renew(self, entry: InboxEntry) -> None:
+        """A `/new` in a conversation whose file is damaged: the file is set aside, and the messages
+        that wait behind it are answered in a new one."""
+        key = entry.message.session_key
+        try:
+            await self._sessions.renew_damaged(key)
+        except StorageError as error:
+            self._hold_for_disk(entry, error)
+            return
+        self._queue.enqueue(entry)
+        self._queue.resume(key)
 
     async def resume(self, entries: Sequence[InboxEntry]) -> None:
         """Take up what an earlier process left. `/stop` and the like go first, so that a stopped
@@ -225,7 +241,14 @@ class AgentLoop:
                 del self._turns.running[key]
 
     async def _run_command(self, command: Command, arguments: str, entry: InboxEntry) -> None:
-        session, scope = await self._turns.admit(entry.message)
+        try:
+            session, scope = await self._turns.admit(entry.message)
+        except SessionDamaged:
+            if command.name != "new" or not await self._sessions.renew_damaged(
+                entry.message.session_key
+            ):
+                raise
+            session, scope = await self._turns.admit(entry.message)
         session.begin_turn()
         self._turns.identify(session, entry.message, scope)
         once = partial(self._begin_once, entry)

@@ -24,7 +24,7 @@ from nanobot.bus.journal import InboxEntry
 from nanobot.channel import Channel
 from nanobot.clock import Clock
 from nanobot.commands import CommandRegistry
-from nanobot.errors import StorageError
+from nanobot.errors import SessionDamaged, StorageError
 from nanobot.tasks import SCOPES, TURN, Background, is_cancelled
 
 Job = Callable[[], Awaitable[None]]
@@ -348,6 +348,11 @@ def turn_ended(
 
 def storage_text(error: StorageError, *, is_owner: bool) -> str:
     """The one notice while the disk refuses."""
+    if isinstance(error, SessionDamaged):
+        return (
+            "Your message is waiting: the file of this conversation is damaged. /new keeps it"
+            " aside, starts a new conversation, and answers your message there."
+        )
     if not is_owner:
         return "Your message is waiting. It will be answered as soon as the owner has mended this."
     said = str(error).rstrip(". ")

@@ -37,10 +37,11 @@ from nanobot.app.services import (
 )
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import ApprovalAsked, ApprovalClosed
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.channel import Channel, Overseeing
 from nanobot.clock import Clock
 from nanobot.config.settings import Settings
-from nanobot.errors import NanobotError
+from nanobot.errors import DatabaseDamaged, HomeMoved, NanobotError, StorageError
 from nanobot.gateway import STOP_MARGIN
 from nanobot.gateway.control import ControlServer
 from nanobot.gateway.feed import Feed
@@ -48,7 +49,7 @@ from nanobot.gateway.lock import home_lock
 from nanobot.gateway.pairing import Pairing
 from nanobot.io import raise_descriptor_limit
 from nanobot.providers.port import Provider
-from nanobot.tasks import SWITCH_SECONDS, Routine
+from nanobot.tasks import SWITCH_SECONDS, Routine, end_at_once
 from nanobot.tooling import Tool
 
 if TYPE_CHECKING:
@@ -141,18 +142,32 @@ class Gateway:
             return 0
         with home_lock(self._parts.base.stores.state):
             try:
-                await self._startup(signals)
-                logger.info("ready")
-                self._parts.monitoring.systemd.send("READY=1")
-                if on_ready is not None:
-                    on_ready()
-                await self._stop.wait()
-            finally:
-                if on_stop is not None:
-                    on_stop()
-                await self._shutdown()
-                self._event_loop = None
+                await self._live(on_ready, on_stop, signals=signals)
+            except DatabaseDamaged:
+                if not self.restart_requested:  # else the next start rebuilds it
+                    raise
         return 0
+
+    async def _live(
+        self,
+        on_ready: Callable[[], None] | None,
+        on_stop: Callable[[], None] | None,
+        *,
+        signals: bool,
+    ) -> None:
+        assert self._stop is not None
+        try:
+            await self._startup(signals)
+            logger.info("ready")
+            self._parts.monitoring.systemd.send("READY=1")
+            if on_ready is not None:
+                on_ready()
+            await self._stop.wait()
+        finally:
+            if on_stop is not None:
+                on_stop()
+            await self._shutdown()
+            self._event_loop = None
 
     @property
     def stop_seconds(self) -> float:
@@ -211,7 +226,10 @@ class Gateway:
                 asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         parts, base, team = self._parts, self._parts.base, self._team
         toolbox, supervisor = parts.toolbox, parts.platforms.supervisor
-        await base.stores.journal.open()
+        journal = base.stores.journal
+        if isinstance(journal, SqliteJournal):
+            journal.watch(self._on_journal_failure)
+        await journal.open()
         if team is not None:
             await team.join()
         base.access.load()
@@ -230,8 +248,28 @@ class Gateway:
         if team is None:
             base.background.start(toolbox.helpers.recover(), name="recover helpers")
         parts.monitoring.counted.begin()
+        if isinstance(journal, SqliteJournal):
+            base.background.start(self._report_damage(journal), name="report damage")
         clear_backup(base.settings.home)
         toolbox.mcp.start()
+
+    async def _report_damage(self, journal: SqliteJournal) -> None:
+        """Tell the owner what the start lost, once, and look at the rest of a large journal."""
+        for name, text, hint in journal.damages():
+            await self._parts.base.notifier.warn(f"⚠️ {text} {hint}", name)
+        await journal.check()
+
+    def _on_journal_failure(self, error: StorageError) -> None:
+        """Nothing can be stored any more; called in the thread that noticed it. A damaged journal
+        is rebuilt by the next start. In place of a home that was moved, even the end would create
+        folders: so this process ends at once, and leaves the rest to the next start."""
+        if isinstance(error, HomeMoved):
+            self._parts.monitoring.systemd.send(f"STATUS=failing: {error}")
+            sys.stderr.write(f"error: {error.for_people()}\n")
+            end_at_once(f"{error}. {error.hint}", error.exit_code)
+        if not self.restart_requested:
+            logger.critical("{}. Restarting to rebuild it.", error)
+        self.request_restart()
 
     async def _take_up(self) -> None:
         """Go on where the process before this one stopped."""

@@ -17,7 +17,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from itertools import count
 from pathlib import Path
@@ -37,7 +37,7 @@ from nanobot.bus.sqlite import (
     storage_error,
 )
 from nanobot.bus.state import DOCUMENTS, InvalidDocument, Stored, versioned_object
-from nanobot.errors import WriteConflict
+from nanobot.errors import DatabaseDamaged, StorageError, WriteConflict
 from nanobot.io import replace_file, storage_errors
 
 _TABLES = """
@@ -176,7 +176,7 @@ def import_documents(db: sqlite3.Connection, folder: Path, version: int) -> list
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             content = file.read().decode("utf-8", "backslashreplace")
-        if _stored(db, path.stem) and not _is_json(content):
+        if _stored(db, path.stem) and not is_json(content):
             logger.error("{} is not taken in: it is not JSON", path)
             continue
         db.execute(_PUT, (path.stem, content))
@@ -186,14 +186,13 @@ def import_documents(db: sqlite3.Connection, folder: Path, version: int) -> list
 
 def _take_copy(db: sqlite3.Connection, path: Path) -> None:
     """Store the documents in the copy at `path`, which is moved aside where it cannot be used."""
-    documents: object = None
+    if not path.exists():
+        return
     reason = "it holds no documents"
     try:
         documents = versioned_object(path.read_bytes(), _COPY_VERSION).get("documents")
-    except FileNotFoundError:
-        return
     except InvalidDocument as error:
-        reason = str(error)
+        documents, reason = None, str(error)
     if isinstance(documents, dict):
         logger.warning("{} were taken from {}", ", ".join(documents), path)
         for name, document in documents.items():
@@ -207,13 +206,27 @@ def _take_copy(db: sqlite3.Connection, path: Path) -> None:
     )
 
 
+def copied_documents(path: Path) -> dict[str, object]:
+    """The documents in the copy at `path`, none if it cannot be used."""
+    try:
+        found = versioned_object(path.read_bytes(), _COPY_VERSION).get("documents")
+    except (InvalidDocument, OSError):
+        return {}
+    return (
+        {name: one for name, one in found.items() if name in DOCUMENTS}
+        if isinstance(found, dict)
+        else {}
+    )
+
+
 def _stored(db: sqlite3.Connection, name: str) -> Stored | None:
     query = "SELECT content, revision FROM document WHERE name = ?"
     row = db.execute(query, (name,)).fetchone()
     return Stored(row[0].encode(), row[1]) if row else None
 
 
-def _is_json(content: str) -> bool:
+def is_json(content: str) -> bool:
+    """Whether a document can be read at all."""
     try:
         json.loads(content)
     except (ValueError, RecursionError):
@@ -245,6 +258,8 @@ class SqliteState:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.on_failure: Callable[[StorageError], None] | None = None
+        """Called if the database is found to be damaged."""
         self._db: sqlite3.Connection | None = None
         self._using = threading.RLock()
 
@@ -282,7 +297,7 @@ class SqliteState:
         change."""
         with self._database() as db:
             rows = db.execute("SELECT name, content FROM document ORDER BY name").fetchall()
-        found = {name: json.loads(content) for name, content in rows if _is_json(content)}
+        found = {name: json.loads(content) for name, content in rows if is_json(content)}
         copy = {"version": _COPY_VERSION, "documents": found}
         content = json.dumps(copy, indent=1).encode() + b"\n"
         path = self._folder / COPY
@@ -312,7 +327,10 @@ class SqliteState:
             try:
                 yield self._db
             except sqlite3.Error as error:
-                raise storage_error(self._folder / "journal.db", error) from error
+                failure = storage_error(self._folder / "journal.db", error)
+                if isinstance(failure, DatabaseDamaged) and self.on_failure:
+                    self.on_failure(failure)
+                raise failure from error
 
 
 UNDELIVERED = f"{OPEN_PARTS} AND (state != 'dead' OR turn_id NOT LIKE '{NOTICES}')"

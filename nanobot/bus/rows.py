@@ -49,6 +49,11 @@ _UNREADABLE = (
     "A message of yours was damaged on my disk before I could answer it. Please send it again."
 )
 
+_DAMAGED = (
+    "My journal was damaged while I had a message of yours, and I may have done some of it. Look"
+    " before you repeat it: /retry runs it again."
+)
+
 
 TEXTS = (
     ("inbox", "payload"),
@@ -170,6 +175,11 @@ def gather_turns(
 def unreadable_notice(channel: str, chat_id: str, event_id: str) -> Outgoing:
     """What is said to the person whose message cannot be read."""
     return Outgoing("reply", (OutboundMessage(channel, chat_id, _UNREADABLE),), (event_id,))
+
+
+def damage_notice(channel: str, chat_id: str, event_id: str) -> Outgoing:
+    """What is said to the person whose message may have been worked on."""
+    return Outgoing("reply", (OutboundMessage(channel, chat_id, _DAMAGED),), (event_id,))
 
 
 PART = "id, turn_id, call, part, channel, chat_id, attempts, next_try_at, in_doubt, payload"

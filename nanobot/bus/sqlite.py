@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import errno
 import os
-import shlex
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -28,8 +27,8 @@ from urllib.parse import quote
 from loguru import logger
 from msgspec import Struct
 
-from nanobot.errors import StorageError, storage_hint
-from nanobot.io import sync_folder
+from nanobot.errors import DatabaseDamaged, HomeMoved, StorageError, storage_hint
+from nanobot.io import make_folder, sync_folder
 
 _BUSY_SECONDS = 10.0
 """How long somebody who only reads waits for a writer."""
@@ -117,7 +116,7 @@ def _opened(path: Path, schema: Schema, how: str = "") -> sqlite3.Connection:
     name = f"file:{quote(os.fsencode(path))}{how}"
     connection = sqlite3.connect(name, uri=True, isolation_level=None, check_same_thread=False)
     try:
-        connection.text_factory = _lenient_text
+        connection.text_factory = lenient_text
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA cache_size=-2000")
@@ -128,7 +127,7 @@ def _opened(path: Path, schema: Schema, how: str = "") -> sqlite3.Connection:
     return connection
 
 
-def _lenient_text(data: bytes) -> str:
+def lenient_text(data: bytes) -> str:
     """A flipped bit in a text costs that text, not the whole query."""
     return data.decode("utf-8", "replace")
 
@@ -140,7 +139,7 @@ def opened_read_only(path: Path) -> Iterator[sqlite3.Connection]:
     in_use = path.with_name(f"{path.name}-wal").exists()
     how = "mode=ro" if in_use else "immutable=1"
     db = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{how}", uri=True, timeout=_BUSY_SECONDS)
-    db.text_factory = _lenient_text
+    db.text_factory = lenient_text
     try:
         yield db
     finally:
@@ -183,19 +182,19 @@ _REASONS = (
 """What SQLite makes of the operating system's reason, which it does not pass on."""
 
 
+def is_corruption(error: BaseException) -> bool:
+    """Whether SQLite says that the file itself is damaged."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
 def storage_error(path: Path, error: sqlite3.Error | OSError) -> StorageError:
     """What SQLite, or the operating system, said about the file at `path`."""
     if isinstance(error, OSError):
         return StorageError.of(path, error)
     name = getattr(error, "sqlite_errorname", "")
-    if name in {"SQLITE_NOTADB", "SQLITE_CORRUPT"}:
-        return StorageError(
-            path,
-            "it is damaged",
-            hint=f"Move it aside (mv {shlex.quote(str(path))} {shlex.quote(f'{path}.broken')}) and"
-            " start again: conversations and memory are in other files, jobs and pairings in"
-            " documents.json; only messages that waited in it have to be sent again.",
-        )
+    if is_corruption(error):
+        return DatabaseDamaged(path, str(error))
     number = next((number for begins, number in _REASONS if name.startswith(begins)), 0)
     return StorageError(path, str(error), hint=storage_hint(number, path))
 
@@ -222,7 +221,7 @@ def open_cache(path: Path, tables: str, version: int, patience: float = 10.0) ->
     `patience` is how many seconds a write waits for another process's.
     Raises `Unusable`, `sqlite3.Error`, or `OSError` where the place cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(path.parent)
     # Made here, for its owner only: SQLite lets others read, and its side files follow it.
     path.touch(mode=0o600)
     path.chmod(0o600)
@@ -317,12 +316,17 @@ class Database:
         self._gathered: list[_Job] = []
         self._later: asyncio.TimerHandle | None = None
         self._thread: threading.Thread | None = None
+        self._identity: tuple[int, int] | None = None
         self.refusal = ""
         """Why the disk took nothing the last time that there was something to write, if so."""
+        self.on_failure: Callable[[StorageError], None] = _ignore
+        """Called by the thread if nothing can be stored any more: `DatabaseDamaged`, `HomeMoved`.
+        """
 
     def open(self) -> None:
         """Open or create the file and start the thread. Raises as `open_file`."""
         connection = open_file(self._path, self._schema)
+        self._identity = _identity(self._path)
         self._thread = threading.Thread(
             target=self._write, args=(connection,), name="journal", daemon=True
         )
@@ -427,7 +431,9 @@ class Database:
         """Run them in one transaction and report; those that are to be run again because the disk
         refused."""
         written = connection.total_changes
-        refusal = _transact(connection, jobs)
+        # A file that was moved takes everything, and nobody finds it there.
+        has_moved = _identity(self._path) != self._identity
+        refusal = HomeMoved(self._path) if has_moved else _transact(connection, jobs)
         if refusal is None:
             if connection.total_changes > written:
                 self.refusal = ""
@@ -437,13 +443,28 @@ class Database:
             _report([(job, job.error) for job in jobs])
             return []
         self.refusal = str(refusal)
-        error = storage_error(self._path, refusal)
+        has_failed = has_moved or is_corruption(refusal)
+        error = refusal if isinstance(refusal, HomeMoved) else storage_error(self._path, refusal)
         logger.error("journal: {}", error)
+        if has_failed:
+            self.on_failure(error)
         told = [job for job in jobs if job.future is not None and not job.until_stored]
         _report([(job, error) for job in told])
         for job in told:
             job.future = None
         return [job for job in jobs if job.retry]
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _ignore(_: object) -> None:
+    """Nobody has to know."""
 
 
 def _transact(connection: sqlite3.Connection, jobs: Sequence[_Job]) -> sqlite3.Error | None:

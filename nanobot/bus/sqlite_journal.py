@@ -81,6 +81,7 @@ from nanobot.bus.journal_looking import (
     times_by_day,
     used_by_day,
 )
+from nanobot.bus.repair import check_rest, damage_reports, mend, note_damage
 from nanobot.bus.rows import (
     ENTRY,
     MOST_ASKED,
@@ -89,6 +90,7 @@ from nanobot.bus.rows import (
     OPEN_PARTS,
     PART,
     WAITING_MESSAGES,
+    damage_notice,
     decode_helper,
     decode_report,
     failure_notice,
@@ -108,7 +110,7 @@ from nanobot.bus.rows import (
 from nanobot.bus.sends import Mark, SendLog
 from nanobot.bus.sqlite import Database, copy_to, execute
 from nanobot.clock import Clock
-from nanobot.errors import StorageError
+from nanobot.errors import DatabaseDamaged, StorageError
 
 _ASKED = f"turn_id GLOB '{QUESTION}*'"
 """Which rows of the outbox are questions to the owner."""
@@ -134,6 +136,7 @@ class SqliteJournal:
     """The file at `path`. See `Journal` for what each method does."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
         self.database = Database(path, SCHEMA)
         self._sends = SendLog(path.with_name("sends.log"))
         self.state = SqliteState(path.parent)
@@ -141,6 +144,16 @@ class SqliteJournal:
         self._pruned_at = clock.now()
 
     async def open(self) -> None:
+        mend(self._path, self._clock.now(), self._settle)
+        try:
+            await self._open()
+        except DatabaseDamaged as error:  # what is not looked at in a large file
+            self.state.close()
+            note_damage(self._path, error.cause)
+            mend(self._path, self._clock.now(), self._settle)
+            await self._open()
+
+    async def _open(self) -> None:
         self.database.open()
         try:
             await self.database.run(self._prune)
@@ -152,6 +165,26 @@ class SqliteJournal:
             identity = 1 + randbelow(2**31 - 1)
             self._post(f"PRAGMA application_id = {identity}")
         self._sends.open(str(identity))
+
+    def watch(self, on_failure: Callable[[StorageError], None]) -> None:
+        """Have `on_failure` called, in any thread, if this journal cannot be used any more because
+        it is damaged or has been moved."""
+
+        def note(error: StorageError) -> None:
+            if isinstance(error, DatabaseDamaged):
+                note_damage(self._path, error.cause)
+            on_failure(error)
+
+        self.database.on_failure = self.state.on_failure = note
+
+    async def check(self) -> None:
+        """Look for damage in what the start did not look at, and report it to the watcher."""
+        if found := await asyncio.to_thread(check_rest, self._path):
+            self.database.on_failure(DatabaseDamaged(self._path, found))
+
+    def damages(self) -> Iterator[tuple[str, str, str]]:
+        """Damages that were mended and that the owner has not put away: name, text and hint."""
+        return damage_reports(self._path.parent)
 
     async def freeze(self, copy: Path, meanwhile: Callable[[], None]) -> None:
         """Write a copy to the file `copy`, which must not exist, and call `meanwhile`, all in a
@@ -617,6 +650,22 @@ class SqliteJournal:
 
     def _post(self, statement: str, *values: object, can_wait: bool = False) -> None:
         self.database.post(lambda db: execute(db, statement, *values), can_wait=can_wait)
+
+    def _settle(self, db: sqlite3.Connection, every: bool) -> int:
+        """After damage: set aside the messages of turns that ran, or `every` open one. Some of what
+        they asked for may have been done, and the journal does not say so."""
+        now = self._clock.now().isoformat()
+        states = WAITING_MESSAGES if every else "state = 'working'"
+        query = f"SELECT id, channel, chat_id, event_id FROM inbox WHERE {states}"
+        rows = db.execute(query).fetchall()
+        for row_id, channel, chat_id, event_id in rows:
+            reason = "the journal was damaged while it was under way"
+            set_failed = "UPDATE inbox SET state = 'failed', reason = ? WHERE id = ?"
+            db.execute(set_failed, (reason, row_id))
+            outgoing = damage_notice(channel, chat_id, event_id)
+            _insert_outgoing(db, f"damaged-{row_id}", (outgoing,), now)
+        db.execute("UPDATE turn SET state = 'failed' WHERE state = 'running'")
+        return len(rows)
 
     def _prune(self, db: sqlite3.Connection) -> None:
         """Forget what ended and is older than `KEEP_DAYS`."""

@@ -28,6 +28,7 @@ from msgspec.structs import replace
 from nanobot import __version__
 from nanobot.bus.events import TERMINAL
 from nanobot.bus.journal_file import FORMAT, documents_set_aside, inspect_journal
+from nanobot.bus.repair import damage_reports
 from nanobot.channel import Check, CheckRequest
 from nanobot.channel import CheckFinding as Finding
 from nanobot.cli.answer import Data
@@ -288,17 +289,17 @@ def check_journal(case: CheckContext) -> Iterator[Finding]:
         text = f"it was written by a newer nanobot (format {found.version})"
         yield Finding("fail", text, "Install that version again.")
     elif found.damage:
-        move = f"`mv {shlex.quote(str(path))} {shlex.quote(f'{path}.broken')}`"
         hint = (
-            f"Stop the gateway, then {move} and start again: conversations and memory are in other"
-            " files, jobs and pairings in documents.json; only messages that waited in it have to"
-            " be sent again."
+            "Restart the gateway: it keeps a copy, rebuilds the journal from what can be read, and"
+            " reports what was lost."
         )
         yield Finding("fail", f"it is damaged: {found.damage}", hint)
     else:
         documents = f", documents: {', '.join(sorted(found.documents))}" if found.documents else ""
         text = f"whole, format {found.version}, {size(path.stat().st_size)}{documents}"
         yield Finding("ok", text)
+        for _, text, hint in damage_reports(path.parent):
+            yield Finding("warn", text, hint)
         for text, hint in documents_set_aside(path.parent):
             yield Finding("warn", text, hint)
         failed, dead = found.counts.failed, found.counts.dead

@@ -23,6 +23,7 @@ import re
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from loguru import logger
@@ -30,6 +31,7 @@ from msgspec import Struct, field
 
 from nanobot.bus.journal import Journal, QueueCounts
 from nanobot.bus.journal_file import documents_set_aside
+from nanobot.bus.repair import damage_reports
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot.gateway.channels import ChannelState
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 
     from nanobot.upkeep.backups import BackupRoutine
 
+_ASIDE = "*.git.damaged-*"
+"""Repositories that were set aside."""
 JOURNAL_SECONDS = 60.0
 """A disk that takes longer than this for one empty transaction hangs."""
 
@@ -138,15 +142,30 @@ def storage_concerns(
     if journal.has_died:
         text = "the thread that writes the journal has died"
         yield Concern("failing", text, "Restart nanobot; `nanobot logs` says why.", stuck=True)
+    for _, text, hint in damage_reports(state):
+        yield Concern("degraded", text, hint)
     for text, hint in documents_set_aside(state):
         yield Concern("degraded", text, hint)
     for key, error in list(sessions.unreadable.items())[:1]:
         more = len(sessions.unreadable) - 1
         others = f" (and {more} more)" if more else ""
         yield Concern("degraded", f"conversation {key} cannot be read{others}: {error}", error.hint)
+    yield from _damaged_lines(sessions.broken, memories.broken_lines())
+    for aside in sorted(chain(state.glob(_ASIDE), state.glob(f"versions/*/{_ASIDE}"))):
+        text = f"versions of memory were damaged, and new ones began: {aside.name}"
+        hint = f"The damaged ones are in {aside}. Remove that folder to end this notice."
+        yield Concern("degraded", text, hint)
     for path, problem in memories.unreadable():
         hint = "Mend the file. `nanobot memory restore --list` shows earlier versions of most."
         yield Concern("degraded", f"{path} {problem}", hint)
+
+
+def _damaged_lines(sessions: Mapping[str, int], histories: Mapping[str, int]) -> Iterator[Concern]:
+    found = {**{f"conversation {key}": count for key, count in sessions.items()}, **histories}
+    for name, count in list(found.items())[:3]:
+        text = f"{name}: lines that cannot be read: {count}"
+        hint = "They are left in the file. Mend them (one JSON object a line) or remove them."
+        yield Concern("degraded", text, hint)
 
 
 def learning_concerns(problems: Iterable[Callable[[], str]]) -> Iterator[Concern]:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from nanobot.errors import HomeLocked, NanobotError, StorageError
-from nanobot.io import locked, storage_errors
+from nanobot.io import OWNED, locked, storage_errors
 from nanobot.upkeep import UNFINISHED
 
 LOCK_NAME = "gateway.lock"
@@ -36,9 +36,11 @@ def home_lock(state_folder: Path) -> Iterator[None]:
         with suppress(OSError):  # a full disk: the lock holds without a name in it
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        OWNED.add(home)
         try:
             yield
         finally:
+            OWNED.discard(home)
             with suppress(OSError):  # a read-only disk
                 os.ftruncate(descriptor, 0)
 

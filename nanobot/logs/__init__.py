@@ -76,7 +76,7 @@ class LogFile:
     def write(self, line: str) -> None:
         """Add a line. Never raises: where the disk refuses a new file, the old one grows."""
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)  # not the home, if it was moved
             if append_line(self._path, line.encode("utf-8", "backslashreplace")) >= self._max_bytes:
                 self._rotate()
         except OSError as error:

@@ -75,6 +75,9 @@ class LineFile:
     def __init__(self, place: Place, clock: Clock, is_line: Callable[[bytes], bool]) -> None:
         self._place, self._clock, self._is_line = place, clock, is_line
         self._path = f"{place.root.path}/{place.relative}"
+        self.was_damaged = False
+        """Whether what was set aside is more than an append that was cut short: it has zero bytes.
+        """
 
     def append(self, data: bytes) -> None:
         """Add lines, durably. Raises `StorageError`; then they are not in the file."""
@@ -96,14 +99,16 @@ class LineFile:
 
     def _mend(self, descriptor: int) -> None:
         size = os.fstat(descriptor).st_size
-        if not (torn := tail_without_newline(descriptor, size)):
+        torn = tail_without_newline(descriptor, size)
+        if torn == b"":
             return
-        if self._is_line(torn):
+        if torn is None or self._is_line(torn):  # too long: it stays, as a broken line
             _append(descriptor, b"\n")
             return
         name = f"{self._place.relative}.corrupt-{self._clock.now():%Y%m%dT%H%M%S%f}"
         aside = self._place.root.place(name)
         aside.write_bytes(torn, expected=None)
+        self.was_damaged |= b"\0" in torn
         os.ftruncate(descriptor, size - len(torn))
         os.fsync(descriptor)
         shown = self._place.shown

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 
 from nanobot.errors import StorageError
-from nanobot.io import FENCE, replace_file, storage_errors, sync_folder
+from nanobot.io import FENCE, make_folder, replace_file, storage_errors, sync_folder
 from nanobot.tasks import paced
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Repository:
         if os.path.lexists(self.path):
             return
         with self.translated():
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(self.path.parent)
             shutil.rmtree(self._new, ignore_errors=True)
             build(self._new, new_branch())
             self._new.rename(self.path)

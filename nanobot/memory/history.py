@@ -38,7 +38,7 @@ from msgspec.structs import replace
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError, WriteConflict
-from nanobot.io import FileState, json_line, lstate_of
+from nanobot.io import FileState, json_line, lstate_of, without_long_lines
 from nanobot.memory.files import (
     LIMIT,
     LineFile,
@@ -282,13 +282,14 @@ class _Index(Struct):
     """What the files in these `states` hold: their entries in the order of their cursors, and of
     each session the newest one. `highest` is the
     highest cursor on any line, also where that is no entry; `foreign`: some lines of the live file
-    are of another program's kind, or wrapped."""
+    are of another program's kind, or wrapped; `broken`: how many cannot be read."""
 
     states: dict[str, FileState | None]
     spots: list[_Spot] = field(default_factory=list)
     newest: dict[str, Committed] = field(default_factory=dict)
     highest: int = 0
     foreign: bool = False
+    broken: int = 0
 
     def add(self, entry: HistoryEntry, path: str, start: int, size: int) -> None:
         """One more entry, wherever it belongs; of two with one cursor the first counts."""
@@ -414,6 +415,10 @@ class HistoryLog:
         with self._lock:
             return self.entries(self._applied())
 
+    def broken_lines(self) -> int:
+        """How many lines could not be read when the files were read last; reads none."""
+        return self._known.broken + self._lines.was_damaged
+
     def reread(self) -> None:
         """Another worker of a team may have written since: believe its mark, and what the files
         say. To open a file makes an NFS client ask its server what the file is like now (nfs(5),
@@ -496,9 +501,14 @@ class HistoryLog:
 
     def _add_file(self, found: _Index, place: Place) -> None:
         path, broken, now = place.relative, 0, self._clock.now()
-        for start, line in paced(entry_lines(place.read_bytes(LIMIT) or b"")):
+        if found.states[path] is None:
+            return
+        with place.opened(os.O_RDONLY) as descriptor:
+            content, cuts = without_long_lines(descriptor)
+        for start, line in paced(entry_lines(content)):
             if (entry := decode(line, now.tzinfo)) is not None:
-                found.add(entry, path, start, len(line))
+                left_out = sum(size for at, size in cuts if at <= start)
+                found.add(entry, path, start + left_out, len(line))
                 found.foreign |= place == self._live and b"\n" in line
                 continue
             if seems := _CURSOR_ON_LINE.search(line):
@@ -507,6 +517,7 @@ class HistoryLog:
                 broken += 1
             elif place == self._live:
                 found.foreign = True
+        found.broken += broken
         if broken:
             logger.warning("{}: {} broken lines skipped, left in the file", path, broken)
 

@@ -36,7 +36,7 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import OTHER_SCOPE, TRACKED
 from nanobot.memory.gitstore import GitStore
-from nanobot.memory.history import HistoryLog
+from nanobot.memory.history import HISTORY, HistoryLog
 from nanobot.memory.pending import NotifyHeld, Pending
 from nanobot.memory.recall import FactUses, Recall
 from nanobot.memory.repositories import repositories
@@ -308,6 +308,12 @@ class Memories:
                 with suppress(NanobotError, OSError):  # which `problems` tells
                     store.read(path)
             yield from ((memory.prefix + path, why) for path, why in list(store.problems.items()))
+
+    def broken_lines(self) -> dict[str, int]:
+        """The histories with lines that could not be read the last time, and how many."""
+        made = list(self._made.values())
+        counts = ((f"{one.prefix}{HISTORY}", one.history.broken_lines()) for one in made)
+        return {path: count for path, count in counts if count}
 
     def held(self) -> list[Memory]:
         """The memories on disk whose files are this process's to change now."""

@@ -67,6 +67,10 @@ BeforeChange = Callable[[str, bytes | None, bytes], None]
 Result = TypeVar("Result")
 
 
+_NO_TEXT = re.compile("[\0-\x08\x0b\x0e-\x1f]")
+"""Control characters that no editor writes, but a power loss or a broken disk does."""
+
+
 class Loss(Struct, frozen=True):
     """Facts that left a document by version `number`, without the person's doing; `within_a_day` of
     them went since yesterday."""
@@ -160,8 +164,8 @@ class MemoryStore:
             except NanobotError as error:
                 self.problems[path] = f"cannot be read: {error}"
                 raise
-            if "\0" in known[1]:
-                self.problems[path] = "is damaged: it holds zero bytes"
+            if _NO_TEXT.search(known[1]):
+                self.problems[path] = "is damaged: it holds bytes that are no text"
         return known[1]
 
     def reread(self) -> None:

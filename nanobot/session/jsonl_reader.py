@@ -34,8 +34,16 @@ from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.errors import StorageError
-from nanobot.io import FileState, blocks_backwards, opened, storage_errors, tail_without_newline
+from nanobot.errors import SessionDamaged, StorageError
+from nanobot.io import (
+    MOST_LINE,
+    FileState,
+    blocks_backwards,
+    opened,
+    storage_errors,
+    tail_without_newline,
+    whole_lines,
+)
 from nanobot.messages import Message
 from nanobot.session.records import (
     Epoch,
@@ -63,11 +71,14 @@ _PREVIEW = 80
 
 
 class NumberedLine(NamedTuple):
-    """A line of a file and what it says; `counted`: its number came from its place."""
+    """A line of a file and what it says; `counted`: its number came from its place. `size` is that
+    of a line at the offset `start` that is too long: only its beginning is in `raw`."""
 
     raw: bytes
     record: Record | None
     counted: bool
+    start: int = 0
+    size: int = 0
 
 
 def numbered(
@@ -88,7 +99,11 @@ def numbered(
     """
     holding = holding if holding.isprintable() and not {'"', "\\"} & {*holding} else ""
     number, bounded = before, first > 1 or last is not None or holding
-    for line, _ in lines_between(descriptor, start, end):
+    for line, end_of_line, size in lines_between(descriptor, start, end):
+        if size > MOST_LINE:
+            placed, number = place(line, number)
+            yield placed._replace(start=end_of_line - size, size=size)
+            continue
         seq = seq_of(line) if bounded else 0
         if seq and (
             seq < first or (last is not None and seq > last) or not _may_hold(line, holding)
@@ -104,15 +119,15 @@ def _may_hold(line: bytes, words: str) -> bool:
     return not words or b"\\u" in line or words in line.decode("utf-8", "replace").casefold()
 
 
-def lines_between(descriptor: int, start: int, end: int | None) -> Iterator[tuple[bytes, int]]:
-    """The lines of a file that are not blank, each with the offset behind it."""
+def lines_between(descriptor: int, start: int, end: int | None) -> Iterator[tuple[bytes, int, int]]:
+    """The lines of a file that are not blank, each with the offset behind it and its size."""
     with os.fdopen(os.dup(descriptor), "rb") as lines:
         lines.seek(start)
-        for raw in paced(lines):
-            start += len(raw)
+        for raw, size in paced(whole_lines(lines)):
+            start += size
             line = raw.rstrip(b"\r\n")
             if line and not line.isspace():
-                yield line, start
+                yield line, start, size
             if end is not None and start >= end:
                 return
 
@@ -144,8 +159,8 @@ def start_of(descriptor: int, size: int, bound: int) -> int:
     as whole blocks allow; 0 where messages have no numbers. Two messages in a row have to lie
     below, so that one damaged number does not hide others."""
     offset = size
-    for block in blocks_backwards(descriptor, size):
-        offset -= len(block)
+    for at, block in blocks_backwards(descriptor, size):
+        offset = at
         lines = block.split(b"\n", 2)[:2]
         if all(0 < seq_of(line) <= bound for line in lines):
             break
@@ -156,7 +171,7 @@ def start_of(descriptor: int, size: int, bound: int) -> int:
 
 def newest_metadata(descriptor: int, size: int) -> Metadata | None:
     """The last metadata line, found without parsing messages."""
-    for block in blocks_backwards(descriptor, size):
+    for _, block in blocks_backwards(descriptor, size):
         if _MARK not in block:
             continue
         for line in reversed(block.split(b"\n")):
@@ -262,7 +277,7 @@ def _blocks(descriptor: int, size: int, previous: Sequence[_Block], least: int) 
     """The blocks of a file up to its size, behind the `previous` one, of at least so many bytes."""
     start, number = (previous[-1].end, previous[-1].after) if previous else (0, 0)
     block = _Block(start, start, number, number)
-    for line, end in lines_between(descriptor, start, size):
+    for line, end, _ in lines_between(descriptor, start, size):
         seq = seq_of(line)
         if not seq:
             placed, block.after = place(line, block.after)
@@ -299,28 +314,25 @@ def load(path: Path, archived: int, now: datetime, index: SeqIndex) -> tuple[Con
                 if bound and not start
                 else numbered(descriptor, bound + 1, start=start)
             )
-            for _, record, is_counted in lines:
+            for _, record, is_counted, *_ in lines:
                 if record is None:
                     broken += 1
                     continue
                 records.append(record)
                 if is_counted and isinstance(record, Message):
                     counted = max(counted, record.seq)
-            torn = bool(tail_without_newline(descriptor, state.size))
+            torn = tail_without_newline(descriptor, state.size) != b""
             torn = torn and os.pread(descriptor, 1, 0) == b"{"  # else it was never a session
     except FileNotFoundError:
         raise
     except OSError as error:
         raise StorageError.of(path, error) from error
     if broken > torn and not records:
-        raise StorageError(
-            path,
-            "no line of it belongs to a session",
-            hint="It was left as it is. Mend it, or move it away to start a new conversation.",
-        )
+        raise SessionDamaged(path)
     if broken:
         logger.warning("{}: {} broken lines skipped, left in the file", path, broken)
-    return _contents(newest, records, counted, archived, now), state
+    contents = _contents(newest, records, counted, archived, now)
+    return replace(contents, broken=max(0, broken - torn)), state
 
 
 def _contents(

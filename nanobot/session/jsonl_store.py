@@ -24,6 +24,7 @@ from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 
+from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -37,6 +38,8 @@ from nanobot.io import (
     replace_file,
     state_of,
     storage_errors,
+    sync_folder,
+    tail_without_newline,
 )
 from nanobot.messages import Message
 from nanobot.session.catalogue import ARCHIVE, SessionCatalogue
@@ -73,6 +76,8 @@ from nanobot.text import close_matches
 
 _INLINE = 64 * 1024
 """Files up to this many bytes are parsed on the event loop: a thread would cost more."""
+_PIECE = 1 << 20
+"""Bytes of a file or a very long line that are copied at a time."""
 _MOST_FILES = 1024
 """Of so many the state is remembered in which they were read."""
 
@@ -205,11 +210,24 @@ def _parted(
             case _:
                 stays = at > border
         if stays == stay:
-            yield _raw(line)
+            yield from _content(live, line)
 
 
 def _digest(raw: bytes) -> bytes:
     return blake2b(raw, digest_size=16).digest()
+
+
+def _content(descriptor: int, line: NumberedLine) -> Iterator[bytes]:
+    """All of a line, with its end."""
+    if not line.size:
+        yield _raw(line) + b"\n"
+        return
+    end, piece = line.start + line.size, b""
+    for at in range(line.start, end, _PIECE):
+        piece = os.pread(descriptor, min(_PIECE, end - at), at)
+        yield piece
+    if not piece.endswith(b"\n"):
+        yield b"\n"
 
 
 def _raw(line: NumberedLine) -> bytes:
@@ -223,8 +241,7 @@ def _raw(line: NumberedLine) -> bytes:
 
 def _file(header: Metadata, lines: Iterable[bytes]) -> Iterator[bytes]:
     yield encode(header).encode()
-    for line in lines:
-        yield line + b"\n"
+    yield from lines
 
 
 def rewrite(files: FileOps, path: Path, folder: Path, redact: Redact) -> int:
@@ -340,15 +357,30 @@ class JsonlStore:
         file, now = self._file(key), self._file(aside.key)
 
         def work() -> None:
-            with opened(file.path) as descriptor, open(descriptor, "rb", closefd=False) as live:
-                lines = live.read().removesuffix(b"\n")
             header = encode(aside).encode()  # first for the key, last for what it says
-            replace_file(now.path, [header, lines, b"\n", header], files=self._disk)
+            with opened(file.path) as descriptor, open(descriptor, "rb", closefd=False) as live:
+                ends = tail_without_newline(descriptor, os.fstat(descriptor).st_size) == b""
+                lines = iter(lambda: live.read(_PIECE), b"")
+                end = b"" if ends else b"\n"
+                replace_file(now.path, chain([header], lines, [end, header]), files=self._disk)
             archive = self._archive_of(key)
             if archive.is_dir():
                 archive.rename(self._archive_of(aside.key))
             replace_file(file.path, [encode(left).encode()], files=self._disk)
             file.stale = now.stale = True
+
+        await self._writer.run(file, work)
+
+    async def set_damaged_aside(self, key: str) -> None:
+        file, time = self._file(key), self._clock.now()
+
+        def work() -> None:
+            with contextlib.suppress(FileNotFoundError):
+                aside = file.path.with_name(f"{file.path.name}.corrupt-{time:%Y%m%dT%H%M%S%f}")
+                file.path.rename(aside)
+                logger.warning("{} is damaged and kept as {}", file.path, aside.name)
+            sync_folder(file.path.parent, self._disk)
+            file.stale = True
 
         await self._writer.run(file, work)
 

@@ -148,7 +148,10 @@ def _join(
 ) -> tuple[bytes, int]:
     """What has to stand before `data`, and the size of the file from which it does. A last line
     that was cut short is set aside, unless it is the beginning of `data`."""
-    if tail := tail_without_newline(descriptor, size):
+    tail = tail_without_newline(descriptor, size)
+    if tail is None:  # far too long for a line of ours: it stays, as a broken line
+        return b"\n", size
+    if tail:
         if decode_fields(tail) is not None:
             return b"\n", size
         if not data:  # it may be the beginning of lines that are restored after these

@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.clock import Clock, SystemClock
-from nanobot.errors import StorageError
+from nanobot.errors import SessionDamaged, StorageError
 from nanobot.io import FileOps
 from nanobot.messages import Message
 from nanobot.session.catalogue import SessionCatalogue
@@ -47,6 +47,8 @@ class SessionManager:
         self._alive: WeakValueDictionary[str, Session] = WeakValueDictionary()
         self._loading: dict[str, asyncio.Event] = {}
         self._unreadable: dict[str, StorageError] = {}
+        self.broken: dict[str, int] = {}
+        """The sessions with lines that could not be read the last time, and how many."""
         self.is_held: Callable[[str, Mapping[str, JsonValue]], bool] = lambda _, __: True
         """Whether a conversation's files are this process's to change."""
 
@@ -217,6 +219,17 @@ class SessionManager:
             session.set_aside(aside)
             self._touch(session)
 
+    async def renew_damaged(self, key: str) -> bool:
+        """Set the file of a session aside if no line of it can be read; whether it was. Raises
+        `StorageError`."""
+        try:
+            await self.get_or_create(key)
+        except SessionDamaged:
+            await self._store.set_damaged_aside(key)
+            self._unreadable.pop(key, None)
+            return True
+        return False
+
     async def rewrite(self, key: str, redact: Redact) -> int:
         """Pass every line of a session through `redact`, archived ones too; how many changed.
 
@@ -264,6 +277,9 @@ class SessionManager:
         contents = await self._store.read(key)
         if contents is None:
             return None
+        self.broken.pop(key, None)
+        if contents.broken:
+            self.broken[key] = contents.broken
         if session is None:
             session = Session(key, self._clock, contents)
             if contents.is_half_archived and self.is_held(key, session.metadata):

@@ -96,6 +96,7 @@ class Contents(Struct, frozen=True):
     `messages` are those after `last_consolidated` and the newest epoch, without retracted ones.
     `first_seq` is the first number that is not archived, `next_seq` the first that is free.
     `is_half_archived`: what the archive has stands in the live file as well, after a crash.
+    `broken`: how many lines cannot be read.
     """
 
     created_at: datetime
@@ -107,6 +108,7 @@ class Contents(Struct, frozen=True):
     first_seq: int = 1
     next_seq: int = 1
     is_half_archived: bool = False
+    broken: int = 0
 
 
 class Session:

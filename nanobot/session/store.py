@@ -91,6 +91,10 @@ class SessionStore(Protocol):
         durable, and leave an empty one with the header `left`. Raises `StorageError`; doing it
         again loses nothing."""
 
+    async def set_damaged_aside(self, key: str) -> None:
+        """Keep what is stored of a conversation and cannot be read under another name. Raises
+        `StorageError`."""
+
     async def rewrite(self, key: str, redact: Redact) -> int:
         """Pass every line through `redact`, archived ones too, once all that was appended is
         durable; how many changed. Raises `StorageError`; doing it again finishes what was left."""

@@ -26,7 +26,6 @@ undone then, so each worker ends and begins anew with what is stored.
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 import time
@@ -38,6 +37,7 @@ from psycopg.conninfo import make_conninfo
 
 import nanobot
 from nanobot.errors import StorageError
+from nanobot.tasks import end_at_once
 from nanobot.team import schema
 from nanobot.team.connection import (
     END_SESSIONS_OF_THE_DEAD,
@@ -89,11 +89,7 @@ def boot_time() -> float:
 
 def end_process(reason: str) -> None:
     """End at once, whatever other threads are about to do."""
-    text = "this worker ends: {}. It has to be started again."
-    saying = threading.Thread(target=logger.critical, args=(text, reason), daemon=True)
-    saying.start()
-    saying.join(1.0)  # the log's disk may hang
-    os._exit(EXIT_CODE)
+    end_at_once(f"this worker ends: {reason}. It has to be started again.", EXIT_CODE)
 
 
 class Membership:

@@ -31,7 +31,7 @@ from nanobot.bus.journal_file import FORMAT as JOURNAL_FORMAT
 from nanobot.clock import Clock
 from nanobot.cron.schedule import Schedule
 from nanobot.errors import NanobotError, StorageError
-from nanobot.io import locked, storage_errors, sync_folder
+from nanobot.io import locked, make_folder, storage_errors, sync_folder
 from nanobot.tasks import Periodic
 from nanobot.upkeep import SNAPSHOT
 from nanobot.upkeep.archive import Progress, encrypting, pack, public_key
@@ -170,7 +170,7 @@ def make_backup(
             size=sum(item.size for item in items),
             left_out=tuple(left_out[:_MOST_TOLD]),
         )
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(target.parent)
         if order.reserve:
             _expect_room(home, target, head.size + order.reserve)
         with _atomic_target(target) as file, encrypting(file, order.recipient) as out:

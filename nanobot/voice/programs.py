@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from nanobot.clock import first_error
 from nanobot.errors import NanobotError, ToolError
-from nanobot.io import storage_errors
+from nanobot.io import make_folder, storage_errors
 from nanobot.programs import Launch, find
 from nanobot.security.paths import Root
 from nanobot.security.sandbox import PATH, Confined, Sandbox, SandboxRefused
@@ -151,7 +151,7 @@ class Programs:
             if not self._swept:
                 self._swept = True
                 _clear(self._folder)
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self._folder)
             return Path(tempfile.mkdtemp(dir=self._folder))
 
 

@@ -106,12 +106,9 @@ def test_commands_that_mend_can_be_copied_whatever_the_name_of_the_home(
 ) -> None:
     mine = home.rename(home.with_name("my home"))
     mine.chmod(0o755)
-    journal = mine / "state" / "journal.db"
-    journal.write_bytes(b"no database")
     found = json.loads(here("--home", str(mine), "doctor", "--json").stdout)
     hints = "\n".join(finding["hint"] for finding in found)
-    for command in (f"chmod 700 '{mine}'", f"mv '{journal}' '{journal}.broken'"):
-        assert f"`{command}`" in hints
+    assert f"`chmod 700 '{mine}'`" in hints
 
 
 async def test_stores_that_are_in_use_are_looked_into_all_the_same(
@@ -143,8 +140,7 @@ def test_damaged_stores_are_found_each_with_its_remedy(home: Path, doctor: Docto
     code, found = doctor()
     assert code == 1
     assert [found[name][0]["state"] for name in STORES] == ["fail", "ok", "fail"]
-    journal = home / "state" / "journal.db"
-    assert f"`mv {journal} {journal}.broken`" in found["journal"][0]["hint"]
+    assert "rebuilds the journal" in found["journal"][0]["hint"]
     assert "is missing or broken" in found["versions"][0]["text"]
 
 

@@ -102,6 +102,10 @@ class MemorySessions:
         self.lines[key] = [encode(left).rstrip("\n")]
         self.stale.add(key)
 
+    async def set_damaged_aside(self, key: str) -> None:
+        self.lines.pop(key, None)
+        self.stale.add(key)
+
     async def rewrite(self, key: str, redact: Redact) -> int:
         old = self.lines.get(key, [])
         self.lines[key] = [redact(line) for line in old]

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,12 +20,14 @@ from nanobot.app.gateway import Gateway
 from nanobot.bus.events import OutboundPart
 from nanobot.cli.offline import operate_with as operate
 from nanobot.config.load import load_settings
-from nanobot.errors import HomeLocked, SendLater, StorageError
+from nanobot.errors import HomeLocked, HomeMoved, SendLater, StorageError
 from nanobot.providers.port import Prompt
 from nanobot.testing import ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
 from nanobot.testing.model import Line, calls
 from tests.bus.support import change, rows
+from tests.bus.test_database import overwrite_from
+from tests.channels.telegram.whole import status_of
 
 GRACE = {"NANOBOT_AGENT__SHUTDOWN_GRACE_SECONDS": "0.05"}
 
@@ -187,18 +190,51 @@ async def test_a_damaged_row_does_not_stop_the_start(home: Path, channel: FakeCh
     assert [row["state"] for row in queue["inbox"]] == ["failed"]
 
 
-async def test_a_damaged_journal_stops_the_start_with_a_way_out(
+async def test_a_home_that_is_not_locked_is_not_opened(home: Path, channel: FakeChannel) -> None:
+    build(home, ScriptedModel(), channel)
+    assert not (home / "state" / "journal.db").exists()
+
+
+async def test_a_damaged_journal_is_rebuilt_and_its_owner_is_told(
     home: Path, channel: FakeChannel
 ) -> None:
-    gateway = build(home, ScriptedModel(), channel)
-    assert not (home / "state" / "journal.db").exists()  # what is not locked is not opened
+    async with running(home, ScriptedModel(author=echo), channel):
+        await channel.ask("hello")
     (home / "state" / "journal.db").write_bytes(b"garbage" * 1000)
-    with pytest.raises(StorageError, match="damaged") as caught:
-        await gateway.run(signals=False)
-    assert "mv " in caught.value.hint
-    (home / "state" / "journal.db").unlink()
-    async with running(home, ScriptedModel(author=echo), FakeChannel()):
-        pass
+    channel = FakeChannel()
+    async with running(home, ScriptedModel(author=echo), channel):
+        (notice,) = await channel.received(1)
+        assert notice.startswith("⚠️ The journal was damaged (file is not a database)")
+        assert "Lost: messages (all)" in notice
+        health = (await status_of(home))["health"]
+        assert health["state"] == "degraded"
+        assert health["concerns"][0]["text"] in notice
+        event = await channel.say("and now?", event_id="new")
+        assert await channel.answer_to(event) == "re: and now?"
+    channel = FakeChannel()
+    async with running(home, ScriptedModel(author=echo), channel):
+        event = await channel.say("once more", event_id="newer")
+        await channel.answer_to(event)
+    assert [part.content for part in channel.sent] == ["re: once more"]  # told once
+
+
+async def test_a_journal_that_is_damaged_while_it_runs_is_rebuilt_by_a_restart(
+    home: Path, channel: FakeChannel
+) -> None:
+    journal = home / "state" / "journal.db"
+    async with running(home, ScriptedModel(author=echo), channel) as gateway:
+        await channel.ask("hello")
+        for statement in ("CREATE TABLE other (x)", "PRAGMA wal_checkpoint(TRUNCATE)"):
+            change(journal, statement)  # what the gateway has in its cache counts no more
+        overwrite_from(journal, 4096)
+        with pytest.raises(StorageError, match="damaged"):
+            await channel.say("not taken", event_id="new")
+    assert gateway.restart_requested
+    channel = FakeChannel()
+    async with running(home, ScriptedModel(author=echo), channel):
+        event = await channel.say("again", event_id="new")
+        assert await channel.answer_to(event) == "re: again"
+        assert "The journal was damaged" in "".join(await channel.received(2))
 
 
 async def test_a_message_seen_before_the_restart_is_not_answered_again(
@@ -273,6 +309,25 @@ def daemon(home: Path) -> Iterator[Daemon]:
     daemon = Daemon(home)
     yield daemon
     daemon.close()
+
+
+@pytest.mark.parametrize("left", ["moved", "removed"])
+def test_a_home_that_is_moved_or_removed_ends_the_gateway_and_is_not_made_again(
+    daemon: Daemon, home: Path, left: str
+) -> None:
+    daemon.until_logged("ready")
+    with daemon.begin_turn() as client:
+        if left == "moved":
+            home.rename(home.with_name("elsewhere"))
+        else:
+            shutil.rmtree(home)
+        said = {"op": "chat", "session": "cli:other", "text": "hello", "id": "a2"}
+        client.sendall(json.dumps(said).encode() + b"\n")
+        answer = b"".join(iter(lambda: client.recv(65_536), b""))
+        daemon.until_logged("it was moved or removed while nanobot ran")
+        assert daemon.end() == HomeMoved.exit_code
+    assert b'"id":"a2"' not in answer.replace(b" ", b"") or b"error" in answer
+    assert not home.exists()
 
 
 def test_sigterm_ends_the_process_with_code_0(daemon: Daemon) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.agent.session_queue import DISK_PAUSE
+from nanobot.bus.events import Notice
 from nanobot.errors import ProviderRejected, ProviderUnavailable
 from nanobot.providers.port import Reply
 from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says
@@ -20,6 +21,11 @@ async def health_of(home: Path) -> tuple[str, str]:
     """The state, and what is wrong."""
     health = (await status_of(home))["health"]
     return health["state"], "; ".join(concern["text"] for concern in health["concerns"])
+
+
+def write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
 
 
 @pytest.mark.parametrize("content", [b"\0" * 900, b"# Memory\n\0\0\0\n"])
@@ -142,6 +148,35 @@ async def test_jobs_that_are_not_used_show_until_somebody_saw_to_them(tmp_path: 
         assert (state, "jobs could not be read and is not used" in text) == ("degraded", True)
         aside.unlink()
         assert await health_of(tmp_path) == ("ok", "")
+
+
+@pytest.mark.parametrize("content", [b"\0" * 9_000, b"garbage\n" * 50])
+async def test_new_sets_a_damaged_conversation_aside_and_answers_what_waited(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "sessions" / "fake_1.jsonl"
+    write(path, content)
+    clock = FakeClock()
+    channel = FakeChannel(clock=clock)
+    async with running(tmp_path, ScriptedModel(says("hi")), channel, clock=clock):
+        event = await channel.say("hello")
+        await clock.until_sleeping()
+        (notice,) = [one.text for one in channel.shown if isinstance(one, Notice)]
+        assert "/new keeps it aside" in notice
+        await channel.ask("/new")
+        assert await channel.answer_to(event) == "hi"
+        assert await health_of(tmp_path) == ("ok", "")
+    (aside,) = path.parent.glob("fake_1.jsonl.corrupt-*")
+    assert aside.read_bytes() == content
+
+
+async def test_new_alone_sets_a_damaged_conversation_aside(tmp_path: Path) -> None:
+    path = tmp_path / "sessions" / "fake_1.jsonl"
+    write(path, b"\0" * 9_000)
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(says("hi")), channel):
+        assert "New session" in await channel.ask("/new")
+        assert await channel.ask("hello") == "hi"
 
 
 async def test_a_conversation_that_cannot_be_read_shows_until_it_can(tmp_path: Path) -> None:

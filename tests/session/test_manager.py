@@ -128,7 +128,7 @@ async def test_a_file_that_is_no_session_is_refused_and_left_alone(
     put(folder, garbage)
     with pytest.raises(StorageError) as caught:
         await managed().get_or_create("cli:direct")
-    assert "move it away" in caught.value.hint
+    assert "/new in that chat sets it aside" in caught.value.hint
     assert [path.read_bytes() for path in files_in(folder)] == [garbage]
 
 

@@ -23,7 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.bus.sqlite import storable
-from nanobot.io import FileState, lstate_of, opened
+from nanobot.io import FileState, lstate_of, opened, without_long_lines
 from nanobot.memory.digests import digest_lines, first_of, month_of
 from nanobot.memory.documents import FACTS, PENDING, RETIRED
 from nanobot.memory.files import text_of
@@ -80,6 +80,11 @@ class SourceFile(Struct, frozen=True):
     def read(self) -> bytes:
         """The content. Raises NanobotError."""
         return self.place.read_bytes(_LARGEST) or b""
+
+    def lines(self) -> bytes:
+        """The content without the rest of lines that are too long. Raises NanobotError."""
+        with self.place.opened(os.O_RDONLY) as descriptor:
+            return without_long_lines(descriptor)[0]
 
 
 Name = tuple[Source, str, str]
@@ -257,10 +262,10 @@ def entries_of(
     source, _, key = name
     found: Iterator[IndexEntry]
     if source == "history" and key == READABLE:
-        entries = chain.from_iterable(_history(file.read(), zone) for file in files[1:])
+        entries = chain.from_iterable(_history(file.lines(), zone) for file in files[1:])
         found = _paragraphs(text_of(files[0].read()), entries, zone)
     elif source == "history":
-        found = chain.from_iterable(_history_passages(file.read(), zone) for file in files)
+        found = chain.from_iterable(_history_passages(file.lines(), zone) for file in files)
     elif source == "library":
         cited = enumerate(passages(files[0].place), 1)
         found = (IndexEntry(number, text, place=place) for number, (place, text) in cited)

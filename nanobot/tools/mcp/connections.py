@@ -29,6 +29,7 @@ from msgspec.structs import replace
 from nanobot import __version__
 from nanobot.clock import first_error
 from nanobot.errors import NanobotError, ToolError
+from nanobot.io import make_folder
 from nanobot.parsing import TooManyValues, ValueCounter
 from nanobot.programs import Launch
 from nanobot.security.egress import Egress
@@ -329,7 +330,7 @@ class Connections:
             if not os.path.lexists(path):
                 raise ToolError(f"{path} does not exist; it is listed in mcp.servers.{server.name}")
         home = self.home_of(server)
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(home)
         return home
 
 

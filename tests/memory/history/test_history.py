@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.errors import NanobotError, StorageError
+from nanobot.io import MOST_LINE
 from nanobot.memory.history import (
     HistoryEntry,
     HistoryLog,
@@ -54,6 +56,27 @@ def log(tmp_path: Path, clock: StoppedClock) -> HistoryLog:
 
 def again(log_folder: Path, clock: StoppedClock) -> HistoryLog:
     return HistoryLog(Root(log_folder.parent), clock)
+
+
+def test_a_line_that_is_too_long_is_skipped_with_one_warning_and_stays(
+    folder: Path, clock: StoppedClock, request: pytest.FixtureRequest
+) -> None:
+    warnings: list[str] = []
+    sink = logger.add(warnings.append, level="WARNING", format="{message}")
+    request.addfinalizer(lambda: logger.remove(sink))
+    again(folder, clock).append(entry("one"))
+    path = folder / "history.jsonl"
+    with path.open("ab") as file:
+        file.write(b'{"cursor": 2, "summary": "')
+        file.truncate(file.tell() + MOST_LINE)
+    before = path.stat().st_size
+    log = again(folder, clock)
+    assert [one.summary for one in log.entries()] == ["one"]
+    assert log.append(entry("two")).cursor == 3  # the number on the line is taken
+    assert [one.summary for one in again(folder, clock).entries()] == ["one", "two"]
+    assert path.stat().st_size > before
+    assert list(folder.glob("*.corrupt-*")) == []
+    assert len(set(warnings)) == 1
 
 
 def test_an_entry_stands_in_the_file_as_documented(folder: Path, log: HistoryLog) -> None:

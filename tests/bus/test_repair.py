@@ -1,0 +1,301 @@
+"""A damaged journal is rebuilt at the start: rows that can be read stay, lost ones are reported."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nanobot.bus.journal_file import SqliteState
+from nanobot.bus.repair import SMALL
+from nanobot.bus.sqlite_journal import SqliteJournal
+from nanobot.errors import DatabaseDamaged, HomeMoved, StorageError
+from nanobot.testing import FakeClock
+from tests.bus.support import done, opened, reply, rows, said
+
+PAGE = 4096
+MANY = 60
+TEXT = "some words of a person, " * 20
+
+
+async def filled(path: Path) -> None:
+    """Answered messages, open ones, a document, and enough of them for several pages each."""
+    async with opened(path, FakeClock()) as journal:
+        journal.state.write("jobs", b'{"jobs": [1]}', 0)
+        for number in range(MANY):
+            (entry,) = await journal.receive("fake", [said(f"done-{number}", TEXT)], f"{number}")
+            journal.claim(f"t{number}", "fake:1", [entry.id], at_once=False)
+            ended = done(f"t{number}", entry, outgoing=(reply(TEXT),), report='{"model": "m"}')
+            for part in (await journal.complete(ended)).parts:
+                await journal.mark_sent(part, "1")
+        await journal.receive("fake", [said(f"open-{number}", TEXT) for number in range(MANY)])
+
+
+@pytest.fixture
+async def whole(tmp_path: Path) -> Path:
+    path = tmp_path / "whole" / "journal.db"
+    path.parent.mkdir()
+    await filled(path)
+    return path
+
+
+def copied(whole: Path, place: Path) -> Path:
+    """A copy of the folder of a journal, which a test may damage."""
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(whole.parent, place)
+    return place / "journal.db"
+
+
+def zero(path: Path, page: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(page * PAGE)
+        file.write(bytes(PAGE))
+
+
+def overwrite(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def pages(path: Path) -> range:
+    return range(path.stat().st_size // PAGE)
+
+
+def roots(path: Path, kind: str) -> dict[str, int]:
+    """The first page of each table or index, counted from 0."""
+    query = f"SELECT name, rootpage - 1 FROM sqlite_master WHERE type = '{kind}'"
+    return {str(name): int(str(page)) for name, page in rows(path, query)}
+
+
+async def report_of(path: Path, clock: FakeClock) -> tuple[set[str], str]:
+    """Open a journal: the open messages in it, and the report of what was lost."""
+    async with opened(path, clock) as journal:
+        (new,) = await journal.receive("fake", [said("new")])
+        assert new.message.event_id == "new"
+        waiting = {entry.message.event_id for entry in (await journal.leftovers()).entries}
+        reports = [text for _, text, _ in journal.damages()]
+    assert len(reports) <= 1
+    return waiting - {"new"}, "".join(reports)
+
+
+async def test_whichever_page_is_zeroed_it_opens_and_reports_what_was_lost(
+    whole: Path, tmp_path: Path, clock: FakeClock
+) -> None:
+    everything = {f"open-{number}" for number in range(MANY)}
+    for page in pages(whole):
+        path = copied(whole, tmp_path / "copy")
+        zero(path, page)
+        waiting, report = await report_of(path, clock)
+        assert waiting <= everything
+        assert waiting == everything or "messages (" in report or "set aside" in report, page
+        assert report.startswith("The journal was damaged ("), page
+        documents = rows(path, "SELECT name, content FROM document")
+        assert [name for name, _ in documents] == ["jobs"], page
+
+
+async def test_a_damaged_index_costs_nothing(whole: Path, tmp_path: Path, clock: FakeClock) -> None:
+    for name, page in roots(whole, "index").items():
+        path = copied(whole, tmp_path / "copy")
+        zero(path, page)
+        waiting, report = await report_of(path, clock)
+        assert (len(waiting), "Nothing was lost." in report) == (MANY, True), name
+
+
+async def test_rows_on_other_pages_of_the_table_are_kept(
+    whole: Path, tmp_path: Path, clock: FakeClock
+) -> None:
+    with contextlib.closing(sqlite3.connect(whole)) as db:
+        (page,) = db.execute(
+            "SELECT pageno - 1 FROM dbstat WHERE name = 'inbox' AND pagetype = 'leaf'"
+            " ORDER BY pageno LIMIT 1 OFFSET 4"
+        ).fetchone()
+    path = copied(whole, tmp_path / "copy")
+    zero(path, page)
+    waiting, report = await report_of(path, clock)
+    assert MANY - 10 < len(waiting) < MANY
+    assert f"messages (up to {MANY - len(waiting)})" in report
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage" * 2000])
+async def test_a_journal_without_any_row_begins_anew_with_the_documents(
+    whole: Path, clock: FakeClock, content: bytes
+) -> None:
+    overwrite(whole, content)
+    waiting, report = await report_of(whole, clock)
+    assert waiting == set()
+    assert "messages (all)" in report
+    assert "Restored from documents.json: jobs." in report
+
+
+async def test_a_new_home_reports_no_damage(tmp_path: Path, clock: FakeClock) -> None:
+    assert await report_of(tmp_path / "journal.db", clock) == (set(), "")
+    async with opened(tmp_path / "journal.db", clock) as journal:
+        assert list(journal.damages()) == []
+
+
+async def test_numbers_of_lost_rows_are_not_given_again(whole: Path, clock: FakeClock) -> None:
+    highest = int(str(rows(whole, "SELECT max(id) FROM outbox")[0][0]))
+    zero(whole, roots(whole, "table")["outbox"])
+    zero(whole, roots(whole, "table")["sqlite_sequence"])
+    async with opened(whole, clock) as journal:
+        (part,) = await journal.add_outgoing("later", reply("hello"))
+        assert part.id > highest
+
+
+@pytest.fixture
+async def killed(tmp_path: Path, clock: FakeClock) -> Path:
+    """The journal of a process that was killed: most of it is in the log."""
+    path = tmp_path / "killed" / "journal.db"
+    running = tmp_path / "running" / "journal.db"
+    running.parent.mkdir()
+    await filled(running)
+    async with opened(running, clock) as journal:
+        for number in range(20):
+            await journal.receive("fake", [said(f"last-{number}")])
+        copied(running, path.parent)
+    return path
+
+
+def last_frame(path: Path) -> int:
+    return int.from_bytes(path.with_name("journal.db-shm").read_bytes()[16:20], "little")
+
+
+async def test_the_log_of_a_killed_process_is_no_damage(killed: Path, clock: FakeClock) -> None:
+    waiting, report = await report_of(killed, clock)
+    assert ("last-19" in waiting, report) == (True, "")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda log, _: log.write_bytes(b""),
+        lambda log, _: log.write_bytes(b"garbage" * 2000),
+        lambda log, _: zero(log, 0),
+        lambda log, last: zero(log, last - 1),
+        lambda log, last: os.truncate(log, (last - 1) * (PAGE + 24)),
+    ],
+    ids=["emptied", "garbage", "head zeroed", "tail zeroed", "end cut off"],
+)
+async def test_a_damaged_log_is_reported(
+    killed: Path, clock: FakeClock, damage: Callable[[Path, int], object]
+) -> None:
+    damage(killed.with_name("journal.db-wal"), last_frame(killed))
+    _, report = await report_of(killed, clock)
+    assert "its log is damaged" in report
+    assert "the newest changes" in report
+
+
+class Killed(BaseException):
+    pass
+
+
+async def test_a_crash_at_any_sync_of_the_rebuilding_loses_nothing_more(
+    whole: Path, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = roots(whole, "index")["inbox_open"]
+    fsync = os.fsync
+    for survived in range(20):
+        path = copied(whole, tmp_path / "copy")
+        zero(path, index)
+        left = survived
+
+        def dying(descriptor: int) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+            fsync(descriptor)
+
+        monkeypatch.setattr(os, "fsync", dying)
+        journal = SqliteJournal(path, clock)
+        died = False
+        try:
+            await journal.open()
+        except Killed:
+            died = True
+        await journal.close()
+        monkeypatch.setattr(os, "fsync", fsync)
+        async with opened(path, clock) as again:
+            assert len((await again.leftovers()).entries) == MANY
+            assert list(again.damages())
+        if not died:
+            return
+    pytest.fail("it never ended")
+
+
+async def test_damage_that_is_found_later_is_rebuilt_by_the_next_start(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    path, failures = tmp_path / "journal.db", list[StorageError]()
+    async with opened(path, clock) as journal:
+        journal.watch(failures.append)
+        big = [said(f"m{number}", TEXT * 100) for number in range(2 * SMALL // 40_000)]
+        for at in range(0, len(big), 10):
+            await journal.receive("fake", big[at : at + 10])
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            db.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
+        for page in range(200, 600):
+            zero(path, page)
+        with pytest.raises(DatabaseDamaged):
+            await journal.queue_rows()
+        assert [type(one) for one in failures] == [DatabaseDamaged]
+    waiting, report = await report_of(path, clock)
+    assert 0 < len(waiting) < len(big)
+    assert "messages (" in report
+
+
+async def test_the_rest_of_a_large_journal_is_looked_at_while_it_is_used(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    path, failures = tmp_path / "journal.db", list[StorageError]()
+    async with opened(path, clock) as journal:
+        for number in range(SMALL // 500_000 + 1):
+            await journal.receive("fake", [said(f"m{number}", "x" * 500_000)])
+        await journal.check()
+    zero(path, roots(path, "index")["turn_session"])
+    async with opened(path, clock) as journal:
+        journal.watch(failures.append)
+        assert list(journal.damages()) == []
+        await journal.check()
+    assert [type(one) for one in failures] == [DatabaseDamaged]
+    _, report = await report_of(path, clock)
+    assert "Nothing was lost." in report
+
+
+async def test_a_journal_that_was_moved_takes_nothing(tmp_path: Path, clock: FakeClock) -> None:
+    home, failures = tmp_path / "home", list[StorageError]()
+    home.mkdir()
+    async with opened(home / "journal.db", clock) as journal:
+        journal.watch(failures.append)
+        home.rename(tmp_path / "elsewhere")
+        with pytest.raises(HomeMoved):
+            await journal.receive("fake", [said("m1")])
+        assert [type(one) for one in failures] == [HomeMoved]
+    assert rows(tmp_path / "elsewhere" / "journal.db", "SELECT count(*) FROM inbox") == [(0,)]
+    assert not home.exists()
+
+
+async def test_a_disk_that_damages_it_again_and_again_is_reported(
+    whole: Path, clock: FakeClock
+) -> None:
+    with contextlib.closing(SqliteState(whole.parent)):
+        for number in range(8):
+            (whole.parent / f"journal.db.damaged-{number}").mkdir()
+    zero(whole, 1)
+    with pytest.raises(StorageError, match="again and again"):
+        await SqliteJournal(whole, clock).open()
+
+
+async def test_what_was_sent_before_the_damage_is_known_after_it(
+    whole: Path, clock: FakeClock
+) -> None:
+    (before,) = rows(whole, "PRAGMA application_id")
+    zero(whole, roots(whole, "table")["prompt"])
+    _, report = await report_of(whole, clock)
+    assert "system prompts" in report
+    assert rows(whole, "PRAGMA application_id") == [before]
+    assert before != (0,)
