@@ -60,6 +60,7 @@ BENCHES = (
     Bench("crossings", ("--short",), ("--short",)),  # a process for every command takes long
     Bench("soak", quick=("--warm-up", "1", "--minutes", "2")),
     Bench("crash", quick=("--short",)),
+    Bench("damage", quick=("--short",)),
     Bench("crash_backup", ("--every", "3"), ("--short",)),
     Bench("crash_memory", ("--every", "50"), ("--short",)),  # every step of it takes hours
     Bench("bad_model", (), ("--random", "20")),
