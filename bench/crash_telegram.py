@@ -9,7 +9,7 @@ rename and send (before it, in the middle, after it), once more while it recover
 moments. In the second part 1,000 messages from 20 chats have arrived while no gateway ran; in the
 third the network is away at a send; in the fourth 30 chats wait, and the model hangs for one; in
 the fifth messages are edited at each moment of their turns; in the sixth a new session is started
-behind a message that waits. Then:
+behind a message that waits; in the seventh Telegram takes messages and does not say so. Then:
 
 - every update is answered, in the order of its chat; what was confirmed to Telegram was in the
   journal whenever a process died; only a message over which three processes died is given up,
@@ -40,6 +40,8 @@ from bench.staged import GIVEN_UP, MARK, UntilOver, ended_by, faults_of_chats
 from bench.telegram_side import People, TelegramPlatform
 from bench.telegram_talk import GROUP, LONG, OWNER, SPEED, STRANGER, HastyClock, Model, converse
 from bench.transcript import faults_of_transcript, files_of_transcript
+from bench.unconfirmed import SPEED as UNSURE_SPEED
+from bench.unconfirmed import confirm_nothing, faults_of_copies
 from bench.wire import Platform
 from nanobot.app.gateway import Gateway
 from nanobot.bus.events import Button, OutboundMessage
@@ -68,6 +70,7 @@ _MODULES = ("nanobot_telegram.channel", "anyio._backends._asyncio", "httpcore", 
 _HANDFUL = ((430, TORN), (250, AFTER))
 _ALWAYS = 1_000_000
 _CROWD = range(201, 231)
+_UNSURE = range(301, 305)
 _OUTAGES = (3, 8, 60)
 _AWAY = "the-model-is-away"
 
@@ -201,6 +204,33 @@ others must be answered as if it were not there."""
 EDITS = Scene(lambda people, _: edit_at_each_moment(people, OWNER), {OWNER: EDITED})
 """The fifth part: each edit is answered with its message or known to the next turn."""
 
+
+class Unconfirmed(Scene):
+    """The seventh part: of what Telegram took without saying so nobody sees a third copy."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            lambda people, _: confirm_nothing(people, _UNSURE), dict.fromkeys(_UNSURE, ())
+        )
+
+    def furnish(self, home: Path) -> Platform:
+        """The platform answers by itself as if it had not taken what it took."""
+        platform = super().furnish(home)
+        platform.breaks = 2
+        return platform
+
+    def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
+        """With the real adapter."""
+        return _gateway(home, link, platform, speed=UNSURE_SPEED)
+
+    def faults(self, home: Path, platform: Platform) -> list[str]:
+        """How many copies there are."""
+        assert isinstance(platform, TelegramPlatform)
+        state = platform.state()
+        wrong = faults_of_copies(state["texts"], [str(person) for person in _UNSURE])
+        return [*wrong, *state["violations"], *platform.lost]
+
+
 RENEWAL = Scene(
     lambda people, home: renew_behind_a_message(people, OWNER, home / _AWAY), {OWNER: RENEWED}
 )
@@ -224,13 +254,13 @@ async def _offer(home: Path) -> None:
     await journal.close()
 
 
-def _gateway(home: Path, link: socket.socket, platform: Platform) -> Gateway:
+def _gateway(home: Path, link: socket.socket, platform: Platform, speed: float = SPEED) -> Gateway:
     assert isinstance(platform, TelegramPlatform)
     channel = UntilOver(link, platform)
     settings = load_settings(home, {})
     gateway = Gateway(
         settings,
-        clock=HastyClock(),
+        clock=HastyClock(speed),
         provider=Model(home / _AWAY),
         channels=(channel,),
         chores=False,
@@ -249,6 +279,8 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
             "beside a chat whose model hangs": lambda: campaign.of(HANGING).at_random(1, rng, 1),
             "while messages are edited": lambda: campaign.of(EDITS).at_random(1, rng, 1),
             "a new session behind a message": lambda: campaign.of(RENEWAL).at_random(1, rng, 1),
+            "while Telegram confirms nothing": campaign.of(Unconfirmed()).unharmed,
+            "in between": lambda: campaign.of(Unconfirmed()).at_random(1, rng, 2),
         }
     moments = max(300 // step, 10)
     many = campaign.of(Backlog(1_000, 20), patience=120.0)
@@ -270,6 +302,8 @@ def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
         "a new session behind a message": lambda: campaign.of(RENEWAL).at_random(
             max(moments // 10, 5), rng, 2.0
         ),
+        "while Telegram confirms nothing": campaign.of(Unconfirmed()).unharmed,
+        "in between": lambda: campaign.of(Unconfirmed()).at_random(moments, rng, 4.0),
     }
 
 

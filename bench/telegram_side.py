@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from bench.staged import GIVEN_UP, StagedPlatform, inbox_of, marks_of
+from bench.unconfirmed import ALWAYS
 from tests.doubles.telegram import FakeTelegram
 
 _EDIT = re.compile(r":e.*$")
@@ -80,6 +81,22 @@ class People:
 
         await self.telegram.wait_for(is_answered, patience=None)
         self._given_up[chat] = self._excuses(chat)
+
+    def confirm_nothing(self, chat: int, status: int, body: bytes) -> None:
+        """See `bench.unconfirmed.Unsure`."""
+        self.telegram.garble(
+            "sendMessage", body, status=status, times=ALWAYS, chat=chat, after="effect"
+        )
+
+    def heal(self) -> None:
+        """See `bench.unconfirmed.Unsure`."""
+        self.telegram.heal()
+
+    def press(self, chat: int, label: str) -> None:
+        """See `bench.unconfirmed.Unsure`."""
+        asked = [sent for sent in self.telegram.messages(chat) if label in sent.labels]
+        query = self.telegram.press(asked[-1].message_id, label, user=chat)
+        self.note(chat, [f"callback:{query}"])
 
     def _excuses(self, chat: int) -> int:
         return self.telegram.texts(chat).count(GIVEN_UP)

@@ -18,3 +18,5 @@ def test_killed_between_telegram_and_the_agent_every_update_is_answered_in_order
     assert figures["kills beside a chat whose model hangs"] >= 1
     assert figures["kills while messages are edited"] >= 1
     assert figures["replies sent twice, while connections are reset for 3 s"] == 0
+    assert figures["replies sent twice, while Telegram confirms nothing"] >= 4
+    assert figures["kills in between"] >= 1

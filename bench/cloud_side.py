@@ -1,0 +1,97 @@
+"""WhatsApp's Cloud API in a fault campaign: a `FakeGraphAPI` in a process of its own, with its
+people."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import groupby
+from typing import TypedDict
+
+from bench.staged import StagedPlatform
+from bench.unconfirmed import ALWAYS
+from tests.doubles.graph import FakeGraphAPI
+
+
+class State(TypedDict):
+    """What the fake knows: `texts` is what stands in each chat."""
+
+    texts: dict[str, list[str]]
+    violations: list[str]
+
+
+class CloudPeople:
+    """Implements `bench.staged.Cast` and `bench.unconfirmed.Unsure`: plays `script`. A chat is the
+    number of a person; `address` holds the settings that lead to the fake, as JSON."""
+
+    def __init__(self, graph: FakeGraphAPI, script: Script) -> None:
+        self._graph, self._script = graph, script
+        self.address = json.dumps(graph.settings())
+
+    async def perform(self) -> None:
+        """See `Cast`."""
+        await self._script(self)
+
+    def state(self) -> State:
+        """See the class."""
+        texts: dict[str, list[str]] = {}
+        for sent in self._graph.messages(None):
+            texts.setdefault(sent.person, []).append(sent.text)
+        return State(texts=texts, violations=[str(one) for one in self._graph.violations])
+
+    def confirm_nothing(self, chat: str, status: int, body: bytes) -> None:
+        """See `Unsure`."""
+        self._graph.garble(
+            "messages", body, status=status, times=ALWAYS, person=chat, after="effect"
+        )
+
+    def heal(self) -> None:
+        """See `Unsure`."""
+        self._graph.heal()
+
+    def press(self, chat: str, label: str) -> None:
+        """See `Unsure`."""
+        asked = [sent for sent in self._graph.messages(chat) if label in sent.labels]
+        self._graph.press(asked[-1].id, label, person=chat)
+
+    async def write(self, chat: str, text: str) -> str:
+        """See `Unsure`."""
+        return self._graph.say(text, person=chat)
+
+    async def until_told(self, chat: str, text: str) -> None:
+        """See `Unsure`."""
+        texts = self._graph.texts
+        await self._graph.wait_for(lambda: any(text in t for t in texts(chat)), patience=None)
+
+
+Script = Callable[[CloudPeople], Awaitable[None]]
+"""What the people do; it returns when they have all that they waited for."""
+
+
+class CloudPlatform(StagedPlatform):
+    """A fake Graph API where `script` is played, and which posts to `port` of this machine."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        super().__init__()
+
+    @asynccontextmanager
+    async def cast(self) -> AsyncIterator[CloudPeople]:
+        """See `StagedPlatform`."""
+        async with FakeGraphAPI() as graph:
+            graph.webhook.deliver_to(f"http://127.0.0.1:{self.port}/whatsapp")
+            yield CloudPeople(graph, self._script)
+
+    def state(self) -> State:
+        """What the fake knows now."""
+        state: State = super().state()
+        return state
+
+    def repeated(self) -> list[int]:
+        """See `Platform`."""
+        said = self.state()["texts"].values()
+        return [len(texts) - len(list(groupby(texts))) for texts in said]

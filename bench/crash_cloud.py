@@ -1,0 +1,92 @@
+"""The fault campaign with WhatsApp's Cloud API, which takes messages and does not say so.
+
+Meta is a `FakeGraphAPI` in a process of its own, which no kill touches. It takes what is sent to
+four people, and answers with a status of 500 or above, a redirect, or nothing that can be read.
+Then it is well again, and one of the people presses the button under the notice twice. The gateway,
+with the real adapter, is killed with SIGKILL at the Nth write, fsync, rename and send, and at random
+moments. The Graph API takes no id of ours for a message, so a message that may have arrived may be
+seen twice. Nobody may see a third copy but for the one that they asked for, everybody is answered in
+order, and is told of what may not have arrived.
+
+    python -m bench.crash_cloud              every N, and 300 random moments (hours)
+    python -m bench.crash_cloud --every 20   a sample (some minutes)
+    python -m bench.crash_cloud --short      a handful
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import sys
+from pathlib import Path
+
+from bench.cloud_side import CloudPlatform
+from bench.common import load_once
+from bench.faults import Campaign, Plans, every_call, run
+from bench.staged import UntilOver, ended_by
+from bench.telegram_talk import HastyClock, Model
+from bench.unconfirmed import SPEED, confirm_nothing, faults_of_copies
+from bench.wire import Platform
+from nanobot.app.gateway import Gateway
+from nanobot.config.load import load_settings
+
+_PEOPLE = [f"1555020000{n}" for n in range(4)]
+_PUBLIC = "https://bot.example.org/whatsapp"
+_REST = {
+    "agent": {"shutdown_grace_seconds": 1},
+    "limits": {"messages_per_minute": 0},
+    "memory": {"window": 1_000_000},
+}
+
+
+class Unconfirmed:
+    """See the module."""
+
+    def furnish(self, home: Path) -> Platform:
+        """Meta, at whose answers one part of each chat comes twice without a kill."""
+        load_once("nanobot_whatsapp.cloud.transport", "markdown_it")
+        platform = CloudPlatform(lambda people: confirm_nothing(people, _PEOPLE))
+        platform.breaks = 2
+        section = {**json.loads(platform.address), "enabled": True, "webhook_url": _PUBLIC}
+        config = {
+            "owner": {"whatsapp": [_PEOPLE[0]]},
+            "http": {"port": platform.port},
+            "channels": {"whatsapp": {**section, "allow_from": _PEOPLE}},
+            **_REST,
+        }
+        (home / "config.yaml").write_text(json.dumps(config))
+        return platform
+
+    def gateway(self, home: Path, link: socket.socket, platform: Platform) -> Gateway:
+        """With the real adapter."""
+        assert isinstance(platform, CloudPlatform)
+        channel = UntilOver(link, platform)
+        gateway = Gateway(
+            load_settings(home, {}),
+            clock=HastyClock(SPEED),
+            provider=Model(),
+            channels=(channel,),
+            chores=False,
+        )
+        return ended_by(gateway, channel)
+
+    def faults(self, home: Path, platform: Platform) -> list[str]:
+        """How many copies there are."""
+        assert isinstance(platform, CloudPlatform)
+        state = platform.state()
+        return [*faults_of_copies(state["texts"], _PEOPLE), *state["violations"]]
+
+
+def plans(campaign: Campaign, step: int, rng: random.Random) -> Plans:
+    """Nothing killed, every call in every way, and random moments."""
+    moments = max(300 // step, 10) if step else 1
+    return {
+        "with nothing killed": campaign.unharmed,
+        **(every_call(campaign, step, rng) if step else {}),
+        "at random moments": lambda: campaign.at_random(moments, rng, 4.0 if step else 1.5),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(run("bench.crash_cloud", __doc__, Unconfirmed(), plans))

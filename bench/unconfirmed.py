@@ -1,0 +1,91 @@
+"""The scene of the fault campaigns in which a platform takes messages and does not say so.
+
+Each chat gets one kind of answer to whatever is sent there: a status of 500 or above, a redirect, a
+page of something in between, half a document. Then the platform is well again, somebody presses
+the button under the notice twice, and everybody is answered. However often processes die meanwhile,
+nobody may see a part more than twice but for the copy that they asked for themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle
+from typing import Protocol, TypeVar
+
+_Chat_contra = TypeVar("_Chat_contra", contravariant=True)
+_Chat = TypeVar("_Chat")
+
+ALWAYS = 1_000_000
+SPEED = 60
+"""The minute before a repetition passes in a second."""
+ANSWERS = (
+    (504, b""),
+    (500, b'{"ok": false, "error": {"code": 1}, "error_code": 500}'),
+    (302, b""),
+    (200, b'{"ok": tr'),
+)
+"""Statuses and bodies; an empty body is a page of HTML."""
+
+_MARKS = ("m1", "m2", "m3")
+_NOTICE = "may not have arrived"
+_BUTTON = "Send again"
+_PRESSED = "sent again or dropped"
+
+
+class Unsure(Protocol[_Chat_contra]):
+    """People whose platform can be told to confirm nothing."""
+
+    def confirm_nothing(self, chat: _Chat_contra, status: int, body: bytes) -> None:
+        """From now on the platform takes what is sent to this chat, and answers with that."""
+        ...
+
+    def heal(self) -> None:
+        """The platform is well again."""
+        ...
+
+    def press(self, chat: _Chat_contra, label: str) -> None:
+        """Press the newest button of this label."""
+        ...
+
+    async def write(self, chat: _Chat_contra, text: str) -> object:
+        """Send a message."""
+        ...
+
+    async def until_told(self, chat: _Chat_contra, text: str) -> None:
+        """Wait until a message in the chat has this text in it."""
+        ...
+
+
+async def confirm_nothing(people: Unsure[_Chat], chats: Sequence[_Chat]) -> None:
+    """See the module. The button is pressed in the first chat."""
+    for chat, (status, body) in zip(chats, cycle(ANSWERS), strict=False):
+        people.confirm_nothing(chat, status, body)
+        await people.write(chat, "m1: meanwhile")
+    for chat in chats:
+        await people.until_told(chat, _NOTICE)
+    people.heal()
+    for chat in chats:
+        await people.write(chat, "m2: afterwards")
+    for chat in chats:
+        await people.until_told(chat, "answer to m2")
+    for _ in range(2):
+        people.press(chats[0], _BUTTON)
+    await people.until_told(chats[0], _PRESSED)
+    for chat in chats:
+        await people.write(chat, "m3: at the end")
+    for chat in chats:
+        await people.until_told(chat, "answer to m3")
+
+
+def faults_of_copies(texts: Mapping[str, Sequence[str]], chats: Sequence[str]) -> Iterator[str]:
+    """What nobody may see in these chats."""
+    for chat in chats:
+        said = texts.get(chat, [])
+        copies = {mark: sum(f"answer to {mark}" == text for text in said) for mark in _MARKS}
+        copies["notice"] = sum(_NOTICE in text for text in said)
+        copies["m1"] -= chat == chats[0]
+        if not all(1 <= count <= 2 for count in copies.values()):
+            yield f"chat {chat} has of each part: {copies}"
+        firsts = [f"answer to {mark}" for mark in _MARKS]
+        if [text for text in dict.fromkeys(said) if text in firsts] != firsts:
+            yield f"chat {chat} is out of order: {said}"
