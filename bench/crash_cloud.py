@@ -2,11 +2,11 @@
 
 Meta is a `FakeGraphAPI` in a process of its own, which no kill touches. It takes what is sent to
 four people, and answers with a status of 500 or above, a redirect, or nothing that can be read.
-Then it is well again, and one of the people presses the button under the notice twice. The gateway,
-with the real adapter, is killed with SIGKILL at the Nth write, fsync, rename and send, and at random
-moments. The Graph API takes no id of ours for a message, so a message that may have arrived may be
-seen twice. Nobody may see a third copy but for the one that they asked for, everybody is answered in
-order, and is told of what may not have arrived.
+Then it is well again, and one of the people presses the button under the notice twice. The gateway
+is killed with SIGKILL at the Nth write, fsync, rename and send, and at random moments. The Graph
+API takes no id of ours for a message, so a message that may have arrived may be seen twice. Nobody
+may see a third copy but for the one that they asked for, everybody is answered in order, and is
+told of what may not have arrived.
 
     python -m bench.crash_cloud              every N, and 300 random moments (hours)
     python -m bench.crash_cloud --every 20   a sample (some minutes)

@@ -24,7 +24,7 @@ from nanobot.bus.events import Media, MediaKind, OutboundPart, Receipt
 from nanobot.bus.split import utf16_length
 from nanobot.channel.documents import file_facts
 from nanobot.channel.http import HttpFault
-from nanobot.errors import SendRefused
+from nanobot.errors import SendLater, SendRefused, SendUnknown
 from nanobot.text import one_line
 from nanobot_whatsapp.cloud.graph import Graph, Refused, as_send_error
 from nanobot_whatsapp.ingest import OURS, RecentMessages
@@ -144,7 +144,11 @@ class Outbound:
                 else:
                     id = await self._send(target, step.content or {}, reply_to)
             except Exception as error:  # noqa: BLE001 - the boundary: the core decides
-                raise as_send_error(error) from None
+                failure = as_send_error(error)
+                if progress.sent and isinstance(failure, SendLater):
+                    # After a crash the part begins again, and some of it has arrived.
+                    failure = SendUnknown(str(failure))
+                raise failure from None
             progress.sent.append(id)
             shown = step.text or (step.file and f"{step.file.kind} {step.file.name}") or ""
             self._recent.remember(id, OURS, shown)

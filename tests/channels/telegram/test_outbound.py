@@ -178,6 +178,21 @@ async def test_a_server_error_leaves_it_unknown(rig: Rig, code: int) -> None:
         await rig.send("hello")
 
 
+@pytest.mark.parametrize("status", [302, 408, 409, 421, 502, 504])
+@pytest.mark.parametrize("method", ["sendMessage", "sendPhoto", "sendVoice", "sendMediaGroup"])
+async def test_what_something_in_between_answers_leaves_every_kind_of_part_unknown(
+    rig: Rig, method: str, status: int
+) -> None:
+    photo = rig.home.file("a.png", PNG, kind="image", mime="image/png")
+    voice = rig.home.file("a.ogg", OGG, kind="voice", mime="audio/ogg")
+    files = {"sendPhoto": (photo,), "sendVoice": (voice,), "sendMediaGroup": (photo, photo)}
+    rig.telegram.garble(method, status=status, after="effect")
+    with pytest.raises(SendUnknown):
+        await rig.send("look", *files.get(method, ()))
+    assert calls(rig) == [method]
+    assert rig.telegram.messages()
+
+
 async def test_a_server_that_is_not_there_is_worth_trying_again(rig: Rig) -> None:
     await rig.telegram.stop()
     with pytest.raises(SendLater):

@@ -92,7 +92,10 @@ async def test_a_voice_note_is_one_and_its_words_come_before_it(tmp_path: Path) 
     async with rigged(tmp_path) as rig:
         voice = rig.home.file("a.ogg", "voice", "audio/ogg", OGG)
         rig.meta.fail("upload", 131000)
-        with pytest.raises(SendLater):
+        with pytest.raises(SendUnknown):  # the words were sent
+            await rig.send("words", voice)
+        rig.meta.fail("messages", 131056)
+        with pytest.raises(SendUnknown):
             await rig.send("words", voice)
         rig.meta.fail("messages", 131000)
         with pytest.raises(SendUnknown):
@@ -105,6 +108,17 @@ async def test_a_voice_note_is_one_and_its_words_come_before_it(tmp_path: Path) 
             "voice": True,
         }
         assert rig.meta.violations == []
+
+
+async def test_an_upload_that_fails_has_reached_nobody(tmp_path: Path) -> None:
+    async with rigged(tmp_path) as rig:
+        picture = rig.home.file("a.png", "image", "image/png", PNG)
+        for status in (302, 502):
+            rig.meta.garble("upload", status=status, after="effect")
+            with pytest.raises(SendLater):
+                await rig.send("look", picture)
+        await rig.send("look", picture)
+        assert len(rig.meta.messages()) == 1
 
 
 async def test_a_picture_that_is_none_goes_as_a_document(tmp_path: Path) -> None:
