@@ -25,6 +25,7 @@ from nanobot.providers.anthropic_stream import IncomingMessage
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.http import HttpConnection
 from nanobot.providers.port import CallOptions, Prompt, Reply, RequestSettings, TextSink
+from nanobot.providers.replies import Patience
 
 API_VERSION = "2026-10-21"
 _SAMPLING_VERSION = "2023-06-01"
@@ -34,8 +35,6 @@ _DEFAULT_LIMIT = 16_384
 """Tokens of an answer, thinking included, if the owner set no limit: the API requires one."""
 _BUDGETS = {"low": 2_048, "medium": 8_192, "high": 16_384}
 _SMALLEST_BUDGET = 1_024
-_PATIENCE_SECONDS = 600.0
-"""How long a server may send nothing but pings."""
 _MOST_STALE = 10_000
 _TAIL_SECONDS = 2.0
 """How long to wait for the end of a whole answer, so that the connection can be used again."""
@@ -73,6 +72,7 @@ class AnthropicProvider:
 
     `base_url` may end in `/v1` or not. `max_tokens` bounds each reply (0: 16,384). `stall_seconds`
     without a byte is an outage; before the first byte it is `first_token_seconds`, if that is more.
+    So are `patience_seconds` without anything but pings or bytes that trickle.
     """
 
     def __init__(
@@ -84,6 +84,7 @@ class AnthropicProvider:
         max_tokens: int,
         stall_seconds: float = 120.0,
         first_token_seconds: float = 0.0,
+        patience_seconds: float = 600.0,
         settings: RequestSettings = _NO_SETTINGS,
     ) -> None:
         key = api_key.strip()
@@ -94,6 +95,7 @@ class AnthropicProvider:
         self._max_tokens, self._settings = max_tokens, settings
         self._stall = stall_seconds
         self._first = max(stall_seconds, first_token_seconds)
+        self._patience = max(patience_seconds, self._first)
         self._connection = HttpConnection(self._endpoint, stall=self._first)
         self._tastes: dict[str, _Taste] = {}
         self._stale: set[str] = set()
@@ -199,17 +201,16 @@ class AnthropicProvider:
         now = asyncio.get_running_loop().time
         body = self._joined(prompt, model, plan)
         seconds = self._first
-        patience = now() + max(_PATIENCE_SECONDS, self._first)
+        patience = Patience(now(), self._patience)
         try:
             async with (
                 asyncio.timeout(seconds) as limit,
                 self._connection.post("/messages", body) as chunks,
             ):
                 async for chunk in chunks:
-                    if incoming.feed(chunk):
-                        patience = now() + _PATIENCE_SECONDS
+                    patience.note(now(), len(chunk), is_progress=incoming.feed(chunk))
                     seconds = _TAIL_SECONDS if incoming.complete else self._stall
-                    limit.reschedule(min(now() + seconds, patience))
+                    limit.reschedule(min(now() + seconds, patience.until))
         except TimeoutError as error:
             if not incoming.complete:
                 raise self._endpoint.stalled(seconds) from error

@@ -82,9 +82,10 @@ class IncomingMessage:
 
     def feed(self, chunk: bytes) -> bool:
         """Take what arrived; True if it was more than a sign of life."""
+        was_json = self._body.is_json
         news = [self._take_event(data) for data in self._body.feed(chunk)]
         self._body.refuse_beyond_limit(self._held, streamed=self._started)
-        return any(news) or self._body.is_json
+        return any(news) or self._body.is_json > was_json
 
     def finish(self) -> Reply:
         """Return the reply, once the body has ended. Raise a `ProviderError` if there is none."""

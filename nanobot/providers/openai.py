@@ -54,7 +54,7 @@ from nanobot.providers.port import (
     ToolSpec,
     user_message,
 )
-from nanobot.providers.replies import IncomingReply, ReplyContext
+from nanobot.providers.replies import IncomingReply, Patience, ReplyContext
 
 Transport = Literal["http", "sdk"]
 """How requests travel: by nanobot's own HTTP client, or by the official SDK, which is heavier."""
@@ -249,12 +249,11 @@ class OpenAIProvider:
                 asyncio.timeout(silence) as limit,
                 self._connection.post("/chat/completions", body) as chunks,
             ):
-                heard = now()
+                patience = Patience(now(), self._patience)
                 async for chunk in chunks:
-                    if incoming.feed(chunk):
-                        heard = now()
+                    patience.note(now(), len(chunk), is_progress=incoming.feed(chunk))
                     quiet = self._stall if incoming.has_begun else self._first
-                    silence, until = incoming.ending or quiet, heard + self._patience
+                    silence, until = incoming.ending or quiet, patience.until
                     if now() + silence < until:
                         until = now() + silence
                     else:

@@ -145,6 +145,34 @@ _BROKEN_OFF = ("error", "insufficient_system_resource")
 """Finish reasons with which servers say that they gave up."""
 
 
+LONGEST_SECONDS = 7_200.0
+"""No answer takes longer: at one token a second that is 7,200 tokens."""
+_LEAST_RATE = 5.0
+"""Bytes a second of an answer that is written. A token takes a hundred bytes on its way, so this is
+far below the slowest model."""
+
+
+class Patience:
+    """How long to wait for an answer that came to `now`: `seconds` without progress, and
+    `LONGEST_SECONDS` in all. Bytes that trickle are no progress."""
+
+    def __init__(self, now: float, seconds: float) -> None:
+        self._seconds, self._end = seconds, now + LONGEST_SECONDS
+        self._since, self._size, self._begun = now, 0, False
+
+    @property
+    def until(self) -> float:
+        """When it is over."""
+        return min(self._since + self._seconds, self._end)
+
+    def note(self, now: float, size: int, *, is_progress: bool) -> None:
+        """So many bytes arrived; `is_progress` if a part of the answer is complete by them."""
+        self._size += size
+        enough = not self._begun or self._size >= _LEAST_RATE * (now - self._since)
+        if is_progress and enough:
+            self._since, self._size, self._begun = now, 0, True
+
+
 class ReplyContext(Struct, frozen=True):
     """The request that a reply answers. `source` is the server and model. If `reads_calls`, markup
     in the text is read as tool calls."""
@@ -196,12 +224,14 @@ class IncomingReply:
         return self._draft.is_from_llama
 
     def feed(self, chunk: bytes) -> bool:
-        """Take what arrived; True if it was more than a sign of life."""
+        """Take what arrived; True if it was more than a sign of life. An object that is sent whole
+        is worth one."""
+        was_json = self._body.is_json
         events = self._body.feed(chunk)
         for data in events:
             self._take(data)
         self._body.refuse_beyond_limit(self._draft.size, streamed=self._draft.events > 0)
-        return bool(events) or self._body.is_json
+        return bool(events) or self._body.is_json > was_json
 
     def finish(self) -> Reply:
         """Return the reply once the body has ended. Raises `ProviderError` if it is none."""
