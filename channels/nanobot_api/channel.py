@@ -52,7 +52,7 @@ class ApiChannel:
 
     async def run(self, host: ChannelHost) -> None:
         """Serve until cancelled."""
-        keys, memory = ApiKeys(host.state_folder), McpEndpoint(self._ask)
+        keys, memory = ApiKeys(host.state_folder), McpEndpoint(self._ask, host.clock)
         server = Server(host, keys, self._exchanges, self._options, self._ask)
         watcher = partial(self._happened, host.clock)
         self._slot.fill(server)

@@ -19,7 +19,9 @@ from msgspec import Struct
 
 from nanobot import __version__
 from nanobot.bus.events import OWNER_ACCOUNT
+from nanobot.clock import Clock, with_timeout
 from nanobot.errors import ExtraMissing, NanobotError
+from nanobot_api.problems import Problem
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -31,6 +33,7 @@ Ask = Callable[[str, Mapping[str, object]], Awaitable[Mapping[str, object]]]
 NAME = "nanobot-memory"
 _MOST_HITS, _MOST_ENTRIES, _LONGEST = 50, 100, 2_000
 _BODY_BYTES = 1_000_000
+_BODY_SECONDS = 60.0
 
 
 class MemoryAccess(Struct, frozen=True):
@@ -153,8 +156,8 @@ class McpEndpoint:
     """Serves it over HTTP, without sessions: each request says by its key whose memory it is about.
     `run` for as long as it serves."""
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
+    def __init__(self, ask: Ask, clock: Clock) -> None:
+        self._ask, self._clock = ask, clock
         self._wanted = asyncio.Event()
         self._ready = asyncio.Event()
         self._manager: StreamableHTTPSessionManager | None = None
@@ -184,22 +187,36 @@ class McpEndpoint:
     async def handle(
         self, http: web.Request, person: str, writable: bool, origin: str
     ) -> web.StreamResponse:
-        """Answer one request for a person's memory. Raises `ExtraMissing`."""
+        """Answer one request for a person's memory. Raises `ExtraMissing` and `Problem`."""
         self._wanted.set()
         await self._ready.wait()
         if self._error is not None or self._manager is None:
             raise self._error or ExtraMissing("the memory for other agents", "mcp")
         found = await self._ask("memory.scope_of", {"person": person})
-        access, answer = MemoryAccess(str(found["scope"]), writable, origin), _Answer(http)
+        try:
+            body = await with_timeout(self._clock, _BODY_SECONDS, _read(http))
+        except TimeoutError:
+            raise Problem(408, "The request did not arrive in time.", "timeout") from None
+        access = MemoryAccess(str(found["scope"]), writable, origin)
+        answer = _Answer(http, body)
         await self._manager.handle_request(_scope_of(http, access), answer.receive, answer.send)
         return answer.response
+
+
+async def _read(http: web.Request) -> bytes:
+    body = bytearray()
+    async for piece in http.content.iter_any():
+        body += piece
+        if len(body) > _BODY_BYTES:  # which the SDK refuses
+            break
+    return bytes(body)
 
 
 class _Answer:
     """One request and its answer as ASGI has them."""
 
-    def __init__(self, http: web.Request) -> None:
-        self._http = http
+    def __init__(self, http: web.Request, body: bytes) -> None:
+        self._http, self._body = http, body
         self.response = web.StreamResponse()
         self._asked = False
 
@@ -208,12 +225,7 @@ class _Answer:
         if self._asked:
             await asyncio.Event().wait()
         self._asked = True
-        body = bytearray()
-        async for piece in self._http.content.iter_any():
-            body += piece
-            if len(body) > _BODY_BYTES:  # which the SDK refuses
-                break
-        return {"type": "http.request", "body": bytes(body), "more_body": False}
+        return {"type": "http.request", "body": self._body, "more_body": False}
 
     async def send(self, message: Mapping[str, Any]) -> None:
         """The head of the answer, or a piece of it."""

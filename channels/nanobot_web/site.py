@@ -33,6 +33,7 @@ from msgspec import Struct
 
 from nanobot.bus.events import OWNER_ACCOUNT
 from nanobot.channel import ChannelHost, Chat, Overview, Sender, came_by_proxy
+from nanobot.clock import with_timeout
 from nanobot.errors import NanobotError
 from nanobot.io import FENCE
 from nanobot_web.extras import Extras
@@ -67,6 +68,7 @@ _PUBLIC = ("style.css", "icon.svg")
 """Static files that the page to sign in needs."""
 _CHATS = "web:"
 """Begins the key of a conversation of the page."""
+_FORM_SECONDS = 60.0
 _SHORT = 16
 _MOST_TOLD, _MOST_PLANS = 5, 100
 _STREAM = web.RequestKey("stream", web.StreamResponse)
@@ -417,7 +419,9 @@ class Site:
         token = request.headers.get("X-Form-Token", "")
         if not request.content_type.startswith("multipart/"):
             try:
-                sent = await request.post()
+                sent = await with_timeout(self.host.clock, _FORM_SECONDS, request.post())
+            except TimeoutError:
+                raise Refused(408, "The form did not arrive in time.") from None
             except (ValueError, LookupError):  # of an encoding
                 raise Refused(400, "The form is broken.") from None
             call.form = {name: one for name, one in sent.items() if isinstance(one, str)}

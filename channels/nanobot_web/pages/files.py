@@ -21,6 +21,7 @@ from aiohttp import BodyPartReader, web
 from msgspec import Struct
 
 from nanobot.bus.events import Media, MediaKind
+from nanobot.clock import with_timeout
 from nanobot.io import storage_errors
 from nanobot.text import one_line
 from nanobot_web.site import Call, Refused, Route
@@ -29,6 +30,7 @@ _MOST_FILES = 10
 _MOST_BYTES = 20_000_000
 _MOST_TEXT = 1_000_000
 _MOST_FIELDS = 20
+_UPLOAD_SECONDS = 900.0
 _MOST_KEPT = 1_000_000_000
 _KEPT_FREE = 200_000_000
 """Bytes of all uploads together, and of the disk, whatever else is kept free of it."""
@@ -56,11 +58,24 @@ async def received(call: Call) -> AsyncIterator[Received]:
         return
     folder, media = call.site.host.state_folder, list[Media]()
     try:
-        yield Received(await _read(call, folder, media), media)
+        reading = _read(call, folder, media)
+        fields = await with_timeout(call.site.host.clock, _UPLOAD_SECONDS, reading)
+    except TimeoutError:
+        _remove(folder, media)
+        raise Refused(408, "The files did not arrive in time.") from None
     except BaseException:
-        for one in media:
-            (folder / UPLOADS / one.ref).unlink(missing_ok=True)
+        _remove(folder, media)
         raise
+    try:
+        yield Received(fields, media)
+    except BaseException:
+        _remove(folder, media)
+        raise
+
+
+def _remove(folder: Path, media: Sequence[Media]) -> None:
+    for one in media:
+        (folder / UPLOADS / one.ref).unlink(missing_ok=True)
 
 
 async def _read(call: Call, folder: Path, media: list[Media]) -> Mapping[str, str]:

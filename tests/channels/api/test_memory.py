@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import sys
@@ -16,7 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
 
 from nanobot import __version__
-from nanobot.testing import ScriptedModel
+from nanobot.testing import FakeClock, ScriptedModel
 from nanobot_api.memory import NAME
 from tests.channels.api.support import PERSON, Api, repeat
 from tests.support import write_config
@@ -166,3 +167,27 @@ async def test_over_stdio_another_persons_memory_can_be_written_to_where_told(ap
         assert not failed, said
     waiting = api.home / "workspace" / "people" / "telegram_5" / "memory" / "pending.md"
     assert "Robin likes figs." in waiting.read_text()
+
+
+async def test_a_request_for_memory_that_never_arrives_whole_is_given_up(api: Api) -> None:
+    clock, key = FakeClock(), api.key
+    async with api.running(ScriptedModel(), clock=clock):
+        reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+        lines = (
+            "POST /mcp HTTP/1.1",
+            f"Host: 127.0.0.1:{api.port}",
+            f"Authorization: Bearer {key}",
+            "Content-Type: application/json",
+            "Accept: application/json, text/event-stream",
+            "Content-Length: 1000",
+            "Connection: close",
+            "",
+            "{",
+        )
+        writer.write("\r\n".join(lines).encode())
+        answer = asyncio.ensure_future(reader.read())
+        while not answer.done():
+            await clock.advance(100)
+            await asyncio.wait([answer], timeout=0.05)
+        assert answer.result().split()[1] == b"408"
+        writer.close()

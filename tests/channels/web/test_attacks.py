@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from aiohttp import FormData
+from yarl import URL
 
+from nanobot.testing import FakeClock
 from nanobot_web.markdown import to_html
 from tests.channels.web.support import Visit, Web, serving
 
@@ -202,3 +204,32 @@ async def test_a_form_has_so_many_fields_and_no_more(tmp_path: Path) -> None:
 def test_a_table_that_explodes_is_shown_as_text(columns: int) -> None:
     table = f"|{'a|' * columns}\n|{'-|' * columns}\n{'|' * 2}\n" + "|\n" * 8000
     assert to_html(table).startswith('<pre class="plain">')
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "multipart/form-data"])
+async def test_a_form_that_never_arrives_whole_is_given_up(tmp_path: Path, kind: str) -> None:
+    clock = FakeClock()
+    async with serving(tmp_path, clock=clock) as web, web.visit() as ada:
+        cookies = ada.session.cookie_jar.filter_cookies(URL(ada.base))
+        cookie = "; ".join(f"{name}={one.value}" for name, one in cookies.items())
+        lines = (
+            "POST /chat/send HTTP/1.1",
+            f"Host: {ada.base.removeprefix('http://')}",
+            f"Cookie: {cookie}",
+            f"Origin: {ada.base}",
+            f"X-Form-Token: {ada.token}",
+            f"Content-Type: {kind}; boundary=b",
+            "Content-Length: 1000",
+            "Connection: close",
+            "",
+            "--b\r\n" if "multipart" in kind else "text=a",
+        )
+        host, _, port = ada.base.removeprefix("http://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write("\r\n".join(lines).encode())
+        answer = asyncio.ensure_future(reader.readline())
+        while not answer.done():
+            await clock.advance(100)
+            await asyncio.wait([answer], timeout=0.05)
+        assert b" 408 " in answer.result()
+        writer.close()
