@@ -21,7 +21,6 @@ from nanobot import __version__
 from nanobot.bus.events import OWNER_ACCOUNT
 from nanobot.clock import Clock, with_timeout
 from nanobot.errors import ExtraMissing, NanobotError
-from nanobot_api.problems import Problem
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -187,16 +186,14 @@ class McpEndpoint:
     async def handle(
         self, http: web.Request, person: str, writable: bool, origin: str
     ) -> web.StreamResponse:
-        """Answer one request for a person's memory. Raises `ExtraMissing` and `Problem`."""
+        """Answer one request for a person's memory. Raises `ExtraMissing`, and
+        `TimeoutError` for a body that does not arrive."""
         self._wanted.set()
         await self._ready.wait()
         if self._error is not None or self._manager is None:
             raise self._error or ExtraMissing("the memory for other agents", "mcp")
         found = await self._ask("memory.scope_of", {"person": person})
-        try:
-            body = await with_timeout(self._clock, _BODY_SECONDS, _read(http))
-        except TimeoutError:
-            raise Problem(408, "The request did not arrive in time.", "timeout") from None
+        body = await with_timeout(self._clock, _BODY_SECONDS, _read(http))
         access = MemoryAccess(str(found["scope"]), writable, origin)
         answer = _Answer(http, body)
         await self._manager.handle_request(_scope_of(http, access), answer.receive, answer.send)

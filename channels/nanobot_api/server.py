@@ -54,6 +54,7 @@ from nanobot_api.settings import ApiSettings
 from nanobot_api.shapes import ChatShape, Facts, ResponseShape, Shape
 
 _BODY_SECONDS = 120.0
+_LATE = "The request did not arrive in time."
 _GUESSES = 20
 """Wrong keys a minute that are told so; more of them are refused as too many."""
 _LONGEST_KEY = 255
@@ -98,6 +99,8 @@ class Server:
             except ExtraMissing as error:
                 told = error.told(is_owner=key.person == OWNER_ACCOUNT).for_people()
                 raise Problem(501, told, "not_installed", again=False) from error
+            except TimeoutError:
+                raise Problem(408, _LATE, "timeout") from None
 
         return await self._guarded(http, answer)
 
@@ -224,7 +227,7 @@ class Server:
                 raise too_large
             yield body
         except TimeoutError:
-            raise Problem(408, "The request did not arrive in time.", "timeout") from None
+            raise Problem(408, _LATE, "timeout") from None
         finally:
             self._held -= size
 
