@@ -60,10 +60,12 @@ class CloudPeople:
         """See `Unsure`."""
         return self._graph.say(text, person=chat)
 
-    async def until_told(self, chat: str, text: str) -> None:
+    async def until_told(self, chat: str, *texts: str) -> None:
         """See `Unsure`."""
-        texts = self._graph.texts
-        await self._graph.wait_for(lambda: any(text in t for t in texts(chat)), patience=None)
+        await self._graph.wait_for(
+            lambda: any(text in said for said in self._graph.texts(chat) for text in texts),
+            patience=None,
+        )
 
 
 Script = Callable[[CloudPeople], Awaitable[None]]

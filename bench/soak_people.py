@@ -158,10 +158,10 @@ class Person:
 
 class Trouble:
     """Makes one in so many calls of the bot go wrong. `unclear` counts the sends that had their
-    effect and got no answer: only these may come twice.
+    effect and got no answer, or none that says so: only these may come twice.
 
-    The connection is cut for one chat after the other, because a message is given up where it is
-    not known twice in a row whether it arrived: sending it for a third time would be worse.
+    A send goes wrong in one chat after the other, because a message is given up if it is not known
+    twice in a row whether it arrived: sending it for a third time would be worse.
     """
 
     def __init__(self, scene: Scene, chats: Sequence[int], share: float) -> None:
@@ -179,11 +179,12 @@ class Trouble:
             lambda: telegram.garble("getUpdates"),
         )
         others: Kinds = (
-            lambda: telegram.fail("sendMessage", 500),
+            lambda: telegram.fail("sendMessage", 500, chat=next(self._chats)),
             lambda: telegram.fail("sendMessage", 429, parameters={"retry_after": 1}),
-            lambda: telegram.fail("", 502),
+            lambda: telegram.fail("", 502, chat=next(self._chats)),
             self._lose_a_request,
             self._lose_an_answer,
+            self._deny_an_answer,
             lambda: telegram.cut("sendChatAction"),
             lambda: telegram.cut("sendMessageDraft"),
             lambda: telegram.cut("file"),
@@ -221,6 +222,10 @@ class Trouble:
     def _lose_an_answer(self) -> None:
         self.unclear += 1
         self._telegram.cut("sendMessage", after="effect", chat=next(self._chats))
+
+    def _deny_an_answer(self) -> None:
+        self.unclear += 1
+        self._telegram.fail("sendMessage", 504, after="effect", chat=next(self._chats))
 
     def _half_open(self) -> None:
         gate = self._telegram.half_open()

@@ -66,10 +66,12 @@ class People:
         self.telegram.edit(message, text)
         self.note(chat, [f"{message}:e"])
 
-    async def until_told(self, chat: int, text: str) -> None:
+    async def until_told(self, chat: int, *texts: str) -> None:
         """See `bench.scenes.Talk`."""
-        texts = self.telegram.texts
-        await self.telegram.wait_for(lambda: any(text in t for t in texts(chat)), patience=None)
+        await self.telegram.wait_for(
+            lambda: any(text in said for said in self.telegram.texts(chat) for text in texts),
+            patience=None,
+        )
 
     async def until_answered(self, chat: int, mark: str) -> None:
         """Wait until the newest message in a chat has this mark, or says that it will get none."""

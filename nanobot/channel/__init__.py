@@ -213,8 +213,8 @@ class ChannelHost(Protocol):
 
 @runtime_checkable
 class Reachable(Protocol):
-    """What a channel has too whose platform takes no key for a message, so that a send may end in
-    `SendUnknown`: the core asks before it sends such a part a second time."""
+    """What a channel has too whose platform takes no key for a message, so that one that may have
+    arrived may come twice: the core asks before it sends such a part a second time."""
 
     async def reach(self) -> None:
         """Ask the platform for something that changes nothing. Raises a `SendError` while it does
@@ -246,8 +246,9 @@ class Channel(Protocol):
         is `ChannelOff`, which says that only a person can fix it."""
 
     async def send(self, part: OutboundPart) -> Receipt:
-        """Deliver one part; raise one of the `SendError`s when that did not work. May be called
-        before `run`, and then waits for it."""
+        """Deliver one part. Raise `SendLater` if it certainly did not arrive, and `SendRefused` if
+        it never will; any other exception means that it may have arrived (see `SendUnknown`). May
+        be called before `run`, and then waits for it."""
 
     async def fetch(self, media: Media, limit: int) -> bytes:
         """The content of an inbound file of at most `limit` bytes; raises `SendRefused` for one
