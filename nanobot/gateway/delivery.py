@@ -20,7 +20,14 @@ from nanobot.bus.events import ApprovalClosed, OutboundPart, Receipt
 from nanobot.bus.journal import MOST_DOUBTS, NOTICE, QUESTION, Journal, OutboxPart
 from nanobot.channel import Channel, ClosesChoices, Reachable
 from nanobot.clock import Clock, pause_after, with_timeout
-from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
+from nanobot.errors import (
+    NanobotError,
+    SendError,
+    SendLater,
+    SendRefused,
+    SendUnknown,
+    StorageError,
+)
 from nanobot.tasks import TURN, Background, is_cancelled
 
 MOST_ATTEMPTS = 300
@@ -308,5 +315,9 @@ def _anything_else_is(kind: type[SendError], *known: type[Exception]) -> Iterato
         if is_cancelled():
             raise
         raise kind("the channel gave up on its own") from error
+    except NanobotError as error:
+        raise kind(str(error)) from error
     except Exception as error:
-        raise kind(str(error) or repr(error)) from error
+        # Its text may hold anything, and the reason is told in a chat.
+        logger.opt(exception=error).warning("a channel failed")
+        raise kind(f"the channel failed ({type(error).__name__})") from error

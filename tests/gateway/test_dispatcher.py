@@ -182,10 +182,15 @@ async def test_a_rate_limit_without_a_time_is_no_reason_to_hurry(
 
 
 @pytest.mark.parametrize(
-    "error", [SendUnknown("timed out"), SendError("timed out"), LookupError("timed out")]
+    ("error", "reason"),
+    [
+        (SendUnknown("timed out"), "timed out"),
+        (SendError("timed out"), "timed out"),
+        (LookupError("at https://api.example.org/bot-token/"), "the channel failed (LookupError)"),
+    ],
 )
 async def test_a_send_that_may_have_arrived_is_tried_once_more_then_told(
-    path: Path, channel: FakeChannel, error: Exception
+    path: Path, channel: FakeChannel, error: Exception, reason: str
 ) -> None:
     tried: Counter[str] = Counter()
 
@@ -199,8 +204,7 @@ async def test_a_send_that_may_have_arrived_is_tried_once_more_then_told(
         told, told_of_loss = await channel.received(2)
         await delivery.dispatcher.drain(5)
     assert told == "next"
-    assert "“lost” may not have arrived here: " in told_of_loss
-    assert "timed out" in told_of_loss
+    assert f"“lost” may not have arrived here: {reason}. It is kept" in told_of_loss
     assert "/resend out-1 sends it again" in told_of_loss
     assert (tried["lost"], tried["next"]) == (2, 1)
     assert states(path) == [("dead", 2), ("sent", 1), ("sent", 1)]

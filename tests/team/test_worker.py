@@ -304,6 +304,23 @@ async def test_a_notice_that_was_refused_is_sent_once_its_chat_takes_something(
         assert (await bench.channel.received(2))[0] == "two"
 
 
+async def test_what_was_refused_is_sent_again_when_its_notice_is_answered(bench: Bench) -> None:
+    refusals = [SendRefused("not now")]
+    bench.channel.refuse = lambda _: refusals.pop() if refusals else None
+    async with bench.running(ScriptedModel(says("one"))):
+        await bench.channel.say("first")
+        (notice,) = await bench.channel.received(1)
+        (button,) = bench.channel.sent[0].buttons
+        assert button.value in notice
+        for _ in range(2):
+            await bench.channel.say(button.value)
+        assert sorted((await bench.channel.received(4))[1:]) == [
+            "I'm sending it again.",
+            "It was already sent again or dropped.",
+            "one",
+        ]
+
+
 async def test_the_question_of_a_worker_that_is_gone_is_withdrawn_by_who_gets_its_chat(
     bench: Bench,
 ) -> None:
