@@ -27,22 +27,25 @@ import sqlite3
 import struct
 import tempfile
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from loguru import logger
 
 from nanobot.bus.journal_file import COPY, SCHEMA, copied_documents, is_json
+from nanobot.bus.rows import WAITING_MESSAGES
 from nanobot.bus.sqlite import Schema, is_corruption, lenient_text, open_file, opened_read_only
 from nanobot.errors import StorageError
 from nanobot.io import replace_file, storage_errors, sync_folder
 
-SMALL = 4_000_000
-"""Bytes of a journal that is checked whole at the start: it takes 2 ms per megabyte."""
+SMALL = 2_000_000
+"""Bytes of a journal that is checked whole at the start: it takes 4 ms per megabyte."""
 _ASIDE, _NOTE, _NEW, _WORK = ".damaged-", ".suspect", ".rebuilt", ".salvage"
 _REPORT = "report.txt"
-_MOST_ASIDE = 8
-"""A disk that damages the journal again and again is not written full with copies."""
+_TIME = "%Y%m%dT%H%M%S"
+_MOST_AN_HOUR = 5
+"""Copies of an hour, and copies that are kept: a disk that damages the journal again and again is
+not written full."""
 _TRIES = 20_000
 """Rows that are looked for in vain between damaged pages."""
 _PAGE = 4096
@@ -71,9 +74,8 @@ _NAMES = {
 }
 """What people read of a table."""
 
-Settle = Callable[[sqlite3.Connection, bool], int]
-"""Set open messages aside in the rebuilt file: those of turns that ran, or all of them; how many.
-"""
+Settle = Callable[[sqlite3.Connection, str], int]
+"""Set the messages of a condition aside in the rebuilt file; how many."""
 
 
 def mend(path: Path, now: datetime, settle: Settle) -> None:
@@ -105,8 +107,8 @@ def find_damage(path: Path, log: _Log) -> str:
     try:
         with opened_read_only(path) as db:
             db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if lost := log.lost(_Log.of(path).last):
-                return f"its log is damaged: {lost} of {log.end} pages cannot be read"
+            if lost := log.lost(_Log.of(path).last or 0):
+                return f"its log is damaged: {lost} stored pages cannot be read"
             return check(db, path.parent, whole=path.stat().st_size <= SMALL)
     except sqlite3.Error as error:
         return str(error) if is_corruption(error) else ""
@@ -118,8 +120,8 @@ def check(db: sqlite3.Connection, state: Path, *, whole: bool) -> str:
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if not 0 < version < _HIGHEST_VERSION and "inbox" in _tables(db):
         return f"its format is given as {version}"
-    pragmas = [f"quick_check({name})" for name in _TABLES_OF_START]
-    for pragma in ["quick_check(1)"] if whole else pragmas:
+    pragmas = [f"integrity_check({name})" for name in _TABLES_OF_START]
+    for pragma in ["integrity_check(1)"] if whole else pragmas:
         found = "; ".join(str(row[0]) for row in db.execute(f"PRAGMA {pragma}"))
         if found != "ok":
             return " ".join(found.removeprefix("*** in database main ***").split())[:300]
@@ -133,7 +135,7 @@ def check(db: sqlite3.Connection, state: Path, *, whole: bool) -> str:
 
 
 def check_rest(path: Path) -> str:
-    """The same for all of a large journal while it is used; blocks for 2 ms per megabyte. Raises
+    """The same for all of a large journal while it is used; blocks for 4 ms per megabyte. Raises
     nothing."""
     if not path.exists() or path.stat().st_size <= SMALL:
         return ""
@@ -156,13 +158,17 @@ def damage_reports(state: Path) -> Iterator[tuple[str, str, str]]:
 
 def rebuild(path: Path, cause: str, log: _Log, now: datetime, settle: Settle) -> None:
     """Rebuild the journal at `path`. Raises `StorageError` or `OSError`; it is as it was then."""
-    aside = path.with_name(f"{path.name}{_ASIDE}{now:%Y%m%dT%H%M%S}")
-    if len(list(path.parent.glob(f"{path.name}{_ASIDE}*"))) >= _MOST_ASIDE:
+    aside = path.with_name(f"{path.name}{_ASIDE}{now:{_TIME}}")
+    copies = sorted(path.parent.glob(f"{path.name}{_ASIDE}*"))
+    hour_ago = f"{path.name}{_ASIDE}{now - timedelta(hours=1):{_TIME}}"
+    if sum(copy.name > hour_ago for copy in copies) >= _MOST_AN_HOUR:
         raise StorageError(
             path,
             "it is damaged again and again",
-            hint="Check the disk. Remove the folders `journal.db.damaged-…` to have it rebuilt.",
+            hint="Check the disk. Try again in an hour.",
         )
+    for copy in copies[: 1 - _MOST_AN_HOUR]:
+        shutil.rmtree(copy)
     aside.mkdir(mode=0o700, exist_ok=True)
     for suffix in ("", "-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):
@@ -212,8 +218,12 @@ def _fill(work: Path, new: Path, identity: int, *, is_log_damaged: bool, settle:
             target.execute(f"PRAGMA application_id = {identity}")
         restored = _fill_documents(target, new.parent / COPY, lost)
         set_aside = 0
-        if is_log_damaged or lost["turn"] or lost["step"] or lost["inbox"]:
-            set_aside = settle(target, is_log_damaged)
+        if is_log_damaged:
+            set_aside = settle(target, WAITING_MESSAGES)
+        elif lost["step"]:
+            set_aside = settle(target, "state = 'working'")
+        elif lost["turn"]:
+            set_aside = settle(target, "state = 'working' AND turn_id NOT IN (SELECT id FROM turn)")
         target.execute("COMMIT")
         target.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     for suffix in ("-wal", "-shm"):
@@ -226,7 +236,7 @@ def _fill(work: Path, new: Path, identity: int, *, is_log_damaged: bool, settle:
     if restored:
         told.append(f"Restored from {COPY}: {', '.join(restored)}.")
     if set_aside:
-        told.append(f"{set_aside} messages may have been worked on: /retry runs them again.")
+        told.append(f"Messages that may have been worked on: {set_aside}; /retry runs them again.")
     return " ".join(told)
 
 
@@ -408,68 +418,72 @@ class _Table:
 class _Log:
     """The write-ahead log of a database as it is on the disk (sqlite.org/fileformat2.html and
     sqlite.org/walformat.html). By its index `last` is the number of the last frame that was stored,
-    and `copied` of the last that is in the database as well; both 0 if that is not known."""
+    None if that is not known, and `copied` of the last that is in the database as well."""
 
     def __init__(self, log: bytes, index: bytes) -> None:
-        self._log, self.last, self.copied = log, 0, 0
+        self._log, self.copied = log, 0
+        self.last: int | None = None
         self._order = "<" if log[3:4] == b"\x82" else ">"
-        is_whole = (
-            log[:3] == b"\x37\x7f\x06" and _checksum(self._order, b"", log[:24]) == log[24:_HEAD]
-        )
-        self._salt = log[16:24] if is_whole else b""
-        same_round = not is_whole or index[32:40] == self._salt
+        is_log = log[:3] == b"\x37\x7f\x06"
+        self._is_whole = is_log and _checksum(self._order, b"", log[:24]) == log[24:_HEAD]
+        self._page = struct.unpack_from(">I", log, 8)[0] if self._is_whole else _PAGE
+        step = self._page + _FRAME_HEAD
+        self._starts = range(_HEAD, len(log) - step + 1, step)
+        self._salt = log[16:24] if self._is_whole else log[_HEAD + 8 : _HEAD + 16]
+        same_round = not self._is_whole or index[32:40] == self._salt
         if len(index) >= 136 and index[:48] == index[48:96] and index[12] and same_round:
             self.last, self.copied = (struct.unpack_from("=I", index, at)[0] for at in (16, 96))
             self._salt = index[32:40]
-        size = struct.unpack_from(">I", log, 8)[0] if is_whole else 0
-        self._page = size or 4096
-        self._starts = range(
-            _HEAD, len(log) - self._page - _FRAME_HEAD + 1, self._page + _FRAME_HEAD
-        )
 
     @classmethod
     def of(cls, path: Path) -> _Log:
         """The log beside the database at `path`."""
         return cls(*(_content(path.with_name(path.name + end)) for end in ("-wal", "-shm")))
 
-    @property
-    def end(self) -> int:
-        """The number of the last frame that was stored; older rounds of the log are behind it."""
-        if self.last:
-            return self.last
-        salts = [self._log[at + 8 : at + 16] for at in self._starts]
-        own = self._salt or next(iter(salts), b"")
-        return max(
-            (
-                number
-                for number, (at, salt) in enumerate(zip(self._starts, salts, strict=True), 1)
-                if salt == own and any(self._log[at + 4 : at + 8])
-            ),
-            default=0,
-        )
-
     def lost(self, read: int) -> int:
-        """How many stored frames are lost if SQLite can read this many of them."""
-        return max(0, self.end - read) if self.end > self.copied else 0
+        """How many stored frames are lost if SQLite can read this many of them. Without an index a
+        transaction is known to be stored only if another one follows it: its last frames may also
+        have been cut short by a power loss."""
+        if self.last is not None:
+            return max(0, self.last - read) if self.last > self.copied else 0
+        ends = [at for at in range(read, len(self._starts)) if self._ends_transaction(at)]
+        return ends[-1] + 1 - read if len(ends) > 1 and self._is_frame(ends[-1]) else 0
 
     def apply_to(self, path: Path) -> bool:
         """Write the pages of the stored frames to the database at `path`; whether some of them are
         damaged."""
-        end, before, damaged = self.end, self._log[24:_HEAD], 0
-        starts = self._starts[:end]
-        salt = self._salt or (self._log[starts[0] + 8 : starts[0] + 16] if starts else b"")
+        end = self.last
+        if end is None:
+            ends = (at + 1 for at in range(len(self._starts)) if self._ends_transaction(at))
+            end = max(ends, default=0)
+        damaged = max(0, end - len(self._starts))
         with path.open("r+b") as file:
-            for at in starts:
-                head, data = self._log[at : at + _FRAME_HEAD], at + _FRAME_HEAD
-                page = self._log[data : data + self._page]
-                found = _checksum(self._order, before, head[:8] + page)
-                before = head[16:]
-                if head[8:16] != salt or (found != before and at != starts[0]):
+            for at, start in enumerate(self._starts[:end]):
+                if not self._is_frame(at):
                     damaged += 1
                     continue
-                file.seek((struct.unpack(">I", head[:4])[0] - 1) * self._page)
-                file.write(page)
-        return self.copied < end and (damaged > 0 or len(starts) < end)
+                file.seek((struct.unpack_from(">I", self._log, start)[0] - 1) * self._page)
+                file.write(self._log[start + _FRAME_HEAD : start + _FRAME_HEAD + self._page])
+        return damaged > 0 and self.copied < end
+
+    def _ends_transaction(self, at: int) -> bool:
+        """Whether a frame, counted from 0, is of this round of the log and the last of its
+        transaction."""
+        start = self._starts[at]
+        return self._log[start + 8 : start + 16] == self._salt and any(
+            self._log[start + 4 : start + 8]
+        )
+
+    def _is_frame(self, at: int) -> bool:
+        """Whether a frame of this round is as it was written, after the one before it."""
+        start = self._starts[at]
+        head = self._log[start : start + _FRAME_HEAD]
+        before = self._log[24:_HEAD]
+        if at:
+            before = self._log[self._starts[at - 1] + 16 : self._starts[at - 1] + _FRAME_HEAD]
+        page = self._log[start + _FRAME_HEAD : start + _FRAME_HEAD + self._page]
+        is_whole = _checksum(self._order, before, head[:8] + page) == head[16:]
+        return head[8:16] == self._salt and (is_whole or not (at or self._is_whole))
 
 
 _HEAD, _FRAME_HEAD = 32, 24

@@ -651,12 +651,11 @@ class SqliteJournal:
     def _post(self, statement: str, *values: object, can_wait: bool = False) -> None:
         self.database.post(lambda db: execute(db, statement, *values), can_wait=can_wait)
 
-    def _settle(self, db: sqlite3.Connection, every: bool) -> int:
-        """After damage: set aside the messages of turns that ran, or `every` open one. Some of what
-        they asked for may have been done, and the journal does not say so."""
+    def _settle(self, db: sqlite3.Connection, condition: str) -> int:
+        """After damage: set aside the messages of a condition. Some of what they asked for may have
+        been done, and the journal does not say so."""
         now = self._clock.now().isoformat()
-        states = WAITING_MESSAGES if every else "state = 'working'"
-        query = f"SELECT id, channel, chat_id, event_id FROM inbox WHERE {states}"
+        query = f"SELECT id, channel, chat_id, event_id FROM inbox WHERE {condition}"
         rows = db.execute(query).fetchall()
         for row_id, channel, chat_id, event_id in rows:
             reason = "the journal was damaged while it was under way"
@@ -664,7 +663,9 @@ class SqliteJournal:
             db.execute(set_failed, (reason, row_id))
             outgoing = damage_notice(channel, chat_id, event_id)
             _insert_outgoing(db, f"damaged-{row_id}", (outgoing,), now)
-        db.execute("UPDATE turn SET state = 'failed' WHERE state = 'running'")
+        working = "SELECT turn_id FROM inbox WHERE state = 'working'"
+        ended = "UPDATE turn SET state = 'failed' WHERE state = 'running' AND id NOT IN"
+        db.execute(f"{ended} ({working})")
         return len(rows)
 
     def _prune(self, db: sqlite3.Connection) -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import re
 import secrets
 from collections import defaultdict
@@ -35,7 +36,7 @@ from msgspec.structs import replace
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, WriteConflict
-from nanobot.io import FileState, lstate_of
+from nanobot.io import FileState, lstate_of, without_long_lines
 from nanobot.memory.documents import ALL_FACTS, PENDING
 from nanobot.memory.files import Redact
 from nanobot.memory.gitstore import LIMIT
@@ -146,7 +147,10 @@ class Forgotten:
         """What was forgotten since then; lines that hold no record are left out."""
         state, (seen, records) = lstate_of(f"{self._root.path}/{FORGOTTEN}"), self._read
         if state != seen:
-            content, records = self._root.place(FORGOTTEN).read_bytes(LIMIT) or b"", []
+            content, records = b"", []
+            if state is not None:
+                with self._root.place(FORGOTTEN).opened(os.O_RDONLY) as descriptor:
+                    content = without_long_lines(descriptor)[0]
             for line in content.splitlines():
                 with suppress(msgspec.MsgspecError, ValueError, RecursionError):
                     record = msgspec.json.decode(line, type=_Record)

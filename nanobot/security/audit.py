@@ -18,7 +18,7 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot.clock import Clock
-from nanobot.io import append_line, json_line, rotate_files
+from nanobot.io import append_line, json_line, rotate_files, whole_lines, without_long_lines
 from nanobot.security.redaction import Redactor
 
 FILE = "audit.jsonl"
@@ -85,12 +85,12 @@ def expire(path: Path, horizon: datetime) -> int:
     for file in older:
         with suppress(FileNotFoundError):
             seen = file.stat()
-            newest = _time(reversed(file.read_bytes().splitlines()))
+            newest = _time(reversed(_lines(file)))
             if newest and newest < horizon and os.path.samestat(seen, file.stat()):
                 file.unlink()  # it has not moved on meanwhile
                 removed += 1
     with suppress(FileNotFoundError), current.open("rb") as lines:
-        oldest = _time(lines)
+        oldest = _time(line for line, _ in whole_lines(lines))
         if oldest and oldest < horizon:
             rotate_files(audit_files(path))
     return removed
@@ -105,10 +105,15 @@ def newest_records(path: Path, wanted: Callable[[Record], bool], limit: int) -> 
 def _backwards(path: Path) -> Iterator[Record]:
     for file in audit_files(path):
         try:
-            lines = file.read_bytes().splitlines()
+            lines = _lines(file)
         except FileNotFoundError:
             continue
         yield from filter(None, map(_parsed, reversed(lines)))
+
+
+def _lines(path: Path) -> list[bytes]:
+    with path.open("rb") as file:
+        return without_long_lines(file.fileno())[0].splitlines()
 
 
 def _time(lines: Iterable[bytes]) -> datetime | None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.journal_file import SqliteState
 from nanobot.bus.repair import SMALL
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import DatabaseDamaged, HomeMoved, StorageError
@@ -55,6 +54,12 @@ def zero(path: Path, page: int) -> None:
     with path.open("r+b") as file:
         file.seek(page * PAGE)
         file.write(bytes(PAGE))
+
+
+def zero_at(path: Path, offset: int, size: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(bytes(size))
 
 
 def overwrite(path: Path, content: bytes) -> None:
@@ -189,6 +194,58 @@ async def test_a_damaged_log_is_reported(
     assert "the newest changes" in report
 
 
+def without_index(log: Path) -> None:
+    log.with_name("journal.db-shm").unlink()
+
+
+async def test_a_log_that_a_power_loss_cut_short_is_no_damage(
+    killed: Path, clock: FakeClock
+) -> None:
+    log, last = killed.with_name("journal.db-wal"), last_frame(killed)
+    zero_at(log, 32 + last * (PAGE + 24) - 100, 100)
+    without_index(log)
+    waiting, report = await report_of(killed, clock)
+    assert ("last-18" in waiting, report) == (True, "")
+
+
+async def test_a_log_that_is_damaged_before_its_end_is_known_without_its_index(
+    killed: Path, clock: FakeClock
+) -> None:
+    log, last = killed.with_name("journal.db-wal"), last_frame(killed)
+    zero_at(log, 32 + (last - 30) * (PAGE + 24) + 100, 100)
+    without_index(log)
+    _, report = await report_of(killed, clock)
+    assert "its log is damaged" in report
+
+
+async def test_a_message_that_may_have_been_worked_on_is_not_run_again_by_itself(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    path = tmp_path / "journal.db"
+    async with opened(path, clock) as journal:
+        working, waiting = await journal.receive("fake", [said("working"), said("waiting")])
+        journal.claim("t1", "fake:1", [working.id], at_once=False)
+    zero(path, roots(path, "table")["step"])
+    async with opened(path, clock) as journal:
+        leftovers = await journal.leftovers()
+        assert [entry.id for entry in leftovers.entries] == [waiting.id]
+        (notice,) = [item.part.content for item in leftovers.parts]
+        assert "/retry runs it again" in notice
+        failed, _ = await journal.queue_rows()
+        assert [row.state for row in failed] == ["failed", "received"]
+        (_, report, _) = next(iter(journal.damages()))
+        assert "Messages that may have been worked on: 1;" in report
+
+
+async def test_an_index_that_says_something_else_than_its_table_is_damaged(
+    whole: Path, clock: FakeClock
+) -> None:
+    page = roots(whole, "index")["inbox_open"]
+    zero_at(whole, (page + 1) * PAGE - 40, 1)
+    waiting, report = await report_of(whole, clock)
+    assert (len(waiting), "Nothing was lost." in report) == (MANY, True)
+
+
 class Killed(BaseException):
     pass
 
@@ -279,15 +336,23 @@ async def test_a_journal_that_was_moved_takes_nothing(tmp_path: Path, clock: Fak
     assert not home.exists()
 
 
-async def test_a_disk_that_damages_it_again_and_again_is_reported(
+async def test_a_disk_that_damages_it_again_and_again_is_reported_and_not_written_full(
     whole: Path, clock: FakeClock
 ) -> None:
-    with contextlib.closing(SqliteState(whole.parent)):
-        for number in range(8):
-            (whole.parent / f"journal.db.damaged-{number}").mkdir()
-    zero(whole, 1)
+    index = roots(whole, "index")["inbox_open"]
+    for _ in range(5):
+        zero(whole, index)
+        async with opened(whole, clock):
+            await clock.advance(60)
+    zero(whole, index)
     with pytest.raises(StorageError, match="again and again"):
         await SqliteJournal(whole, clock).open()
+    for _ in range(3):
+        await clock.advance(3_600)
+        zero(whole, index)
+        async with opened(whole, clock):
+            pass
+    assert len(list(whole.parent.glob("*.damaged-*"))) == 5
 
 
 async def test_what_was_sent_before_the_damage_is_known_after_it(
