@@ -75,17 +75,18 @@ class ConfigError(NanobotError):
 
 
 class HomeLocked(NanobotError):
-    """Another process owns this home; `pid` is its process id, 0 where it could not be read."""
+    """Another process owns this home; `pid` is its process id, 0 where it could not be read.
+    `leaving` says how that one is on its way out, if it is (see `gateway.lock`)."""
 
     for_operator = True
     exit_code = 75
 
-    def __init__(self, home: Path, pid: int) -> None:
+    def __init__(self, home: Path, pid: int, leaving: str = "") -> None:
         super().__init__(
             f"another nanobot (pid {pid or 'unknown'}) is using {home}",
             hint="Stop it first, or give this one a home of its own with NANOBOT_HOME.",
         )
-        self.pid = pid
+        self.pid, self.leaving = pid, leaving
 
 
 NOTHING_LOST = "Nothing already stored is lost."

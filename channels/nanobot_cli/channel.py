@@ -5,13 +5,16 @@ registered before the message is published, so that no answer can come too early
 one reply. A part names the messages that it answers. One that answers none was said before the
 reply or by itself (by a job, about a helper): all who listen in its chat see it, and where nobody
 does it is kept for the next who watches. One whose listener is gone (or was lost with a restart) is
-shown to those who watch and accepted in any case: the session keeps it.
+shown to those who watch and accepted in any case: the session keeps it. A client that lost its
+gateway asks the next one under the same id, and hears the answer there.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -38,6 +41,7 @@ from nanobot.bus.events import (
 from nanobot.channel import ChannelHost, Chat, Limits, Sender
 from nanobot.channel.documents import StateFile
 from nanobot.channel.health import ConnectionSlot
+from nanobot.clock import with_timeout
 from nanobot.errors import NanobotError, SendRefused, StorageError
 from nanobot_cli.wire import (
     Accepted,
@@ -65,6 +69,10 @@ MOST_CHARACTERS = 20_000
 """Of one such part."""
 
 _NO_LIMIT = 1 << 62
+_MOST_UNHEARD = 100
+"""Replies that are kept for clients that ask for them again."""
+_ON_ITS_WAY_SECONDS = 2.0
+"""How long the reply to a message that has just been answered may take to be sent."""
 _FILE = "unseen.json"
 
 
@@ -87,6 +95,8 @@ class CliChannel:
 
     def __init__(self) -> None:
         self._waiters: dict[str, _Listener] = {}
+        self._unheard: OrderedDict[str, _Listener] = OrderedDict()
+        """The replies that nobody waited for, by their event ids."""
         self._watchers: list[_Listener] = []
         self._turns: dict[str, list[str]] = {}
         self._core: ConnectionSlot[ChannelHost] = ConnectionSlot()
@@ -126,13 +136,13 @@ class CliChannel:
         if not part.event_ids:
             await self._tell_or_keep(host, part)
             return Receipt()
-        awaited = [event_id for event_id in part.event_ids if event_id in self._waiters]
-        if all(self._waiters[event_id].gone for event_id in awaited):
+        listeners = [self._listener(event_id) for event_id in part.event_ids]
+        if all(one.gone for one in listeners):
             _tell(host, part, [one for one in self._in_chat(part.chat_id) if one.request.watch])
-        for event_id in awaited:
-            self._waiters[event_id].texts.append(part.content)
+        for event_id, listener in zip(part.event_ids, listeners, strict=True):
+            listener.texts.append(part.content)
             if part.last:
-                self._waiters.pop(event_id).reply()
+                self._reply(event_id)
         return Receipt()
 
     async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
@@ -195,18 +205,47 @@ class CliChannel:
         except BaseException:
             self._waiters.pop(event_id, None)
             raise
-        if event_id in new:
-            waiter.accept()
-        elif self._waiters.pop(event_id, None) is waiter:
+        if event_id not in new and not await self._is_unanswered(host, event_id, waiter):
+            if self._waiters.get(event_id) is waiter:
+                del self._waiters[event_id]
             raise _seen_before(request)
+        waiter.accept()
+
+    async def _is_unanswered(self, host: ChannelHost, event_id: str, waiter: _Listener) -> bool:
+        """Whether a message that is stored already gets its answer here: now, or because its turn
+        goes on here, or its reply is on its way."""
+        if (heard := self._unheard.pop(event_id, None)) is not None:
+            waiter.texts, waiter.ended = [*heard.texts, *waiter.texts], waiter.ended or heard.ended
+            if heard.is_over:
+                self._reply(event_id)
+        if waiter.is_over or await host.has_received(waiter.chat_id, event_id, unanswered=True):
+            return True
+        with suppress(TimeoutError):
+            await with_timeout(host.clock, _ON_ITS_WAY_SECONDS, waiter.over.wait())
+        return waiter.is_over
+
+    def _listener(self, event_id: str) -> _Listener:
+        """Who waits for the reply to an event, or the place where it is kept."""
+        waiter = self._waiters.get(event_id)
+        if waiter is None or waiter.gone:
+            self._waiters.pop(event_id, None)
+            waiter = self._unheard.setdefault(event_id, waiter or _nobody(event_id))
+            if len(self._unheard) > _MOST_UNHEARD:
+                self._unheard.popitem(last=False)
+        return waiter
+
+    def _reply(self, event_id: str) -> None:
+        """The reply to an event is whole."""
+        listener = self._listener(event_id)
+        self._waiters.pop(event_id, None)
+        listener.reply()
 
     def _end(self, event: TurnEnded) -> None:
         self._turns.pop(event.turn_id, None)
         for event_id in event.event_ids:
-            if (waiter := self._waiters.get(event_id)) is not None:
-                waiter.ended = event
-                if event.outcome in ("stopped", "held"):  # no reply will come
-                    self._waiters.pop(event_id).reply()
+            self._listener(event_id).ended = event
+            if event.outcome in ("stopped", "held"):  # no reply will come
+                self._reply(event_id)
 
     async def _tell_or_keep(self, host: ChannelHost, part: OutboundPart) -> None:
         """Raises `StorageError` where nobody listens and the disk will not keep it."""
@@ -238,12 +277,19 @@ class _Listener:
         """The parts of the reply so far."""
         self.ended: TurnEnded | None = None
         """The end of its turn; the reply may still come."""
+        self.over = asyncio.Event()
+        """Set with the last word."""
         self._accepted = False
 
     @property
     def gone(self) -> bool:
         """Whether nobody listens any more."""
         return self.connection.closed
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last word was said."""
+        return self.over.is_set()
 
     def accept(self) -> None:
         """Say that the message is durable, once and before anything else."""
@@ -258,6 +304,7 @@ class _Listener:
 
     def reply(self) -> None:
         """The last word: the text collected, with what is known about its turn."""
+        self.over.set()
         reply = Reply("", "".join(self.texts))
         if (end := self.ended) is not None:
             reply = reply._replace(
@@ -269,6 +316,19 @@ class _Listener:
                 outcome=end.outcome,
             )
         self.send(reply)
+
+
+class _NoConnection:
+    """Where nobody listens."""
+
+    closed = True
+
+    def send(self, event: Mapping[str, object]) -> None:
+        """See `Connection`."""
+
+
+def _nobody(event_id: str) -> _Listener:
+    return _Listener(ChatRequest(event_id, "", ""), "", _NoConnection())
 
 
 def _one_each(listeners: Sequence[_Listener]) -> Iterable[_Listener]:

@@ -145,11 +145,13 @@ class Reply(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The gateway will not do what was asked; `id` is empty where it could not read the request."""
+    """The gateway will not do what was asked; `id` is empty where it could not read the request.
+    `going`: it is on its way out, and another one may do it."""
 
     id: str = ""
     error: str = ""
     hint: str = ""
+    going: bool = False
 
 
 ChatEvent = (

@@ -45,7 +45,7 @@ from nanobot.errors import DatabaseDamaged, HomeMoved, NanobotError, StorageErro
 from nanobot.gateway import STOP_MARGIN
 from nanobot.gateway.control import ControlServer
 from nanobot.gateway.feed import Feed
-from nanobot.gateway.lock import home_lock
+from nanobot.gateway.lock import HomeLock, Leaving, home_lock
 from nanobot.gateway.pairing import Pairing
 from nanobot.io import raise_descriptor_limit
 from nanobot.providers.port import Provider
@@ -140,9 +140,9 @@ class Gateway:
         raise_descriptor_limit()
         if self.stop_requested:
             return 0
-        with home_lock(self._parts.base.stores.state):
+        with home_lock(self._parts.base.stores.state) as lock:
             try:
-                await self._live(on_ready, on_stop, signals=signals)
+                await self._live(lock, on_ready, on_stop, signals=signals)
             except DatabaseDamaged:
                 if not self.restart_requested:  # else the next start rebuilds it
                     raise
@@ -150,6 +150,7 @@ class Gateway:
 
     async def _live(
         self,
+        lock: HomeLock,
         on_ready: Callable[[], None] | None,
         on_stop: Callable[[], None] | None,
         *,
@@ -166,6 +167,8 @@ class Gateway:
         finally:
             if on_stop is not None:
                 on_stop()
+            stopping: Leaving = "stopping" if signals else "ending"
+            lock.mark("starting" if self.restart_requested else stopping)
             await self._shutdown()
             self._event_loop = None
 
@@ -300,6 +303,7 @@ class Gateway:
         grace_ends = asyncio.get_running_loop().time() + grace
         systemd.send("RELOADING=1" if self.restart_requested else "STOPPING=1")
         systemd.send(f"EXTEND_TIMEOUT_USEC={round(self.stop_seconds * 1e6)}")
+        await self._control.begin_stop()
         dispatcher.begin_stop(grace)
         for routine in self._routines:
             routine.stop()
@@ -328,7 +332,8 @@ class Gateway:
             close_later(platforms.supervisor.stop)
             await base.lanes.drain(grace)
             await dispatcher.settle_questions(1.0)
-            await dispatcher.drain(max(0.0, grace_ends - asyncio.get_running_loop().time()))
+            for one in (dispatcher, self._control):
+                await one.drain(max(0.0, grace_ends - asyncio.get_running_loop().time()))
 
     def _on_signal(self) -> None:
         if self._stop is not None and self._stop.is_set():

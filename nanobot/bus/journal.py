@@ -298,7 +298,9 @@ class Journal(Protocol):
     async def cursor(self, channel: str) -> str | None:
         """The cursor that was stored last for a channel."""
 
-    async def has_received(self, channel: str, chat_id: str, event_id: str) -> bool:
+    async def has_received(
+        self, channel: str, chat_id: str, event_id: str, *, unanswered: bool = False
+    ) -> bool:
         """Whether an event was received here, answered or not, in the last `KEEP_DAYS`."""
 
     async def find_turn(self, channel: str, chat_id: str, platform_id: str) -> MessageTurn | None:

@@ -227,8 +227,11 @@ class SqliteJournal:
         rows = await self._run("SELECT value FROM cursor WHERE channel = ?", channel)
         return rows[0][0] if rows else None
 
-    async def has_received(self, channel: str, chat_id: str, event_id: str) -> bool:
+    async def has_received(
+        self, channel: str, chat_id: str, event_id: str, *, unanswered: bool = False
+    ) -> bool:
         query = "SELECT 1 FROM inbox WHERE channel = ? AND chat_id = ? AND event_id = ?"
+        query += " AND state IN ('received', 'working')" if unanswered else ""
         return bool(await self._run(query, channel, chat_id, event_id))
 
     async def find_turn(self, channel: str, chat_id: str, platform_id: str) -> MessageTurn | None:

@@ -153,8 +153,9 @@ class ChannelHost(Protocol):
     async def cursor(self) -> str | None:
         """The cursor stored last, or None."""
 
-    async def has_received(self, chat_id: str, event_id: str) -> bool:
-        """Whether an event was stored before, answered or not, within a month."""
+    async def has_received(self, chat_id: str, event_id: str, *, unanswered: bool = False) -> bool:
+        """Whether an event was stored before, within a month: answered or not, or only `unanswered`
+        ones."""
 
     async def resolve_button(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
         """The value of a button that was pressed; None where there is none such in this chat, or

@@ -28,7 +28,7 @@ from nanobot.cli.command import (
     words,
     zone_of,
 )
-from nanobot.cli.gateway import operate
+from nanobot.cli.gateway import operate, owned
 from nanobot.config import command_for
 from nanobot.errors import NanobotError
 from nanobot_cli.text import one_line
@@ -225,7 +225,6 @@ def _named(what: str, paths: Sequence[str]) -> str:
 
 def _restore(options: Options) -> int:
     from nanobot.clock import SystemClock
-    from nanobot.gateway.lock import home_lock
     from nanobot.io import storage_errors
     from nanobot.upkeep.backups import exclusive_backup
     from nanobot.upkeep.restoring import expect_room, finish, is_empty, restore
@@ -238,7 +237,7 @@ def _restore(options: Options) -> int:
         finish(home)  # else its lock may lie in what stood there before
     with ExitStack() as stack:
         if not is_empty(home):
-            stack.enter_context(home_lock(home / "state"))
+            stack.enter_context(owned(home))
             # A backup is packed without that lock, and would be of two homes.
             stack.enter_context(exclusive_backup(home))
         restored = restore(

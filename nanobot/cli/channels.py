@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.answer import Data
-from nanobot.cli.client import Client, NoGateway
+from nanobot.cli.client import Client
 from nanobot.cli.command import Commands, Options, settings_of, table, words
+from nanobot.cli.gateway import in_gateway_or_here, owned
 from nanobot.errors import NanobotError
 from nanobot.text import clean, duration
 from nanobot_cli.text import one_line
@@ -52,7 +53,6 @@ def login(home: Path, name: str, number: str) -> None:
     from nanobot.app.base import make_home, secret_values
     from nanobot.app.signing_in import login_of, login_request
     from nanobot.clock import SystemClock
-    from nanobot.gateway.lock import home_lock
     from nanobot.logs import log_to_console
     from nanobot.security.redaction import Redactor
 
@@ -62,8 +62,10 @@ def login(home: Path, name: str, number: str) -> None:
     log_to_console("warning", Redactor(secret_values(settings)), settings.agent.timezone)
     make_home(home)
     with ExitStack() as stack:
-        if not stack.enter_context(leased(home, name)):
-            stack.enter_context(home_lock(home / "state"))
+        in_gateway_or_here(
+            lambda: stack.enter_context(leased(home, name)),
+            lambda: stack.enter_context(owned(home)),
+        )
         request.state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         asyncio.run(_sign_in(sign_in, request))
 
@@ -73,19 +75,15 @@ async def _sign_in(sign_in: Login, request: LoginRequest) -> None:
 
 
 @contextmanager
-def leased(home: Path, name: str) -> Iterator[bool]:
-    """A running gateway lets go of the channel while inside; says whether one runs."""
+def leased(home: Path, name: str) -> Iterator[None]:
+    """A running gateway lets go of the channel while inside. Raises `NoGateway` if none runs."""
     me = os.urandom(8).hex()
 
     def tell_gateway(operation: str) -> None:
         with Client(home) as client:
             client.ask(operation, {"name": name, "by": me})
 
-    try:
-        tell_gateway("channels.borrow")
-    except NoGateway:
-        yield False
-        return
+    tell_gateway("channels.borrow")
     from nanobot.app.signing_in import RENEW_SECONDS
 
     over = threading.Event()
@@ -98,7 +96,7 @@ def leased(home: Path, name: str) -> Iterator[bool]:
     renewing = threading.Thread(target=renew, daemon=True)
     renewing.start()
     try:
-        yield True
+        yield None
     finally:
         over.set()
         renewing.join()

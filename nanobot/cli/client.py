@@ -1,8 +1,10 @@
 """The thin client: talks to a running gateway over `state/gateway.sock`; quick to import.
 
 Of the core it needs the errors only, and of the CLI channel the values that travel. A socket that
-nobody listens on means that no gateway runs (`NoGateway`); one that breaks off means that the
-answer will be in the session (`ConnectionLost`).
+nobody listens on means that no gateway runs (`NoGateway`), and so does one that did not carry out
+what it was asked: it says so, or the kernel says that it never read it. Then nothing was done, and
+it can be asked again elsewhere. One that breaks off after it has read the request may have carried
+it out (`ConnectionLost`). A message can be sent again in any case, because its id is known.
 """
 
 from __future__ import annotations
@@ -12,12 +14,12 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from nanobot.errors import NanobotError, StorageError
+from nanobot.errors import HomeLocked, NanobotError, StorageError
 from nanobot.gateway import MAX_FRAME, SOCKET_NAME
-from nanobot_cli.wire import Accepted, ChatEvent, ChatRequest, Refused, Reply, parse_event
+from nanobot_cli.wire import ChatEvent, ChatRequest, Refused, Reply, parse_event
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +36,7 @@ _BLOCK = 1 << 20
 
 
 class NoGateway(NanobotError):
-    """No gateway runs on this home."""
+    """No gateway runs on this home, or one that is on its way out and has done nothing."""
 
 
 class ConnectionLost(NanobotError):
@@ -51,17 +53,24 @@ class Client:
     """
 
     def __init__(self, home: Path, timeout: float | None = None) -> None:
-        self._home, self._folder = home, str(home / "state")
-        self._socket = _connected(self._folder)
-        self._socket.settimeout(timeout)
+        self._home, self._folder, self._timeout = home, str(home / "state"), timeout
         self._buffer = bytearray()
-        self._waiting: dict[str, str] = {}
-        """The sessions of the messages without a last word, by the ids of the messages."""
-        self._unconfirmed: dict[str, ChatRequest] = {}
-        """Those that were sent once and that no gateway has accepted yet."""
+        self._waiting: dict[str, ChatRequest] = {}
+        """The messages without a last word, by their ids."""
         self._watch: ChatRequest | None = None
+        self._was_told = self._was_lost = False
+        """Whether the gateway said that it goes; whether one went without a word before."""
+        self.find_gateway: Callable[[], None] | None = None
+        """Calls `connect` as soon as there is a gateway again, or brings one; a search for a few
+        seconds where it is None."""
         self.is_hosted = False
         """Whether the gateway runs in this process, as none was there."""
+        self.connect()
+
+    def connect(self) -> None:
+        """Connect to the gateway that runs now. Raises `NoGateway`."""
+        self._socket = _connected(self._folder)
+        self._socket.settimeout(self._timeout)
 
     @property
     def waiting(self) -> bool:
@@ -78,13 +87,29 @@ class Client:
 
         Not while a message is under way, nor while watching: the answer is the next line.
         """
-        self._send({**arguments, "op": operation})
-        answer = _parsed(self._read(wait=True) or b"")
+        while True:
+            try:
+                return self._ask(operation, arguments)
+            except NoGateway:
+                if self.find_gateway is None:
+                    raise
+            self._reconnect()
+
+    def _ask(self, operation: str, arguments: Mapping[str, object]) -> object:
+        try:
+            self._send({**arguments, "op": operation})
+            answer = _parsed(self._read(wait=True) or b"")
+        except ConnectionLost as lost:
+            if _is_unread(lost):
+                raise NoGateway("the gateway has ended") from lost
+            raise
         if answer.get("ok") is True:
             return answer.get("data")
         refused = parse_event(answer)
         if not isinstance(refused, Refused):
             raise NanobotError(f"the gateway's answer to {operation!r} makes no sense")
+        if refused.going:
+            raise NoGateway(refused.error)
         raise NanobotError(refused.error, hint=refused.hint)
 
     def ask_aside(self, operation: str, arguments: Mapping[str, object]) -> object:
@@ -98,14 +123,13 @@ class Client:
         request = ChatRequest(new_id(), session, text, stream)
         if not self._waiting:
             self._find_again()
-        self._waiting[request.id] = session
-        self._unconfirmed[request.id] = request
+        self._waiting[request.id] = request
         try:
             self._send(request.as_json())
         except ConnectionLost:  # found out, and dealt with, when reading
             pass
         except NanobotError:
-            del self._waiting[request.id], self._unconfirmed[request.id]
+            del self._waiting[request.id]
             raise
         return request.id
 
@@ -130,7 +154,9 @@ class Client:
     def rejoin(self) -> None:
         """Connect to the gateway that takes the place of one that has hung up. Raises `NoGateway`
         if none does within `REJOIN_SECONDS`."""
-        self._reconnect(REJOIN_SECONDS)
+        self.close()
+        self._search(REJOIN_SECONDS)
+        self._begin_again()
 
     def close(self) -> None:
         """Hang up; what was accepted is answered all the same."""
@@ -154,46 +180,61 @@ class Client:
         self._reconnect()
 
     def _resend(self, lost: ConnectionLost) -> None:
-        """Send to the next gateway, once, what none has accepted; raises `lost` where an answer is
-        lost. The ids are the same, so what was stored without our knowing is refused, not done
-        twice."""
+        """Send what has no answer to the next gateway. Raises `lost` if there is none, or if one
+        after another goes without a word. The ids are the same, so what was stored is not done
+        twice: its answer is waited for."""
         self.close()
-        again, self._unconfirmed = self._unconfirmed, {}
-        if again and again.keys() == self._waiting.keys():
-            with contextlib.suppress(NoGateway, ConnectionLost):
+        if not self._waiting:
+            return
+        has_read = not (self._was_told or _is_unread(lost))
+        if not (has_read and self._was_lost):
+            self._was_lost = has_read
+            with contextlib.suppress(NoGateway, HomeLocked):
                 self._reconnect()
-                for request in again.values():
-                    self._send(request.as_json())
+                with contextlib.suppress(ConnectionLost):  # found out when reading
+                    for request in self._waiting.values():
+                        self._send(request.as_json())
                 return
-        if self._waiting:
-            self._waiting.clear()
-            raise lost
+        self._waiting.clear()
+        raise lost
 
-    def _reconnect(self, seconds: float = RECONNECT_SECONDS) -> None:
+    def _reconnect(self) -> None:
         """Connect to the gateway that takes this one's place; raises `NoGateway` if none does."""
         self.close()
-        self._buffer.clear()
+        (self.find_gateway or self._search)()
+        self._begin_again()
+
+    def _search(self, seconds: float = RECONNECT_SECONDS) -> None:
         deadline = time.monotonic() + seconds
         while True:
             try:
-                self._socket = _connected(self._folder)
-                break
+                self.connect()
             except NoGateway:
                 if time.monotonic() >= deadline:
                     raise
-            time.sleep(0.05)
+                time.sleep(0.05)
+            else:
+                return
+
+    def _begin_again(self) -> None:
+        """A new connection knows nothing of the one before."""
+        self._buffer.clear()
+        self._was_told = False
         if self._watch is not None:
             self._send(self._watch.as_json())
 
     def _events_in(self, line: bytes) -> Iterator[ChatEvent]:
         """The event in a line of the gateway's, if it is one for us."""
         event = parse_event(_parsed(line))
-        if isinstance(event, Accepted):
-            self._unconfirmed.pop(event.id, None)
-        elif isinstance(event, Refused) and not event.id:
-            raise NanobotError(event.error, hint=event.hint)
-        elif isinstance(event, Reply | Refused) and self._waiting.pop(event.id, None) is None:
+        if isinstance(event, Refused) and event.going:  # it hangs up when its turns have ended
+            self._was_told = self._was_told or not event.id
             return
+        if isinstance(event, Refused) and not event.id:
+            raise NanobotError(event.error, hint=event.hint)
+        if isinstance(event, Reply | Refused):
+            self._was_lost = False
+            if self._waiting.pop(event.id, None) is None:
+                return
         if event is not None:
             yield event
 
@@ -216,7 +257,7 @@ class Client:
             try:
                 block = self._socket.recv(_BLOCK, 0 if wait else socket.MSG_DONTWAIT)
                 if not block:
-                    raise ConnectionResetError("the gateway hung up")
+                    raise ConnectionAbortedError("the gateway hung up")
             except BlockingIOError:
                 return None
             except OSError as error:
@@ -226,7 +267,8 @@ class Client:
         return bytes(line)
 
     def _lost(self) -> ConnectionLost:
-        show = " and ".join(f"`nanobot sessions show {key}`" for key in {*self._waiting.values()})
+        sessions = dict.fromkeys(request.session for request in self._waiting.values())
+        show = " and ".join(f"`nanobot sessions show {key}`" for key in sessions)
         return ConnectionLost(
             "the gateway went away before its answer came",
             hint=f"What it accepted is kept and answered once it is back: see {show} then, and send"
@@ -251,6 +293,11 @@ def _connected(state_folder: str) -> socket.socket:
         if directory >= 0:
             os.close(directory)
     return connection
+
+
+def _is_unread(lost: ConnectionLost) -> bool:
+    """Whether the kernel says that the gateway has not read all that was sent to it."""
+    return isinstance(lost.__cause__, ConnectionResetError | BrokenPipeError)
 
 
 def new_id() -> str:

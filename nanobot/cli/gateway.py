@@ -1,7 +1,8 @@
 """The gateway: reached at its socket, or hosted beside a client that found none. Quick to import.
 
-Only one process may own a home. Who finds no socket tries to become the owner; who loses that race
-looks for the winner's socket again, for a few seconds in all.
+Only one process may own a home. A command that finds no socket tries to become the owner; one that
+loses that race looks for the winner's socket again, for a few seconds in all. It waits as long as
+an owner is on its way out, and then does the work itself.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from nanobot.cli.answer import Data
 from nanobot.cli.client import Client, NoGateway
 from nanobot.errors import HomeLocked, NanobotError
+
+if TYPE_CHECKING:
+    from nanobot.gateway.lock import Leaving
 
 T = TypeVar("T")
 
@@ -24,7 +29,12 @@ START_SECONDS = 15.0
 """Seconds to wait for the gateway that another process has begun to start: a slow machine with much
 to do takes a few."""
 
+SUCCESSOR_SECONDS = 3.0
+"""Seconds that a home is left to the next gateway after one that a service may start again."""
+
 _PAUSE = 0.05
+_QUIET_SECONDS = 1.0
+"""Seconds after which it is said what is waited for."""
 
 
 def operate(home: Path, operation: str, **arguments: object) -> Data:
@@ -39,7 +49,7 @@ def operate(home: Path, operation: str, **arguments: object) -> Data:
 
         return operate(home, operation, arguments)
 
-    data = _in_gateway_or_here(in_gateway, on_files)
+    data = in_gateway_or_here(in_gateway, on_files)
     if not isinstance(data, dict):
         raise NanobotError(f"the gateway's answer to {operation!r} makes no sense")
     return Data(data)
@@ -61,13 +71,31 @@ def connected(home: Path) -> Iterator[Client]:
         def host_and_join() -> Client:
             from nanobot.cli.hosting import hosted
 
-            expect_free(home)
+            expect_free(home, "starting")
             stack.enter_context(hosted(home))
             client = join()
             client.is_hosted = True
             return client
 
-        yield _in_gateway_or_here(join, host_and_join)
+        client = in_gateway_or_here(join, host_and_join)
+        if not client.is_hosted:
+            client.find_gateway = partial(_find_or_host, client, home, stack)
+        yield client
+
+
+def _find_or_host(client: Client, home: Path, stack: contextlib.ExitStack) -> None:
+    """Connect a client whose gateway has gone to the next one, or to one in this process until the
+    end of `stack`. Nothing is printed: a person may be typing."""
+
+    def host() -> None:
+        from nanobot.cli.hosting import hosted
+
+        expect_free(home, "starting")
+        stack.enter_context(hosted(home))
+        client.connect()
+        client.find_gateway, client.is_hosted = None, True
+
+    in_gateway_or_here(client.connect, host, tells=False)
 
 
 @contextlib.contextmanager
@@ -83,22 +111,63 @@ def _left_by_signals() -> Iterator[None]:
         yield
 
 
-def _in_gateway_or_here(first: Callable[[], T], second: Callable[[], T]) -> T:
-    """`first`, or `second` where no gateway runs, or `first` where another process was quicker."""
-    deadline = time.monotonic() + START_SECONDS
+def in_gateway_or_here(
+    first: Callable[[], T],
+    second: Callable[[], T],
+    *,
+    tells: bool = True,
+    start_seconds: float = START_SECONDS,
+    successor_seconds: float = SUCCESSOR_SECONDS,
+) -> T:
+    """`first`, or `second` where no gateway runs, or `first` where another process was quicker. An
+    owner of the home that is on its way out is waited for, and that is said if it `tells`; any
+    other one for `start_seconds`."""
+    begun = time.monotonic()
+    deadline, not_before, is_told = begun + start_seconds, begun, not tells
     while True:
         with contextlib.suppress(NoGateway):
             return first()
         try:
-            return second()
-        except HomeLocked:
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= not_before:
+                return second()
+        except HomeLocked as locked:
+            now = time.monotonic()
+            if not locked.leaving and now >= deadline:
                 raise
+            if locked.leaving:
+                deadline = now + start_seconds
+            if locked.leaving == "stopping":
+                not_before = now + successor_seconds
+            is_ending = locked.leaving in ("ending", "stopping")
+            if is_ending and not is_told and now >= begun + _QUIET_SECONDS:
+                is_told = True
+                sys.stderr.write(f"waiting for nanobot (pid {locked.pid}) to end …\n")
         time.sleep(_PAUSE)
 
 
-def expect_free(home: Path) -> None:
-    """Raise `HomeLocked` at once where another process owns the home: loading takes a while."""
+def when_free(own: Callable[[], T]) -> T:
+    """What `own` returns, which takes the lock of the home. An owner that is on its way out is
+    waited for. Raises `HomeLocked` for any other one."""
+
+    def nowhere() -> T:
+        raise NoGateway("not in a gateway")
+
+    return in_gateway_or_here(nowhere, own, start_seconds=0.0, successor_seconds=0.0)
+
+
+@contextlib.contextmanager
+def owned(home: Path) -> Iterator[None]:
+    """Own the home while inside, as `when_free`."""
+    from nanobot.gateway.lock import home_lock
+
+    with contextlib.ExitStack() as stack:
+        when_free(lambda: stack.enter_context(home_lock(home / "state")))
+        yield
+
+
+def expect_free(home: Path, leaving: Leaving = "") -> None:
+    """Raise `HomeLocked` at once where another process owns the home: loading takes a while. If
+    this one is `starting`, the home is left to it meanwhile."""
     from nanobot.gateway.lock import LOCK_NAME, home_lock
     from nanobot.io import storage_errors
 
@@ -106,5 +175,5 @@ def expect_free(home: Path) -> None:
     with storage_errors(path):
         was_owned = path.exists()
     if was_owned:
-        with home_lock(path.parent):
+        with home_lock(path.parent, leaving):
             return

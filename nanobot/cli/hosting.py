@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.client import ConnectionLost
+from nanobot.cli.gateway import when_free
 from nanobot.cli.search_paths import trust_nothing_below
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def serve(gateway: Gateway) -> int:
         alarm.daemon = True
         alarm.start()
 
-    code = asyncio.run(gateway.run(on_stop=bound_stop))
+    code = when_free(lambda: asyncio.run(gateway.run(on_stop=bound_stop)))
     if gateway.restart_requested:
         restart()
     return code

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import Commands, Options, path_of, print_text, shared_folder, table
+from nanobot.cli.gateway import owned
 from nanobot.errors import NanobotError
 from nanobot_cli.text import one_line
 
@@ -43,7 +44,6 @@ def add_import(commands: Commands) -> None:
 
 def _import(options: Options) -> int:
     from nanobot.clock import SystemClock
-    from nanobot.gateway.lock import home_lock
     from nanobot.importing.importer import carry_out, prepare
 
     source = path_of(options.source)
@@ -66,7 +66,7 @@ def _import(options: Options) -> int:
     with ExitStack() as stack:
         state = plan.source.home / "state"
         if plan.aside and state.is_dir():  # nobody's home is moved away beneath their feet
-            stack.enter_context(home_lock(state))
+            stack.enter_context(owned(plan.source.home))
         report = carry_out(plan, clock)
     shown = _report_text(report) if options.yes else ""  # the person has just seen it
     return options.print_either(report.as_json(), lambda: shown + _end(report, plan))

@@ -87,7 +87,7 @@ def operate_with(settings: Settings, op: str, arguments: dict[str, object]) -> o
             hint="Start one with `nanobot gateway`, or give this where one runs: `nanobot team"
             " status` lists them.",
         )
-    with home_lock(settings.home / "state"):
+    with home_lock(settings.home / "state", "ending"):  # it takes a moment
         return asyncio.run(_operate(settings, op, arguments))
 
 

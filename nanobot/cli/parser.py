@@ -6,7 +6,7 @@ from importlib import import_module
 
 from nanobot import __version__
 from nanobot.cli.command import Commands, Options, Parser, settings_of, write_stdout
-from nanobot.cli.gateway import expect_free
+from nanobot.cli.gateway import expect_free, when_free
 
 SHELLS = ("bash", "zsh", "tcsh")
 
@@ -71,7 +71,7 @@ def build_parser(command: str = "") -> Parser:
 
 def _run_gateway(options: Options) -> int:
     """Run until a signal; returns the exit code."""
-    expect_free(options.home)
+    when_free(lambda: expect_free(options.home, "starting"))
     settings = settings_of(options.home)  # what is wrong is said before more is loaded
     from nanobot.cli.hosting import build, serve
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.answer import Data
 from nanobot.cli.command import Commands, Options, Parser, indent, print_text, table, write_stdout
-from nanobot.cli.gateway import expect_free
+from nanobot.cli.gateway import expect_free, when_free
 from nanobot.cli.status import of_gateway
 from nanobot.cli.unit import Unit, UnitPlace, home_in
 from nanobot.errors import HomeLocked, NanobotError
@@ -255,7 +255,7 @@ def _expect_free(place: UnitPlace, before: str, home: Path, systemd: Systemd) ->
             hint=f"`--home {installed}` renews it; --name makes another one beside it.",
         )
     try:
-        expect_free(home)
+        when_free(lambda: expect_free(home))
     except HomeLocked as error:
         if not error.pid or str(error.pid) != systemd.facts().get("MainPID"):
             raise

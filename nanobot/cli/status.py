@@ -117,7 +117,7 @@ def of_gateway(home: Path, timeout: float = TIMEOUT_SECONDS) -> Data | None:
         return None
     except ConnectionLost as lost:
         if not isinstance(lost.__cause__, TimeoutError):
-            raise
+            return None  # it has just ended
         hint = (
             "`nanobot logs` may say where it is stuck. Restart it: unfinished work is resumed. "
             f"Its pid is in {home / 'state' / 'gateway.lock'}."

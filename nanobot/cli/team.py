@@ -15,6 +15,7 @@ from nanobot.cli.command import (
     table,
     zone_of,
 )
+from nanobot.cli.gateway import owned
 from nanobot.errors import ExtraMissing, NanobotError
 from nanobot.text import duration
 
@@ -57,12 +58,11 @@ def _move(options: Options) -> int:
     """Say what is to be done, ask, do it. Exit code 1 where the answer was no."""
     settings = team_settings(options.home)
     from nanobot.app.moving import plan_init, plan_leave
-    from nanobot.gateway.lock import home_lock
 
     make_plan, done = (plan_init, _INITED) if options.what == "init" else (plan_leave, _LEFT)
     options.expect_consent()
     log_errors_only()
-    with home_lock(options.home / "state"):
+    with owned(options.home):
         plan = make_plan(settings)
         lines = [*plan.about, *(text for text, _ in plan.steps)]
         shown = "To be done:\n" + "".join(f"  {line}\n" for line in lines)

@@ -244,9 +244,10 @@ class Host:
         """See `ChannelHost`."""
         return await self._parts.journal.cursor(self._channel)
 
-    async def has_received(self, chat_id: str, event_id: str) -> bool:
+    async def has_received(self, chat_id: str, event_id: str, *, unanswered: bool = False) -> bool:
         """See `ChannelHost`."""
-        return await self._parts.journal.has_received(self._channel, chat_id, event_id)
+        event = (self._channel, chat_id, event_id)
+        return await self._parts.journal.has_received(*event, unanswered=unanswered)
 
     async def resolve_button(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
         """See `ChannelHost`."""

@@ -3,7 +3,9 @@
 A Unix socket `state/gateway.sock` (0600) that speaks JSON, one object per line, at most `MAX_FRAME`
 bytes each. A request names its operation in `op` and may carry an `id`, which every answer to it
 carries back. `chat` answers with events for as long as the turn runs; every other operation answers
-with one line, `{"ok": true, "data": …}` or `{"ok": false, "error": …, "hint": …}`.
+with one line, `{"ok": true, "data": …}` or `{"ok": false, "error": …, "hint": …}`. `"going": true`
+in a refusal says that the gateway is on its way out and has not carried the request out; without an
+`id` it is the last line of a connection, and says that of each request without an answer.
 
 Invariants: only a peer with our own user id is accepted; a bad request costs that request an error
 and nothing else, and one beyond the cap its connection; a connection may have many requests under
@@ -79,6 +81,9 @@ class ControlServer:
         self._chat = chat
         self._connections: set[ControlConnection] = set()
         self._requests = Background()
+        self._unstored: set[asyncio.Timeout] = set()
+        """What ends the wait of a `chat` request whose message is not stored yet."""
+        self._is_going = False
         self._server: asyncio.Server | None = None
         self._directory = -1
 
@@ -94,19 +99,36 @@ class ControlServer:
             raise StorageError.of(self._folder / SOCKET_NAME, error) from error
         self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=MAX_FRAME)
 
+    async def begin_stop(self) -> None:
+        """Take no more clients and requests; those that were read are answered. A message that is
+        not stored yet is for the next gateway."""
+        if self._server is None or self._is_going:
+            return
+        self._is_going = True
+        asyncio.get_running_loop().remove_reader(self._server.sockets[0])
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(SOCKET_NAME, dir_fd=self._directory)
+        for waiting in self._unstored:
+            waiting.reschedule(0.0)
+        await asyncio.sleep(0)  # a closed server loses whom it has just accepted: they would wait
+        self._server.close()
+
+    async def drain(self, grace: float) -> None:
+        """Give the operations under way that many seconds."""
+        await self._requests.drain(grace)
+
     async def close(self, grace: float = 1.0) -> None:
         """Stop listening, let clients read what was sent, and remove the socket."""
         if self._server is None:
             return
-        server, self._server = self._server, None
-        asyncio.get_running_loop().remove_reader(server.sockets[0])
-        await asyncio.sleep(0)  # a closed server loses whom it has just accepted: they would wait
-        server.close()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(SOCKET_NAME, dir_fd=self._directory)
+        await self.begin_stop()
+        await self.drain(grace)
+        self._server = None
         os.close(self._directory)
-        await self._requests.drain(grace)
+        for connection in self._connections:
+            connection.send(_GOING)
         await asyncio.gather(*(connection.close(grace) for connection in self._connections))
+        self._is_going = False
 
     def _bind(self) -> socket.socket:
         with contextlib.suppress(FileNotFoundError):
@@ -122,10 +144,11 @@ class ControlServer:
         return listener
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = ControlConnection(writer)
         if self._server is None:  # accepted before it closed, too late for `close`
+            connection.send(_GOING)
             writer.close()
             return
-        connection = ControlConnection(writer)
         self._connections.add(connection)
         try:
             if _peer_uid(writer) == os.geteuid():
@@ -160,17 +183,39 @@ class ControlServer:
             request = await off_loop(len(line), _parse, line)
             tag = {"id": request["id"]} if request.get("id") is not None else {}
             operation = request.pop("op", None)
-            if operation == "chat":
-                await self._chat(request, connection)
-                return
-            data = await self._operate(operation, request)
-            connection.send({"ok": True, "data": data, **tag})
+            if self._is_going:
+                connection.send({**_GOING, **tag})
+            elif operation == "chat":
+                await self._store(request, connection, tag)
+            else:
+                data = await self._operate(operation, request)
+                connection.send({"ok": True, "data": data, **tag})
+        except asyncio.CancelledError:
+            connection.send({**_CUT_OFF, **tag})
+            raise
         except NanobotError as error:
             connection.send({**_failure(str(error), error.hint), **tag})
         except Exception as error:  # noqa: BLE001 - the boundary: one request fails, the rest goes on
             logger.opt(exception=error).error("control request failed")
             text = f"internal error: {type(error).__name__}: {error}"
             connection.send({**_failure(text, "The gateway's log has the details."), **tag})
+
+    async def _store(
+        self, request: Mapping[str, object], connection: ControlConnection, tag: dict[str, object]
+    ) -> None:
+        """Have a message stored. If that has to wait until the gateway goes, it is not: the same
+        `id` given to the next gateway is the same message in any case."""
+        waiting = asyncio.timeout(None)
+        try:
+            async with waiting:
+                self._unstored.add(waiting)
+                await self._chat(request, connection)
+        except TimeoutError:
+            if not waiting.expired():
+                raise
+            connection.send({**_GOING, **tag})
+        finally:
+            self._unstored.discard(waiting)
 
     async def _operate(self, name: object, arguments: Mapping[str, object]) -> object:
         operation = self._operations.get(name) if isinstance(name, str) else None
@@ -195,6 +240,12 @@ def _parse(line: bytes) -> dict[str, object]:
 
 def _failure(error: str, hint: str = "") -> dict[str, object]:
     return {"ok": False, "error": error, "hint": hint}
+
+
+_GOING = {**_failure("nanobot is ending here"), "going": True}
+_CUT_OFF = _failure(
+    "nanobot ended before this was done", "It may be done in part: look before you repeat it."
+)
 
 
 def _peer_uid(writer: asyncio.StreamWriter) -> int:

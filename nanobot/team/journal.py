@@ -175,8 +175,11 @@ class PostgresJournal(Looking):
         rows = await self.database.read(query, channel)
         return rows[0][0] if rows else None
 
-    async def has_received(self, channel: str, chat_id: str, event_id: str) -> bool:
+    async def has_received(
+        self, channel: str, chat_id: str, event_id: str, *, unanswered: bool = False
+    ) -> bool:
         query = "SELECT 1 FROM inbox WHERE (channel, chat_id, event_id) = (%s, %s, %s)"
+        query += " AND state IN ('received', 'working')" if unanswered else ""
         return bool(await self.database.read(query, channel, chat_id, event_id))
 
     async def find_turn(self, channel: str, chat_id: str, platform_id: str) -> MessageTurn | None:

@@ -58,7 +58,7 @@ class Core:
     def admit(self, sender: Sender, chat: Chat, *, addressed: bool = True) -> Admission:
         return self.admission
 
-    async def has_received(self, chat_id: str, event_id: str) -> bool:
+    async def has_received(self, chat_id: str, event_id: str, *, unanswered: bool = False) -> bool:
         return False
 
     async def resolve_button(self, button_id: str, sender: Sender, chat: Chat) -> str | None:

@@ -58,7 +58,7 @@ def test_a_message_that_was_not_confirmed_is_sent_again_under_the_same_id(
     assert len(set(gateway.ids)) == 1
 
 
-@pytest.mark.parametrize(("text", "hangs_up", "sent"), [("hi", 9, 2), ("die now", 0, 1)])
+@pytest.mark.parametrize(("text", "hangs_up", "sent"), [("hi", 9, 2), ("die now", 0, 2)])
 def test_a_message_without_an_answer_is_sent_no_more_and_where_to_look_is_said(
     gateway: Any, home: Path, text: str, hangs_up: int, sent: int
 ) -> None:

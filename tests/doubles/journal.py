@@ -156,8 +156,16 @@ class MemoryJournal:
     async def cursor(self, channel: str) -> str | None:
         return self._tables.cursors.get(channel)
 
-    async def has_received(self, channel: str, chat_id: str, event_id: str) -> bool:
-        return (channel, chat_id, event_id) in self._events()
+    async def has_received(
+        self, channel: str, chat_id: str, event_id: str, *, unanswered: bool = False
+    ) -> bool:
+        open_ones = {
+            (one.channel, one.chat_id, one.event_id)
+            for row in self._tables.inbox
+            if row.state in _OPEN
+            for one in [row.entry.message]
+        }
+        return (channel, chat_id, event_id) in (open_ones if unanswered else self._events())
 
     async def find_turn(self, channel: str, chat_id: str, platform_id: str) -> MessageTurn | None:
         for row in self._tables.inbox:

@@ -213,6 +213,7 @@ async def test_the_socket_is_private_and_gone_after_closing(tmp_path: Path) -> N
 async def test_closing_sends_what_was_said_and_ends_the_connection(tmp_path: Path) -> None:
     async with wire_to_closing(tmp_path) as wire:
         assert (await wire.line())["data"] == {"n": 1}
+        assert (await wire.line())["going"] is True
         assert await wire.reader.readline() == b""
 
 
@@ -246,10 +247,66 @@ async def test_who_connects_while_it_closes_is_not_left_waiting(tmp_path: Path, 
         await server.close()
         with contextlib.suppress(ConnectionResetError):
             loop = asyncio.get_running_loop()
-            assert await asyncio.wait_for(loop.sock_recv(client, 1), 5) == b""
+            while line := await asyncio.wait_for(loop.sock_recv(client, 1000), 5):
+                assert json.loads(line)["going"] is True
 
 
 async def test_a_home_with_a_very_long_path_has_a_socket_too(tmp_path: Path) -> None:
     folder = tmp_path / ("d" * 100) / ("e" * 100)
     async with serving(folder), wire_to(folder) as wire:
         assert (await wire.ask({"op": "echo"}))["ok"] is True
+
+
+async def test_a_server_that_stops_answers_what_it_has_read_and_refuses_the_rest(
+    tmp_path: Path,
+) -> None:
+    asked, gate, stored = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow(arguments: Mapping[str, object]) -> object:
+        asked.set()
+        await gate.wait()
+        return dict(arguments)
+
+    async def never_stored(_: Mapping[str, object], __: ControlConnection) -> None:
+        stored.set()
+        await asyncio.Event().wait()
+
+    server = ControlServer(tmp_path, {"slow": slow}, never_stored)
+    await server.start()
+    async with wire_to(tmp_path) as wire:
+        wire.send({"op": "slow", "id": "1"})
+        wire.send({"op": "chat", "id": "2"})
+        await asked.wait()
+        await stored.wait()
+        await server.begin_stop()
+        assert not (tmp_path / SOCKET_NAME).exists()
+        refused = await wire.line()
+        assert (refused["id"], refused["going"]) == ("2", True)
+        wire.send({"op": "slow", "id": "3"})
+        refused = await wire.line()
+        assert (refused["id"], refused["going"]) == ("3", True)
+        gate.set()
+        await server.drain(5)
+        assert await wire.line() == {"ok": True, "data": {"id": "1"}, "id": "1"}
+        await server.close()
+        last = await wire.line()
+        assert (last.get("id"), last["going"]) == (None, True)
+        assert await wire.reader.read() == b""
+
+
+async def test_an_operation_that_is_cut_off_is_said_to_be_in_doubt(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    async def hang(_: Mapping[str, object]) -> object:
+        asked.set()
+        return await asyncio.Event().wait()
+
+    server = ControlServer(tmp_path, {"hang": hang}, say_hello)
+    await server.start()
+    async with wire_to(tmp_path) as wire:
+        wire.send({"op": "hang", "id": "1"})
+        await asked.wait()
+        await server.close(0.0)
+        told = await wire.line()
+    assert "going" not in told
+    assert "in part" in told["hint"]

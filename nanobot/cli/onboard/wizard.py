@@ -11,6 +11,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -18,6 +19,7 @@ from pathlib import Path
 from nanobot.channel import Person, Setup, SetupRequest, SetupResult
 from nanobot.cli.agent import replies
 from nanobot.cli.channels import leased, login
+from nanobot.cli.client import NoGateway
 from nanobot.cli.command import WrongUsage, log_errors_only, path_of, print_json, print_text, table
 from nanobot.cli.config import diff_text
 from nanobot.cli.gateway import connected
@@ -202,7 +204,9 @@ class Interview:
         )
         (point, *_) = entry_points(group=GROUP, name=name)
         setup: Setup = point.load()
-        with leased(self._settings.home, name):  # so that what the person writes is seen here
+        with ExitStack() as stack:
+            with suppress(NoGateway):  # it lets go, so that what the person writes is seen here
+                stack.enter_context(leased(self._settings.home, name))
             result = await setup(request)
         return ConfigPart() if result is None else _part_of_channel(name, result, self._before)
 

@@ -102,7 +102,7 @@ class RecordingHost:
     async def cursor(self) -> str | None:
         return self.stored_cursor
 
-    async def has_received(self, chat_id: str, event_id: str) -> bool:
+    async def has_received(self, chat_id: str, event_id: str, *, unanswered: bool = False) -> bool:
         return False
 
     async def resolve_button(self, button_id: str, sender: Sender, chat: Chat) -> str | None:

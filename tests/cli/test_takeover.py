@@ -1,0 +1,126 @@
+"""A command whose message is under way in another one's gateway takes over when that one ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.openai.answers import Answer, ChatRequest, Step
+from tests.doubles.openai.faults import Held
+from tests.doubles.openai.server import FakeOpenAI
+from tests.support import write_config
+
+
+class SlowModel:
+    """Answers a message with `slow` in it not before it is `released`."""
+
+    def __init__(self) -> None:
+        self.released, self.asked = asyncio.Event(), asyncio.Event()
+
+    def __call__(self, request: ChatRequest) -> Step:
+        said = request.last_user_text.splitlines()[-1]
+        if "slow" not in said:
+            return Answer(f"re: {said}")
+        self.asked.set()
+        return Held(self.released, Answer(f"re: {said}"))
+
+
+@pytest.fixture
+def model() -> SlowModel:
+    return SlowModel()
+
+
+@pytest.fixture
+async def server(home: Path, model: SlowModel) -> AsyncIterator[FakeOpenAI]:
+    async with FakeOpenAI(model) as server:
+        chosen = {"name": "fake-model", "base_url": server.base_url}
+        write_config(home, {"model": chosen, "agent": {"shutdown_grace_seconds": 0.1}})
+        yield server
+        model.released.set()
+
+
+@asynccontextmanager
+async def begun(environment: dict[str, str], *arguments: str) -> AsyncIterator[Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "nanobot", *arguments,
+        stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def line_of(process: Process, text: str) -> str:
+    """What is answered to a line of standard input."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{text}\n".encode())
+    return (await asyncio.wait_for(process.stdout.readline(), 30)).decode()
+
+
+@pytest.mark.parametrize("end", ["terminated", "killed", "at the end of its input"])
+@pytest.mark.usefixtures("server")
+async def test_a_message_in_a_gateway_that_ends_is_answered_by_the_command_that_sent_it(
+    environment: dict[str, str], home: Path, model: SlowModel, end: str
+) -> None:
+    async with (
+        begun(environment, "agent") as host,
+        begun(environment, "agent", "-s", "cli:other") as other,
+    ):
+        assert "hello" in await line_of(host, "hello")
+        assert "again" in await line_of(other, "again")
+        assert other.stdin is not None
+        other.stdin.write(b"a slow one\n")
+        await model.asked.wait()
+        if end == "at the end of its input":
+            assert host.stdin is not None
+            host.stdin.close()
+        else:
+            host.send_signal(signal.SIGTERM if end == "terminated" else signal.SIGKILL)
+        await host.wait()
+        model.released.set()
+        out, err = await asyncio.wait_for(other.communicate(b"and a last one\n"), 60)
+    assert (other.returncode, err) == (0, b"")
+    assert out.decode().split() == ["re:", "a", "slow", "one", "re:", "and", "a", "last", "one"]
+    lines = (home / "sessions" / "cli_other.jsonl").read_text().splitlines()
+    said = [message for line in lines if (message := json.loads(line)).get("role") == "user"]
+    assert [message["content"] for message in said] == ["again", "a slow one", "and a last one"]
+
+
+@pytest.mark.usefixtures("server")
+async def test_an_idle_chat_goes_on_when_the_gateway_that_it_used_has_ended(
+    environment: dict[str, str],
+) -> None:
+    async with begun(environment, "agent") as host, begun(environment, "agent") as other:
+        assert "hello" in await line_of(host, "hello")
+        assert "one" in await line_of(other, "one")
+        await host.communicate(b"")
+        assert "two" in await line_of(other, "two")
+
+
+@pytest.mark.usefixtures("server")
+async def test_commands_behind_one_another_are_all_answered(
+    environment: dict[str, str],
+) -> None:
+    commands = [["-m", f"message {number}"] for number in range(5)] + [["-m", "/new"]]
+    async with AsyncExitStack() as stack:
+        processes = [
+            await stack.enter_async_context(begun(environment, "agent", *command))
+            for command in commands
+        ]
+        for process in processes:
+            out, err = await asyncio.wait_for(process.communicate(b""), 90)
+            others = [line for line in err.splitlines() if not line.startswith(b"waiting for")]
+            assert (process.returncode, others) == (0, [])
+            assert out.strip()
