@@ -15,7 +15,8 @@ without answering. In the end:
   off, and never where the owner said no; no question has its buttons any more,
 - every conversation is whole: each message stands in its file once, under increasing numbers, with
   its file,
-- no platform was asked what it refuses.
+- no platform was asked what it refuses,
+- no worker logged a traceback.
 
     python -m bench.team                 500 chats of 20 messages, 250 faults (half an hour)
     python -m bench.team --short         12 chats of 4, a fault of each kind (30 seconds)

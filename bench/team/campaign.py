@@ -152,6 +152,7 @@ async def campaign(size: Size, seed: int, keep: str = "") -> tuple[dict[str, obj
                 [one.at for one in stage.workers.ends], mischief.paused, mischief.away
             )
             verdict = judge(talk, stage.owner, stage.workers.shared, troubles)
+            faults = [*verdict.faults, *stage.workers.tracebacks()]
         ends = Counter(one.code for one in stage.workers.ends)
     figures: dict[str, object] = {
         "workers": size.workers,
@@ -161,7 +162,7 @@ async def campaign(size: Size, seed: int, keep: str = "") -> tuple[dict[str, obj
         "workers that ended as others had taken over": ends[75],
         **verdict.figures(),
     }
-    return figures, verdict.faults
+    return figures, faults
 
 
 def _make_keys(shared: Path, people: Sequence[str]) -> dict[str, str]:

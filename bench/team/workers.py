@@ -167,6 +167,12 @@ class Workers:
                 ticks += sum(int(field) for field in stat.rpartition(")")[2].split()[11:13])
         return ticks / os.sysconf("SC_CLK_TCK")
 
+    def tracebacks(self) -> list[str]:
+        """What the workers logged as defects of nanobot. Whatever a database does is none."""
+        lines = (line for one in self.all for line in one.log.read_text().splitlines())
+        found = {line[-300:] for line in lines if "Traceback" in line}
+        return [f"a traceback in a log: …{line}" for line in sorted(found)]
+
     def idle(self, rng: random.Random) -> Worker | None:
         """One that serves and that nobody is about to harm."""
         ready = [one for one in self.all if one.is_ready and not one.busy]

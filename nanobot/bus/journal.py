@@ -23,6 +23,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from nanobot.bus.events import InboundMessage, OutboundMessage, OutboundPart
+from nanobot.errors import StorageError
 
 KEEP_DAYS = 30
 """How long ended messages are known, so that duplicates are recognised."""
@@ -280,7 +281,7 @@ class Journal(Protocol):
         """Whether it can store nothing any more until the process is started again."""
 
     @property
-    def refusal(self) -> str:
+    def refusal(self) -> StorageError | None:
         """Why the last write was refused, if it was."""
 
     async def open(self) -> None:

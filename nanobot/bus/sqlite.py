@@ -317,7 +317,7 @@ class Database:
         self._later: asyncio.TimerHandle | None = None
         self._thread: threading.Thread | None = None
         self._identity: tuple[int, int] | None = None
-        self.refusal = ""
+        self.refusal: StorageError | None = None
         """Why the disk took nothing the last time that there was something to write, if so."""
         self.on_failure: Callable[[StorageError], None] = _ignore
         """Called by the thread if nothing can be stored any more: `DatabaseDamaged`, `HomeMoved`.
@@ -436,15 +436,15 @@ class Database:
         refusal = HomeMoved(self._path) if has_moved else _transact(connection, jobs)
         if refusal is None:
             if connection.total_changes > written:
-                self.refusal = ""
+                self.refusal = None
             for job in jobs:
                 if job.after_commit is not None and job.error is None:
                     job.error = _run_afterwards(connection, job.after_commit, self._path)
             _report([(job, job.error) for job in jobs])
             return []
-        self.refusal = str(refusal)
         has_failed = has_moved or is_corruption(refusal)
         error = refusal if isinstance(refusal, HomeMoved) else storage_error(self._path, refusal)
+        self.refusal = error
         logger.error("journal: {}", error)
         if has_failed:
             self.on_failure(error)

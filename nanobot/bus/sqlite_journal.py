@@ -206,7 +206,7 @@ class SqliteJournal:
         return self.database.has_died
 
     @property
-    def refusal(self) -> str:
+    def refusal(self) -> StorageError | None:
         return self.database.refusal
 
     def receive(

@@ -9,7 +9,7 @@ each a function with an entry point of its own; it brings those that make sense 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
@@ -299,6 +299,16 @@ class Exclusive(Protocol):
     @property
     def is_exclusive(self) -> bool:
         """Whether that is so."""
+
+
+@runtime_checkable
+class Serving(Protocol):
+    """What a channel has too that serves paths on the HTTP server. Requests that come before it
+    does are to come again (503), and not refused for good."""
+
+    @property
+    def paths(self) -> Collection[str]:
+        """The paths, each as `ChannelHost.serve_webhook` or `serve_http` gets it."""
 
 
 def exclusive_among(channels: Iterable[Channel]) -> frozenset[str]:

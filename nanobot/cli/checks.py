@@ -315,7 +315,7 @@ def check_team(case: CheckContext) -> Iterator[Finding]:
         return
     from nanobot.app.moving import address_of
     from nanobot.team.folder import check_folder, expect_together, unknown_caches
-    from nanobot.team.survey import survey
+    from nanobot.team.survey import clock_ahead, survey
 
     address = address_of(settings)
     check_folder(case.home, settings.shared)
@@ -329,6 +329,9 @@ def check_team(case: CheckContext) -> Iterator[Finding]:
         yield Finding("warn", f"{address.place} is no team's yet", hint)
         return
     expect_together(address, settings.shared)
+    ahead = {"this machine": clock_ahead(address, lambda: case.clock.now().timestamp())}
+    ahead |= {f"worker {one['name']}": one["clock_seconds"] for one in found["workers"]}
+    yield from _clocks(ahead)
     alive = sum(one["alive"] for one in found["workers"])
     text = f"{address.place}, tables of version {found['schema_version']}, {alive} workers;"
     yield Finding("ok", f"{text} the folder {settings.shared} is the team's")
@@ -340,6 +343,16 @@ def check_team(case: CheckContext) -> Iterator[Finding]:
         text = f"what was moved to the team is still in {aside}, as it was then"
         hint = f"Remove it once the team works: `rm {aside}`"
         yield Finding("warn", text, hint)
+
+
+def _clocks(ahead: Mapping[str, float]) -> Iterator[Finding]:
+    """The clocks that are too far from the database's; `ahead` in seconds, by whose they are."""
+    from nanobot.team.membership import CLOCK_SECONDS, SET_CLOCK, apart
+
+    for whose, seconds in ahead.items():
+        if abs(seconds) > CLOCK_SECONDS:
+            text = f"the clock of {whose} is {apart(seconds)} the database's"
+            yield Finding("warn", text, SET_CLOCK)
 
 
 def check_conversations(case: CheckContext) -> Iterator[Finding]:

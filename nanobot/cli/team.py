@@ -60,7 +60,6 @@ def _move(options: Options) -> int:
     from nanobot.app.moving import plan_init, plan_leave
 
     make_plan, done = (plan_init, _INITED) if options.what == "init" else (plan_leave, _LEFT)
-    options.expect_consent()
     log_errors_only()
     with owned(options.home):
         plan = make_plan(settings)

@@ -90,17 +90,19 @@ def assess(
     others: Iterable[Concern] = (),
     *,
     waiting: float = 0.0,
-    refusal: str = "",
+    refusal: StorageError | None = None,
 ) -> Health:
     """The health at `now` (monotonic seconds). The journal owes an answer for `waiting` seconds, or
     answered with a `refusal`; `others` are what else is known to be wrong."""
     found = [*_of_channels(channels, now), *_of_queue(queue), *others]
     if refusal:
-        hint = "Make room on the disk, or see to it; messages wait at their platforms meanwhile."
+        hint = f"{refusal.hint} Until then, messages wait at their platforms.".lstrip()
         found.append(Concern("failing", f"the journal takes nothing: {refusal}", hint))
     elif waiting > JOURNAL_SECONDS:
         text = f"the journal has not answered for {waiting:.0f} s"
-        found.append(Concern("failing", text, "See to the disk.", stuck=True))
+        found.append(
+            Concern("failing", text, "See to the disk, or to the team's database.", stuck=True)
+        )
     found.sort(key=lambda concern: concern.level, reverse=True)
     return Health(tuple(found), queue, not waiting and not refusal)
 
@@ -216,7 +218,7 @@ class HealthMonitor:
         states, now = self.channels.values(), self._clock.monotonic()
         return assess(states, now, self._queue, others, waiting=waiting, refusal=refusal)
 
-    async def _ask_journal(self) -> tuple[float, str]:
+    async def _ask_journal(self) -> tuple[float, StorageError | None]:
         """How many seconds it owes an answer, and why it refuses."""
         if self._asking is None:
             self._asked_at = self._clock.monotonic()
@@ -227,13 +229,13 @@ class HealthMonitor:
         await asyncio.wait((asking, alarm), return_when=asyncio.FIRST_COMPLETED)
         alarm.cancel()
         if not asking.done():
-            return self._clock.monotonic() - self._asked_at, ""
+            return self._clock.monotonic() - self._asked_at, None
         if self._asking is asking:
             self._asking = None
         try:
             self._queue = asking.result()
         except StorageError as error:
-            return 0.0, str(error)
+            return 0.0, error
         return 0.0, self._journal.refusal
 
 

@@ -51,11 +51,11 @@ from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import InboxEntry, Leftovers, OutboxPart, Unfiled
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.delivery import Dispatcher
-from nanobot.memory.scopes import Memories
+from nanobot.memory.scopes import Memories, is_scope
 from nanobot.tasks import SCOPES, Background
 from nanobot.team.folder import clear, temporaries
 from nanobot.team.journal import AFFINE, PostgresJournal
-from nanobot.team.leases import SINGLE, Leases
+from nanobot.team.leases import Leases
 from nanobot.team.membership import Membership
 from nanobot.team.waking import Waking
 from nanobot.tooling import OWNER
@@ -72,6 +72,7 @@ _HEARD_SECONDS = 1.0
 """How long what other workers say may take to be heard."""
 _CLOSE_SECONDS = 3.0
 """How long the end waits for calls in threads, and then for the database."""
+_LONGEST_PAUSE = 300.0
 _PATIENCE = 15.0
 """Seconds until somebody who needs a scope that another worker has is refused."""
 _MOST_REFUSED = 1_000
@@ -106,6 +107,13 @@ class _Threads(ThreadPoolExecutor):
     def scopes(self) -> set[str]:
         """The scopes that some call works on."""
         return {scope for scopes in list(self.calls.values()) for scope in scopes}
+
+
+class _Retry(Struct, frozen=True):
+    """When something is tried again, and the pause before that."""
+
+    at: float = 0.0
+    pause: float = 1.0
 
 
 class _Scope(Struct):
@@ -160,6 +168,8 @@ class TeamWorker:
         self._scopes: dict[str, _Scope] = {}
         self._claimed: dict[str, bool] = {}
         """What is this worker's and was not taken up yet; whether its last worker died."""
+        self._unrecovered: dict[str, _Retry] = {}
+        """Scopes of this worker whose files a dead worker left half done, as they still are."""
         self._woken = asyncio.Event()
         self._changed = asyncio.Condition()
         self._ending = asyncio.Event()
@@ -217,11 +227,12 @@ class TeamWorker:
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._journal.release(names)
-                await self._leases.release(names)
+                await self._release(names)
             for scope in names:
                 self.waking.tell("free", scope)
         except (StorageError, TimeoutError) as error:
-            logger.warning("other workers take over when this one is taken to be dead: {}", error)
+            said = str(error) or "the database does not answer"
+            logger.warning("other workers take over when this one is taken to be dead: {}", said)
         await self.waking.close()
         if busy:
             logger.warning("other workers get {} when what is done there has ended", sorted(busy))
@@ -388,6 +399,8 @@ class TeamWorker:
         for scope in news - self._scopes.keys() - self._claimed.keys():
             self._note_refused(scope)
             self.waking.tell("work", scope)
+        if everywhere:
+            self._recover_again()
         if self._claimed:
             await self._take_up()
             async with self._changed:
@@ -493,15 +506,19 @@ class TeamWorker:
             await asyncio.to_thread(clear, dead)
 
     def _clean_up(self, claimed: Mapping[str, bool]) -> None:
-        """Put the files of the scopes right, before anything else is done with them."""
+        """Put the files of the scopes right, before anything else is done with them. What belongs
+        to no scope has none."""
         for scope, died in claimed.items():
-            if not scope.startswith(SINGLE):
-                try:
-                    self._memories.recover_scope(scope, died)
-                except NanobotError as error:  # writing reports it; a chat need not
-                    logger.error("{} cannot be recovered: {} {}", scope, error, error.hint)
-                except Exception as error:  # noqa: BLE001 - nor may it hold up all other scopes
-                    logger.opt(exception=error).error("{!r} cannot be recovered", scope)
+            if not is_scope(scope):
+                continue
+            try:
+                self._memories.recover_scope(scope, died)
+                self._unrecovered.pop(scope, None)
+            except Exception as error:  # noqa: BLE001 - writing reports it; a chat need not
+                pause = 2 * self._unrecovered.get(scope, _Retry()).pause
+                again = self._clock.monotonic() + pause
+                self._unrecovered[scope] = _Retry(again, min(pause, _LONGEST_PAUSE))
+                logger.opt(exception=error).error("{} cannot be recovered for now", scope)
 
     def _resume(self, leftovers: Leftovers, stuck: Collection[str]) -> None:
         """Hand out what an earlier worker left: what it had not begun like any message."""
@@ -560,6 +577,24 @@ class TeamWorker:
                 del self._asked[name]
         self._submit([item for item in found.parts if not self._scopes[item.scope].leaving])
 
+    def _recover_again(self) -> None:
+        """Take up once more what could not be recovered, if nothing is under way there."""
+        now, in_threads = self._clock.monotonic(), self._threads.scopes
+        for name, retry in self._unrecovered.items():
+            scope = self._scopes.get(name)
+            if scope is None or scope.is_busy or name in in_threads or now < retry.at:
+                continue
+            if not scope.leaving:
+                del self._scopes[name]
+                self._claimed[name] = True
+
+    async def _release(self, names: Collection[str]) -> None:
+        """Let others have these; whoever takes one that could not be recovered tries it too."""
+        damaged = [name for name in names if self._unrecovered.pop(name, None)]
+        if damaged:
+            await self._leases.put_back(damaged)
+        await self._leases.release([name for name in names if name not in damaged])
+
     async def _give_back(self, names: Collection[str]) -> None:
         """Let others have those of these scopes that rest; at once, if no more turns can begin
         here."""
@@ -583,7 +618,7 @@ class TeamWorker:
             if self._scopes.pop(name).leaving:
                 self._yielded[name] = now + _YIELD_SECONDS
         if ready:
-            await self._leases.release(ready)
+            await self._release(ready)
             for scope in ready:
                 self.waking.tell("free", scope)
 

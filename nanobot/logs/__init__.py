@@ -10,7 +10,8 @@ and writing goes on when it can; a line that was cut short never runs into the n
 
 A stored line is one JSON object in ASCII: `time` (ISO 8601 with the offset from UTC), `level`
 (`debug`, `info`, `warning` or `error`), `turn` (if it was logged during one), `where` (module and
-line), `message`, and `error` (a traceback, if there is one). The log is set up once per process, by
+line), `message`, and `error` (the traceback of an error that is a defect: one that people should
+read is in the message). The log is set up once per process, by
 the command that starts it; what other packages log through the standard library goes the same way.
 
 Reading works on the files alone, so a gateway may run or not. A line that cannot be read is left
@@ -36,6 +37,7 @@ from loguru import logger
 from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
+from nanobot.errors import NanobotError
 from nanobot.io import append_line, rotate_files
 from nanobot.tasks import TURN
 from nanobot.text import escape_invisible
@@ -132,11 +134,14 @@ class LogLine(Struct, frozen=True):
     def of(cls, record: Record, redactor: Redactor, zone: tzinfo | None = None) -> LogLine:
         """What loguru hands on, its time in `zone` (None: the system's). What is endless is
         shortened, once it is redacted."""
-        error = record["exception"]
-        trace = ""
-        if error is not None and error.value is not None:
-            trace = "".join(traceback.format_exception(error.value)).rstrip()
-        message, trace = redactor.redact(record["message"]), redactor.redact(trace)
+        error = record["exception"].value if record["exception"] else None
+        message, trace = record["message"], ""
+        if isinstance(error, NanobotError):  # it says what happened: no traceback tells more
+            told = str(error) if str(error) not in message else ""
+            message = f"{message}{': ' if told else ''}{told} {error.hint}".rstrip()
+        elif error is not None:
+            trace = "".join(traceback.format_exception(error)).rstrip()
+        message, trace = redactor.redact(message), redactor.redact(trace)
         if len(message) > _MOST_MESSAGE:
             message = f"{message[:_MOST_MESSAGE]}… ({len(message):,} characters)"
         if len(trace) > _MOST_ERROR:

@@ -6,11 +6,14 @@ No error here holds the password of its address.
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -24,6 +27,20 @@ Connection = psycopg.AsyncConnection[Row]
 
 OLDEST = 140_000
 """The oldest `server_version_num` that is accepted."""
+
+logging.getLogger("psycopg").setLevel(logging.ERROR)  # all that fails is reported by its callers
+
+_POOLER_SECONDS = 3.0
+_POOLER = (
+    "Set pool_mode = session in PgBouncer, with a pool of 9 connections for each worker, or name"
+    " PostgreSQL itself in team.database."
+)
+
+_FILLER = re.compile(
+    r"^(connection is bad|connection failed): | Is the server running [^?]*\?"
+    r"| This probably means [^.]*\."
+)
+"""What psycopg and libpq say that tells nothing more."""
 
 _DEFAULTS: dict[str, str | int | None] = {
     "application_name": "nanobot",
@@ -44,7 +61,7 @@ _IDLE_SECONDS = 2
 _ASK = f"""
     SELECT current_setting('server_version_num')::int, current_setting('fsync'),
         current_setting('synchronous_commit'), current_setting('server_encoding'),
-        left(pg_walfile_name(pg_current_wal_lsn()), 8),
+        left(pg_walfile_name(pg_current_wal_lsn()), 8), pg_backend_pid(),
         set_config('idle_in_transaction_session_timeout', '{_IDLE_SECONDS}s', false)
 """
 
@@ -120,13 +137,15 @@ class DatabaseAddress:
         host = given.get("host") or given.get("hostaddr") or "this machine"
         self.place = f"the database {given.get('dbname') or ''} on {host}".replace("  ", " ")
         self._password = str(given.get("password") or "")
+        self._has_sessions = False
         self.timeline = ""
 
     def error(self, error: Exception) -> StorageError:
         """What PostgreSQL, or the way there, said."""
         if isinstance(error, StorageError):
             return error
-        return StorageError(self.place, self.redact(str(error)), hint=_hint(error))
+        said = _FILLER.sub("", self.redact(str(error)))
+        return StorageError(self.place, said or type(error).__name__, hint=_hint(error))
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -160,14 +179,39 @@ class DatabaseAddress:
         with self.errors():
             connection = psycopg.connect(self.conninfo, autocommit=True)
             try:
-                self._check(connection.execute(_ASK).fetchone())
+                row = connection.execute(_ASK).fetchone()
+                self._check(row)
+                if row and row[5] != connection.info.backend_pid:  # a pooler makes up its own
+                    self._expect_sessions(connection)
             except BaseException:
                 connection.close()
                 raise
         return connection
 
+    def _expect_sessions(self, one: psycopg.Connection[Row]) -> None:
+        """Raise `StorageError` where a pooler lends the server's side of a connection to others
+        after each transaction: settings, locks and LISTEN would be theirs. `one` and a second
+        connection use it by turns, each with its own server process for good, or not."""
+        if self._has_sessions:
+            return
+        cause: psycopg.Error | None = None
+        try:
+            with (
+                psycopg.connect(self.conninfo, autocommit=True) as two,
+                answered_within(one, _POOLER_SECONDS),
+                answered_within(two, _POOLER_SECONDS),
+            ):
+                self._has_sessions = _keep_their_processes(one, two)
+        except psycopg.Error as error:  # it has too few, or refuses transactions
+            cause = error
+        if not self._has_sessions:
+            reason = (
+                "the pooler in between does not keep a connection to the server for each session"
+            )
+            raise StorageError(self.place, reason, hint=_POOLER) from cause
+
     def _check(self, row: Row | None) -> None:
-        version, fsync, commit, encoding, timeline, _ = row or (0, "", "", "", "", "")
+        version, fsync, commit, encoding, timeline = row[:5] if row else (0, "", "", "", "")
         reason = hint = ""
         if version < OLDEST:
             reason = f"it is PostgreSQL {version // 10_000}, and nanobot needs 14 or newer"
@@ -189,6 +233,27 @@ class DatabaseAddress:
             raise StorageError(self.place, reason, hint=hint)
 
 
+def _keep_their_processes(one: psycopg.Connection[Row], two: psycopg.Connection[Row]) -> bool:
+    """Whether each connection has one server process, which the other does not have."""
+    seen: dict[int, set[int]] = {0: set(), 1: set()}
+
+    def ask(which: int) -> None:
+        row = (one, two)[which].execute("SELECT pg_backend_pid()", prepare=False).fetchone()
+        seen[which].add(row[0] if row else 0)
+
+    for which, db in ((0, two), (1, one), (0, two), (1, one)):
+        ask(which)
+        with db.transaction():  # what it uses cannot be lent for so long
+            ask(1 - which)
+            ask(which)
+    return len(seen[0]) == len(seen[1]) == 1 and seen[0] != seen[1]
+
+
+def wall_time() -> float:
+    """The time of this machine's clock, in seconds since the epoch."""
+    return datetime.now(UTC).timestamp()
+
+
 def storable(text: str) -> str:
     """`text` as PostgreSQL takes it: UTF-8, which has no lone surrogates, and without NUL."""
     if "\0" in text:
@@ -207,15 +272,24 @@ def _storable(values: Sequence[object]) -> list[object] | None:
     return plain or None
 
 
+_HINTS = {
+    "53100": "Free space on the database's disk; what was stored is safe.",
+    "53300": "Raise max_connections of PostgreSQL: each worker uses up to 9.",
+    "42501": "nanobot's role has to own its database: ALTER DATABASE … OWNER TO …;",
+}
+"""What to do, by the code of the error (`sqlstate`)."""
+
+
 def _hint(error: Exception) -> str:
     state = getattr(error, "sqlstate", None) or ""
-    text = str(error)
-    if state == "53100":
-        return "Free space on the database's disk; what was stored is safe."
-    if state == "42501":
-        return "nanobot's role has to own its database: ALTER DATABASE … OWNER TO …;"
-    if "authentication failed" in text or "does not exist" in text or "pg_hba" in text:
+    if state in _HINTS:
+        return _HINTS[state]
+    # What the server says before a session has begun comes without its code.
+    refused = ("password", "authentication failed", "does not exist", "pg_hba", "not permitted")
+    if not state and any(words in str(error) for words in refused):
         return "See that user, password and database in team.database are right."
+    if not state and "too many" in str(error):
+        return _HINTS["53300"]
     return (
         "nanobot goes on by itself once the database answers: see that PostgreSQL runs, and that"
         " this machine reaches it."

@@ -151,7 +151,7 @@ class PostgresJournal(Looking):
         return self.database.has_died
 
     @property
-    def refusal(self) -> str:
+    def refusal(self) -> StorageError | None:
         return self.database.refusal
 
     def receive(

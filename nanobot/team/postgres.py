@@ -88,7 +88,7 @@ class Database:
         self._numbers = count(1)
         self._doubt: _Doubt | None = None
         self._readers = Readers(self.address)
-        self.refusal = ""
+        self.refusal: StorageError | None = None
         """Why nothing was stored the last time that there was something to write, if so."""
 
     async def open(self) -> None:
@@ -221,7 +221,7 @@ class Database:
                 connection = await self._connected()
                 jobs = await self._settle(connection) + jobs
                 await self._transact(connection, [job for job in jobs if job.work])
-                self.refusal, self._refused, self._pause = "", None, 0.0
+                self.refusal, self._refused, self._pause = None, None, 0.0
         except Fenced:
             return self._end(jobs)
         except (psycopg.Error, StorageError) as error:
@@ -312,9 +312,9 @@ class Database:
             self._try_at = asyncio.get_running_loop().time() + self._pause
             self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
             await self._disconnect()
-            if refused.reason != self.refusal:
-                logger.error("journal: {}", refused)
-            self.refusal = refused.reason
+            if self.refusal is None or refused.reason != self.refusal.reason:
+                logger.error("journal: {} {}", refused, refused.hint)
+            self.refusal = refused
         if self._doubt is not None:
             jobs = [job for job in jobs if job not in self._doubt.jobs]
         return _give_up(jobs, refused)
@@ -336,7 +336,7 @@ class Database:
             if job.future is not None:
                 job.report(error)
         self._doubt = None
-        self.refusal = error.reason
+        self.refusal = error
         if not self._is_fenced:
             self._is_fenced = True
             self._on_fenced()

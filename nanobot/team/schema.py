@@ -30,7 +30,8 @@ _TABLES = """
         version TEXT NOT NULL,
         tables integer NOT NULL DEFAULT 1, -- The version of the tables that it knows.
         started_at timestamptz NOT NULL DEFAULT now(),
-        until timestamptz NOT NULL
+        until timestamptz NOT NULL,
+        clock double precision NOT NULL DEFAULT 0 -- By how many seconds its clock is ahead of ours.
     );
     -- The number of the last transaction of each worker: after a connection was lost, it tells
     -- whether that was stored. (The server's own transaction ids are used again after a crash.)

@@ -3,6 +3,7 @@ alone, so that any machine can, whether a worker runs there or not."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +19,7 @@ _WORKERS = f"""
     SELECT id, name, version, started_at AS since,
         until > clock_timestamp() AS alive,
         extract(epoch FROM clock_timestamp() - until)::float + %s AS seen_seconds,
+        clock AS clock_seconds,
         (SELECT count(*) FROM lease WHERE worker = worker.id
             AND NOT starts_with(scope, '{SINGLE}')) AS scopes,
         ARRAY(SELECT substr(scope, {len(SINGLE) + 1}) FROM lease WHERE worker = worker.id
@@ -49,6 +51,15 @@ def survey(address: DatabaseAddress) -> dict[str, Any]:
             "workers": _rows(db, _WORKERS, TTL),
             "queues": _rows(db, _QUEUES),
         }
+
+
+def clock_ahead(address: DatabaseAddress, now: Callable[[], float]) -> float:
+    """By how many seconds the clock `now` is ahead of the database's. Blocks. Raises
+    `StorageError`."""
+    with address.errors(), address.connect_blocking() as db:
+        before = now()
+        row = db.execute("SELECT extract(epoch FROM clock_timestamp())::float").fetchone()
+        return (before + now()) / 2 - (row[0] if row else 0.0)
 
 
 def documents(address: DatabaseAddress) -> dict[str, bytes]:

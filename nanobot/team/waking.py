@@ -41,6 +41,7 @@ class Waking:
         self._gathered: set[tuple[str, str]] = set()
         self._begun = ""
         self._sender: Connection | None = None
+        self._sender_pid = 0
         self._sending = asyncio.Lock()
 
     def start(self) -> None:
@@ -67,6 +68,9 @@ class Waking:
                 try:
                     if self._sender is None or self._sender.closed:
                         self._sender = await self._address.connect()
+                        asked = await self._sender.execute("SELECT pg_backend_pid()")
+                        # Of a pooler, the connection itself knows another number.
+                        (self._sender_pid,) = await asked.fetchone() or (0,)
                     query = "SELECT pg_notify(%s, piece) FROM unnest(%s::text[]) AS piece"
                     await self._sender.execute(query, (self.channel, _payloads(sorted(told))))
                 except (psycopg.Error, StorageError) as error:
@@ -87,7 +91,7 @@ class Waking:
                     self._begun = ""
                     self._heard("gone", "")  # what was said while nobody listened
                     async for one in connection.notifies():
-                        if self._sender is None or one.pid != self._sender.info.backend_pid:
+                        if one.pid != self._sender_pid:
                             self._hear(one.payload)
             except (psycopg.Error, StorageError) as error:
                 said = self._address.error(error)

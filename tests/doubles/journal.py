@@ -44,7 +44,7 @@ from nanobot.bus.journal import (
     UsageTotals,
 )
 from nanobot.clock import Clock
-from nanobot.errors import NanobotError
+from nanobot.errors import NanobotError, StorageError
 from nanobot.providers.port import added_cost
 
 T = TypeVar("T")
@@ -128,7 +128,7 @@ class MemoryJournal:
     """See `Journal` for what each method does."""
 
     has_died = False
-    refusal = ""
+    refusal: StorageError | None = None
 
     def __init__(self, tables: MemoryTables, clock: Clock) -> None:
         self._tables, self._clock = tables, clock

@@ -42,7 +42,7 @@ def binary(name: str) -> str:
     return shutil.which(name, path=os.pathsep.join((*places, os.environ.get("PATH", "")))) or ""
 
 
-def _ordinary_user() -> tuple[int | None, int | None]:
+def ordinary_user() -> tuple[int | None, int | None]:
     """Who a subprocess is instead of root, which PostgreSQL refuses to run as, and its group."""
     if os.geteuid() != 0:
         return None, None
@@ -60,7 +60,7 @@ class PostgresServer:
     def __init__(self, folder: Path, *extra: str, copy_of: PostgresServer | None = None) -> None:
         self.data, self.sockets = folder / "data", folder
         self._settings = (*_SETTINGS, *extra)
-        self._user, self._group = _ordinary_user()
+        self._user, self._group = ordinary_user()
         self._numbers = count(1)
         self._template = ""
         self._process: subprocess.Popen[bytes] | None = None
@@ -73,8 +73,9 @@ class PostgresServer:
             place = ("-h", str(copy_of.sockets), "-U", "nanobot")
             self._run("pg_basebackup", "-R", "-c", "fast", "--no-sync", *place)
 
-    def start(self) -> None:
-        """Start it where it does not run; it takes connections afterwards."""
+    def start(self, expects: str = "") -> None:
+        """Start it where it does not run; it takes connections afterwards, or refuses them with
+        the word that it `expects`."""
         if self._process is not None:
             return
         options = [word for setting in self._settings for word in ("-c", setting)]
@@ -86,7 +87,9 @@ class PostgresServer:
         while True:
             try:
                 psycopg.connect(self.dsn("postgres")).close()
-            except psycopg.OperationalError:
+            except psycopg.OperationalError as error:
+                if expects and expects in str(error):
+                    return
                 if time.monotonic() > ends or self._process.poll() is not None:
                     raise
                 time.sleep(0.02)  # it has no other way to say that it is ready

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from nanobot.bus.journal import QueueCounts
+from nanobot.errors import StorageError
 from nanobot.gateway.channels import ChannelState
 from nanobot.gateway.health import Concern, assess
 
-NOW, ANSWERS = 1_000.0, (0.0, "")
+NOW, ANSWERS = 1_000.0, (0.0, None)
 WELL = ChannelState("telegram", "running", heard_at=990.0, due=1_040.0)
 
 
@@ -60,23 +61,23 @@ def channel(state: str, detail: str = "", due: float | None = None) -> ChannelSt
         ),
         (
             [],
-            (61.0, ""),
+            (61.0, None),
             QueueCounts(),
             (),
             "failing",
             True,
             "the journal has not answered for 61 s",
         ),
-        ([], (59.0, ""), QueueCounts(), (), "ok", False, ""),
+        ([], (59.0, None), QueueCounts(), (), "ok", False, ""),
         # A new process would find the same disk.
         (
             [],
-            (0.0, "disk full"),
+            (0.0, StorageError("journal.db", "disk full", hint="Free some space.")),
             QueueCounts(),
             (),
             "failing",
             False,
-            "the journal takes nothing: disk full",
+            "the journal takes nothing: cannot use journal.db: disk full",
         ),
         (
             [],
@@ -109,7 +110,7 @@ def channel(state: str, detail: str = "", due: float | None = None) -> ChannelSt
 )
 def test_what_is_wrong_is_judged_and_said(
     channels: list[ChannelState],
-    journal: tuple[float, str],
+    journal: tuple[float, StorageError | None],
     queue: QueueCounts,
     others: tuple[Concern, ...],
     state: str,
@@ -119,3 +120,5 @@ def test_what_is_wrong_is_judged_and_said(
     health = assess(channels, NOW, queue, others, waiting=journal[0], refusal=journal[1])
     assert (health.state, health.stuck) == (state, stuck)
     assert "; ".join(concern.text for concern in health.concerns) == said
+    if journal[1] is not None:
+        assert health.concerns[0].hint.startswith(journal[1].hint)

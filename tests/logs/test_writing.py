@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from loguru import logger
 
+from nanobot.errors import StorageError
 from nanobot.logs import (
     LogCounter,
     LogFile,
@@ -61,6 +62,21 @@ def test_a_line_is_an_object_with_its_time_level_place_and_message(log: Log, pat
     assert line["where"].startswith("tests.logs.test_writing:")
     assert line["time"][-6] in "+-"
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_error_for_people_is_one_line_with_what_to_do_and_a_defect_has_its_traceback(
+    log: Log,
+) -> None:
+    away = StorageError("the database", "it is away", hint="Start it.")
+    logger.opt(exception=away).error("background task {} failed", "look")
+    logger.opt(exception=away).warning("failed: {}", away)
+    logger.opt(exception=ValueError("wrong")).error("a request failed")
+    told, again, defect = log()
+    text = "cannot use the database: it is away Start it."
+    assert told["message"] == f"background task look failed: {text}"
+    assert again["message"] == f"failed: {text}"
+    assert "error" not in {*told, *again}
+    assert "ValueError: wrong" in defect["error"]
 
 
 def test_one_place_that_warns_thousands_of_times_fills_no_disk(log: Log) -> None:

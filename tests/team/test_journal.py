@@ -131,7 +131,7 @@ async def test_nothing_is_done_while_it_could_not_be_recorded(clock: FakeClock) 
             assert not acting.done()
             await asyncio.to_thread(server.start)
             await acting
-            assert journal.database.refusal == ""
+            assert journal.database.refusal is None
 
 
 async def test_a_scope_that_is_given_back_is_not_blamed(

@@ -230,7 +230,7 @@ def test_what_the_command_line_shows_of_a_team(
     shown = json.loads(capsys.readouterr().out)
     assert shown["workers"][0] | {"seen_seconds": 0, "since": ""} == {
         "id": 1, "name": "w", "version": "1", "alive": True, "scopes": 0, "single": ["telegram"],
-        "seen_seconds": 0, "since": "",
+        "seen_seconds": 0, "since": "", "clock_seconds": 0.0,
     }  # fmt: skip
     assert [(one["scope"], one["waiting"]) for one in shown["queues"]] == [
         ("owner", 0), ("people/fake_person", 1),
@@ -341,3 +341,11 @@ def test_it_says_what_it_will_do_and_asks(
     assert "move sessions" in capsys.readouterr().out.partition("Do this?")[0]
     if answer == "n\n":
         assert _everything(home) == before
+
+
+def test_it_looks_at_folder_and_database_before_it_asks(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home.parent / "shared").rmdir()
+    assert _nanobot(home, "team", "init") == 1
+    assert "there is no folder" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import AsyncIterator, Iterator
 
@@ -11,6 +12,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from nanobot.errors import StorageError
+from nanobot.gateway.health import HealthMonitor
+from nanobot.tasks import Background
 from nanobot.team import schema
 from nanobot.team.connection import (
     END_SESSIONS_OF_THE_DEAD,
@@ -18,8 +21,10 @@ from nanobot.team.connection import (
     DatabaseAddress,
     execute,
 )
+from nanobot.team.journal import PostgresJournal
 from nanobot.team.postgres import Database
 from nanobot.team.transaction import Work
+from nanobot.testing import FakeClock
 from tests.doubles.postgres import PostgresServer, relayed
 from tests.team.support import enlist, opened, sql
 
@@ -156,7 +161,7 @@ async def test_a_commit_whose_answer_is_lost_is_stored_once(
         assert await database.run(add("mine")) == "mine"
         assert (await kept, relay.cut.is_set()) == ("kept", True)
         assert await database.run(add("after")) == "after"
-        assert (database.refusal, database.has_died) == ("", False)
+        assert (database.refusal, database.has_died) == (None, False)
     assert notes(dsn) == ["before", "posted", "kept", "mine", "after"]
 
 
@@ -181,6 +186,39 @@ def mortal(postgres: PostgresServer) -> Iterator[PostgresServer]:
     postgres.start()
 
 
+@contextlib.contextmanager
+def refusing(server: PostgresServer) -> Iterator[None]:
+    """The server takes no password, while inside, and has ended all connections."""
+    rules = server.data / "pg_hba.conf"
+    before = rules.read_text()
+    rules.write_text(f"local all nanobot scram-sha-256\n{before}")
+    server.stop()
+    server.start(expects="password")
+    try:
+        yield
+    finally:
+        rules.write_text(before)
+        server.stop()
+        server.start()
+
+
+@pytest.mark.parametrize("password", ["", "&password=wrong"])
+async def test_a_password_that_is_refused_is_told_with_a_hint_that_fits(
+    mortal: PostgresServer, dsn: str, password: str
+) -> None:
+    journal = PostgresJournal(Database(f"{dsn}{password}", lambda: None), FakeClock(), str)
+    await journal.open()
+    background = Background()
+    monitor = HealthMonitor({}, journal, FakeClock(), background)
+    with refusing(mortal):
+        health = await monitor.check_health()
+    await journal.close()
+    await background.drain(1)
+    assert [one.level for one in health.concerns] == ["failing"]
+    assert "team.database are right" in health.concerns[0].hint
+    assert "disk" not in health.concerns[0].hint
+
+
 async def test_a_server_that_dies_takes_nothing_along_that_was_stored(
     mortal: PostgresServer, dsn: str, worker: int
 ) -> None:
@@ -191,7 +229,7 @@ async def test_a_server_that_dies_takes_nothing_along_that_was_stored(
         with pytest.raises(StorageError) as refused:
             await database.run(add("refused"))
         assert "once the database answers" in refused.value.hint
-        assert database.refusal == refused.value.reason
+        assert str(database.refusal) == str(refused.value)
         with pytest.raises(StorageError):
             await database.read("SELECT 1")
         kept = database.run(add("kept"), until_stored=True)
@@ -200,7 +238,7 @@ async def test_a_server_that_dies_takes_nothing_along_that_was_stored(
         await asyncio.to_thread(mortal.start)
         assert await kept == "kept"
         assert len(await database.read("SELECT 1 FROM note")) == 22
-        assert (database.refusal, database.has_died) == ("", False)
+        assert (database.refusal, database.has_died) == (None, False)
     assert notes(dsn) == [*map(str, range(20)), "kept", "later"]
 
 

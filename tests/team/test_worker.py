@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from loguru import logger
 
 from nanobot.app.gateway import Gateway
 from nanobot.bus.events import Button, InboundMessage, OutboundPart, encode_event
@@ -275,6 +276,58 @@ async def test_a_conversation_that_cannot_be_written_holds_up_its_own_memory_alo
         while GROUP in await bench.leases():
             pass
     assert await asyncio.to_thread(sql, bench.dsn, "SELECT 1 FROM unfiled")
+
+
+def left_half_done(bench: Bench) -> Path:
+    """The history of a group whose worker died while it wrote, and which cannot be used now."""
+    history = bench.folder / "shared" / "workspace" / GROUP / "memory" / "history.jsonl"
+    history.mkdir(parents=True)
+    sql(bench.dsn, "INSERT INTO lease VALUES (%s, NULL)", GROUP)
+    return history
+
+
+def is_mended(history: Path) -> bool:
+    """Whether the line was set aside that was cut short."""
+    return bool(list(history.parent.glob("history.jsonl.corrupt-*")))
+
+
+async def test_a_recovery_that_failed_is_tried_again_while_its_chat_goes_on(bench: Bench) -> None:
+    history = await asyncio.to_thread(left_half_done, bench)
+    async with bench.running(ScriptedModel(says("hello all"))):
+        await bench.channel.say("hello", "g", is_group=True)
+        assert await bench.channel.received(1, "g") == ["hello all"]
+        history.rmdir()
+        history.write_text('{"cursor": 1')
+        while not await asyncio.to_thread(is_mended, history):
+            pass
+
+
+async def test_a_recovery_that_failed_is_left_to_the_next_worker(bench: Bench) -> None:
+    history = await asyncio.to_thread(left_half_done, bench)
+    async with bench.running(ScriptedModel(says("hello all"))):
+        await bench.channel.say("hello", "g", is_group=True)
+        assert await bench.channel.received(1, "g") == ["hello all"]
+        await bench.until_given_back(GROUP)
+        history.rmdir()
+        history.write_text('{"cursor": 1')
+    assert not is_mended(history)
+    async with bench.running(ScriptedModel(says("hello again"))):
+        await bench.channel.say("hello", "g", is_group=True)
+        assert await bench.channel.received(2, "g") == ["hello all", "hello again"]
+        while not await asyncio.to_thread(is_mended, history):
+            pass
+
+
+async def test_what_belongs_to_no_memory_is_taken_over_without_a_complaint(bench: Bench) -> None:
+    part = OutboundPart("t/reply/0", "fake", "g", "from before")
+    await asyncio.to_thread(sql, bench.dsn, _PART, "", part.channel, encode_event(part))
+    await asyncio.to_thread(sql, bench.dsn, "INSERT INTO lease VALUES ('', NULL)")
+    complaints: list[str] = []
+    sink = logger.add(complaints.append, level="ERROR", format="{message}")
+    async with bench.running(ScriptedModel()):
+        assert await bench.channel.received(1, "g") == ["from before"]
+    logger.remove(sink)
+    assert complaints == []
 
 
 async def test_a_notice_that_was_refused_is_sent_once_its_chat_takes_something(
