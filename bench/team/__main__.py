@@ -24,6 +24,8 @@ without answering. In the end:
     python -m bench.team --memory        memory, Dream and /forget (see bench.team.memory)
     python -m bench.team --freshness     500 turns of one chat at two workers in turn, over NFS
     python -m bench.team --measure       healing, rolling restart, throughput, cost of a turn
+    python -m bench.team --rest          3 workers and 3 isolated messages a second (90 seconds)
+    python -m bench.team --simulate      looks and processors for up to a million people
 """
 
 from __future__ import annotations
@@ -35,10 +37,13 @@ import sys
 from bench.reporting import report
 from bench.team.campaign import Size, campaign
 from bench.team.freshness import alternate
-from bench.team.measuring import measure
+from bench.team.measuring import measure, missed
 from bench.team.memory import FORGETTING, HARMS, Remembering, remember
 from bench.team.mischief import ANSWER, CUT, FAILOVER, HANG, KILL, PAUSE, STOP
+from bench.team.rest import at_rest
+from bench.team.simulation import simulate
 
+_PEOPLE = (1_000, 10_000, 100_000, 300_000, 1_000_000)
 _WHOLE = {KILL: 100, PAUSE: 50, STOP: 20, FAILOVER: 5, HANG: 5, CUT: 50, ANSWER: 20}
 
 
@@ -47,6 +52,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--short", action="store_true", help="a fault of each kind")
     parser.add_argument("--measure", action="store_true", help="what it costs, without faults")
+    parser.add_argument("--rest", action="store_true", help="what is done when little is said")
+    parser.add_argument("--simulate", action="store_true", help="what many people take")
     parser.add_argument("--memory", action="store_true", help="what is remembered")
     parser.add_argument("--freshness", action="store_true", help="a chat that changes workers")
     parser.add_argument("--seconds", type=float, default=0.0, help="for which NFS attributes last")
@@ -62,6 +69,14 @@ def main() -> int:
     options = parser.parse_args()
     if options.measure:
         return asyncio.run(measure(short=options.short))
+    if options.simulate:
+        for people in _PEOPLE:
+            report(f"team: {people:,} people, simulated", simulate(people).figures())
+        return 0
+    if options.rest:
+        resting = asyncio.run(at_rest(workers=3, rate=3.0, warm=30.0, window=40.0))
+        report("team: at rest", resting)
+        return 1 if missed(resting) else 0
     if options.memory:
         harms = dict.fromkeys((*HARMS, FORGETTING), 1 if options.short else 12)
         form = Remembering(3, 3 if options.short else 12, harms, share=0.5)

@@ -11,6 +11,7 @@ write-ahead log.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
 import random
@@ -29,8 +30,10 @@ import psycopg
 from bench.team.campaign import staged
 from bench.team.database import NAME, TeamDatabase, team_database
 from bench.team.talk import Talk
+from nanobot.clock import SystemClock
 from nanobot.team import schema
 from nanobot.team.connection import DatabaseAddress
+from nanobot.team.journal import PostgresJournal
 from nanobot.team.leases import Leases
 from nanobot.team.postgres import Database
 from tests.doubles.postgres import PostgresServer, binary
@@ -62,7 +65,7 @@ _FAILED = """
     SELECT 'telegram', n, 'f' || n, 'telegram:' || n, '', repeat('x', 600), 's' || n, 'failed'
     FROM generate_series(1, 100000) AS n
 """
-_LOOKS = 200
+_LOOKS, _TOLD = 200, 1_000
 _AS_A_WORKER = "-c enable_seqscan=off -c plan_cache_mode=force_generic_plan -c jit=off"
 """How a worker plans."""
 _STATEMENT = re.compile(r"^(?:statement|execute [^:]*): (.*)$", re.DOTALL)
@@ -168,8 +171,40 @@ async def cost_of_looks(counts: Sequence[int]) -> dict[str, object]:
                         await leases.free((), 64, ("telegram",), among)
                     name = f"a look at {what}, {count} are open{beside} [ms]"
                     figures[name] = look(_LOOKS).milliseconds
+                if not failed:
+                    figures |= await _cost_of_having(server, database, count)
         finally:
             await database.close()
+    return figures
+
+
+async def _cost_of_having(
+    server: TeamDatabase, database: Database, count: int
+) -> dict[str, object]:
+    """What a worker's look at so many scopes of its own takes, of which every fifth has an open
+    message, which it knows."""
+    journal = PostgresJournal(database, SystemClock("UTC"), lambda _: "")
+    names = [f"{'resting' if n % 5 else 's'}{n}" for n in range(5, count + 5)]
+    known = [row for (row,) in _ask(server, NAME, "SELECT id FROM inbox") if row % 5 == 0]
+    look = looking(server)
+    for _ in range(_LOOKS):
+        await journal.open_work(names, known, (), ("telegram",))
+    return {f"a look at {count} that a worker has [ms]": look(_LOOKS).milliseconds}
+
+
+def cost_of_telling(listeners: int) -> dict[str, object]:
+    """What a notification takes without and with so many who listen."""
+    figures: dict[str, object] = {}
+    with team_database() as server, contextlib.ExitStack() as stack:
+        for count in (0, listeners):
+            for _ in range(count):
+                db = stack.enter_context(psycopg.connect(server.primary.dsn(NAME), autocommit=True))
+                db.execute("LISTEN nanobot_")
+            with psycopg.connect(server.primary.dsn(NAME), autocommit=True) as db:
+                look = looking(server)
+                for number in range(_TOLD):
+                    db.execute("SELECT pg_notify('nanobot_', %s)", (str(number),))
+                figures[f"a notification, {count} listen [ms]"] = look(_TOLD).milliseconds
     return figures
 
 

@@ -16,7 +16,7 @@ import psycopg
 from bench import table
 from bench.reporting import report
 from bench.team.campaign import Stage, staged
-from bench.team.cost import cost_of_a_turn, cost_of_looks, looking
+from bench.team.cost import cost_of_a_turn, cost_of_looks, cost_of_telling, looking
 from bench.team.database import NAME
 from bench.team.talk import Chat, Platform, Talk
 
@@ -42,10 +42,11 @@ async def measure(*, short: bool) -> int:
     cost = await cost_of_a_turn(chats=10, messages=10 if short else 20, rounds=1 if short else 3)
     report("team: a turn in the database", cost)
     report("team: looking for work", await cost_of_looks((100, 1_000, 10_000)))
-    return 1 if _missed(healing | restart | cost) else 0
+    report("team: notifications", cost_of_telling(listeners=40))
+    return 1 if missed(healing | restart | cost) else 0
 
 
-def _missed(figures: Mapping[str, object]) -> list[str]:
+def missed(figures: Mapping[str, object]) -> list[str]:
     """The labels of those that are not as wanted."""
     return [one.label for one in table.figures({"bench": "", **figures}) if one.met is False]
 
