@@ -181,8 +181,8 @@ async def cost_of_looks(counts: Sequence[int]) -> dict[str, object]:
 async def _cost_of_having(
     server: TeamDatabase, database: Database, count: int
 ) -> dict[str, object]:
-    """What a worker's look at so many scopes of its own takes, of which every fifth has an open
-    message, which it knows."""
+    """The time of a worker's look at `count` scopes of its own. Every fifth has an open message,
+    which the worker knows."""
     journal = PostgresJournal(database, SystemClock("UTC"), lambda _: "")
     names = [f"{'resting' if n % 5 else 's'}{n}" for n in range(5, count + 5)]
     known = [row for (row,) in _ask(server, NAME, "SELECT id FROM inbox") if row % 5 == 0]
@@ -193,7 +193,7 @@ async def _cost_of_having(
 
 
 def cost_of_telling(listeners: int) -> dict[str, object]:
-    """What a notification takes without and with so many who listen."""
+    """The time of a notification without and with listeners."""
     figures: dict[str, object] = {}
     with team_database() as server, contextlib.ExitStack() as stack:
         for count in (0, listeners):

@@ -59,7 +59,7 @@ def _calls(verb: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
 
 
 def _is_answer(message: Mapping[str, object]) -> bool:
-    """Whether the model said it. Servers of unknown kind get an invented one behind a tool."""
+    """True if the model wrote it. Unknown servers get an invented one after a tool result."""
     is_said = message.get("role") == "assistant" and not message.get("tool_calls")
     return is_said and _text(message) != NOTED
 

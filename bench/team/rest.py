@@ -1,8 +1,8 @@
-"""A team at rest: people who write once now and then, each of whom has a lease of its own.
+"""A team at rest: isolated messages, each from another person, so that each takes a lease.
 
 PostgreSQL counts the statements (`pg_stat_statements`, which comes with the server). A look at all
 that waits is the query for free leases that names no scope. Each lease is given back 20 seconds
-after its answer, so what is counted begins when as many are given back as are taken.
+after its answer. Counting starts once as many are given back as taken.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _PATIENCE = 60.0
 async def at_rest(
     *, workers: int, rate: float, warm: float, window: float, frees: float = 0.0
 ) -> dict[str, object]:
-    """The figures with so many isolated messages a second, counted for `window` seconds after
-    `warm`. In addition another worker says `frees` times a second that a lease is free."""
+    """Return the figures at `rate` messages a second, counted for `window` seconds after `warm`.
+    In addition another worker gives back `frees` leases a second, which it never had."""
     rng, gap = random.Random(5), 1.0 / rate
     count = round(rate * (warm + window))
     with tempfile.TemporaryDirectory() as folder, team_database(*_COUNTING) as database:
@@ -61,21 +61,21 @@ async def at_rest(
             people = [(one, chat) for one in talk.platforms for chat in one.chats.values()]
             rng.shuffle(people)
             async with talk.listening(), _others(database.dsn, frees):
-                began, said, before = time.monotonic(), 0, 0
+                began, sent, before = time.monotonic(), 0, 0
                 for platform, chat in people[:count]:
-                    await asyncio.sleep(max(0.0, began + said * gap - time.monotonic()))
-                    if said == round(rate * warm):
+                    await asyncio.sleep(max(0.0, began + sent * gap - time.monotonic()))
+                    if sent == round(rate * warm):
                         counts = asyncio.create_task(_counted(stage, window))
-                        before = said
+                        before = sent
                     chat.sent["m1"] = time.monotonic()
                     await platform.say(chat, "m1: hello")
-                    said += 1
+                    sent += 1
                 counted, cost = await counts
                 async with asyncio.timeout(_PATIENCE):
                     for _, chat in people[:count]:
                         await talk.until_answered(chat)
     waits = [chat.answered["m1"] - chat.sent["m1"] for _, chat in people[:count]]
-    return _figures(workers, said - before, waits, (idle, idle_cost), (counted, cost))
+    return _figures(workers, sent - before, waits, (idle, idle_cost), (counted, cost))
 
 
 def _figures(
@@ -85,7 +85,7 @@ def _figures(
     idle: tuple[Mapping[str, int], Cost],
     busy: tuple[Mapping[str, int], Cost],
 ) -> dict[str, object]:
-    """What the busy time took a message, beyond the idle one."""
+    """Return the costs of a message beyond the idle time."""
     (quiet, quiet_cost), (counted, cost) = idle, busy
     share = cost.seconds / quiet_cost.seconds
 
@@ -105,6 +105,7 @@ def _figures(
         "processor time of PostgreSQL, a message beyond that [ms]": 1000
         * (cost.processor - quiet_cost.processor * share)
         / messages,
+        "write-ahead log, a message [bytes]": round((cost.wal - quiet_cost.wal * share) / messages),
         "processor time of the workers, a message [ms]": 1000
         * (cost.worker - quiet_cost.worker * share)
         / messages,
@@ -114,7 +115,7 @@ def _figures(
 
 
 async def _counted(stage: Stage, seconds: float) -> tuple[Counter[str], Cost]:
-    """What the server and the workers did in the next seconds."""
+    """Count for `seconds`."""
     look = looking(stage.database, stage.workers.processor_seconds)
     before = await asyncio.to_thread(_counts, stage)
     await asyncio.sleep(seconds)
@@ -138,7 +139,7 @@ def _counts(stage: Stage) -> Counter[str]:
 
 @contextlib.asynccontextmanager
 async def _others(dsn: str, frees: float) -> AsyncIterator[None]:
-    """Another worker that gives back so many leases a second, which nobody was refused."""
+    """Give back leases as another worker does, which no worker was refused."""
 
     async def give_back() -> None:
         while True:

@@ -35,9 +35,9 @@ _NAMES = 200
 class Costs:
     """Seconds of PostgreSQL's processor time, and transactions."""
 
-    message: float = 0.0060
+    message: float = 0.0050
     """A message with all its statements, looks at all excepted."""
-    idle: float = 0.0041
+    idle: float = 0.0017
     """A second of a worker without messages: two looks, a sign of life."""
     open: float = 0.0000010
     """An open message, in a look at all."""
@@ -48,7 +48,7 @@ class Costs:
     writes: float = 8.0
     """Transactions of an isolated message, without giving the lease back."""
     lease_writes: float = 2.0
-    """Those of them that a message does without whose scope the worker has."""
+    """How many fewer if the worker has the lease already."""
 
 
 COSTS = Costs()
@@ -56,7 +56,7 @@ COSTS = Costs()
 
 @dataclass(slots=True)
 class Counts:
-    """What `seconds` of a team were. The sums `held` and `open` run over all looks at all."""
+    """Counts of `seconds` of a team. `held` and `open` are sums over all looks at all."""
 
     workers: int
     seconds: float

@@ -230,6 +230,7 @@ class TeamWorker:
                 await self._release(names)
             for scope in names:
                 self.waking.tell("free", scope)
+            self.waking.tell("gone")
         except (StorageError, TimeoutError) as error:
             said = str(error) or "the database does not answer"
             logger.warning("other workers take over when this one is taken to be dead: {}", said)

@@ -1,5 +1,5 @@
-"""What workers do while little is said (`python -m bench.team --rest`), in its smallest form, and
-the simulation of it (`--simulate`)."""
+"""A team at rest (`python -m bench.team --rest`), in its smallest form, and its simulation
+(`--simulate`)."""
 
 from __future__ import annotations
 
