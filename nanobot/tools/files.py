@@ -2,7 +2,8 @@
 
 This is the one way in which file tools change the workspace. First what stood there is kept for
 `/undo`, durably; then the change is made, only if the file still is what the tool read, and for
-long-term files by their own guarded writer.
+long-term files by their own guarded writer. An edit whose place another writer left alone is made
+again on what that wrote.
 
 Models quote from memory: they lose indentation, change line endings, or remember an older version.
 So where an edit finds nothing, it shows the lines that come closest, with their numbers; the cost
@@ -13,11 +14,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from msgspec import Struct
 
-from nanobot.errors import ToolError
+from nanobot.errors import ToolError, WriteConflict
 from nanobot.security.paths import Place
 from nanobot.text import close_matches
 from nanobot.tooling import OWNER, Arguments, Risk, RootsOf, Tool, ToolResult, TurnContext
@@ -185,10 +187,14 @@ class WorkspaceWriter(Struct, frozen=True):
             self.commands.refuse_if_running(caller)
         path = self.undo.path_of(place)
         await asyncio.to_thread(self.undo.before_change, caller.turn_id, path, previous, new)
-        if is_document:
-            await self.documents.replace(place.relative, text, expected=previous, caller=caller)
-        else:
-            await asyncio.to_thread(place.write_bytes, new, expected=previous)
+        try:
+            if is_document:
+                await self.documents.replace(place.relative, text, expected=previous, caller=caller)
+            else:
+                await asyncio.to_thread(place.write_bytes, new, expected=previous)
+        except WriteConflict:
+            await asyncio.to_thread(self.undo.not_changed, caller.turn_id, path, new)
+            raise
         return ToolResult(done, changed=(path,), trusted=True)
 
 
@@ -253,6 +259,10 @@ class WriteFile(Tool, Struct, frozen=True):
         return await self.writer.write(place, arguments.content, previous, caller, done)
 
 
+_ATTEMPTS = 50
+"""Enough for so many writers at once: whenever one has to try again, another one wrote."""
+
+
 class EditFile(Tool, Struct, frozen=True):
     """Exact replacements."""
 
@@ -275,6 +285,13 @@ class EditFile(Tool, Struct, frozen=True):
         return await self.writer.risk(arguments.path, change, caller)
 
     async def __call__(self, arguments: EditFileArguments, caller: TurnContext) -> ToolResult:
+        """Replace; again if another writer changed another place of the file just now."""
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(WriteConflict):
+                return await self._edit(arguments, caller)
+        return await self._edit(arguments, caller)
+
+    async def _edit(self, arguments: EditFileArguments, caller: TurnContext) -> ToolResult:
         place, previous = await self.writer.read(arguments.path, caller)
         if previous is None:
             raise await asyncio.to_thread(missing, place)

@@ -71,10 +71,21 @@ class UndoLog:
         change = FileChange(path, previous, hashlib.sha256(new).hexdigest())
         self._root.create()
         with self._numbering:
-            number = len(self._records(turn_id)) + 1
+            records = self._records(turn_id)
+            number = int(records[-1].names[-1]) + 1 if records else 1
             self._turn(turn_id).child(f"{number:06d}").write_bytes(change.encoded(), expected=None)
         if number == 1:
             self.prune()
+
+    def not_changed(self, turn_id: str, path: str, new: bytes) -> None:
+        """Forget what `before_change` stored last: `new` was not written. Raises `StorageError`."""
+        wanted = hashlib.sha256(new).hexdigest()
+        with self._numbering:
+            for record in reversed(self._records(turn_id)):
+                change = FileChange.decoded(record.read_bytes(_LIMIT) or b"")
+                if (change.path, change.new_hash) == (path, wanted):
+                    record.remove()
+                    return
 
     def path_of(self, place: Place) -> str:
         """A place's path from the workspace, also where its root is a folder inside that."""

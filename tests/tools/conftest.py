@@ -37,7 +37,7 @@ class Documents:
         self.seen.append((path, text, expected, caller.turn_id))
         if "conflict" in text:
             raise WriteConflict(path)
-        self.root.place(path).write_bytes(text.encode())
+        self.root.place(path).write_bytes(text.encode(), expected=expected)
         return 1
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
 
-from nanobot.tooling import Denied, OwnersPolicy, TurnContext
+from nanobot.messages import ToolCall
+from nanobot.tooling import Denied, OwnersPolicy, ToolResult, TurnContext
 from nanobot.tools.files import EditFile, EditFileArguments, WriteFile, WriteFileArguments
 
 if TYPE_CHECKING:
@@ -228,3 +231,37 @@ async def test_others_write_ordinary_files_unasked(desk: Desk, path: str) -> Non
     guest = TurnContext("a", "8", "a:8", "t-1", "8", "people/a_8")
     arguments = WriteFileArguments(path=path, content="x")
     assert await WriteFile(desk.writer).risk(arguments, guest) is None
+
+
+@pytest.mark.parametrize("path", ["shared.txt", "memory/MEMORY.md"])
+async def test_edits_of_one_file_in_many_chats_are_all_made(desk: Desk, path: str) -> None:
+    count = 12
+    file = desk.put(path, "".join(f"- line {n} end\n" for n in range(count)))
+
+    async def edit(number: int) -> str:
+        arguments = {"path": path, "old_text": f"line {number} ", "new_text": f"edited {number} "}
+        caller = TurnContext("cli", f"{number}", f"cli:{number}", f"turn-{number}")
+        call = ToolCall("1", "edit_file", json.dumps(arguments))
+        return (await desk.tools.call(call, caller)).text
+
+    said = await asyncio.gather(*map(edit, range(count)))
+    assert [text.partition(":")[0] for text in said] == [f"edited {path}"] * count
+    assert file.read_text() == "".join(f"- edited {n} end\n" for n in range(count))
+    for number in range(count):
+        turn = desk.home / "undo" / f"turn-{number}"
+        assert len([one for one in turn.iterdir() if one.name.isdigit()]) == 1
+
+
+async def test_of_two_edits_of_one_place_the_later_one_is_told(desk: Desk) -> None:
+    file = desk.put("shared.txt", "one\ntwo\n")
+
+    async def edit(new: str) -> ToolResult:
+        arguments = {"path": "shared.txt", "old_text": "two", "new_text": new}
+        caller = TurnContext("cli", new, f"cli:{new}", f"turn-{new}")
+        return await desk.tools.call(ToolCall("1", "edit_file", json.dumps(arguments)), caller)
+
+    results = await asyncio.gather(*map(edit, ("2", "II", "zwei")))
+    made = [result for result in results if not result.is_error]
+    assert len(made) == 1
+    assert file.read_text() in {"one\n2\n", "one\nII\n", "one\nzwei\n"}
+    assert all("old_text was not found" in one.text for one in results if one.is_error)
