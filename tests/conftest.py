@@ -20,7 +20,7 @@ import pytest
 from hypothesis import settings
 from loguru import logger
 
-from tests import encodings
+from tests import encodings, signals
 from tests.privileges import without_privileges
 from tests.scratch import scratch
 
@@ -36,6 +36,7 @@ def _to_standard_error(message: str) -> None:
 
 
 encodings.take_away()
+signals.give_back()
 
 logger.remove()
 logger.add(_to_standard_error, level="WARNING")
