@@ -23,6 +23,7 @@ _NOTICES = (
     "The model cannot be reached right now",
     "Your message is waiting",
     BEHIND_ANOTHER,
+    "⚠️ A message that begins",  # it may be there twice
 )
 _UNASKED = ("May I remember this?", "May I change memory like this?", "Somebody in ")
 """What nanobot asks of itself when Dream has learned something from foreign text, and tells the

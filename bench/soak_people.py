@@ -14,10 +14,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import cycle
 from random import Random
 
 from bench.soak_judging import MARK, Line, is_notice, told
@@ -33,6 +33,8 @@ _MOST_NOTES = 12
 """So many things a person has noted. Today's notes are in every prompt: with hundreds an hour, as
 nobody has in a day, what is remembered would grow all the time."""
 _HALF_OPEN_SECONDS = 10.0
+_SENDS_BETWEEN = 4
+"""One that goes wrong, its repetition, and what is refused or left in between."""
 _RARE = 0.05
 """So much rarer is what keeps everybody waiting: another program that polls, a poll that hangs."""
 
@@ -160,13 +162,14 @@ class Trouble:
     """Makes one in so many calls of the bot go wrong. `unclear` counts the sends that had their
     effect and got no answer, or none that says so: only these may come twice.
 
-    A send goes wrong in one chat after the other, because a message is given up if it is not known
-    twice in a row whether it arrived: sending it for a third time would be worse.
+    A send goes wrong in a chat only when the one that went wrong there before was repeated: a
+    message is given up if it is not known twice in a row whether it arrived.
     """
 
     def __init__(self, scene: Scene, chats: Sequence[int], share: float) -> None:
         self._telegram, self._random, self._share = scene.telegram, scene.random, share
-        self._chats = cycle(chats)
+        self._chats, self._sends, self._seen = deque(chats), Counter[int | None](), 0
+        self._spoiled = dict.fromkeys(chats, -_SENDS_BETWEEN)
         self.made = self.unclear = 0
 
     async def make(self) -> None:
@@ -179,12 +182,12 @@ class Trouble:
             lambda: telegram.garble("getUpdates"),
         )
         others: Kinds = (
-            lambda: telegram.fail("sendMessage", 500, chat=next(self._chats)),
+            self._refuse,
             lambda: telegram.fail("sendMessage", 429, parameters={"retry_after": 1}),
-            lambda: telegram.fail("", 502, chat=next(self._chats)),
             self._lose_a_request,
             self._lose_an_answer,
             self._deny_an_answer,
+            lambda: telegram.fail("sendChatAction", 502),
             lambda: telegram.cut("sendChatAction"),
             lambda: telegram.cut("sendMessageDraft"),
             lambda: telegram.cut("file"),
@@ -216,16 +219,35 @@ class Trouble:
 
         return count
 
+    def _refuse(self) -> None:
+        for chat in self._chat():
+            self._telegram.fail("sendMessage", 500, chat=chat)
+
     def _lose_a_request(self) -> None:
-        self._telegram.cut("sendMessage", chat=next(self._chats))
+        for chat in self._chat():
+            self._telegram.cut("sendMessage", chat=chat)
 
     def _lose_an_answer(self) -> None:
-        self.unclear += 1
-        self._telegram.cut("sendMessage", after="effect", chat=next(self._chats))
+        for chat in self._chat():
+            self.unclear += 1
+            self._telegram.cut("sendMessage", after="effect", chat=chat)
 
     def _deny_an_answer(self) -> None:
-        self.unclear += 1
-        self._telegram.fail("sendMessage", 504, after="effect", chat=next(self._chats))
+        for chat in self._chat():
+            self.unclear += 1
+            self._telegram.fail("sendMessage", 504, after="effect", chat=chat)
+
+    def _chat(self) -> Sequence[int]:
+        """The next chat where a send may go wrong; none if it is too early everywhere."""
+        new, self._seen = self._telegram.calls[self._seen :], len(self._telegram.calls)
+        self._sends.update(call.chat_id for call in new if call.method == "sendMessage")
+        for _ in range(len(self._chats)):
+            self._chats.rotate(-1)
+            chat = self._chats[0]
+            if self._sends[chat] >= self._spoiled[chat] + _SENDS_BETWEEN:
+                self._spoiled[chat] = self._sends[chat]
+                return (chat,)
+        return ()
 
     def _half_open(self) -> None:
         gate = self._telegram.half_open()

@@ -377,6 +377,8 @@ class SqliteJournal:
     def _leftovers(self, db: sqlite3.Connection, marks: Sequence[Mark]) -> Leftovers:
         for mark in marks:
             _apply(db, mark)
+        dead = f"{OPEN_PARTS} AND state = 'dead' AND {_ASKED}"  # whose process waits no more
+        db.execute(f"UPDATE outbox SET state = 'sent', payload = NULL WHERE {dead}")
         # An end without progress is counted once: a turn counts again only when it was claimed
         # again, so one that never got its chance is not blamed. One that had asked the model by
         # then is not blamed either, unless that happened `MOST_ASKED` times in a row.
@@ -444,9 +446,11 @@ class SqliteJournal:
         )
         return [(stored_part(row[:-1]), row[-1]) for row in rows]
 
-    def close_question(self, code: str) -> None:
-        query = "UPDATE outbox SET payload = NULL WHERE turn_id = ? AND state = 'sent'"
-        self._post(query, f"{QUESTION}{code}")
+    def close_question(self, code: str, *, delivered: bool = True) -> None:
+        query = "UPDATE outbox SET state = 'sent', payload = NULL WHERE turn_id = ?"
+        self._post(
+            f"{query} AND (state = 'dead' OR ? AND state = 'sent')", f"{QUESTION}{code}", delivered
+        )
 
     def retry_later(self, item: OutboxPart, reason: str) -> None:
         self._sends.write(Mark("pending", item.id, item.doubts))

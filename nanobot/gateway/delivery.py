@@ -245,6 +245,7 @@ class Dispatcher:
         await self._lanes.run(f"{closed.channel}:{closed.chat_id}")
         delivered = self._questions.pop(f"{QUESTION}{closed.code}", None)
         if delivered is None:  # whoever delivered it takes them away, or the next process
+            self._journal.close_question(closed.code, delivered=False)
             return
         channel = self._channels.get(closed.channel)
         self._ending.add(closed.code)

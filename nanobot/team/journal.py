@@ -460,9 +460,11 @@ class PostgresJournal(Looking):
         )
         return [(replace(stored_part(row), scope=scope), sent) for *row, sent, scope in rows]
 
-    def close_question(self, code: str) -> None:
-        query = "UPDATE outbox SET payload = NULL WHERE turn_id = %s AND state = 'sent'"
-        self._post(query, f"{QUESTION}{code}")
+    def close_question(self, code: str, *, delivered: bool = True) -> None:
+        query = "UPDATE outbox SET state = 'sent', payload = NULL WHERE turn_id = %s"
+        self._post(
+            f"{query} AND (state = 'dead' OR %s AND state = 'sent')", f"{QUESTION}{code}", delivered
+        )
 
     def retry_later(self, item: OutboxPart, reason: str) -> None:
         self._post(

@@ -576,6 +576,17 @@ async def test_a_question_that_was_sent_is_known_until_it_is_closed(process: Pro
         assert await journal.open_questions() == []
 
 
+async def test_a_question_that_died_is_sent_again_until_it_is_closed(journal: Journal) -> None:
+    (asked,) = await journal.add_outgoing("ask-A1", reply("May I?"))
+    row = f"out-{asked.id}"
+    await give_up(journal, asked)
+    assert await journal.resend(row, None) == (asked,)
+    await give_up(journal, asked)
+    journal.close_question("A1", delivered=False)
+    assert await journal.resend(row, None) == ()
+    assert await journal.queue_rows() == ([], [])
+
+
 async def test_a_part_that_a_platform_drops_afterwards_waits_for_a_decision(
     process: Process,
 ) -> None:

@@ -340,9 +340,11 @@ class MemoryJournal:
             if row.state == "sent" and row.turn_id.startswith(QUESTION) and not row.is_closed
         ]
 
-    def close_question(self, code: str) -> None:
+    def close_question(self, code: str, *, delivered: bool = True) -> None:
         for row in self._tables.outbox:
-            row.is_closed = row.is_closed or row.turn_id == f"{QUESTION}{code}"
+            if row.turn_id == f"{QUESTION}{code}" and (delivered or row.state == "dead"):
+                row.is_closed = True
+                row.state = "sent" if row.state == "dead" else row.state
 
     def retry_later(self, item: OutboxPart, reason: str) -> None:
         row = self._part(item.id)
