@@ -67,6 +67,7 @@ BENCHES = (
     Bench("crash_routines", ("--every", "20"), ("--short",)),  # likewise
     Bench("crash_telegram", ("--every", "20"), ("--short",)),  # likewise
     Bench("crash_whatsapp", ("--every", "60"), ("--short",)),  # likewise
+    Bench("stopping", quick=("--short",)),
     Bench("team", quick=("--short",)),
     Bench("team", ("--measure",), ("--measure", "--short")),
 )

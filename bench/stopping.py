@@ -1,12 +1,14 @@
 """How long a stop takes, from SIGTERM to the end of the process, and whether it repeats a send.
 
-    python -m bench.stopping           at rest, during 42 sends, during turns, while a memory of
-                                       50 MB is read, and all of that together
-    python -m bench.stopping --short   during sends, with a small memory
+    python -m bench.stopping           at rest, during 42 sends by Telegram and by WhatsApp's Cloud
+                                       API, during turns, while a memory of 50 MB is read, all of
+                                       that together, and 15 restarts with 30 replies
+    python -m bench.stopping --short   during five sends by each, and three restarts
 
-Telegram and the model are servers in this process. A send is carried out at once and answered
-seconds later, so one that is cut and repeated is seen twice. `nanobot gateway` gets SIGTERM in the
-middle, is started again, and has to say each reply once. The model holds the turns until then.
+The platforms and the model are servers in this process. A send is carried out at once and answered
+0.3 to 5 seconds later, so one that is cut and repeated is seen twice. `nanobot gateway` gets
+SIGTERM in the middle, is started again, and has to say each reply once. The model holds the turns
+until then.
 """
 
 from __future__ import annotations
@@ -17,19 +19,21 @@ import json
 import os
 import random
 import signal
+import socket
 import sqlite3
 import sys
 import tempfile
 import time
 from asyncio.subprocess import DEVNULL, Process
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.reporting import report
+from nanobot.clock import SystemClock
 from nanobot.gateway import STOP_MARGIN
+from tests.doubles.graph.server import FakeGraphAPI
 from tests.doubles.openai.answers import Answer, ChatRequest, Step
 from tests.doubles.openai.faults import Held
 from tests.doubles.openai.server import FakeOpenAI
@@ -47,75 +51,151 @@ _LINE = "- The {} of the boat was painted in the colour of the sea on a day in M
 @dataclass(frozen=True)
 class Load:
     """What goes on when the stop is asked for: chats with a send under way, chats whose turn asks
-    the model, and megabytes of memory that are new to the index."""
+    the model, and megabytes of memory that are new to the index. The sends are made in so many
+    `rounds`, with a stop in each."""
 
     sends: range = range(0)
     turns: range = range(0)
     megabytes: int = 0
+    rounds: int = 1
+    by_whatsapp: bool = False
 
 
 LOADS = {
     "at rest": Load(),
-    "during 42 sends": Load(sends=_SENDS),
+    "during 42 sends by Telegram": Load(sends=_SENDS),
+    "during 42 sends by WhatsApp": Load(sends=_SENDS, by_whatsapp=True),
     "during 10 turns": Load(turns=_TURNS),
     "while 50 MB of memory are indexed": Load(megabytes=50),
     "with all of it": Load(_SENDS, _TURNS, 50),
+    "in 15 restarts": Load(sends=_SENDS[:30], rounds=15),
 }
-SHORT = {"during 5 sends": Load(sends=_SENDS[:5])}
+SHORT = {
+    "during 5 sends by Telegram": Load(sends=_SENDS[:5]),
+    "during 5 sends by WhatsApp": Load(sends=_SENDS[:5], by_whatsapp=True),
+    "in 3 restarts": Load(sends=_SENDS[:6], rounds=3),
+}
 
 
 @dataclass(frozen=True)
 class Stop:
-    """How long it took, and what the chats saw after the next start."""
+    """The seconds of the longest stop, and how many chats saw a reply twice or not at all."""
 
     seconds: float
     twice: int
     lost: int
 
 
+class TelegramSide:
+    """Telegram, with a person in each chat."""
+
+    def __init__(self, fake: FakeTelegram) -> None:
+        self.fake = fake
+        channel = {"enabled": True, "token": TOKEN, "base_url": fake.base_url, "allow_from": ["*"]}
+        channel |= {"previews": False, "reactions": False}
+        self.settings: dict[str, object] = {"channels": {"telegram": channel}}
+
+    def say(self, chat: int, text: str) -> None:
+        """A person writes."""
+        self.fake.say(text, user=chat, chat=chat)
+
+    def late(self, seconds: float) -> None:
+        """The next send takes so long."""
+        self.fake.late("sendMessage", seconds)
+
+    def sends(self) -> int:
+        """How many sends were begun."""
+        return len(self.fake.called("sendMessage"))
+
+    def texts(self, chat: int) -> list[str]:
+        """The replies that a person sees."""
+        return self.fake.texts(chat)
+
+
+class WhatsAppSide:
+    """WhatsApp's Cloud API, with a person for each chat; the same as `TelegramSide`."""
+
+    def __init__(self, fake: FakeGraphAPI) -> None:
+        self.fake = fake
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        fake.webhook.deliver_to(f"http://127.0.0.1:{port}/whatsapp")
+        channel = {"enabled": True, **fake.settings(), "allow_from": ["*"]}
+        channel["webhook_url"] = "https://bot.example.org/whatsapp"
+        self.settings: dict[str, object] = {
+            "http": {"port": port},
+            "channels": {"whatsapp": channel},
+        }
+
+    def say(self, chat: int, text: str) -> None:
+        """A person writes."""
+        self.fake.say(text, person=f"1555000{chat}")
+
+    def late(self, seconds: float) -> None:
+        """The next send takes so long."""
+        self.fake.late("messages", seconds)
+
+    def sends(self) -> int:
+        """How many sends were begun."""
+        return len(self.fake.called("messages"))
+
+    def texts(self, chat: int) -> list[str]:
+        """The replies that a person sees."""
+        return self.fake.texts(f"1555000{chat}")
+
+
 async def measure(load: Load, home: Path) -> Stop:
-    """One stop under this load."""
-    gate, rng = asyncio.Event(), random.Random(1)
+    """The stops under this load."""
+    gate, rng, seconds = asyncio.Event(), random.Random(1), list[float]()
 
     def author(request: ChatRequest) -> Step:
         said = request.last_user_text
         return Held(gate, Answer(f"re {said}")) if "slow" in said else Answer(f"re {said}")
 
-    async with FakeTelegram() as telegram, FakeOpenAI(author) as model:
-        _configure(home, telegram, model, load)
-        for _ in load.sends:
-            telegram.late("sendMessage", rng.uniform(SHORTEST, LONGEST))
-        async with _gateway(home) as first:
-            for chat in load.turns:
-                telegram.say("slow", user=chat, chat=chat)
-            await telegram.wait_for(lambda: len(model.requests) >= len(load.turns), patience=None)
-            for chat in load.sends:
-                telegram.say("quick", user=chat, chat=chat)
-            await telegram.wait_for(
-                lambda: len(telegram.called("sendMessage")) >= len(load.sends), patience=None
-            )
-            if load.megabytes:
-                await _until_indexed(home)
-            seconds = await _stop(first)
+    fake = FakeGraphAPI(clock=SystemClock()) if load.by_whatsapp else FakeTelegram()
+    async with fake, FakeOpenAI(author) as model:
+        side = WhatsAppSide(fake) if isinstance(fake, FakeGraphAPI) else TelegramSide(fake)
+        _configure(home, side.settings, model, load)
+        for number in range(load.rounds):
+            chats = load.sends[number :: load.rounds]
+            async with _gateway(home) as process:
+                await _bring_on(load, chats, side, model, rng)
+                if load.megabytes:
+                    await _until_indexed(home)
+                seconds.append(await _stop(process))
         gate.set()
-        async with _gateway(home) as second:
-            everyone = (*load.sends, *load.turns)
-            await telegram.wait_for(
-                lambda: all(telegram.texts(chat) for chat in everyone), patience=None
-            )
+        everyone = (*load.sends, *load.turns)
+        async with _gateway(home) as last:
+            await fake.wait_for(lambda: all(map(side.texts, everyone)), patience=None)
             await _until_sent(home)
-            await _stop(second)
-    seen = Counter(chat for chat in everyone for _ in telegram.texts(chat))
-    twice = sum(count - 1 for count in seen.values())
-    return Stop(seconds, twice, len(everyone) - len(seen))
+            await _stop(last)
+        seen = [len(side.texts(chat)) for chat in everyone]
+    return Stop(max(seconds), sum(n > 1 for n in seen), sum(n == 0 for n in seen))
 
 
-def _configure(home: Path, telegram: FakeTelegram, model: FakeOpenAI, load: Load) -> None:
-    channel = {"enabled": True, "token": TOKEN, "base_url": telegram.base_url, "allow_from": ["*"]}
+async def _bring_on(
+    load: Load,
+    chats: range,
+    side: TelegramSide | WhatsAppSide,
+    model: FakeOpenAI,
+    rng: random.Random,
+) -> None:
+    """Return when the turns ask the model and the sends to these chats are under way."""
+    before = side.sends()
+    for chat in load.turns:
+        side.say(chat, "slow")
+    await side.fake.wait_for(lambda: len(model.requests) >= len(load.turns), patience=None)
+    for chat in chats:
+        side.late(rng.uniform(SHORTEST, LONGEST))
+        side.say(chat, "quick")
+    await side.fake.wait_for(lambda: side.sends() >= before + len(chats), patience=None)
+
+
+def _configure(home: Path, settings: dict[str, object], model: FakeOpenAI, load: Load) -> None:
     config = {
         "model": {"name": "fake-model", "base_url": model.base_url},
-        "channels": {"telegram": {**channel, "previews": False, "reactions": False}},
         "agent": {"shutdown_grace_seconds": GRACE, "max_concurrent_turns": 100},
+        **settings,
     }
     (home / "config.yaml").write_text(json.dumps(config))
     (home / "config.yaml").chmod(0o600)

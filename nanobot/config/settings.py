@@ -89,7 +89,8 @@ class AgentSettings(Checked, frozen=True):
     wait_for_model_hours: Duration = 24.0
     """Hours for which a message waits for a model that is out of reach."""
     shutdown_grace_seconds: Duration = 20.0
-    """Seconds that running turns get to finish when nanobot stops."""
+    """Seconds that running turns and sends get to finish when nanobot stops. A stop takes ten
+    seconds more at most."""
 
 
 def _whole_keys(people: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:

@@ -10,7 +10,7 @@ import asyncio
 
 from tests.doubles.graph.errors import refused
 from tests.doubles.graph.values import Call, Refusal
-from tests.doubles.server import After, Arming, Cut, Hang, Huge, Instead, Reply, Slow, Step
+from tests.doubles.server import After, Arming, Cut, Hang, Huge, Instead, Late, Reply, Slow, Step
 
 
 class Faults(Arming[Call]):
@@ -68,6 +68,10 @@ class Faults(Arming[Call]):
         """Drop the connection in the place of an answer: before the call had its effect, or after
         it, so that the business cannot know."""
         self._arm(operation, Cut(effect=after == "effect"), times, person)
+
+    def late(self, operation: str, seconds: float, *, times: int = 1) -> None:
+        """Carry the next calls out at once, and answer each after so many seconds."""
+        self._arm(operation, Late(seconds), times)
 
     def slow(self, operation: str, times: int = 1) -> asyncio.Event:
         """Send half of each answer, the other half once the event is set."""
