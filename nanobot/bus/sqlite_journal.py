@@ -39,6 +39,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from loguru import logger
 
+from nanobot.bus.damage import check_rest, damage_reports, mend, note_damage
 from nanobot.bus.events import InboundMessage, decode_inbound, encode_event
 from nanobot.bus.journal import (
     GIVE_UP_AFTER,
@@ -81,7 +82,6 @@ from nanobot.bus.journal_looking import (
     times_by_day,
     used_by_day,
 )
-from nanobot.bus.repair import check_rest, damage_reports, mend, note_damage
 from nanobot.bus.rows import (
     ENTRY,
     MOST_ASKED,

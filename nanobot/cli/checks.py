@@ -26,9 +26,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot import __version__
+from nanobot.bus.damage import damage_reports
 from nanobot.bus.events import TERMINAL
 from nanobot.bus.journal_file import FORMAT, documents_set_aside, inspect_journal
-from nanobot.bus.repair import damage_reports
 from nanobot.channel import Check, CheckRequest
 from nanobot.channel import CheckFinding as Finding
 from nanobot.cli.answer import Data

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Literal
 from loguru import logger
 from msgspec import Struct, field
 
+from nanobot.bus.damage import damage_reports
 from nanobot.bus.journal import Journal, QueueCounts
 from nanobot.bus.journal_file import documents_set_aside
-from nanobot.bus.repair import damage_reports
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot.gateway.channels import ChannelState

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.repair import SMALL
+from nanobot.bus.damage import SMALL
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import DatabaseDamaged, HomeMoved, StorageError
 from nanobot.testing import FakeClock

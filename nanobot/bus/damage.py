@@ -1,0 +1,228 @@
+"""Find damage in the journal's file before it is opened.
+
+`mend` runs at each start, by the owner of the home. A small file is checked whole, a large one as
+far as a start needs it; `check_rest` looks at the rest while nanobot runs. Whatever finds damage
+later leaves a note (`note_damage`), and the next start rebuilds (`nanobot.bus.repair`).
+
+SQLite ignores everything in the write-ahead log behind its first damaged frame. Whether that was
+stored before is known from the log's index (-shm), in which a killed process leaves the number of
+the last frame: a log that a power loss cut short is no damage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import struct
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+from nanobot.bus.journal_file import COPY, copied_documents, is_json
+from nanobot.bus.sqlite import is_corruption, opened_read_only
+from nanobot.io import replace_file, storage_errors, sync_folder
+
+SMALL = 2_000_000
+"""Bytes of a journal that is checked whole at the start: it takes 4 ms per megabyte."""
+ASIDE, REPORT = ".damaged-", "report.txt"
+"""What the name of the folder with a damaged journal has in it, and what was lost."""
+NEW = ".rebuilt"
+"""What ends the name of a journal that is to replace the damaged one."""
+_NOTE = ".suspect"
+_PAGE = 4096
+_HIGHEST_VERSION = 1_000
+"""No nanobot writes such a format: the number is damaged."""
+_TABLES_OF_START = ("cursor", "document", "helper", "learning", "spending", "step", "unfiled")
+"""Small tables, which are checked in a large journal as well."""
+
+Settle = Callable[[sqlite3.Connection, str], int]
+"""Set the messages of a condition aside in the rebuilt file; how many."""
+
+
+def mend(path: Path, now: datetime, settle: Settle) -> None:
+    """Rebuild the journal at `path` if it is damaged. Only for the owner of the home, while the
+    file is not open. Raises `StorageError`."""
+    with storage_errors(path):
+        finish(path)
+        log = Log.of(path)  # SQLite makes the index again when it opens the file
+        if cause := find_damage(path, log):
+            from nanobot.bus.repair import rebuild  # which a start hardly ever needs
+
+            rebuild(path, cause, log, now, settle)
+
+
+def note_damage(path: Path, cause: str) -> None:
+    """Let the next start rebuild the journal at `path`."""
+    with contextlib.suppress(OSError):  # it is found again, only later
+        replace_file(path.with_name(path.name + _NOTE), cause.encode("utf-8", "replace"))
+
+
+def find_damage(path: Path, log: Log) -> str:
+    """Return what is wrong with the journal at `path`, whose log was `log`; empty for nothing."""
+    note = path.with_name(path.name + _NOTE)
+    if note.exists():
+        return note.read_text("utf-8", "replace")[:300] or "it could not be used"
+    had_one = (path.parent / COPY).exists()
+    if not path.exists():
+        return "it was missing" if had_one else ""
+    if path.stat().st_size == 0:
+        return "it was empty" if had_one else ""
+    try:
+        with opened_read_only(path) as db:
+            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if lost := log.lost(Log.of(path).last or 0):
+                return f"its log is damaged: {lost} stored pages cannot be read"
+            return check(db, path.parent, whole=path.stat().st_size <= SMALL)
+    except sqlite3.Error as error:
+        return str(error) if is_corruption(error) else ""
+
+
+def check(db: sqlite3.Connection, state: Path, *, whole: bool) -> str:
+    """What SQLite finds wrong in all of the journal in the folder `state`, or in its small
+    tables."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if not 0 < version < _HIGHEST_VERSION and "inbox" in tables(db):
+        return f"its format is given as {version}"
+    pragmas = [f"integrity_check({name})" for name in _TABLES_OF_START]
+    for pragma in ["integrity_check(1)"] if whole else pragmas:
+        found = "; ".join(str(row[0]) for row in db.execute(f"PRAGMA {pragma}"))
+        if found != "ok":
+            return " ".join(found.removeprefix("*** in database main ***").split())[:300]
+    if "document" not in tables(db):  # of an earlier format
+        return ""
+    copied = copied_documents(state / COPY)
+    for name, content in db.execute("SELECT name, content FROM document"):
+        if name in copied and not is_json(content):
+            return f"the document {name!r} in it is damaged"
+    return ""
+
+
+def check_rest(path: Path) -> str:
+    """The same for all of a large journal while it is used; blocks for 4 ms per megabyte. Raises
+    nothing."""
+    if not path.exists() or path.stat().st_size <= SMALL:
+        return ""
+    try:
+        with opened_read_only(path) as db:
+            return check(db, path.parent, whole=True)
+    except (sqlite3.Error, OSError) as error:
+        return str(error) if is_corruption(error) else ""
+
+
+def damage_reports(state: Path) -> Iterator[tuple[str, str, str]]:
+    """Of each damage that was mended in the folder `state` and not put away by its owner: its name,
+    what was lost, and what to do."""
+    for folder in sorted(state.glob(f"*{ASIDE}*")):
+        with contextlib.suppress(OSError):
+            text = (folder / REPORT).read_text("utf-8", "replace").strip()
+            hint = f"A copy from before is in {folder}. Remove that folder to end this notice."
+            yield folder.name, text, hint
+
+
+def finish(path: Path) -> None:
+    """Put the rebuilt file in place, which must not meet the log of the one before."""
+    new = path.with_name(path.name + NEW)
+    if not new.exists():
+        return
+    for suffix in ("-wal", "-shm", _NOTE):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    sync_folder(path.parent)
+    new.replace(path)
+    sync_folder(path.parent)
+
+
+def tables(db: sqlite3.Connection) -> list[str]:
+    """Return the names of our tables in a database."""
+    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    return [name for (name,) in db.execute(query)]
+
+
+class Log:
+    """The write-ahead log of a database as it is on the disk (sqlite.org/fileformat2.html and
+    sqlite.org/walformat.html). By its index `last` is the number of the last frame that was stored,
+    None if that is not known, and `copied` of the last that is in the database as well."""
+
+    def __init__(self, log: bytes, index: bytes) -> None:
+        self._log, self.copied = log, 0
+        self.last: int | None = None
+        self._order = "<" if log[3:4] == b"\x82" else ">"
+        is_log = log[:3] == b"\x37\x7f\x06"
+        self._is_whole = is_log and _checksum(self._order, b"", log[:24]) == log[24:_HEAD]
+        self._page = struct.unpack_from(">I", log, 8)[0] if self._is_whole else _PAGE
+        step = self._page + _FRAME_HEAD
+        self._starts = range(_HEAD, len(log) - step + 1, step)
+        self._salt = log[16:24] if self._is_whole else log[_HEAD + 8 : _HEAD + 16]
+        same_round = not self._is_whole or index[32:40] == self._salt
+        if len(index) >= 136 and index[:48] == index[48:96] and index[12] and same_round:
+            self.last, self.copied = (struct.unpack_from("=I", index, at)[0] for at in (16, 96))
+            self._salt = index[32:40]
+
+    @classmethod
+    def of(cls, path: Path) -> Log:
+        """The log beside the database at `path`."""
+        return cls(*(_content(path.with_name(path.name + end)) for end in ("-wal", "-shm")))
+
+    def lost(self, read: int) -> int:
+        """How many stored frames are lost if SQLite can read this many of them. Without an index a
+        transaction is known to be stored only if another one follows it: its last frames may also
+        have been cut short by a power loss."""
+        if self.last is not None:
+            return max(0, self.last - read) if self.last > self.copied else 0
+        ends = [at for at in range(read, len(self._starts)) if self._ends_transaction(at)]
+        return ends[-1] + 1 - read if len(ends) > 1 and self._is_frame(ends[-1]) else 0
+
+    def apply_to(self, path: Path) -> bool:
+        """Write the pages of the stored frames to the database at `path`; whether some of them are
+        damaged."""
+        end = self.last
+        if end is None:
+            ends = (at + 1 for at in range(len(self._starts)) if self._ends_transaction(at))
+            end = max(ends, default=0)
+        damaged = max(0, end - len(self._starts))
+        with path.open("r+b") as file:
+            for at, start in enumerate(self._starts[:end]):
+                if not self._is_frame(at):
+                    damaged += 1
+                    continue
+                file.seek((struct.unpack_from(">I", self._log, start)[0] - 1) * self._page)
+                file.write(self._log[start + _FRAME_HEAD : start + _FRAME_HEAD + self._page])
+        return damaged > 0 and self.copied < end
+
+    def _ends_transaction(self, at: int) -> bool:
+        """Whether a frame, counted from 0, is of this round of the log and the last of its
+        transaction."""
+        start = self._starts[at]
+        return self._log[start + 8 : start + 16] == self._salt and any(
+            self._log[start + 4 : start + 8]
+        )
+
+    def _is_frame(self, at: int) -> bool:
+        """Whether a frame of this round is as it was written, after the one before it."""
+        start = self._starts[at]
+        head = self._log[start : start + _FRAME_HEAD]
+        before = self._log[24:_HEAD]
+        if at:
+            before = self._log[self._starts[at - 1] + 16 : self._starts[at - 1] + _FRAME_HEAD]
+        page = self._log[start + _FRAME_HEAD : start + _FRAME_HEAD + self._page]
+        is_whole = _checksum(self._order, before, head[:8] + page) == head[16:]
+        return head[8:16] == self._salt and (is_whole or not (at or self._is_whole))
+
+
+_HEAD, _FRAME_HEAD = 32, 24
+
+
+def _checksum(order: str, before: bytes, data: bytes) -> bytes:
+    """That of frames, which goes on from the one before."""
+    first, second = struct.unpack(">2I", before) if len(before) == 8 else (0, 0)
+    words = struct.unpack(f"{order}{len(data) // 4}I", data[: len(data) // 4 * 4])
+    for even, odd in zip(words[::2], words[1::2], strict=False):
+        first = (first + even + second) & 0xFFFFFFFF
+        second = (second + odd + first) & 0xFFFFFFFF
+    return struct.pack(">2I", first, second)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
