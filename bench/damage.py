@@ -15,9 +15,12 @@ Each damage is done to a copy. Then a gateway starts on it, and:
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
+import re
 import shutil
+import socket
 import sqlite3
 import sys
 import tempfile
@@ -47,7 +50,7 @@ PAGE = 4096
 CHATS = ("1", "2", "3")
 PATIENCE = 20.0
 _TURNS = 40
-_FACT = '{"file": "MEMORY.md", "quote": ["I like tea"]}'
+_FACT = re.compile("remember that (I like [a-z]+)")
 _WAITS = "wait for me"
 
 Damage = Callable[[Path], None]
@@ -65,8 +68,10 @@ class Model(Instant):
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
         """See the class."""
-        if "remember" in prompt.messages[-1].text and prompt.messages[-1].role == "user":
-            return Reply("", (ToolCall("c1", "update_memory", _FACT),))
+        asked = prompt.messages[-1]
+        if asked.role == "user" and (fact := _FACT.search(asked.text)):
+            call = json.dumps({"file": "MEMORY.md", "quote": [fact[1]]})
+            return Reply("", (ToolCall("c1", "update_memory", call),))
         if self._holds and _WAITS in prompt.messages[-1].text:
             self.held.set()
             await asyncio.Event().wait()
@@ -197,6 +202,7 @@ class Kind:
     lost: tuple[str, ...] = ()
 
 
+_ALL = tuple(_WAYS)
 _BROKEN = ("a page zeroed", "garbage")
 _LINES = ("cut in half", "a page zeroed", "bytes flipped", "garbage")
 """What is noticed of damage to text and to lines: an emptied file looks like one that a person
@@ -206,8 +212,8 @@ FILES = (
     Kind("state/sends.log"),
     Kind("state/index.db"),
     Kind("state/catalogue.db"),
-    Kind("state/memory.git/HEAD"),
-    Kind("state/channels/fake/cursor.json"),
+    Kind("state/memory.git/HEAD", lost=_ALL),
+    Kind("state/channels/cli/unseen.json", lost=_ALL),
     Kind("sessions/fake_1.jsonl", lost=("a page zeroed", "bytes flipped")),
     Kind("workspace/memory/history.jsonl", lost=("a page zeroed", "bytes flipped", "garbage")),
     Kind("workspace/memory/HISTORY.md"),
@@ -310,9 +316,9 @@ async def furnish(folder: Path) -> None:
         await asyncio.to_thread(shutil.copytree, home, folder / "live", ignore=ignored)
     with closing(SqliteState(home / "state")) as state:
         state.write("facts", b'{"version": 1}', 0)
-    for name in ("state/channels/fake/cursor.json", "state/sends.log"):
-        (home / name).parent.mkdir(parents=True, exist_ok=True)
-        (home / name).write_text('{"offset": 12}\n')
+    shelf = home / "state" / "channels" / "cli" / "unseen.json"
+    shelf.parent.mkdir(parents=True, exist_ok=True)
+    shelf.write_text('{"version": 1, "parts": []}')
 
 
 def until(path: Path) -> None:
@@ -332,6 +338,8 @@ async def try_case(case: Case, folder: Path) -> Outcome:
         async with asyncio.timeout(PATIENCE), Running(home) as nanobot:
             for chat in CHATS:
                 await nanobot.expect_answer(chat)
+            await nanobot.channel.ask("remember that I like milk", "new")
+            await asyncio.to_thread(_look_in, home)
             status = await asyncio.to_thread(_status, home)
             outcome.health = "; ".join(one["text"] for one in status["health"]["concerns"])
             own = [part.content for part in nanobot.channel.sent if not part.event_ids]
@@ -344,6 +352,16 @@ async def try_case(case: Case, folder: Path) -> Outcome:
         outcome.faults += ["health does not say so"] if not outcome.health else []
         outcome.faults += ["the owner's chat does not"] if case.in_chat and not outcome.told else []
     return outcome
+
+
+def _look_in(home: Path) -> None:
+    """Come to a terminal, which shows what was said there while nobody looked."""
+    with socket.socket(socket.AF_UNIX) as terminal:
+        terminal.connect(os.path.relpath(home / "state" / "gateway.sock"))
+        look = {"op": "chat", "session": "cli:direct", "text": "", "id": "look", "watch": True}
+        terminal.sendall(json.dumps(look).encode() + b"\n")
+        terminal.settimeout(PATIENCE)
+        terminal.recv(65_536)
 
 
 def _status(home: Path) -> Mapping[str, Any]:

@@ -23,7 +23,6 @@ import re
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from loguru import logger
@@ -45,8 +44,12 @@ if TYPE_CHECKING:
 
     from nanobot.upkeep.backups import BackupRoutine
 
-_ASIDE = "*.git.damaged-*"
-"""Repositories that were set aside."""
+_ASIDE = {
+    "*.git.damaged-*": "versions of memory",
+    "versions/*/*.git.damaged-*": "versions of memory",
+    "channels/*/*.damaged*": "a file of a channel",
+}
+"""What was set aside in the folder of the state, by its names."""
 JOURNAL_SECONDS = 60.0
 """A disk that takes longer than this for one empty transaction hangs."""
 
@@ -153,10 +156,10 @@ def storage_concerns(
         others = f" (and {more} more)" if more else ""
         yield Concern("degraded", f"conversation {key} cannot be read{others}: {error}", error.hint)
     yield from _damaged_lines(sessions.broken, memories.broken_lines())
-    for aside in sorted(chain(state.glob(_ASIDE), state.glob(f"versions/*/{_ASIDE}"))):
-        text = f"versions of memory were damaged, and new ones began: {aside.name}"
-        hint = f"The damaged ones are in {aside}. Remove that folder to end this notice."
-        yield Concern("degraded", text, hint)
+    for pattern, what in _ASIDE.items():
+        for aside in sorted(state.glob(pattern)):
+            hint = f"It is kept as {aside}. Remove that to end this notice."
+            yield Concern("degraded", f"damaged, and begun again: {what} ({aside.name})", hint)
     for path, problem in memories.unreadable():
         hint = "Mend the file. `nanobot memory restore --list` shows earlier versions of most."
         yield Concern("degraded", f"{path} {problem}", hint)

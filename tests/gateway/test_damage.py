@@ -24,7 +24,7 @@ async def health_of(home: Path) -> tuple[str, str]:
 
 
 def write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
 
 
@@ -147,6 +147,34 @@ async def test_jobs_that_are_not_used_show_until_somebody_saw_to_them(tmp_path: 
         state, text = await health_of(tmp_path)
         assert (state, "jobs could not be read and is not used" in text) == ("degraded", True)
         aside.unlink()
+        assert await health_of(tmp_path) == ("ok", "")
+
+
+async def test_lines_that_cannot_be_read_show(tmp_path: Path) -> None:
+    sessions, memory = tmp_path / "sessions", tmp_path / "workspace" / "memory"
+    async with running(tmp_path, ScriptedModel(says("hi")), FakeChannel()) as _:
+        pass
+    write(sessions / "fake_1.jsonl", b'{"role":"user","content":"one"}\n{"role":\n{}\n')
+    write(memory / "history.jsonl", b"\xff\xfe\n")
+    channel = FakeChannel()
+    async with running(tmp_path, ScriptedModel(says("hi")), channel):
+        await channel.ask("hello")
+        state, text = await health_of(tmp_path)
+        assert state == "degraded"
+        assert "conversation fake:1: lines that cannot be read: 1" in text
+        assert "memory/history.jsonl: lines that cannot be read: 1" in text
+
+
+@pytest.mark.parametrize(
+    "aside", ["memory.git.damaged-1", "versions/people/a.git.damaged-1", "channels/cli/a.damaged"]
+)
+async def test_what_was_set_aside_shows_until_it_is_removed(tmp_path: Path, aside: str) -> None:
+    async with running(tmp_path, ScriptedModel(), FakeChannel()):
+        path = tmp_path / "state" / aside
+        path.mkdir(parents=True)
+        state, text = await health_of(tmp_path)
+        assert (state, "damaged, and begun again" in text) == ("degraded", True)
+        path.rmdir()
         assert await health_of(tmp_path) == ("ok", "")
 
 
