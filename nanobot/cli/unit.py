@@ -157,7 +157,8 @@ class Unit(NamedTuple):
     def text(self) -> str:
         """The unit file. A blocked gateway is ended by SIGABRT, and says then where it was; it
         ends what it has started itself (`KillMode`); a command of its own that took too much memory
-        does not end the service (`OOMPolicy`); keys stay off the disk (`LimitCORE`). Raises
+        does not end the service (`OOMPolicy`); keys stay off the disk (`LimitCORE`); while the home
+        is gone, the start waits for it and makes no empty one (`ExecStartPre`). Raises
         `NanobotError` where a path holds a control character."""
         # A user's manager knows nothing of the network's state.
         network = "Wants=network-online.target\nAfter=network-online.target\n" if self.user else ""
@@ -179,6 +180,7 @@ Environment={_quoted(f"PATH={self.path}")}
 Environment=PYTHONFAULTHANDLER=1
 Environment=NANOBOT_LOG__FORMAT=text
 WorkingDirectory=/
+ExecStartPre=:/usr/bin/test -d {_quoted(str(self.home))}
 ExecStart=:{" ".join(map(_quoted, self.command))}
 Restart=always
 RestartSec=10

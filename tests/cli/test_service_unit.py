@@ -50,6 +50,11 @@ def test_a_home_in_a_temporary_folder_is_not_hidden_behind_a_private_one() -> No
     assert "PrivateTmp=no" in lines(unit("/var/tmp/nanobot"))
 
 
+def test_no_empty_home_is_made_while_the_home_is_gone() -> None:
+    assert "ExecStartPre=:/usr/bin/test -d /srv/nanobot" in lines(unit("/srv/nanobot"))
+    assert 'ExecStartPre=:/usr/bin/test -d "/srv/a b"' in lines(unit("/srv/a b"))
+
+
 def test_stopping_may_take_longer_than_turns_get_to_finish() -> None:
     assert "TimeoutStopSec=135" in lines(unit(grace=120.0))
 
