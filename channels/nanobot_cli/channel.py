@@ -6,7 +6,9 @@ one reply. A part names the messages that it answers. One that answers none was 
 reply or by itself (by a job, about a helper): all who listen in its chat see it, and where nobody
 does it is kept for the next who watches. One whose listener is gone (or was lost with a restart) is
 shown to those who watch and accepted in any case: the session keeps it. A client that lost its
-gateway asks the next one under the same id, and hears the answer there.
+gateway asks the next one under the same id, and hears the answer there. An answer to a message that
+had to wait for the model comes when nobody listens for it any more: it is kept like one that
+answers none.
 """
 
 from __future__ import annotations
@@ -138,7 +140,10 @@ class CliChannel:
             return Receipt()
         listeners = [self._listener(event_id) for event_id in part.event_ids]
         if all(one.gone for one in listeners):
-            _tell(host, part, [one for one in self._in_chat(part.chat_id) if one.request.watch])
+            if part.late:  # whoever asked was told to wait, and did not
+                await self._tell_or_keep(host, part, watching=True)
+            else:
+                _tell(host, part, self._watching(part.chat_id))
         for event_id, listener in zip(part.event_ids, listeners, strict=True):
             listener.texts.append(part.content)
             if part.last:
@@ -247,10 +252,14 @@ class CliChannel:
             if event.outcome in ("stopped", "held"):  # no reply will come
                 self._reply(event_id)
 
-    async def _tell_or_keep(self, host: ChannelHost, part: OutboundPart) -> None:
-        """Raises `StorageError` where nobody listens and the disk will not keep it."""
+    async def _tell_or_keep(
+        self, host: ChannelHost, part: OutboundPart, *, watching: bool = False
+    ) -> None:
+        """Tell those who listen, or `watching` ones only. Raises `StorageError` where there are
+        none and the disk will not keep it."""
         async with self._telling:
-            if listeners := self._in_chat(part.chat_id):
+            find = self._watching if watching else self._in_chat
+            if listeners := find(part.chat_id):
                 _tell(host, part, listeners)
             elif part.content.strip() or part.media:
                 moment = host.clock.now().isoformat()
@@ -259,6 +268,9 @@ class CliChannel:
     def _in_chat(self, chat_id: str) -> list[_Listener]:
         listeners = [*self._watchers, *self._waiters.values()]
         return [one for one in listeners if one.chat_id == chat_id and not one.gone]
+
+    def _watching(self, chat_id: str) -> list[_Listener]:
+        return [one for one in self._in_chat(chat_id) if one.request.watch]
 
     def _in_turn(self, turn_id: str) -> list[_Listener]:
         waiting = (self._waiters.get(event_id) for event_id in self._turns.get(turn_id, ()))

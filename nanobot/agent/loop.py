@@ -79,6 +79,7 @@ class AgentLoop:
         behind = key in self._queue.paused and (asks or (match and match[0].ordered))
         held = self._queue.delayed(key) if behind else None
         if held is not None:
+            entry = replace(entry, not_before=held.not_before)  # it has to wait as well
             self._background.start(self._notify_queued(entry, held), name=f"queued {entry.id}")
         self._queue.enqueue(entry)
 
@@ -105,7 +106,10 @@ class AgentLoop:
                 at_once.append(entry)
             else:
                 waiting.setdefault(entry.message.session_key, []).append(entry)
-                self._queue.enqueue(entry, pause=True)
+        for theirs in waiting.values():
+            not_before = max(entry.not_before for entry in theirs)
+            for entry in theirs:  # behind one that waits for the model, the others do as well
+                self._queue.enqueue(replace(entry, not_before=not_before), pause=True)
         for entry in sorted(at_once, key=lambda entry: bool(entry.message.deletes)):
             await self._at_once(entry)
         suspects = []

@@ -46,7 +46,7 @@ from nanobot.security.access import Access
 from nanobot.session.manager import SessionManager
 from nanobot.session.store import SessionInfo
 from nanobot.tasks import Background
-from nanobot.text import one_line
+from nanobot.text import one_line, shortened
 from nanobot.tooling import TurnContext
 
 _AS_FILE = "\n\n[This is the beginning. The whole text, {:,} characters, is in the file below.]"
@@ -425,6 +425,17 @@ def waiting_text(error: ProviderError, hours: float, *, is_owner: bool) -> str:
     why = f"The model cannot be reached right now ({_said(error)})" if is_owner else _NOT_NOW
     return f"{why}. {kept}; /stop drops it."
 
+
+def late_head(inbound: InboundMessage, now: datetime) -> str:
+    """What stands above an answer to a message that had to wait: which one, and of when."""
+    sent = inbound.timestamp.astimezone(now.tzinfo)
+    when = f"{sent:%H:%M}" if sent.date() == now.date() else f"{sent:%Y-%m-%d %H:%M}"
+    words = shortened(inbound.content, _QUOTED)
+    return f"Answer to {f'“{words}”' if words else 'your message'} ({when}):\n\n"
+
+
+_QUOTED = 60
+"""Characters of a message that are enough to know it again."""
 
 _NOT_NOW = "The model cannot be reached right now. The owner of this nanobot has been told"
 

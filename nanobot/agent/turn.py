@@ -29,6 +29,7 @@ from nanobot.agent.notifier import (
     failure_text,
     is_silent,
     job_waiting_text,
+    late_head,
     program_answer_text,
     waiting_text,
 )
@@ -44,6 +45,7 @@ from nanobot.agent.turn_state import (
 )
 from nanobot.bus.events import (
     NANOBOT,
+    PAGE,
     Button,
     InboundMessage,
     OutboundMessage,
@@ -466,7 +468,8 @@ class Turns:
             try:
                 reply: Outgoing | None = None
                 if text or (state == "done" and not inbound.is_background):
-                    reply = await self._outgoing(inbound, text, turn.event_ids, "reply")
+                    late = bool(turn.entries[0].not_before) and not inbound.by_program
+                    reply = await self._outgoing(inbound, text, turn.event_ids, "reply", late=late)
                 notes: tuple[InboundMessage, ...] = ()
                 if reply and inbound.is_background:  # nobody in that chat asked for it
                     origins = origins_of(turn.messages_read())
@@ -597,16 +600,24 @@ class Turns:
         event_ids: tuple[str, ...],
         call: str,
         buttons: tuple[Button, ...] = (),
+        *,
+        late: bool = False,
     ) -> Outgoing:
-        """A text for the chat of `inbound`, in a group as a reply, so that all see to what; `call`
-        tells the messages of a turn apart."""
+        """A text for the chat of `inbound`; `call` tells the messages of a turn apart. In a group,
+        and if the message had to wait (`late`), it is a reply to it, so that people see to what.
+        The page shows it there by itself."""
+        reply_to = inbound.message_id if inbound.is_group or late else ""
+        if late and text and inbound.expects_answer and not reply_to:
+            head = "" if inbound.channel == PAGE else late_head(inbound, self._clock.now())
+            text = f"{head}{text}"
         message = OutboundMessage(
             inbound.channel,
             inbound.chat_id,
             text,
-            reply_to=inbound.message_id if inbound.is_group else "",
+            reply_to=reply_to,
             thread_id=inbound.thread_id,
             buttons=buttons,
+            late=late,
         )
         return Outgoing(call, await self._parts.split(message), event_ids)
 

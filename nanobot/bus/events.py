@@ -284,7 +284,8 @@ would pass for a message."""
 
 class OutboundMessage(Struct, frozen=True):
     """Something to say in a chat. Markdown; the channel translates and the core splits. `only` is
-    the sender to whom alone it is shown in a group where the platform can do that."""
+    the sender to whom alone it is shown in a group where the platform can do that. `late`: it
+    answers a message that had to wait for the model."""
 
     channel: str
     chat_id: str
@@ -294,6 +295,7 @@ class OutboundMessage(Struct, frozen=True):
     thread_id: str = ""
     buttons: tuple[Button, ...] = ()
     only: str = ""
+    late: bool = False
 
 
 class OutboundPart(Struct, frozen=True):
@@ -315,6 +317,7 @@ class OutboundPart(Struct, frozen=True):
     event_ids: tuple[str, ...] = ()
     last: bool = True
     only: str = ""
+    late: bool = False
 
     @classmethod
     def of(

@@ -83,7 +83,7 @@ async def test_a_reminder_comes_without_a_model_and_the_conversation_knows_of_it
         person.model.then(says("The oven."))
         assert await person.ask("what was that?") == "The oven."
     shown, _, reminded, _ = person.received
-    assert shown.startswith("Reminder set (at ")
+    assert shown.startswith("Reminder set (“in 20m”, next ")
     assert shown.endswith("Turn the oven off")
     assert [button.label for button in person.channel.sent[0].buttons] == ["Remove"]
     assert reminded.startswith("⏰ Turn the oven off")

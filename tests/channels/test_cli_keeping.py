@@ -162,3 +162,13 @@ async def test_a_disk_that_refuses_is_tried_again_and_keeps_nobody_from_watching
     folder.mkdir()
     await said(core, "1")
     assert texts(await look(core)) == ["1"]
+
+
+async def test_an_answer_that_comes_late_is_kept_and_one_whose_client_left_is_not(
+    tmp_path: Path,
+) -> None:
+    core = Core(folder=tmp_path)
+    async with running(core) as channel:
+        await channel.send(replace(part("to who left", "cli:1"), key="1"))
+        await channel.send(replace(part("to who was told to wait", "cli:2"), key="2", late=True))
+    assert texts(await look(core)) == ["to who was told to wait"]

@@ -21,7 +21,7 @@ from nanobot.errors import SendLater, SendRefused, SendUnknown
 from nanobot_whatsapp.ingest import RecentMessages
 from nanobot_whatsapp.linked.protocol import Me, Method
 from nanobot_whatsapp.markup import render, with_choices
-from nanobot_whatsapp.people import People, is_group, jid_of
+from nanobot_whatsapp.people import People, jid_of
 from nanobot_whatsapp.transport import plain_mime, playable_as
 
 MAX_FILE_BYTES = 100 * 1024 * 1024
@@ -88,7 +88,8 @@ class Outbound:
         if not files and not text.strip():
             raise SendRefused("there is nothing to send")
         text = self._marked(text, part)
-        to, quote = jid_of(self._people.address(part.chat_id)), self._quote(part)
+        to = jid_of(self._people.address(part.chat_id))
+        quote = self._quote(part, to)
         if not files:
             return await self._send(sent_id(part), to, text, quote)
         if text and files[0].kind in {"audio", "voice"}:  # WhatsApp shows no words under sound
@@ -130,11 +131,10 @@ class Outbound:
         ours = me is not None and self._people.address(part.chat_id) in me.ids
         return f"{self._prefix}{text}" if text and ours else text
 
-    def _quote(self, part: OutboundPart) -> Mapping[str, object] | None:
-        """In a group only: in private everybody sees what an answer is about."""
-        if not part.reply_to or not is_group(part.chat_id):
+    def _quote(self, part: OutboundPart, to: str) -> Mapping[str, object] | None:
+        if not part.reply_to:
             return None
-        quoted = self._recent.find(part.reply_to, part.chat_id)
+        quoted = self._recent.find(part.reply_to, to)
         if quoted is None:
             return None
         return {"id": part.reply_to, "sender": quoted[0], "text": quoted[1], "from_me": False}

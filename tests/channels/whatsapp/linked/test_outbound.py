@@ -122,12 +122,13 @@ async def test_a_reply_in_a_group_quotes_what_it_answers(wire: Wire) -> None:
     ]
 
 
-async def test_a_private_answer_quotes_nothing(wire: Wire) -> None:
+async def test_a_private_answer_quotes_what_it_names(wire: Wire) -> None:
     spoken = read(said("A1"), None, datetime(2026, 3, 2, tzinfo=UTC))
     assert spoken is not None
     wire.recent.remember(spoken.message.id, spoken.sender, spoken.message.text, spoken.chat)
     await wire.outbound.send(part("this", reply_to="A1"))
-    assert wire.sent[0]["quote"] is None
+    await wire.outbound.send(part("that"))
+    assert [sent["quote"] and sent["quote"]["id"] for sent in wire.sent] == ["A1", None]
 
 
 @pytest.mark.parametrize(
