@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from nanobot.app.team import Team
 
 _SECOND_SIGNAL_SECONDS = 0.8
+_SEND_SECONDS = 1.0
+"""The least that a send under way gets, with no grace at all: cut off, it would be repeated."""
 _CLOSING_SECONDS = 6.0
 """How long parts may take to close after the grace, before the journal is closed."""
 
@@ -332,8 +334,9 @@ class Gateway:
             close_later(platforms.supervisor.stop)
             await base.lanes.drain(grace)
             await dispatcher.settle_questions(1.0)
-            for one in (dispatcher, self._control):
-                await one.drain(max(0.0, grace_ends - asyncio.get_running_loop().time()))
+            left = grace_ends - asyncio.get_running_loop().time()
+            await dispatcher.drain(max(_SEND_SECONDS, left))
+            await self._control.drain(max(0.0, grace_ends - asyncio.get_running_loop().time()))
 
     def _on_signal(self) -> None:
         if self._stop is not None and self._stop.is_set():
