@@ -66,6 +66,7 @@ BENCHES = (
     Bench("bad_model", (), ("--random", "20")),
     Bench("crash_routines", ("--every", "20"), ("--short",)),  # likewise
     Bench("crash_telegram", ("--every", "20"), ("--short",)),  # likewise
+    Bench("crash_cloud", ("--every", "60"), ("--short",)),
     Bench("crash_whatsapp", ("--every", "60"), ("--short",)),  # likewise
     Bench("stopping", quick=("--short",)),
     Bench("team", quick=("--short",)),
