@@ -15,6 +15,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import httpx
@@ -83,6 +84,8 @@ class HttpClient:
         proxy: str = "",
         most: int = MOST_CONNECTIONS,
     ) -> None:
+        # What the first request would load, for a tenth of a second, while others wait for answers.
+        import_module("anyio._backends._asyncio")
         for name in ("httpx", "httpcore"):  # below warnings, these log addresses and headers
             logging.getLogger(name).setLevel(logging.WARNING)
         self._secret, self._proxy, self._most = secret, proxy or None, most
