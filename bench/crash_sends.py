@@ -232,11 +232,11 @@ def _furnish(home: Path, stage: Stage) -> int:
 class Burst:
     """The first part: one conversation in which the gateway is killed `kills` times. `unread` are
     answers that it had not read then, `twice` replies that came twice, and `late` those of them
-    that had been answered `_NOTED` seconds before or earlier."""
+    that had been answered `_NOTED` seconds before or earlier; `aside` were given up."""
 
     def __init__(self, stage: Stage, home: Path, rng: random.Random, kills: int) -> None:
         self._stage, self._home, self._rng, self._left = stage, home, rng, kills
-        self.kills = self.unread = self.twice = self.late = 0
+        self.kills = self.unread = self.twice = self.late = self.aside = 0
         self.failures: list[str] = []
         self._people = range(101, 101 + _CHATS)
         self._seen: dict[tuple[int, str], float] = {}
@@ -283,6 +283,7 @@ class Burst:
 
     def _judge(self) -> None:
         in_the_end = Counter(self._texts())
+        self.aside = sum(not _is_reply(text) for _, text in in_the_end)
         self.twice = sum(count - 1 for (_, text), count in in_the_end.items() if _is_reply(text))
         again = {
             text for noted, then in self._known for text in noted if in_the_end[text] > then[text]
@@ -344,13 +345,14 @@ async def campaign(folder: Path, rng: random.Random, *, short: bool) -> dict[str
     figures: dict[str, object] = {}
     failures = []
     for label, on_stage in STAGES.items():
-        kills = unread = twice = late = 0
+        kills = unread = twice = late = aside = 0
         while kills < (3 if short else 100):
             async with on_stage() as stage:
                 burst = Burst(stage, folder / f"{label}-{kills}", rng, 3 if short else _KILLS)
                 await burst.run()
             kills, unread = kills + burst.kills, unread + burst.unread
             twice, late = twice + burst.twice, late + burst.late
+            aside += burst.aside
             failures += [f"{label}: {failure}" for failure in burst.failures]
         async with on_stage() as stage:
             home = folder / f"{label}-inside"
@@ -361,6 +363,7 @@ async def campaign(folder: Path, rng: random.Random, *, short: bool) -> dict[str
             f"answers of {label} that were not read": unread,
             f"replies that came twice, {label}": twice,
             f"… of {label}, answered {_NOTED * 1000:.0f} ms before or earlier": late,
+            f"replies that were given up, {label}": aside,
             f"copies of a reply in whose send all processes died, {label}": copies,
         }
     return figures | {"promises broken (target 0)": len(failures), "failures": failures}

@@ -61,6 +61,7 @@ class TelegramChannel:
         together=(frozenset({"image", "video"}), frozenset({"document"}), frozenset({"audio"})),
         fits=fits,
         voice=True,
+        tells_writing=True,
     )
 
     def __init__(self, options: TelegramSettings) -> None:

@@ -39,6 +39,8 @@ class Limits(Struct, frozen=True):
     long what is made of it may be there (`text`, or `caption` under a file). `closing`: someone
     waits for the end of each answer, so an empty one is sent as well. `voice`: people hear voice
     messages there. `shown_once`: a part that is sent again, under the same key, is not shown again.
+    `tells_writing`: the channel calls `nanobot.channel.WRITING` before it writes a request of a
+    part, so that a process that dies before that leaves no doubt.
     """
 
     text: int = 0
@@ -51,6 +53,7 @@ class Limits(Struct, frozen=True):
     closing: bool = False
     voice: bool = False
     shown_once: bool = False
+    tells_writing: bool = False
 
 
 def utf16_length(text: str) -> int:

@@ -414,9 +414,8 @@ class SqliteJournal:
         doubts = item.doubts + 1
         self._sends.write(Mark("sending", item.id, doubts))
         self._post(
-            "UPDATE outbox SET state = 'sending', in_doubt = ?, attempts = attempts + 1"
-            " WHERE id = ?",
-            *(doubts, item.id),
+            "UPDATE outbox SET state = 'sending', in_doubt = ?, attempts = ? WHERE id = ?",
+            *(doubts, item.attempts, item.id),
             can_wait=True,
         )
 
@@ -455,9 +454,9 @@ class SqliteJournal:
     def retry_later(self, item: OutboxPart, reason: str) -> None:
         self._sends.write(Mark("pending", item.id, item.doubts))
         self._post(
-            "UPDATE outbox SET state = 'pending', next_try_at = ?, in_doubt = ?, reason = ?"
-            " WHERE id = ?",
-            *(item.next_try_at, item.doubts, reason, item.id),
+            "UPDATE outbox SET state = 'pending', next_try_at = ?, in_doubt = ?, attempts = ?,"
+            " reason = ? WHERE id = ?",
+            *(item.next_try_at, item.doubts, item.attempts, reason, item.id),
         )
 
     async def give_up(self, item: OutboxPart, reason: str) -> tuple[OutboxPart, ...]:

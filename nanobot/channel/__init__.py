@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
@@ -210,6 +211,10 @@ class ChannelHost(Protocol):
     def is_folder_shared(self) -> bool:
         """Whether other workers of a team run this adapter beside this one, with the same folder of
         state: they may answer what was published here."""
+
+
+WRITING: ContextVar[Callable[[], None]] = ContextVar("writing", default=lambda: None)
+"""What is called before a request is written, while a part is sent."""
 
 
 @runtime_checkable

@@ -21,6 +21,7 @@ from typing import Any
 import httpx
 from msgspec import Struct
 
+from nanobot.channel import WRITING
 from nanobot.errors import NanobotError
 from nanobot.text import one_line
 
@@ -135,7 +136,9 @@ class HttpClient:
             connect=_CONNECT_SECONDS, read=seconds, write=_WRITE_SECONDS, pool=_CONNECT_SECONDS
         )
         async with (
-            client.stream(method, url, timeout=timeout, **content) as response,
+            client.stream(
+                method, url, timeout=timeout, extensions={"trace": _trace}, **content
+            ) as response,
             self._kept_while_open(client, response),
         ):
             headers, body = response.headers, bytearray()
@@ -179,6 +182,12 @@ class HttpClient:
                 keepalive_expiry=_IDLE_SECONDS,
             ),
         )
+
+
+async def _trace(event: str, _: object) -> None:
+    """What the library calls at each step of a request."""
+    if event.endswith(".send_request_headers.started"):
+        WRITING.get()()
 
 
 def _parsed(url: str) -> httpx.URL:

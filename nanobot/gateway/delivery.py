@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from nanobot.agent.session_queue import Lanes, Screen
 from nanobot.bus.events import ApprovalClosed, OutboundPart, Receipt
 from nanobot.bus.journal import MOST_DOUBTS, NOTICE, QUESTION, Journal, OutboxPart
-from nanobot.channel import Channel, ClosesChoices, Reachable
+from nanobot.channel import WRITING, Channel, ClosesChoices, Reachable
 from nanobot.clock import Clock, pause_after, with_timeout
 from nanobot.errors import (
     NanobotError,
@@ -273,11 +273,30 @@ class Dispatcher:
             await self._screen.flush(item.part.channel, item.part.chat_id)
             await self._journal.may_act()
         may_repeat = channel.limits.shown_once
-        with _anything_else_is(
-            SendLater if may_repeat else SendUnknown, SendRefused, *_NOT_ARRIVED
+        with (
+            _anything_else_is(SendLater if may_repeat else SendUnknown, SendRefused, *_NOT_ARRIVED),
+            self._marked(item),
         ):
-            self._journal.mark_sending(item)
             return await channel.send(item.part)
+
+    @contextmanager
+    def _marked(self, item: OutboxPart) -> Iterator[None]:
+        """While a part is sent: mark that, or let its channel do so before it writes the first
+        request. Tasks that the channel starts meanwhile, and that outlive this, mark nothing."""
+        unmarked = [item]
+
+        def mark() -> None:
+            if unmarked:
+                self._journal.mark_sending(unmarked.pop())
+
+        if not self._channels[item.part.channel].limits.tells_writing:
+            mark()
+        before = WRITING.set(mark)
+        try:
+            yield
+        finally:
+            WRITING.reset(before)
+            unmarked.clear()
 
     def _pause(self, item: OutboxPart, error: Exception) -> float:
         pause = pause_after(item.attempts + 1, 1.0, _LONGEST_PAUSE) * self._rng.uniform(0.5, 1.0)

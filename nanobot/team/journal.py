@@ -415,9 +415,8 @@ class PostgresJournal(Looking):
 
     def mark_sending(self, item: OutboxPart) -> None:
         self._post(
-            "UPDATE outbox SET state = 'sending', in_doubt = %s, attempts = attempts + 1"
-            " WHERE id = %s",
-            *(item.doubts + 1, item.id),
+            "UPDATE outbox SET state = 'sending', in_doubt = %s, attempts = %s WHERE id = %s",
+            *(item.doubts + 1, item.attempts, item.id),
             can_wait=True,
         )
 
@@ -468,9 +467,9 @@ class PostgresJournal(Looking):
 
     def retry_later(self, item: OutboxPart, reason: str) -> None:
         self._post(
-            "UPDATE outbox SET state = 'pending', next_try_at = %s, in_doubt = %s, reason = %s"
-            " WHERE id = %s",
-            *(item.next_try_at, item.doubts, reason, item.id),
+            "UPDATE outbox SET state = 'pending', next_try_at = %s, in_doubt = %s, attempts = %s,"
+            " reason = %s WHERE id = %s",
+            *(item.next_try_at, item.doubts, item.attempts, reason, item.id),
         )
 
     async def give_up(self, item: OutboxPart, reason: str) -> tuple[OutboxPart, ...]:

@@ -7,7 +7,8 @@ import contextlib
 
 import pytest
 
-from nanobot.channel.http import HttpClient, HttpFault
+from nanobot.channel import WRITING
+from nanobot.channel.http import HttpClient, HttpFault, Unsent
 
 
 @pytest.mark.parametrize("steps", range(0, 60, 2))
@@ -65,3 +66,27 @@ async def test_no_more_connections_than_are_allowed_are_open_at_once() -> None:
     assert most == 3
     await client.close()
     server.close()
+
+
+async def test_what_sends_hears_when_the_request_is_about_to_be_written_and_not_before() -> None:
+    told, known_at_arrival = list[str](), list[list[str]]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        known_at_arrival.append(list(told))
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    client = HttpClient("secret")
+    before = WRITING.set(lambda: told.append("writing"))
+    await client.request("POST", url, 5, 10)
+    assert (told, known_at_arrival) == (["writing"], [["writing"]])
+    server.close()
+    await server.wait_closed()
+    with pytest.raises(Unsent):
+        await client.request("POST", url, 5, 10)
+    assert told == ["writing"]
+    WRITING.reset(before)
+    await client.close()

@@ -305,8 +305,7 @@ class MemoryJournal:
 
     def mark_sending(self, item: OutboxPart) -> None:
         row = self._part(item.id)
-        attempts, doubts = row.item.attempts + 1, item.doubts + 1
-        row.state, row.item = "sending", replace(row.item, attempts=attempts, doubts=doubts)
+        row.state, row.item = "sending", replace(item, doubts=item.doubts + 1)
 
     async def mark_sent(
         self, item: OutboxPart, platform_id: str, *, keep: bool = False

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from contextvars import ContextVar
 from pathlib import Path
 from random import Random
 
@@ -24,7 +25,7 @@ from nanobot.bus.events import (
 )
 from nanobot.bus.journal import Journal, Outgoing
 from nanobot.bus.split import split_message
-from nanobot.channel import Channel, Limits
+from nanobot.channel import WRITING, Channel, Limits
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
 from nanobot.gateway.delivery import LEFTOVERS, MOST_ATTEMPTS, Dispatcher
 from nanobot.testing import FakeClock
@@ -324,11 +325,18 @@ async def test_a_notice_is_sent_twice_at_most_the_second_time_when_something_els
     assert (tried["t1/reply/0"], tried["undelivered-t1/reply/0"]) == (2, 2)
 
 
-async def die_in_a_send(path: Path, clock: FakeClock, channel: FakeChannel) -> None:
-    """A process takes up what there is, and ends while a part is sent."""
+async def die_in_a_send(
+    path: Path,
+    clock: FakeClock,
+    channel: FakeChannel,
+    writing: ContextVar[Callable[[], None]] | None = None,
+) -> None:
+    """A process takes up what there is, and ends while a part is sent, or also written."""
     sending = asyncio.Event()
 
     async def hold(_: OutboundPart) -> None:
+        if writing is not None:
+            writing.get()()
         sending.set()
         await asyncio.Event().wait()
 
@@ -350,6 +358,20 @@ async def test_a_channel_that_shows_a_part_once_gets_it_as_often_as_it_takes(
     async with process(path, clock, channel) as delivery:
         await delivery.resume()
         assert await channel.received(1) == ["hello"]
+
+
+@pytest.mark.parametrize("is_writing", [False, True])
+async def test_a_part_that_was_not_written_when_the_process_died_is_in_no_doubt(
+    path: Path, clock: FakeClock, is_writing: bool
+) -> None:
+    channel = FakeChannel(limits=Limits(tells_writing=True))
+    async with opened(path, clock) as journal:
+        await journal.add_outgoing("t1", reply("hello"))
+    for number in range(2):
+        await die_in_a_send(path, clock, channel, WRITING if is_writing else None)
+        async with opened(path, clock) as journal:
+            (part,) = (await journal.leftovers()).parts
+        assert part.doubts == (number + 1 if is_writing else 0)
 
 
 async def test_a_start_sends_few_leftovers_at_once_and_holds_up_no_other_chat(

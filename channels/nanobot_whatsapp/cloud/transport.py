@@ -46,6 +46,7 @@ class CloudTransport:
         file_bytes=MAX_FILE_BYTES,
         fits=fits,
         voice=True,
+        tells_writing=True,
     )
 
     def __init__(self, options: WhatsAppSettings) -> None:
