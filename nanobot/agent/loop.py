@@ -20,7 +20,7 @@ from nanobot.agent.notifier import failure_text
 from nanobot.agent.session_queue import DISK_PAUSE
 from nanobot.agent.turn import Turns
 from nanobot.agent.turn_state import AgentParts, RunningTurn, off_record_session
-from nanobot.bus.events import InboundMessage
+from nanobot.bus.events import TERMINAL, InboundMessage
 from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
 from nanobot.commands import Answer, Command, CommandCall
 from nanobot.errors import NanobotError, SessionDamaged, StorageError, TurnStopped
@@ -118,6 +118,7 @@ class AgentLoop:
             pause = min(not_before - self._clock.now().timestamp(), LONGEST_PAUSE)
             if pause > 0:
                 self._queue.resume_later(key, pause)
+                self._notify_behind(key)
             elif max(entry.attempts for entry in theirs) >= SUSPECT_AFTER:
                 suspects.append(key)
             else:
@@ -243,6 +244,7 @@ class AgentLoop:
             turn.has_asked.set()
             if self._turns.running.get(key) is turn:
                 del self._turns.running[key]
+            self._notify_behind(key)
 
     async def _run_command(self, command: Command, arguments: str, entry: InboxEntry) -> None:
         try:
@@ -273,6 +275,13 @@ class AgentLoop:
             )
         await self._journal.begin_command(entry.id)
         self._begun.add(entry.id)
+
+    def _notify_behind(self, key: str) -> None:
+        """Notify the terminals whose messages were there before the one in front had to wait."""
+        held = self._queue.delayed(key)
+        for entry in self._queue.behind(key) if held else ():
+            if held and entry.message.channel == TERMINAL:
+                self._background.start(self._notify_queued(entry, held), name=f"queued {entry.id}")
 
     async def _notify_queued(self, entry: InboxEntry, held: InboxEntry) -> None:
         try:

@@ -260,6 +260,11 @@ class SessionQueue:
         waiting = self._waiting.get(key) if key in self.paused else None
         return waiting[0] if waiting and waiting[0].reason else None
 
+    def behind(self, key: str) -> tuple[InboxEntry, ...]:
+        """The messages behind the one that `delayed` returns, but for commands that get past it."""
+        waiting = tuple(self._waiting.get(key, ()))[1:] if self.delayed(key) else ()
+        return tuple(one for one in waiting if not self._commands.skips_queue(one.message))
+
     def resume(self, key: str) -> None:
         """Handle what waits in a session."""
         self.paused.discard(key)

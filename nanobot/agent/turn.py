@@ -46,6 +46,7 @@ from nanobot.agent.turn_state import (
 from nanobot.bus.events import (
     NANOBOT,
     PAGE,
+    TERMINAL,
     Button,
     InboundMessage,
     OutboundMessage,
@@ -353,10 +354,13 @@ class Turns:
         await self._commit(None, Completion(turn_id, key, (entry.id,), "stopped", report=report))
 
     async def notify_queued(self, entry: InboxEntry, held: InboxEntry) -> None:
-        """A message is behind one that waits: notify those who watch, and its person once."""
-        await self._notify_waiting(
-            RunningTurn(entry, self._parts), f"behind-{held.id}", BEHIND_ANOTHER
-        )
+        """A message is behind one that waits: notify those who watch, and its person once. In a
+        terminal that is once for each message, because each command there waits for its own
+        answer."""
+        name = f"behind-{held.id}"
+        if entry.message.channel == TERMINAL:
+            name += f"-{entry.id}"
+        await self._notify_waiting(RunningTurn(entry, self._parts), name, BEHIND_ANOTHER)
 
     async def answer_command(
         self, entry: InboxEntry, answer: Answer, session: Session | None = None

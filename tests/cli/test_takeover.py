@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -124,3 +125,23 @@ async def test_commands_behind_one_another_are_all_answered(
             others = [line for line in err.splitlines() if not line.startswith(b"waiting for")]
             assert (process.returncode, others) == (0, [])
             assert out.strip()
+
+
+async def test_commands_behind_a_message_that_waits_for_the_model_all_hear_that_they_wait(
+    environment: dict[str, str], home: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        away = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    model = {"name": "fake-model", "base_url": away, "retry_seconds": 0.5}
+    write_config(home, {"model": model, "agent": {"shutdown_grace_seconds": 0.5}})
+    commands = ["one", "two", "/new", "three", "/new"]
+    async with AsyncExitStack() as stack:
+        processes = [
+            await stack.enter_async_context(begun(environment, "agent", "-m", command))
+            for command in commands
+        ]
+        for process in processes:
+            out, err = await asyncio.wait_for(process.communicate(b""), 90)
+            assert b"went away" not in err
+            told = b"cannot be reached", b"still waiting", b"New session started"
+            assert any(words in out for words in told)
