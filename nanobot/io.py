@@ -342,7 +342,7 @@ def locked(path: Path, *, wait: bool = False, shared: bool = False) -> Iterator[
         try:
             descriptor = os.open(path, flags, 0o600)
         except OSError as error:
-            if error.errno != errno.EROFS:
+            if error.errno != errno.EROFS or not path.exists():
                 raise
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:

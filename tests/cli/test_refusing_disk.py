@@ -80,7 +80,8 @@ def files_on(disk: SmallDisk) -> list[str]:
 
 def test_what_changes_something_is_refused_with_the_reason(disk: SmallDisk) -> None:
     disk.forbid_writing()
-    for command in (["cron", "remove", "x"], ["memory", "importance", "5", "blue"]):
+    backup = ["backup", "/dev/shm/never-made.tar"]
+    for command in (["cron", "remove", "x"], ["memory", "importance", "5", "blue"], backup):
         done = disk.nanobot(*command)
         assert done.returncode == 1
         assert "Read-only file system" in done.stderr
