@@ -120,8 +120,8 @@ def _look(settings: Settings, op: str, arguments: dict[str, object], refusal: st
         print_text(f"note: {refusal}: shown as it is on the disk\n", sys.stderr)
         memory = Path("/dev/shm")  # noqa: S108 - a folder of ours is made in it
         folder = memory if os.access(memory, os.W_OK) else None
-        mirror = stack.enter_context(tempfile.TemporaryDirectory(prefix="nanobot-", dir=folder))
-        with storage_errors(mirror):
+        with storage_errors(folder or "the folder for temporary files"):
+            mirror = stack.enter_context(tempfile.TemporaryDirectory(prefix="nanobot-", dir=folder))
             _fill(Path(mirror), home)
         log_to_console("critical", Redactor(()), settings.agent.timezone)  # of the mirror
         mirrored = replace(settings, home=Path(mirror))
