@@ -28,7 +28,6 @@ from nanobot.memory.history import STAMP
 from nanobot.memory.taint import origins_of
 from nanobot.messages import Message
 from nanobot.providers.port import Reply, ToolSpec, estimate_tokens
-from nanobot.providers.refusals import is_filter
 from nanobot.text import counted, shortened
 
 _TEXT = {"type": "string"}
@@ -250,6 +249,8 @@ def _read_reply(reply: Reply) -> Saved | str:
         return f"the arguments of save_memory {problem}"
     if reply.tool_calls:
         return f"{reply.tool_calls[0].name[:60]!r} was called instead of save_memory"
+    from nanobot.providers.refusals import is_filter  # a start does without
+
     if is_filter(reply.finish):
         return f"the provider's filter withheld the answer ({reply.finish})"
     came = "text came instead of a call" if reply.text.strip() else "no call came"
