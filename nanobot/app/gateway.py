@@ -127,6 +127,7 @@ class Gateway:
         self._stop: asyncio.Event | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
         self.stop_requested = False
+        self._on_stop: Callable[[], None] | None = None
         self.restart_requested = False
 
     async def run(
@@ -136,8 +137,9 @@ class Gateway:
         on_stop: Callable[[], None] | None = None,
         signals: bool = True,
     ) -> int:
-        """Run until stopped; the exit code. Raises `HomeLocked` or `StorageError` if it cannot
-        start."""
+        """Run until stopped; the exit code. `on_stop` is called when the stop begins, or a signal
+        asks for it during the start. Raises `HomeLocked` or `StorageError` if it cannot start."""
+        self._on_stop = on_stop
         self._stop, self._event_loop = asyncio.Event(), asyncio.get_running_loop()
         sys.setswitchinterval(SWITCH_SECONDS)
         raise_descriptor_limit()
@@ -145,7 +147,7 @@ class Gateway:
             return 0
         with home_lock(self._parts.base.stores.state) as lock:
             try:
-                await self._live(lock, on_ready, on_stop, signals=signals)
+                await self._live(lock, on_ready, signals=signals)
             except DatabaseDamaged:
                 if not self.restart_requested:  # else the next start rebuilds it
                     raise
@@ -155,7 +157,6 @@ class Gateway:
         self,
         lock: HomeLock,
         on_ready: Callable[[], None] | None,
-        on_stop: Callable[[], None] | None,
         *,
         signals: bool,
     ) -> None:
@@ -168,8 +169,7 @@ class Gateway:
                 on_ready()
             await self._stop.wait()
         finally:
-            if on_stop is not None:
-                on_stop()
+            self._note_stop()
             stopping: Leaving = "stopping" if signals else "ending"
             lock.mark("starting" if self.restart_requested else stopping)
             await self._shutdown()
@@ -348,6 +348,11 @@ class Gateway:
             await dispatcher.drain(max(_SEND_SECONDS, left))
             await self._control.drain(max(0.0, grace_ends - asyncio.get_running_loop().time()))
 
+    def _note_stop(self) -> None:
+        on_stop, self._on_stop = self._on_stop, None
+        if on_stop is not None:
+            on_stop()
+
     def _on_signal(self) -> None:
         if self._stop is not None and self._stop.is_set():
             # The person means it. Everything that matters is on disk already.
@@ -355,6 +360,7 @@ class Gateway:
             loop.call_later(_SECOND_SIGNAL_SECONDS, os._exit, 0)
             self._parts.base.lanes.cancel()
             return
+        self._note_stop()
         self.request_stop()
 
 
