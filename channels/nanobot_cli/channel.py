@@ -140,7 +140,7 @@ class CliChannel:
             return Receipt()
         listeners = [self._listener(event_id) for event_id in part.event_ids]
         if all(one.gone for one in listeners):
-            if part.late:  # whoever asked was told to wait, and did not
+            if part.late:  # its sender was told to wait
                 await self._tell_or_keep(host, part, watching=True)
             else:
                 _tell(host, part, self._watching(part.chat_id))
