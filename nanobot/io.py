@@ -216,7 +216,7 @@ def own_inode_in(folder: int, name: str) -> None:
             return
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         with os.fdopen(descriptor, "rb") as file:
-            # What is open is what is there now, which the status of a name may not be on NFS.
+            # On NFS, the status of a name may be cached, but not that of a file just opened.
             status = os.fstat(descriptor)
             if _identity(status) in FENCE.made:
                 return

@@ -1,5 +1,5 @@
-"""Two workers, each on a machine of its own with the shared folder mounted by NFS, answer one chat
-in turn: `python -m bench.team --freshness`.
+"""Two workers take turns in one chat, each with the shared folder mounted by NFS on a machine of
+its own: `python -m bench.team --freshness`.
 
 The NFS client is `nfsclient.c`. Each message must be answered with the exchange before it in the
 prompt, which the other worker has just stored, and the file must number every message once.
@@ -46,7 +46,7 @@ def nfs_client(build: Path, mount: Path, options: str, seconds: float) -> Mappin
 async def alternate(
     turns: int, seconds: float = 0.0, keep: str = ""
 ) -> tuple[dict[str, object], list[str]]:
-    """Hold the conversation; the figures, and what is not as promised."""
+    """Run the conversation; return the figures and the broken promises."""
     with ExitStack() as stack:
         folder = Path(keep or stack.enter_context(tempfile.TemporaryDirectory()))
         database = stack.enter_context(team_database())

@@ -168,7 +168,7 @@ class Workers:
         return ticks / os.sysconf("SC_CLK_TCK")
 
     def tracebacks(self) -> list[str]:
-        """What the workers logged as defects of nanobot. Whatever a database does is none."""
+        """Return the tracebacks in the logs: an outage causes none."""
         lines = (line for one in self.all for line in one.log.read_text().splitlines())
         found = {line[-300:] for line in lines if "Traceback" in line}
         return [f"a traceback in a log: …{line}" for line in sorted(found)]

@@ -420,9 +420,9 @@ class HistoryLog:
         return self._known.broken + self._lines.was_damaged
 
     def reread(self) -> None:
-        """Another worker of a team may have written since: believe its mark, and what the files
-        say. To open a file makes an NFS client ask its server what the file is like now (nfs(5),
-        "close-to-open cache consistency")."""
+        """Drop the cached mark, because another worker of a team may have written. Opening the
+        files makes an NFS client fetch their attributes (nfs(5), "Close-to-open cache
+        consistency"), so the next use sees whether they changed."""
         with self._lock:
             self._applied_mark = None
             for path in self._known.states:

@@ -169,7 +169,7 @@ class MemoryStore:
         return known[1]
 
     def reread(self) -> None:
-        """Another worker of a team may have written since: read each document again."""
+        """Drop the cached documents, because another worker of a team may have changed them."""
         self._texts.clear()
 
     def today(self) -> date:

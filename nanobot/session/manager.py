@@ -112,8 +112,8 @@ class SessionManager:
             await self._store.restore(key, lines)
 
     def doubt(self) -> None:
-        """Read all conversations that are not this process's (`is_held`) again when they are asked
-        for, whatever the state of their files seems to be; other workers change them."""
+        """Reload each conversation that is not this process's (`is_held`) at its next use, because
+        another worker may have changed it and an NFS client may not show that yet."""
         for key, session in list(self._alive.items()):
             if not self.is_held(key, session.metadata):
                 self._store.mark_stale(key)

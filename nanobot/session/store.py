@@ -72,7 +72,7 @@ class SessionStore(Protocol):
         """What was read last was not used: the conversation is not current."""
 
     def expire(self) -> None:
-        """Others changed something: `sessions` looks again, whatever `within` is. Quick."""
+        """Let the next `sessions` look at the files again, whatever `within` is. Quick."""
 
     def append(self, key: str, lines: str) -> Future[None]:
         """Add whole lines. The future holds a `StorageError` where `close` gave up. Raises

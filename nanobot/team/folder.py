@@ -33,7 +33,7 @@ LEFT = "left"
 _LOCAL_ONLY = ("cifs", "smb3", "smbfs", "vfat", "exfat", "ntfs", "ntfs3", "9p", "fuse.sshfs")
 """File systems on which a rename does not replace a file in one step, or modes are lost."""
 _COHERENT = ("fuse.ceph", "fuse.ceph-fuse")
-"""File systems in a process that show each change at once, whatever machine it is made on."""
+"""FUSE file systems that show the changes of other machines at once."""
 _NFS = "nfsvers=4.2,hard,noac"
 
 
@@ -125,7 +125,7 @@ class _Mount(Struct, frozen=True):
 
     @property
     def fault(self) -> str:
-        """Why workers cannot share files on it; empty if they can, as far as this tells."""
+        """Why workers cannot share files on it; empty if nothing is wrong."""
         if self.kind in _LOCAL_ONLY:
             return f"it is on a file system ({self.kind}) that cannot replace a file in one step"
         if self.kind == "nfs":
@@ -143,8 +143,8 @@ class _Mount(Struct, frozen=True):
 
     @property
     def _is_fresh(self) -> bool:
-        """Whether the server is asked each time (nfs(5), "Attribute caching"): as a folder's names
-        are trusted as long as its attributes are, `lookupcache` needs no rule of its own."""
+        """Whether the client asks the server each time (nfs(5), "Attribute caching"). It trusts the
+        names in a folder only as long as the folder's attributes, so any `lookupcache` will do."""
         never = "noac" in self.options or {"acregmax=0", "acdirmax=0"} <= self.options
         return never and not self.options & {"nocto", "softreval"}
 
@@ -152,7 +152,8 @@ class _Mount(Struct, frozen=True):
 def check_mounts(shared: Path, mounts: str | None = None) -> None:
     """Raise `StorageError` if `shared`, or a folder in it, is on a file system that does not serve
     several workers. `mounts` is as in `check_folder`."""
-    for mount in _mounts_of(shared, mounts):
+    places = (shared, *(shared / name for name in _FOLDERS))  # which may be links
+    for mount in (one for place in places for one in _mounts_of(place, mounts)):
         if mount.fault:
             point = mount.point.replace(" ", "\\040")
             hint = "Use NFS 4 with `noac`, CephFS or EFS."
@@ -165,7 +166,8 @@ def check_mounts(shared: Path, mounts: str | None = None) -> None:
 
 
 def unknown_caches(shared: Path, mounts: str | None = None) -> str:
-    """The kind of the file system of `shared` if nothing tells how long it caches attributes."""
+    """Return the kind of the file system if it hides how long it caches attributes, else an empty
+    text."""
     kinds = (one.kind for one in _mounts_of(shared, mounts))
     known = (*_LOCAL_ONLY, *_COHERENT)
     doubtful = (one for one in kinds if one.startswith("fuse.") or one == "virtiofs")
@@ -173,8 +175,7 @@ def unknown_caches(shared: Path, mounts: str | None = None) -> str:
 
 
 def _mounts_of(shared: Path, mounts: str | None) -> list[_Mount]:
-    """The file systems of `shared` and of what is in it; one that is mounted on another hides
-    that."""
+    """Return the file systems of `shared` and of folders in it, the topmost of each mount point."""
     shared = shared.resolve()
     text = Path("/proc/self/mountinfo").read_text() if mounts is None else mounts
     found: dict[str, _Mount] = {}

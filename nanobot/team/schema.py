@@ -81,7 +81,7 @@ _TABLES = """
         worker bigint, -- Where somebody waits for the answer: nobody else handles it meanwhile.
         UNIQUE (channel, chat_id, event_id)
     );
-    -- Without what failed: each look at what waits reads all of it, and that may be much.
+    -- Without failed rows: each look for work reads the whole index.
     CREATE INDEX inbox_open ON inbox (scope) WHERE state IN ('received', 'working');
     CREATE INDEX inbox_failed ON inbox (scope) WHERE state = 'failed';
     CREATE INDEX inbox_turn ON inbox (turn_id) WHERE turn_id != '';

@@ -90,6 +90,13 @@ def test_an_nfs_client_that_caches_attributes_is_refused_wherever_it_is_mounted(
     assert f"server:/export {point} nfs4 nfsvers=4.2,hard,noac" in refused.value.hint
 
 
+def test_where_a_link_in_the_folder_leads_is_looked_at_as_well(tmp_path: Path) -> None:
+    shared, elsewhere = _made(tmp_path / "shared"), _made(tmp_path / "elsewhere" / "sessions")
+    (shared / "sessions").symlink_to(elsewhere)
+    with pytest.raises(StorageError, match="caches the attributes"):
+        check_folder(tmp_path / "home", shared, _mounted(elsewhere.parent, "nfs4", "rw,hard"))
+
+
 def test_a_mount_that_another_one_hides_does_not_count(tmp_path: Path) -> None:
     shared = _made(tmp_path / "shared")
     hidden = _mounted(tmp_path, "nfs4", "rw,hard") + _mounted(shared, "nfs4", "rw,hard,noac")
