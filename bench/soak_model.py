@@ -133,7 +133,8 @@ def _integrate(request: str) -> dict[str, object]:
 
 
 def _is_answer(message: Mapping[str, object]) -> bool:
-    return message.get("role") == "assistant" and not message.get("tool_calls")
+    """Whether this model said it, and not a word that keeps roles in turn after a tool's result."""
+    return message.get("role") == "assistant" and _text(message).startswith("answer to ")
 
 
 def _text(message: Mapping[str, object]) -> str:
