@@ -187,7 +187,7 @@ async def test_a_key_that_is_refused_is_asked_for_again_and_not_kept(status: int
         with pytest.raises(ProviderError, match="405"):  # it lists models and has none
             await step(person, providers=providers).run()
         assert person.left == 0
-        assert sum(f"{status}" in said for said in person.said) == 2
+        assert sum(f"({status})" in said for said in person.said) == 2
         leaving = ScriptedPerson("Groq", "sk-wrong", "")
         with pytest.raises(NanobotError, match=f"{status}"):
             await step(leaving, providers=providers).run()
