@@ -65,6 +65,7 @@ BENCHES = (
     Bench("crash_memory", ("--every", "50"), ("--short",)),  # every step of it takes hours
     Bench("bad_model", (), ("--random", "20")),
     Bench("crash_routines", ("--every", "20"), ("--short",)),  # likewise
+    Bench("crash_sends", quick=("--short",)),
     Bench("crash_telegram", ("--every", "20"), ("--short",)),  # likewise
     Bench("crash_cloud", ("--every", "60"), ("--short",)),
     Bench("crash_whatsapp", ("--every", "60"), ("--short",)),  # likewise
