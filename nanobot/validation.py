@@ -150,6 +150,8 @@ _WRONG: Any = object()
 """In place of a value that was reported."""
 
 _NO_SECTION = "must be a section with keys"
+_SHORTEST_HIDDEN = 4
+"""Characters of a value that is hidden: a letter or two are in other words of a message as well."""
 _MOST_HINTS = 20
 """To look for what was meant takes a while, and a model may send any number of wrong keys."""
 _TRUTH = dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True) | dict.fromkeys(
@@ -173,7 +175,8 @@ class _Reader:
             return self._wrong(path, given, str(error), error.hint)
         except ValueError as error:  # an adapter's own check, which may repeat the value
             secret, text = given.strip() if isinstance(given, str) else "", str(error)
-            text = text.replace(secret, "…") if secret else text
+            if len(secret) >= _SHORTEST_HIDDEN:
+                text = text.replace(secret, "…")
             return self._wrong(path, given, text[:1].lower() + text[1:])
 
     def _struct(self, model: type[Checked], given: object, path: KeyPath) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,9 +24,8 @@ from nanobot_whatsapp.settings import WhatsAppSettings
 
 _LINKED, _CLOUD = "linked", "cloud"
 _WAYS = (
-    "As a linked device of a number that has WhatsApp: you scan a code. WhatsApp may ban the "
-    "number for it",
-    "By Meta's Cloud API, with a number of a business and a public https address",
+    "As a linked device (WhatsApp may ban the number)",
+    "By Meta's Cloud API (a business number, public https)",
 )
 _BAN = "WhatsApp permits no unofficial programs as linked devices, and may ban the number."
 _ASKED = (
@@ -133,7 +133,9 @@ async def _checked(
         options = build(WhatsAppSettings, values)
     except Invalid as error:
         (fault, *_) = error.faults
-        raise _Wrong(str(fault.key[0]), f"{fault.key[0]} {fault.message}") from None
+        key = str(fault.key[0])
+        (asked_of,) = re.findall("^[^,;]+", dict(_ASKED).get(key, key))
+        raise _Wrong(key, f"{asked_of} {fault.message}") from None
     if not request.test:
         return "by the Cloud API"
     from nanobot_whatsapp.cloud.graph import Graph, Refused

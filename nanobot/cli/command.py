@@ -118,8 +118,10 @@ class Parser(argparse.ArgumentParser):
             named = next((one for one in extra if one.startswith("-")), "")
             if not named:
                 self.error(f"unexpected argument {extra[0]!r}")
-            known = list(self._option_string_actions)
-            self.error(f"there is no option {named}{_meant(named.partition('=')[0], known)}")
+            name, known = named.partition("=")[0], list(self._option_string_actions)
+            if name == "--home":
+                self.error("--home comes before the command: nanobot --home DIR …")
+            self.error(f"there is no option {named}{_meant(name, known)}")
         return options, extra
 
     def program(self, summary: str) -> Self:

@@ -67,6 +67,10 @@ def test_without_a_command_it_says_what_there_is(nanobot: Any) -> None:
         ("statsu", "nanobot: there is no command 'statsu'; did you mean status?"),
         ("mcp dd", "nanobot mcp: there is no command 'dd'; did you mean add?"),
         ("status --jsn", "nanobot status: there is no option --jsn; did you mean --json?"),
+        (
+            "status --home x",
+            "nanobot status: --home comes before the command: nanobot --home DIR …",
+        ),
         ("status extra", "nanobot status: unexpected argument 'extra'"),
         ("sessions --foo list", "nanobot sessions: there is no option --foo"),
         ("sessions show k -n 0", "nanobot sessions show: argument -n: '0' is not a number from 1"),

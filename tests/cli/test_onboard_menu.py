@@ -42,6 +42,7 @@ def test_what_is_typed_narrows_and_the_mark_stays_among_what_is_left() -> None:
     assert [MODELS[at] for at in menu.left] == ["vendor5/model-117-large"]
     assert menu.at == 117
     assert after(menu, *["c-h"] * 9).left == [*range(120)]
+    assert after(menu, "c-u").left == [*range(120)]
     nothing = after(menu, *"xyz", "down")
     assert nothing.left == []
     assert "nothing has that" in "\n".join(nothing.lines("Which?", 80))
@@ -173,7 +174,7 @@ print(did, "- all as before" if termios.tcgetattr(0) == was else "- changed", fl
 def test_at_a_terminal_keys_do_what_they_say_and_the_terminal_is_as_it_was(
     environment: dict[str, str], term: str, typed: str, said: str
 ) -> None:
-    begins = b"goes back)" if term == "xterm" else b"[1]:"
+    begins = b"<: back)" if term == "xterm" else b"[1]:"
     seen = at_a_terminal(_CHOOSE, environment | {"TERM": term}, begins, typed, said)
     assert (b"\x1b[" in seen) == (term == "xterm"), "a dumb terminal gets lines alone"
 

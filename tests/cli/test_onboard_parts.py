@@ -278,6 +278,15 @@ async def test_what_is_no_key_is_asked_for_again_and_goes_nowhere() -> None:
     assert said.count("a character beyond ASCII, which no key has") == 2
 
 
+async def test_what_a_server_refuses_is_told_without_the_names_of_settings() -> None:
+    async with FakeOpenAI(api_key="sk-right") as server:
+        person = ScriptedPerson("Another server", server.base_url, "sk-wrong", "sk-right", "8000")
+        await step(person).run()
+    said = "\n".join(person.said)
+    assert "Check the key: the server does not accept it." in said
+    assert "model.api_key" not in said
+
+
 async def test_another_server_is_no_known_one_unless_it_is_typed() -> None:
     offered: list[str] = []
 

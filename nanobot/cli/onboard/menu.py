@@ -36,7 +36,7 @@ _ROWS = 16
 """No more choices than these are shown at a time."""
 _BEYOND = 3
 """Rows around them: the question, and what the keys do."""
-_HELP = "arrows, a number or part of a name; Enter takes it, < goes back"
+_HELP = "arrows, number or part of a name; Enter: take, <: back"
 
 
 def matching(choices: Sequence[str], typed: str) -> list[int]:
@@ -66,6 +66,8 @@ class Menu(Struct, frozen=True):
         a name that prompt_toolkit gives it."""
         if key == _BACKSPACE:
             return self._with(self.typed[:-1])
+        if key == _CLEAR:
+            return self._with("")
         if len(key) == 1:
             return self._with(self.typed + key) if key.isprintable() else self
         left = self.left

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from nanobot.cli.onboard.candidate import ModelCandidate, model_changes, try_out
 from nanobot.cli.onboard.files import ConfigPart
-from nanobot.cli.onboard.people import ask_checked
+from nanobot.cli.onboard.people import ask_checked, in_words
 from nanobot.cli.onboard.window import WindowStep
 from nanobot.config.changing import ExistingFiles
 from nanobot.config.model import ModelSettings
@@ -218,7 +218,7 @@ class ModelStep:
         or nobody to ask."""
         if self._options.non_interactive:
             raise error
-        self._person.say(error.for_people() if wanted.key else "It wants a key.")
+        self._person.say(in_words(error) if wanted.key else "It wants a key.")
         if not (key := await self._key("Its key again (Enter to leave it)")):
             raise error
         self._last = replace(wanted, key=key, key_name="")
@@ -273,7 +273,7 @@ class ModelStep:
 
     async def _accept_unchecked(self, error: ProviderError) -> None:
         """Go on without the server if the person wants that. Raises `error` where not."""
-        self._person.say(f"WARNING: {error.for_people()}\nSo what you typed cannot be checked now.")
+        self._person.say(f"WARNING: {in_words(error)}\nSo what you typed cannot be checked now.")
         keep = "Keep it as it is, unchecked, and go on?"
         if self._options.non_interactive or not await self._person.confirm(keep):
             raise error

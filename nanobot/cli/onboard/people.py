@@ -10,6 +10,7 @@ the same as long as it is answered the same; where it asks something else, that 
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from collections import deque
@@ -167,6 +168,19 @@ async def ask_checked(
         except NanobotError as error:
             said = error.for_people()
             person.say(said[:1].upper() + said[1:])
+
+
+_SETTINGS = {
+    "model.api_key": "the key",
+    "model.base_url": "the address",
+    "model.name": "the model's name",
+}
+
+
+def in_words(error: NanobotError) -> str:
+    """An error for a person who answers questions and has not seen a setting's name."""
+    names = "|".join(map(re.escape, _SETTINGS))
+    return re.sub(names, lambda name: _SETTINGS[name[0]], error.for_people())
 
 
 Given = tuple[str, str | bool]

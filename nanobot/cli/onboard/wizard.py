@@ -25,7 +25,15 @@ from nanobot.cli.config import diff_text
 from nanobot.cli.gateway import connected
 from nanobot.cli.onboard.files import ConfigPart, name_in, write
 from nanobot.cli.onboard.model import ModelStep, from_environment, server_options
-from nanobot.cli.onboard.people import Answers, Retraced, Step, Unanswered, ask_checked, walk
+from nanobot.cli.onboard.people import (
+    Answers,
+    Retraced,
+    Step,
+    Unanswered,
+    ask_checked,
+    in_words,
+    walk,
+)
 from nanobot.cli.service import runs_systemd
 from nanobot.cli.status import of_gateway
 from nanobot.clock import SystemClock, system_zone_name
@@ -157,7 +165,7 @@ class Interview:
             except NanobotError as error:
                 if isinstance(error, Unanswered) or not self._attended:
                     raise
-                self._person.say(f"That did not work: {error.for_people()}")
+                self._person.say(f"That did not work: {in_words(error)}")
                 if not await self._person.confirm("Go through this step again?"):
                     return ConfigPart()
                 del self._person.given[begun:]  # going back leads through the last attempt alone

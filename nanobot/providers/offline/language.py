@@ -21,11 +21,12 @@ _SENTENCE = re.compile(
     r"(?i)(?<=[.!?])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\b[ap]\.m\.)\s+(?=\S)|(?<=[。！？])|\n+|[，,](?=我)"
     r"|,? and (?=(?:my|our) |i(?:'m| am| live| like| love| have| work| prefer) )"
 )
+_OPENING = r"(?i)^(?:(?:and|but|so|also|actually,?)\s|(?:no|hey),\s(?=\S+ \S+ )|其实|不对?[，,])\s*"
 _QUESTION = re.compile(
     r"(?i)(?:what|where|when|who|whose|which|why|how|is|are|am|was|were|do|does|did|have|has|can|could|"
     r"will|would|should|(?:tell|remind) me (?:about|what|where|who|when))(?:'s|'re)?\b"
 )
-_QUESTION_ZH = re.compile(r"什么|哪|谁|怎么|几|多少|吗|呢$")
+_QUESTION_ZH = re.compile(r"什么|啥|哪|谁|怎么|几|多少|吗|[呢嘛]$")
 _OWN = re.compile(
     r"(?i)(?:my|our) (?!god|goodness|bad\b)[\w' -]{1,60}? (?:is|are|was|were)\b|"
     r"i(?:'m| am) (?:\d|an? |the |from |called |named |allergic |afraid |vegetarian|vegan|married)|"
@@ -37,7 +38,7 @@ _OWN = re.compile(
 _OWN_ZH = re.compile(
     r"我(?:们)?(?:现在|也|很|最|非常|今年)?"
     r"(?:叫|姓|住|搬|来自|喜欢|不喜欢|讨厌|爱|养|有|在.+(?:工作|上班)|是(?!说|不是)|\d+岁|对.+过敏"
-    r"|的.{1,12}(?:是|叫|在))"
+    r"|(?:的|爸|妈|老[婆公]|女儿|儿子|[姐哥弟妹]).{0,12}(?:是|叫|在))|叫我(?!起)"
 )
 _LASTING = re.compile(
     r"(?:[A-Z][\w']*(?: [a-z]+)?'s|[Tt]he|[Oo]ur) [\w' -]{1,60}? (?:is|are) "
@@ -55,10 +56,8 @@ _PROJECT = re.compile(
     r"|项目|截止|服务器|客户|发布"
 )
 _PERSONAL = re.compile(r"(?i)(?:the )?user\b|用户")
-_MONTHS = (
-    "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
-)
-_MONTHS += "|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"
+_MONTHS = "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
+_MONTHS += "|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"
 _WHEN = re.compile(
     r"(?i)\b(?:remember|memori[sz]e|keep in mind|don't forget|note(?: that|:)|important)"
     rf"|\b\d{{1,2}}(?:st|nd|rd|th)?(?: of)? (?:{_MONTHS})\b|\b(?:{_MONTHS})\.? \d"
@@ -82,16 +81,16 @@ NAME = "name"
 _COMMON = (
     "a an the is are am was were be been do does did have has had of in on at to for from with by"
     " and or but that this it its what where when who whose which why how i you me my your we our"
-    " user users' tell about know remember called there please can could would will many much old"
+    " user tell about know remember called there please can could should would will many much"
 )
 _STOP = frozenset(_COMMON.split())
 _ALIKE = {
     "color": "colour", "favorite": "favourite", "went": "go", "bought": "buy", "met": "meet",
-    "saw": "see", "ate": "eat", "kept": "keep", "left": "leave", "wrote": "write", "told": "tell",
-    "years": "age", "year": "age", "old": "age", "called": NAME, "named": NAME,
+    "saw": "see", "ate": "eat", "kept": "keep", "left": "leave", "kids": "children",
+    "years": "age", "year": "age", "old": "age", "named": NAME, "names": NAME, "moved": "live",
 }  # fmt: skip
 _STOP_ZH = re.compile(
-    r"什么|哪里|哪儿|哪|谁|怎么|多少|几|吗|呢|请问|我们?|你们?|用户|的|了|是|在|[^\u4e00-\u9fff]"
+    r"什么时候|知道|记得|什么|啥|哪里|哪儿|哪|谁|怎么|多少|几|吗|呢|请问|我们?|你们?|用户|的|了|是|在|[^\u4e00-\u9fff]"
 )
 
 
@@ -102,7 +101,7 @@ def is_chinese(text: str) -> bool:
 
 def sentences(text: str) -> list[str]:
     """The sentences of a text, without the marks that end them."""
-    parts = (re.sub(r"^(?:and|but|so|also)\s+", "", part.strip()) for part in _SENTENCE.split(text))
+    parts = (re.sub(_OPENING, "", part.strip()) for part in _SENTENCE.split(text))
     return [part.rstrip(" .!。！") for part in parts if part.rstrip(" .!。！")]
 
 
@@ -129,7 +128,7 @@ def third_person(sentence: str) -> str:
     """A sentence of the person as a line of memory: "My dog is Rex" as "User's dog is Rex"."""
     text = sentence.strip().rstrip(".!。！")
     if is_chinese(text):
-        return text.replace("你", "nanobot").replace("我", "用户")
+        return re.sub("^叫我", "我叫", text).replace("你", "nanobot").replace("我", "用户")
     for pattern, replacement in _TO_THIRD:
         text = re.sub(pattern, replacement, text, flags=re.IGNORECASE)
     text = text[:1].upper() + text[1:]
@@ -146,8 +145,10 @@ def _agreeing(match: re.Match[str]) -> str:
     return f"The user {adverb}{verb}"
 
 
+_HIS_NAME = r"(?i)^(?:(?:no|sorry),? )?(?:his|her|its) name|^(?:不对?[，,])?[它他她](?=叫)"
 _TO_THIRD: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"^(?:please )?call me ", "I am called "),
+    (r"^to (?=\w)", "I want to "),
     (r"\bI'm\b", "I am"),
     (r"\bI've\b", "I have"),
     (rf"\bI {_ADVERB_VERB}", _agreeing),
@@ -155,6 +156,14 @@ _TO_THIRD: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"\b(?:my|our)\b", "their"),
     (r"\bme\b", "them"),
 )
+
+
+def named(text: str, before: Iterable[str]) -> str:
+    """ "No, his name is Max" with the thing that it is about, if "my dog" was said `before`."""
+    things = [one for said in before for one in re.findall(r"(?i)\bmy (\w+)|我的(.+?)[叫是]", said)]
+    for english, chinese in things[-1:]:
+        text = re.sub(_HIS_NAME, f"my {english}'s name" if english else f"我的{chinese}", text)
+    return text
 
 
 def second_person(fact: str) -> str:
@@ -195,6 +204,7 @@ _TASTE = re.compile(
 )
 # What a fact is about, as a pattern of the fact: only one value of each can be true.
 _SUBJECTS = (
+    ("age", re.compile(r"([\w' ]{1,40}'s [\w -]{1,60}?) (?:is|are) \d{1,3}(?: years old)?$")),
     ("is", re.compile(r"([\w' ]{1,40}'s [\w -]{1,60}?) (?:is|are|was|were)\b")),
     ("is", re.compile(r"用户的(.{1,12}?)(?:是|叫|在)")),
     ("name", re.compile(r"(?i)the user is (?:called|named) |用户(?:现在)?叫")),
@@ -232,10 +242,12 @@ def is_personal(fact: str) -> bool:
 
 def terms(text: str) -> list[str]:
     """The telling words of a text, each once: English words without endings, Chinese characters."""
+    text = re.sub(r"(?<=is |re |am )\d{1,3}$", r"\g<0> years", text)
     words = (word.removesuffix("'s") for word in re.findall(r"[a-z0-9][\w'.-]*", text.lower()))
     english = [_stem(word.rstrip(".-'")) for word in words if word.rstrip(".-'") not in _STOP]
-    chinese, names = re.subn(r"名字|姓名|叫做?", "", text)
-    return list(dict.fromkeys([*english, *([NAME] if names else []), *_STOP_ZH.sub("", chinese)]))
+    chinese, names = re.subn(r"(?i)名字|姓名|叫做?|我是谁|who am i$", "", text.rstrip("?？"))
+    chinese = _STOP_ZH.sub("", chinese.replace("搬到", "住").replace("上班", "工作"))
+    return list(dict.fromkeys([*english, *([NAME] if names else []), *chinese]))
 
 
 def _stem(word: str) -> str:
@@ -244,16 +256,16 @@ def _stem(word: str) -> str:
 
 
 def best(question: str, lines: Iterable[str]) -> str:
-    """The line that answers a question best, the later one of equals; empty where none does."""
-    wanted = terms(question)
-    scored = ((share(wanted, line), at, line) for at, line in enumerate(lines))
-    score, _, line = max(scored, default=(0.0, 0, ""))
+    """The line that answers best, of equals the shorter or later one; empty where none does."""
+    wanted, counts = terms(question), {subject(line) or line: line for line in lines}.values()
+    scored = ((share(wanted, line), -len(terms(line)), at, line) for at, line in enumerate(counts))
+    score, _, _, line = max(scored, default=(0.0, 0, 0, ""))
     return line if score >= ENOUGH else ""
 
 
 def share(wanted: list[str], line: str) -> float:
-    """Return the share of the `wanted` words that a line has, 0 if none are wanted. A thing may be
-    named without the word ("my dog is Rex"), so that a wanted name only adds a tenth. The person's
+    """Return the share of the `wanted` words that a line has, 0 if none are wanted. A wanted name
+    only adds a tenth, since a thing may be named without the word ("my dog is Rex"). The person's
     own name is in a fact about it only."""
     if wanted == [NAME]:
         return float(subject(third_person(plain(line))) == (NAME,))
@@ -261,14 +273,12 @@ def share(wanted: list[str], line: str) -> float:
     return sum(term in has for term in things) / max(len(things), 1) + (NAME in has) / 10
 
 
-_STATEMENT = re.compile(
-    r"\b(?:is|are|was|were|am|has|have|had|will|i|i'm|my|we|our)\b|我|是|在|了|有", re.IGNORECASE
-)
+_STATEMENT = r"(?i)\b(?:is|are|was|were|am|has|have|had|will|i|i'm|my|we|our)\b|我|是|在|了|有"
 
 _REMEMBER = re.compile(
     r"(?i)(?:please |can you |and )*(?:remember|memori[sz]e|keep in mind|don't forget)"
-    r"(?::|,| that\b:?)?\s+(?P<fact>\S.*)$"
-    r"|(?:请|帮我)?(?:记住了?|记得|别忘了?)[:：，,]?\s*(?P<zh>.+)$"
+    r"(?! to remind)(?::|,| that\b:?)?\s+(?P<fact>\S.*)$"
+    r"|(?:请|帮我)?(?:记住了?|记得|记一下(?![:：，, ])|别忘了?)[:：，,]?\s*(?P<zh>.+)$"
 )
 _BEFORE = r"(?:^|(?<![\s,;.!])[\s,;.!]+)"
 """The beginning, or all blanks and marks in a row, so that a long row costs no time."""
@@ -286,42 +296,47 @@ _PATTERNS: Mapping[str, str] = {
     "note": r"(?:take a )?note(?::| that)\s*(?P<text>\S.*)|记一下[:：，, ](?P<zh>.+)",
     "send": rf"(?:please )?send me (?:the file )?{_NAME}|请?把 ?{_NAME_ZH} ?发给我",
     "help": r"help(?: me)?|what (?:else )?(?:can|do) you do|what can i (?:do|ask|say)(?: here)?|"
-    r"how (?:do|can) i use (?:you|this)|(?:who|what) are you|what is this|"
-    r"帮助|你(?:能|会|可以)(?:做|干)?(?:什么|啥)|你是(?:谁|什么)|怎么用",
+    r"how (?:do|can) i use (?:you|this)|(?:who|what) are you|are you an? .{1,40}|帮助|"
+    r"what(?:'s| is) (?:this|your name)|你[能会][做干]?(?:什么|啥|嘛)|你[是叫](?:谁|什么.*)|怎么用",
+    "forget": r"(?:please )?forget (?!it$)(?:that )?(?P<text>\S.*)|请?忘[记掉了](?P<zh>.{1,40})",
+    "memory": r"what do you (?:know|remember)(?: about me)?|你(?:知道|记得)我?的?什么",
+    "reminders": r"(?:what|list|show|cancel|delete)\b.{0,40}\breminders?|(?:取消|有什么).{0,8}提醒",
     "greeting": r"(?:(?:hi|hello|hey|good (?:morning|afternoon|evening|day)|how are you|what's up)"
-    r"[ ,]{0,2}(?:there|nanobot|again)?[ ,]{0,2})+|你好吗?|您好|嗨|(?:早上|下午|晚上)好|早安?",
-    "thanks": r"(?:(?:ok(?:ay)?|great|nice|perfect|good|many|no|thanks|thank you|thx|cheers|job|"
-    r"nanobot|a lot|(?:so|very) much)[ ,]{0,2})+|(?:(?:好的?|太好了|谢谢|多谢|你|您|了)[，,]?)+",
-    "bye": r"(?:good)?bye|good night|see you(?: later| soon| tomorrow)?|再见|拜拜|晚安|回头见",
+    r"[ ,]{0,2}(?:there|nanobot|again)?[ ,]{0,2})+|[你您]好[啊吗]?|嗨|哈喽|在吗|.{2}好|早安?",
+    "thanks": r"(?:(?:ok(?:ay)?|great|nice|perfect|good|many|no(?=,? )|thanks|thank you|thx|"
+    r"cheers|job|nanobot|a lot|(?:so|very) much)[ ,]{0,2})+|(?:[好的谢嗯太啦你您了，,]|多谢|辛苦)+",
+    "bye": r"(?:good ?)?bye(?: bye)?|good night|see you(?: later| soon| tomorrow)?|再见|拜拜|晚安",
 }
 _CLOCK = r"(?:noon|midnight|\d{1,2}(?::\d\d)?(?: ?[ap]\.?m\b\.?)?)"
 _DUE = (
-    r"(?:in|every) (?:\d+|an?|half an|one|two|three) ?\w{1,7}(?: and \w{1,5} \w{1,7})?|every hour|"
+    r"(?:in|every) (?:\d+|an?|half an|one|two|three|five|ten) ?\w{1,7}(?: and \w{1,5} \w{1,7})?|"
     r"(?:today|tomorrow|daily|(?:(?:on|this|next|every) )?\w{0,7}days?|\d{4}-\d\d-\d\d|"
     rf"on \d{{1,2}} [a-z]{{3,9}}|on the \w{{1,5}} of every month)(?:,? (?:at )?{_CLOCK})?"
-    rf"|at {_CLOCK}"
+    rf"|every hour|at {_CLOCK}"
 )
 _TO = r"(?:,? (?:to|that|about|of|for)|[:,])"
 _TEXT = r"\S.{0,999}"
 _NUMERAL = "[一二两三四五六七八九十]"
 _HOUR = rf"(?:\d{{1,2}}|{_NUMERAL}{{1,3}})"
 _DUE_ZH = (
-    rf"(?:半|{_HOUR})个?(?:小时|分钟|天)[之以]?后|(?:今天?|[明后每]天)?(?:早上|上午|(?:下午|晚上?)(?!12|十二))?"
+    rf"(?:半|{_HOUR})个?(?:小时|分钟|天)[之以]?后|(?:今天?|[明后每]天|明(?=早))?"
+    rf"(?:早上?|上午|中午(?=12|十二)|(?:下午|晚上?)(?!12|十二))?"
     rf"{_HOUR}(?:点半|点钟?|[点:：]{_HOUR}分?)"
 )
-_PLEASE = "(?:please |(?:can|could) you |请|帮我)*"
+_PLEASE = "(?:please |(?:don't forget|remember) to |(?:can|could) you |请|帮我)*"
 _REMIND = (
     rf"{_PLEASE}remind me (?P<due>{_DUE}){_TO} (?P<text>{_TEXT})",
     rf"{_PLEASE}remind me{_TO} (?P<text>{_TEXT}?),? (?P<due>{_DUE})",
-    rf"{_PLEASE}(?P<due>{_DUE_ZH})[，,]?(?:请|再)?提醒我[，,:：]?(?P<text>{_TEXT})",
+    rf"{_PLEASE}(?P<due>{_DUE}),? (?:please )?remind me{_TO} (?P<text>{_TEXT})",
+    rf"{_PLEASE}(?P<due>{_DUE_ZH})[，,]?(?:请|再)?(?:提醒|叫)我[，,:：]?(?P<text>{_TEXT})",
     rf"{_PLEASE}提醒我在?(?P<due>{_DUE_ZH})[，,:：]?(?P<text>{_TEXT})",
 )
-_REMIND_UNCLEAR = rf"(?i){_PLEASE}remind me\b(?! (?:what|where|when|who))|.{{0,40}}提醒我"
+_UNCLEAR = rf"(?i){_PLEASE}(?:remind me\b(?! wh)|set an? (?:r|al)|wake me)|.*(?:提醒|后叫)我"
 _DUE_ENGLISH = (
     (r"(.+?)[之以]?后$", r"in \1"), ("半个?小时", "half an hour"), ("个?小时", " hours"),
-    ("分钟", " minutes"), (r"(\d)天", r"\1 days"), ("今天?", "today "), ("明天", "tomorrow "),
+    ("分钟", " minutes"), (r"(\d)天", r"\1 days"), ("今天?", "today "), ("明天?", "tomorrow "),
     ("后天", "the day after tomorrow "), ("每天", "every day "), ("点半", ":30"), ("点钟?$", ":00"),
-    (r"[点：](\d+)分?", r":\1"), (r"(?:下午|晚上?)(\S+)", r"\1pm"), ("早上|上午", ""),
+    (r"[点：](\d+)分?", r":\1"), (r"(?:下午|晚上?)(\S+)", r"\1pm"), ("早上?|[上中]午", ""),
     (r"^(?=\d)", "at "),
 )  # fmt: skip
 """What turns a Chinese time into the words that reminders are made of, in this order."""
@@ -338,8 +353,7 @@ class Request(Struct, frozen=True):
 
 
 def told_to_remember(text: str) -> list[str]:
-    """What a text states that is to be remembered: what the person asks to, and plain facts about
-    themselves."""
+    """What a text asks to remember, and the plain facts that it states about the person."""
     return [fact for request in requests_in(text) for fact in request.facts]
 
 
@@ -349,8 +363,7 @@ def stands_out(sentence: str) -> bool:
 
 
 def requests_in(text: str) -> Iterator[Request]:
-    """The first eight requests of a message, in order; several facts are one request, and small
-    talk beside them goes unanswered."""
+    """The first eight requests of a message; facts are one, and small talk beside them is none."""
     facts: list[str] = []
     rest: list[Request] = []
     before = ""
@@ -384,11 +397,11 @@ def _other(sentence: str) -> Request:
     for kind in _PATTERNS:
         if match := _matches(kind, sentence.rstrip(" ?？")):
             return Request(kind, next(filter(None, match.groups()), sentence))
-    if re.match(_REMIND_UNCLEAR, sentence):
+    if re.match(_UNCLEAR, sentence):
         return Request("when", sentence)
     if is_question(sentence):
         return Request("ask", sentence)
-    return Request("heard" if _STATEMENT.search(sentence) else "unclear", sentence)
+    return Request("heard" if re.search(_STATEMENT, sentence) else "unclear", sentence)
 
 
 def _in_english(due: str) -> str:

@@ -106,9 +106,6 @@ def _behind(marks: list[re.Match[str]], text: str) -> Iterator[tuple[re.Match[st
         yield mark, text[mark.end() : following.start() if following else len(text)]
 
 
-# Consolidation
-
-
 def consolidate(request: str, now: datetime) -> dict[str, object]:
     """The arguments of `save_memory`: `history_entry`, `memory_update`, `key_facts`."""
     _, _, after = request.partition("## Current Long-term Memory")
@@ -207,9 +204,6 @@ def _one_sentence(text: str, most: int = _LONGEST) -> str:
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
 
-# Dream
-
-
 def dream_phase(system: str) -> str:
     """What these instructions ask of a Dream, empty where they ask for something else."""
     match = re.match(r"#\s+Dream, (phase 1|phase 2|digest)\b", system.lstrip())
@@ -231,10 +225,8 @@ def _extract(request: str) -> dict[str, object]:
     lines = [line.strip() for line in fact_lines("\n".join(on_file))]
     said = {key_of(line) for line in lines}
     known = {subject(line): line for line in reversed(lines)}  # of two the first
-    found: dict[str, list[dict[str, object]]] = {
-        key: []
-        for key in ("user_updates", "memory_updates", "soul_updates", "contradictions", "obsolete")
-    }
+    kinds = ("user_updates", "memory_updates", "soul_updates", "contradictions", "obsolete")
+    found = {kind: list[dict[str, object]]() for kind in kinds}
     entries = dict(_entries(new))
     newest: dict[object, tuple[str, int]] = {}
     for number, facts in entries.items():

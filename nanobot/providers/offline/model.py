@@ -31,6 +31,7 @@ from nanobot.providers.offline.language import (
     is_chinese,
     is_question,
     key_of,
+    named,
     plain,
     requests_in,
     second_person,
@@ -80,6 +81,9 @@ _TEXTS: Mapping[str, tuple[str, str]] = {
     ),
     "thanks": ("You're welcome.", "不客气。"),
     "bye": ("Goodbye!", "再见！"),
+    "forget": ("Type `/forget {0}`: it asks you first.", "请输入 `/forget {0}`，我会先问你。"),
+    "memory": ("`/memory` shows all that I remember.", "`/memory` 会列出我记住的一切。"),
+    "reminders": ("`/cron` lists reminders, and removes them.", "`/cron` 会列出和删除提醒。"),
     "remind": ("I'll remind you.", "到时候我会提醒你。"),
     "when": (
         "When, and of what? Say “remind me in 20 minutes to look at the oven”.",
@@ -90,22 +94,15 @@ _TEXTS: Mapping[str, tuple[str, str]] = {
     "known": ("I know that already. {0}", "这个我已经知道了：{0}"),
     "nothing_said": ("What should I remember?", "要记住什么呢？请说“记住……”。"),
     "waits": ("That waits for your confirmation: see above.", "这件事要等你确认：请看上面。"),
-    "unknown": (
-        "I don't know that. I find nothing about it here or in my memory.",
-        "这个我不知道，对话和记忆里都没有相关内容。",
-    ),
+    "unknown": ("I don't know that. My memory has nothing about it.", "这个我不知道，记忆里没有。"),
     "told": ("You told me on {1}: “{0}”", "你在 {1} 告诉过我：“{0}”"),
-    "summary": (
-        "From my summary of a conversation of {1}: {0}.", "我 {1} 的对话摘要里写着：{0}。",
-    ),
+    "summary": ("From my summary of a conversation of {1}: {0}.", "我 {1} 的摘要里有：{0}。"),
     "elsewhere": ("I found this ({2}): {0}", "我找到了这个（{2}）：{0}"),
     "note": ("Noted: {0}", "记下了：{0}"),
     "reminder": ("Reminder: {0}", "提醒：{0}"),
     "send": ("Here is {0}.", "{0} 发给你了。"),
     "failed": ("That did not work ({0}): {1}", "没有成功（{0}）：{1}"),
-    "heard": (
-        "Okay. Say “remember that” and I will store it.", "好的。说“记住”，我就把它保存下来。",
-    ),
+    "heard": ("Okay. Say “remember that”, and I will.", "好的。说“记住”，我就记下来。"),
     "unclear": (
         "I did not understand that: I am a small program, not a language model. Try “help”.",
         "没听懂这句话：我只是个小程序，不是大语言模型。试试“帮助”。",
@@ -175,8 +172,8 @@ class _Conversation:
         start = _start_of_turn(messages)
         turn = messages[start:]
         self._tools = tools
-        self._asked = [_said(m.text) for m in turn if m.role == "user"]
         self._before = [_said(m.text) for m in messages[:start] if m.role == "user"]
+        self._asked = [named(_said(m.text), self._before) for m in turn if m.role == "user"]
         results = {m.tool_call_id: m.text for m in turn if m.role == "tool"}
         calls = (call for message in turn for call in message.tool_calls if call.id in results)
         self._made = [(call.name, call.arguments, results[call.id]) for call in calls]
@@ -201,11 +198,8 @@ class _Conversation:
             if tuple(made) == wanted:
                 del self._made[at]
                 return _Result(text, text.startswith(("Error", "interrupted:", "this call did")))
-        return (
-            None
-            if call.name in self._tools
-            else _Result("the tool is not available here", failed=True)
-        )
+        missing = _Result("the tool is not available here", failed=True)
+        return None if call.name in self._tools else missing
 
     def _stories(self) -> Iterator[_Story]:
         for text in filter(None, self._asked):
@@ -231,7 +225,7 @@ class _Conversation:
         }
         if kind in calls:
             return self._one_call(calls[kind], _say(kind, message, text), message)
-        return self._answer(text, message) if kind == "ask" else _spoken(_say(kind, message))
+        return self._answer(text, message) if kind == "ask" else _spoken(_say(kind, message, text))
 
     def _one_call(self, call: _Call, done: str, message: str) -> _Story:
         result = yield call

@@ -40,6 +40,12 @@ def talk(tmp_path: Path) -> Talk:
         ("please remember: the key is under the mat", "The key is under the mat"),
         ("记住我喜欢绿茶", "用户喜欢绿茶"),
         ("我住在上海", "用户住在上海"),
+        ("我女儿叫小美", "用户女儿叫小美"),
+        ("叫我小王", "用户叫小王"),
+        ("帮我记一下密码是1234", "密码是1234"),
+        ("remember to buy milk", "The user wants to buy milk"),
+        ("no, my dog is called Max", "User's dog is called Max"),
+        ("my cats are Tom and Mia", "User's cats are Tom and Mia"),
     ],
 )
 async def test_a_fact_is_stored_in_the_third_person(talk: Talk, said: str, stored: str) -> None:
@@ -63,6 +69,9 @@ async def test_facts_of_one_message_go_under_their_headings(talk: Talk) -> None:
         ("I like tea", "I don't like tea"),
         ("我住在上海", "我住在北京"),
         ("my dog is called Rex", "my dog's name is Max"),
+        ("my dog is called Rex", "no, his name is Max"),
+        ("我的狗叫旺财", "不对，它叫来福"),
+        ("my name is Ada", "actually my name is Bea"),
     ],
 )
 async def test_a_newer_fact_about_the_same_replaces_the_older(
@@ -81,6 +90,23 @@ async def test_facts_that_add_up_stay_and_a_known_one_changes_nothing(talk: Talk
     before = talk.memory
     assert (await talk.say("I like tea")).startswith("I know that already.")
     assert talk.memory == before
+
+
+async def test_an_age_replaces_no_name_and_of_two_places_the_newer_answers(talk: Talk) -> None:
+    for said in ("my daughter is called Ana", "my daughter is 7", "I live in Rome", "I'm 34"):
+        await talk.say(said)
+    assert await talk.say("how old is my daughter?") == "Your daughter is 7."
+    assert await talk.say("what's my daughter's name?") == "Your daughter is called Ana."
+    assert await talk.say("how old am I?") == "You are 34."
+    await talk.say("I moved to Faro")
+    assert await talk.say("where do I live?") == "You moved to Faro."
+
+
+async def test_of_lines_that_answer_the_one_that_says_least_beyond_it_does(talk: Talk) -> None:
+    for said in ("my birthday is on 3 May", "my wife's birthday is on 5 June"):
+        await talk.say(said)
+    talk.new_conversation()
+    assert await talk.say("when is my birthday?") == "Your birthday is on 3 May."
 
 
 async def test_remember_that_points_at_the_message_before(talk: Talk) -> None:
@@ -114,6 +140,12 @@ async def test_questions_and_passing_remarks_are_not_stored(talk: Talk, said: st
         ("我叫小明", "我叫什么名字？", "小明"),
         ("I live in Porto", "where do I live?", "You live in Porto."),
         ("记住我的船停在法鲁", "我的船停在哪里？", "法鲁"),
+        ("我的狗叫旺财", "我的狗叫啥名字", "旺财"),
+        ("我的生日是5月3日", "我的生日是什么时候？", "5月3日"),
+        ("我叫小明", "你知道我的名字吗？", "小明"),
+        ("我在西门子上班", "我在哪里工作？", "西门子"),
+        ("I have two kids, Ana and Ben", "what are the names of my children?", "Ana and Ben"),
+        ("my name is Ada", "who am I?", "Ada"),
     ],
 )
 async def test_a_stored_fact_answers_in_a_new_conversation(
@@ -177,6 +209,10 @@ async def test_a_search_is_quoted_with_its_date_unless_it_is_no_answer(
         ("每天8点提醒我吃药", "every day 8:00", "吃药"),
         ("今晚8点15分提醒我看球", "today 8:15pm", "看球"),
         ("下午三点提醒我打电话", "at 3:00pm", "打电话"),
+        ("明早八点叫我起床", "tomorrow 8:00", "起床"),
+        ("中午12点提醒我吃饭", "at 12:00", "吃饭"),
+        ("in five minutes remind me to stand up", "in five minutes", "stand up"),
+        ("don't forget to remind me at 9 to call Bob", "at 9", "call Bob"),
     ],
 )
 async def test_a_reminder_is_scheduled_by_the_words_that_reminders_are_made_of(
@@ -190,7 +226,9 @@ async def test_a_reminder_is_scheduled_by_the_words_that_reminders_are_made_of(
     assert reply in {"I'll remind you.", "到时候我会提醒你。"}
 
 
-@pytest.mark.parametrize("said", ["remind me to leave", "提醒我买牛奶", "晚上12点提醒我睡觉"])
+@pytest.mark.parametrize(
+    "said", ["remind me to leave", "set an alarm for 7am", "提醒我买牛奶", "晚上12点提醒我睡觉"]
+)
 async def test_a_reminder_without_a_clear_time_is_asked_back(talk: Talk, said: str) -> None:
     assert (await talk.say(said)).startswith(("When, and of what?", "什么时候提醒什么？"))
     assert talk.calls == []
@@ -278,6 +316,21 @@ async def test_greetings_and_thanks_are_answered_in_kind_and_looked_up_nowhere(
     talk: Talk, said: str, reply: str
 ) -> None:
     assert (await talk.say(said)).startswith(reply)
+    assert talk.calls == []
+
+
+@pytest.mark.parametrize(
+    ("said", "command"),
+    [
+        ("forget my dog", "/forget my dog"), ("忘掉我的狗", "/forget 我的狗"),
+        ("what do you know about me?", "/memory"), ("你知道我什么？", "/memory"),
+        ("list my reminders", "/cron"), ("取消提醒", "/cron"),
+    ],
+)  # fmt: skip
+async def test_what_a_command_does_is_left_to_the_command(
+    talk: Talk, said: str, command: str
+) -> None:
+    assert f"`{command}`" in await talk.say(said)
     assert talk.calls == []
 
 
