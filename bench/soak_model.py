@@ -31,7 +31,7 @@ TOPICS = tuple(f"{thing} {where}" for thing in _THINGS for where in _WHERE)
 TOOLS = ("nothing", "list", "write", "read", "grep", "run", "note", "search", "fetch", "spawn")
 """What a message may ask for."""
 
-_ASKED = re.compile(r"\b([mr]\d+): ")
+_ASKED = re.compile(r"^\b([mr]\d+): ", re.MULTILINE)
 _WISH = re.compile(r"\bplease (\w+)")
 _MEMORY_LINES = 30
 _SENTENCE = "It is a sentence of ordinary length, as models write them, about this and that. "
