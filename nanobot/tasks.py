@@ -100,7 +100,7 @@ class Background:
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log_failure(f"background task {task.get_name()}", error)
+            logger.opt(exception=error).error("background task {} failed", task.get_name())
 
 
 class Routine(Protocol):
@@ -136,7 +136,7 @@ class Periodic(ABC):
             try:
                 await self.run_once()
             except Exception as error:  # noqa: BLE001 - the boundary: the next time may go well
-                log_failure(type(self).__name__, error)
+                logger.opt(exception=error).warning("{} failed: {}", type(self).__name__, error)
             await self._clock.sleep(self._every)
 
     def stop(self) -> None:
@@ -202,16 +202,10 @@ def logging_errors(what: str) -> Iterator[None]:
     """Log what goes wrong inside: the next time it may go well."""
     try:
         yield
+    except NanobotError as error:
+        logger.error("{} has to wait: {} {}", what, error, error.hint)
     except Exception as error:  # noqa: BLE001 - the boundary: one piece of work must not stop others
-        log_failure(what, error)
-
-
-def log_failure(what: str, error: BaseException) -> None:
-    """Log that `what` failed. Only an error that nobody expected has a traceback."""
-    if isinstance(error, NanobotError):
-        logger.error("{} failed: {} {}", what, error, error.hint)
-    else:
-        logger.opt(exception=error).error("{} failed: {}", what, error)
+        logger.opt(exception=error).error("{} failed", what)
 
 
 def is_cancelled() -> bool:

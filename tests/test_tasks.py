@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from loguru import logger
 
-from nanobot.clock import SystemClock
-from nanobot.errors import StorageError
-from nanobot.tasks import Background, Repeated, is_cancelled, logging_errors, paced
+from nanobot.tasks import Background, is_cancelled, paced
 
 
 @pytest.fixture
@@ -33,34 +30,6 @@ async def test_a_failure_is_logged_with_the_name_of_the_task(logged: list[str]) 
     await background.drain(5)
     assert "background task sweeping failed" in "".join(logged)
     assert len(background) == 0
-
-
-class StoppedClock(SystemClock):
-    async def sleep(self, seconds: float) -> None:
-        raise asyncio.CancelledError
-
-
-async def refused() -> None:
-    raise StorageError(Path("journal.db"), "no space is left", hint="Make room on the disk.")
-
-
-async def test_only_a_failure_that_nobody_expected_is_logged_with_a_traceback(
-    logged: list[str],
-) -> None:
-    background = Background()
-    background.start(refused(), name="looking")
-    background.start(fails(), name="sweeping")
-    await background.drain(5)
-    routine = Repeated(StoppedClock(), 60.0, refused)
-    background.start(routine.run_forever())
-    await background.drain(5)
-    with logging_errors("filing"):
-        await refused()
-    unexpected = [line for line in logged if "Traceback" in line]
-    assert [line.split("\n")[0] for line in unexpected] == [
-        "background task sweeping failed: broken"
-    ]
-    assert sum("no space is left" in line and "Make room" in line for line in logged) == 3
 
 
 async def test_drain_waits_for_work_and_for_the_work_it_starts() -> None:
