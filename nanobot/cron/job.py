@@ -58,8 +58,8 @@ class Job(Struct, frozen=True):
     Due times up to `after` are done with, and so are those in `runs` (the latest ones, the newest
     last). `begun` is a run whose end is not written down yet. Moments are in UTC.
 
-    `model` is the model that it asks for, empty for the usual one. `said` are the words that the
-    schedule was made from, empty if it was written in its stored form.
+    `model` is the model that it asks for, empty for the usual one. `typed` is the schedule as
+    a person wrote it, empty if that is its stored form.
 
     A stored job has every field but the last four: one whose `origins` got lost must not become
     the owner's own.
@@ -82,7 +82,7 @@ class Job(Struct, frozen=True):
     runs: tuple[_Moment, ...]
     reminder: bool = False
     model: str = ""
-    said: str = ""
+    typed: str = ""
     begun: Run | None = None
 
     @property
@@ -179,7 +179,7 @@ def draft_job(
         runs=(),
         reminder=reminder,
         model=model,
-        said="" if _is_as_stored(schedule, parsed) else schedule,
+        typed="" if _is_as_stored(schedule, parsed) else schedule,
     )
 
 
@@ -337,12 +337,12 @@ def resumed(job: Job, now: datetime) -> Job:
 
 
 def schedule_text(job: Job) -> str:
-    """Return its schedule as it was said or in words, with its zone if it has one of its own."""
+    """Return its schedule as it was typed or in words, with its zone if it has one of its own."""
     from nanobot.cron.words import in_words
 
-    words = job.said or in_words(job.schedule)
-    if isinstance(job.schedule, At):  # "in 20m" counts from when it was said
-        words = f"“{job.said}”" if job.said else "once"
+    words = job.typed or in_words(job.schedule)
+    if isinstance(job.schedule, At):  # "in 20m" counts from when it was typed
+        words = f"“{job.typed}”" if job.typed else "once"
     return f"{words} ({job.zone})" if job.zone else words
 
 

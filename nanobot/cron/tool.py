@@ -169,7 +169,7 @@ def fields_of(job: Job, now: datetime) -> dict[str, object]:
     same = (
         "id",
         "name",
-        "said",
+        "typed",
         "zone",
         "message",
         "reminder",

@@ -131,7 +131,7 @@ class _NoTimeOfDay(ScheduleError):
 
 
 def understand(text: str, now: datetime) -> Schedule:
-    """Return the schedule that `text` describes, in words or in the other forms, as said at `now`
+    """Return the schedule that `text` describes, in words or in the other forms, as typed at `now`
     (aware, in the zone that it is meant for). Raises `ScheduleError`."""
     try:
         return _understand(text, now)
@@ -291,10 +291,10 @@ def _each_clock(text: str, times: str) -> Iterator[time]:
         number, past = int(hour), int(minute or 0)
         right = 1 <= number <= 12 if half else number <= 23
         if not right or past > 59:
-            said = f"{hour}{f':{minute}' if minute else ''}{f'{half}m' if half else ''}"
+            time_text = f"{hour}{f':{minute}' if minute else ''}{f'{half}m' if half else ''}"
             midnight = "Midnight is 0:00 of the next day." if number == 24 else ""
             hint = midnight or "Write it like 8:30, 20:30 or 8:30pm."
-            raise ScheduleError(text, f"there is no time {said}", hint)
+            raise ScheduleError(text, f"there is no time {time_text}", hint)
         yield time(number % 12 + 12 * (half == "p") if half else number, past)
 
 

@@ -145,7 +145,7 @@ async def test_the_operations_reach_the_jobs_of_all(office: Office) -> None:
             {
                 "id": job.id,
                 "name": "News",
-                "said": "",
+                "typed": "",
                 "schedule": "every 1h",
                 "zone": "",
                 "message": "News",
