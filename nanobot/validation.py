@@ -12,6 +12,7 @@ Schema shows as well) and checks (`Check`).
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -150,8 +151,6 @@ _WRONG: Any = object()
 """In place of a value that was reported."""
 
 _NO_SECTION = "must be a section with keys"
-_SHORTEST_HIDDEN = 4
-"""Characters of a value that is hidden: a letter or two are in other words of a message as well."""
 _MOST_HINTS = 20
 """To look for what was meant takes a while, and a model may send any number of wrong keys."""
 _TRUTH = dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True) | dict.fromkeys(
@@ -175,8 +174,8 @@ class _Reader:
             return self._wrong(path, given, str(error), error.hint)
         except ValueError as error:  # an adapter's own check, which may repeat the value
             secret, text = given.strip() if isinstance(given, str) else "", str(error)
-            if len(secret) >= _SHORTEST_HIDDEN:
-                text = text.replace(secret, "…")
+            if len(secret) > 1:  # and only as a word of its own: others hold its letters as well
+                text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "…", text)
             return self._wrong(path, given, text[:1].lower() + text[1:])
 
     def _struct(self, model: type[Checked], given: object, path: KeyPath) -> Any:

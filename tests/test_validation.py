@@ -107,6 +107,7 @@ def test_what_can_only_mean_one_thing_is_taken(given: object, made: Whole) -> No
         ({"loud": "secret"}, "loud … is not loud"),
         ({"loud": " secret "}, "loud … is not loud"),
         ({"loud": "o"}, "loud o is not loud"),
+        ({"loud": "lo"}, "loud … is not loud"),
         ({"words": "a"}, "words must be a list"),
         ({"words": ["a", 1]}, "words[1] must be text"),
         ({"few": [1, 2, 3]}, "few must be at most 2 items"),

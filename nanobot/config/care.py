@@ -21,7 +21,6 @@ _NOTHING = ("", False, None)
 
 SENSITIVE: Mapping[str, tuple[object, ...]] = {
     # What the agent may do.
-    "tools.approval.*": ("auto", "ask", "never"),
     "tools.exec.sandbox": ("auto", "bubblewrap", "landlock"),
     "tools.exec.environment": (), "tools.exec.paths": (),
     "tools.exec.enabled": _NOTHING, "tools.exec.network": _NOTHING,
@@ -35,7 +34,6 @@ SENSITIVE: Mapping[str, tuple[object, ...]] = {
     # Whom it listens to.
     "owner.*": (), "memory.identities": (), "memory.groups_see_owner": _NOTHING,
     "channels.*.enabled": _NOTHING, "channels.*.allow_from": (), "channels.*.allow_groups": (),
-    "channels.*.groups": ("off",), "channels.whatsapp.pairing": ("auto", "never"),
     "channels.whatsapp.node": ("node",), "channels.whatsapp.self_chat": _NOTHING,
     "channels.*.webhook_url": _NOTHING,
     "channels.web.address": _NOTHING, "http.public_hosts": (),
@@ -52,6 +50,12 @@ SENSITIVE: Mapping[str, tuple[object, ...]] = {
 """Keys by pattern, each with the values that open nothing. Of a list or a mapping, only what is
 added opens something."""
 
+GRADES: Mapping[str, tuple[object, ...]] = {
+    "tools.approval.*": ("never", "ask", "auto", "allow"),
+    "channels.*.groups": ("off", "mention", "open"),
+    "channels.whatsapp.pairing": ("never", "auto", "always"),
+}
+"""Keys by pattern, each with its values from the most closed to the most open."""
 EXCLUSIONS = ("skills.disabled", "backup.recipient")
 """Keys whose entries close something."""
 ALLOWANCES = ("tools.web.domains", "mcp.servers.*.tools")
@@ -87,10 +91,16 @@ def _opens(
         return bool(had - has)
     if _is_one_of(key, ALLOWANCES):
         return bool(had) and not (has and has <= had)
-    harmless = next((values for one, values in SENSITIVE.items() if fnmatchcase(key, one)), None)
+    if grades := _matching(key, GRADES):
+        return grades.index(value) > grades.index(was)
+    harmless = _matching(key, SENSITIVE)
     if harmless is None or value in harmless:
         return False
     return bool(has - had) if isinstance(value, list | dict) else True
+
+
+def _matching(key: str, patterns: Mapping[str, tuple[object, ...]]) -> tuple[object, ...] | None:
+    return next((values for one, values in patterns.items() if fnmatchcase(key, one)), None)
 
 
 def _is_one_of(key: str, patterns: Sequence[str]) -> bool:

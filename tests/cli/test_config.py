@@ -75,10 +75,10 @@ def test_careful_is_said_of_a_change_that_opens_something(here: Nanobot, config:
         ("set", "tools.exec.timeout_seconds", "30"),
         ("set", "tools.exec.sandbox", "auto"),
         ("set", "tools.approval.exec", "ask"),
-        ("unset", "tools.approval.exec"),
     ):
         done = here("config", *words, "--yes")
         assert (done.returncode, "careful" in done.stdout) == (0, False), words
+    assert "careful" in here("config", "unset", "tools.approval.exec", "--yes").stdout
 
 
 def test_unset_brings_the_default_back(here: Nanobot, config: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nanobot.config.care import ALLOWANCES, EXCLUSIONS, SENSITIVE, opening_keys
+from nanobot.config.care import ALLOWANCES, EXCLUSIONS, GRADES, SENSITIVE, opening_keys
 from nanobot.config.changing import ConfigEdit, ExistingFiles, widens_security
 from nanobot.config.keys import KeyInfo, list_keys
 from nanobot.config.load import load_with_places
@@ -22,7 +22,7 @@ BEFORE = {
     "tools": {
         "exec": {"network": False, "paths": ["/srv/a", "/srv/b"]},
         "web": {"domains": ["a.example", "b.example"]},
-        "approval": {"exec": "allow"},
+        "approval": {"exec": "allow", "send": "never", "fetch": "ask"},
     },
     "skills": {"disabled": ["cron", "memory"]},
     "owner": {"telegram": ["7", "8"]},
@@ -40,6 +40,8 @@ def opened(home: Path, key: str, value: object) -> list[str]:
     ("key", "value"),
     [
         ("tools.exec.sandbox", "none"), ("tools.approval.mcp", "allow"),
+        ("tools.approval.send", "ask"), ("tools.approval.send", None),
+        ("tools.approval.fetch", "auto"),
         ("tools.exec.network", True), ("tools.exec.network", None), ("tools.exec.allow_git", True),
         ("tools.exec.paths", ["/srv/a", "/srv/c"]), ("tools.web.allow_hosts", ["nas.lan"]),
         ("tools.web.domains", []), ("tools.web.domains", None),
@@ -60,8 +62,8 @@ def test_what_opens_something_is_named(tmp_path: Path, key: str, value: object) 
     [
         ("tools.exec.timeout_seconds", 30), ("tools.exec.sandbox", "landlock"),
         ("tools.approval.exec", "ask"), ("tools.approval.exec", None),
-        ("tools.approval.mcp", "never"), ("tools.exec.enabled", False),
-        ("tools.exec.enabled", True),
+        ("tools.approval.mcp", "never"), ("tools.approval.fetch", "never"),
+        ("tools.exec.enabled", False), ("tools.exec.enabled", True),
         ("tools.exec.paths", ["/srv/a"]), ("tools.exec.paths", None), ("tools.web.enabled", False),
         ("tools.web.domains", ["a.example"]), ("skills.disabled", ["cron", "memory", "summarize"]),
         ("mcp.servers.papers.sandbox", True), ("mcp.servers.papers.tools", ["one"]),
@@ -100,7 +102,7 @@ HARMLESS = (
 
 def test_every_setting_that_a_page_may_not_change_is_judged(tmp_path: Path) -> None:
     texts = {"config.yaml": yaml.safe_dump(BEFORE)}
-    known = (*SENSITIVE, *EXCLUSIONS, *ALLOWANCES, *HARMLESS)
+    known = (*SENSITIVE, *GRADES, *EXCLUSIONS, *ALLOWANCES, *HARMLESS)
 
     def is_judged(one: KeyInfo) -> bool:
         is_amount = one.kind in ("integer", "number", "secret")
