@@ -75,8 +75,8 @@ class ConfigError(NanobotError):
 
 
 class HomeLocked(NanobotError):
-    """Another process owns this home; `pid` is its process id, 0 where it could not be read.
-    `leaving` says how that one is on its way out, if it is (see `gateway.lock`)."""
+    """Another process owns this home. `pid` is its process id, 0 if unreadable. `leaving` is the
+    state in which it is shutting down or restarting, or empty (see `gateway.lock`)."""
 
     for_operator = True
     exit_code = 75
@@ -167,13 +167,13 @@ class DatabaseDamaged(StorageError):
         super().__init__(
             path,
             f"it is damaged ({reason})",
-            hint="Start nanobot again: it rebuilds the file and reports what was lost.",
+            hint="Start nanobot again: it rebuilds the file and reports any loss.",
         )
         self.cause = reason
 
 
 class HomeMoved(StorageError):
-    """The journal at `path` is not the one that was opened: the home was moved or removed."""
+    """The home was moved or removed: the journal at `path` is not the opened one."""
 
     exit_code = 74
 
@@ -357,7 +357,7 @@ class WriteConflict(ToolError):
 
 
 class SendError(NanobotError):
-    """A channel could not deliver a part. By itself it says no more than `SendUnknown`."""
+    """A channel could not deliver a part. The base class itself means the same as `SendUnknown`."""
 
 
 class SendLater(SendError):
@@ -371,8 +371,8 @@ class SendLater(SendError):
 
 
 class SendUnknown(SendError):
-    """The request was written and the platform did not say that it took or refused it (no answer,
-    one that cannot be read, a status of 500 or above, a redirect): it may have arrived."""
+    """The part may have arrived: the request was written, and the platform neither accepted nor
+    rejected it (no answer, an unreadable answer, a status of 500 or above, a redirect)."""
 
 
 class SendRefused(SendError):

@@ -1,14 +1,17 @@
-"""The CLI as a channel: clients of the control socket say something and wait for its answer.
+"""The CLI as a channel: clients of the control socket send a message and wait for its answer.
 
 Each request becomes one inbound message with the event id `cli:<request id>`. Its listener is
 registered before the message is published, so that no answer can come too early, and gets exactly
-one reply. A part names the messages that it answers. One that answers none was said before the
-reply or by itself (by a job, about a helper): all who listen in its chat see it, and where nobody
-does it is kept for the next who watches. One whose listener is gone (or was lost with a restart) is
-shown to those who watch and accepted in any case: the session keeps it. A client that lost its
-gateway asks the next one under the same id, and hears the answer there. An answer to a message that
-had to wait for the model comes when nobody listens for it any more: it is kept like one that
-answers none.
+one reply. A part names the messages that it answers:
+
+- A part without such messages comes before the reply or by itself (from a job, about a subagent).
+  All listeners of its chat see it. Without listeners it is kept for the next watcher.
+- A part whose listener is gone (also through a restart) is shown to the watchers and counts as
+  delivered, because the session keeps it. If there are no watchers and the message had to wait
+  for the model, the part is kept for the next watcher.
+
+A client that loses its gateway repeats its request to the next one, with the same id, and gets the
+answer there.
 """
 
 from __future__ import annotations
@@ -98,7 +101,7 @@ class CliChannel:
     def __init__(self) -> None:
         self._waiters: dict[str, _Listener] = {}
         self._unheard: OrderedDict[str, _Listener] = OrderedDict()
-        """The replies that nobody waited for, by their event ids."""
+        """Replies without a waiting client, by event id."""
         self._watchers: list[_Listener] = []
         self._turns: dict[str, list[str]] = {}
         self._core: ConnectionSlot[ChannelHost] = ConnectionSlot()
@@ -140,7 +143,7 @@ class CliChannel:
             return Receipt()
         listeners = [self._listener(event_id) for event_id in part.event_ids]
         if all(one.gone for one in listeners):
-            if part.late:  # its sender was told to wait
+            if part.late:  # the sender was asked to wait
                 await self._tell_or_keep(host, part, watching=True)
             else:
                 _tell(host, part, self._watching(part.chat_id))
@@ -230,7 +233,7 @@ class CliChannel:
         return waiter.is_over
 
     def _listener(self, event_id: str) -> _Listener:
-        """Who waits for the reply to an event, or the place where it is kept."""
+        """Return the listener for the reply to an event, or a stand-in that collects the reply."""
         waiter = self._waiters.get(event_id)
         if waiter is None or waiter.gone:
             self._waiters.pop(event_id, None)
@@ -255,8 +258,8 @@ class CliChannel:
     async def _tell_or_keep(
         self, host: ChannelHost, part: OutboundPart, *, watching: bool = False
     ) -> None:
-        """Tell those who listen, or `watching` ones only. Raises `StorageError` where there are
-        none and the disk will not keep it."""
+        """Send a part to the listeners of its chat (only to watchers with `watching`), or keep it
+        if there are none. Raises `StorageError` if it cannot be stored."""
         async with self._telling:
             find = self._watching if watching else self._in_chat
             if listeners := find(part.chat_id):
@@ -300,7 +303,7 @@ class _Listener:
 
     @property
     def is_over(self) -> bool:
-        """Whether the last word was said."""
+        """Whether the reply was sent."""
         return self.over.is_set()
 
     def accept(self) -> None:
@@ -331,7 +334,7 @@ class _Listener:
 
 
 class _NoConnection:
-    """Where nobody listens."""
+    """The connection of a client that is gone."""
 
     closed = True
 

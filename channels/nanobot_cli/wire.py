@@ -145,8 +145,8 @@ class Reply(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The gateway will not do what was asked; `id` is empty where it could not read the request.
-    `going`: it is on its way out, and another one may do it."""
+    """The gateway rejected a request. `id` is empty if the request was unreadable. `going`: the
+    gateway is shutting down, and another one may accept the request."""
 
     id: str = ""
     error: str = ""

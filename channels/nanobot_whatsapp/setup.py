@@ -84,7 +84,7 @@ async def _linked(request: SetupRequest, present: WhatsAppSettings | None) -> Se
 
 
 async def _by_cloud(request: SetupRequest, present: WhatsAppSettings | None) -> SetupResult:
-    """Asks until Meta accepts the answers, and only for what it does not accept."""
+    """Ask until Meta accepts the answers. Only rejected answers are asked again."""
     from nanobot.channel.http import HttpFault
 
     person = request.person
@@ -105,7 +105,7 @@ async def _by_cloud(request: SetupRequest, present: WhatsAppSettings | None) -> 
             wrong = [error.key]
         except HttpFault as error:
             person.say(f"Meta does not say which number this is: {error}.\n  {_ONLINE}")
-            unchecked = await person.confirm("Keep what you typed unchecked, and go on?")
+            unchecked = await person.confirm("Keep your answers unchecked and go on?")
             wrong = [] if unchecked else [*asked]
     values: dict[str, str | bool] = {"transport": _CLOUD}
     if present is not None and present.self_chat:

@@ -108,7 +108,7 @@ class AgentLoop:
                 waiting.setdefault(entry.message.session_key, []).append(entry)
         for theirs in waiting.values():
             not_before = max(entry.not_before for entry in theirs)
-            for entry in theirs:  # behind one that waits for the model, the others do as well
+            for entry in theirs:  # behind a delayed message the others wait as well
                 self._queue.enqueue(replace(entry, not_before=not_before), pause=True)
         for entry in sorted(at_once, key=lambda entry: bool(entry.message.deletes)):
             await self._at_once(entry)

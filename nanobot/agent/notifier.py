@@ -427,7 +427,7 @@ def waiting_text(error: ProviderError, hours: float, *, is_owner: bool) -> str:
 
 
 def late_head(inbound: InboundMessage, now: datetime) -> str:
-    """What stands above an answer to a message that had to wait: which one, and of when."""
+    """Return the line above a late answer, with the words and the time of the message."""
     sent = inbound.timestamp.astimezone(now.tzinfo)
     when = f"{sent:%H:%M}" if sent.date() == now.date() else f"{sent:%Y-%m-%d %H:%M}"
     words = shortened(inbound.content, _QUOTED)

@@ -261,7 +261,7 @@ class SessionQueue:
         return waiting[0] if waiting and waiting[0].reason else None
 
     def behind(self, key: str) -> tuple[InboxEntry, ...]:
-        """The messages behind the one that `delayed` returns, but for commands that get past it."""
+        """Return the messages behind `delayed`, without the commands that get past it."""
         waiting = tuple(self._waiting.get(key, ()))[1:] if self.delayed(key) else ()
         return tuple(one for one in waiting if not self._commands.skips_queue(one.message))
 

@@ -354,8 +354,8 @@ class Turns:
         await self._commit(None, Completion(turn_id, key, (entry.id,), "stopped", report=report))
 
     async def notify_queued(self, entry: InboxEntry, held: InboxEntry) -> None:
-        """A message is behind one that waits: notify those who watch, and its person once. In a
-        terminal that is once for each message, because each command there waits for its own
+        """Notify the watchers that a message waits behind `held`, and its sender once. In a
+        terminal, notify the sender for each message, because each command there waits for its
         answer."""
         name = f"behind-{held.id}"
         if entry.message.channel == TERMINAL:

@@ -214,13 +214,13 @@ class ChannelHost(Protocol):
 
 
 WRITING: ContextVar[Callable[[], None]] = ContextVar("writing", default=lambda: None)
-"""What is called before a request is written, while a part is sent."""
+"""A callback: a channel calls it before it writes a request that sends a part."""
 
 
 @runtime_checkable
 class Reachable(Protocol):
-    """What a channel has too whose platform takes no key for a message, so that one that may have
-    arrived may come twice: the core asks before it sends such a part a second time."""
+    """Part of a channel whose platform takes no idempotency key, so that a repeated part may arrive
+    twice. The core calls `reach` before it repeats a part that may have arrived."""
 
     async def reach(self) -> None:
         """Ask the platform for something that changes nothing. Raises a `SendError` while it does
@@ -308,8 +308,8 @@ class Exclusive(Protocol):
 
 @runtime_checkable
 class Serving(Protocol):
-    """What a channel has too that serves paths on the HTTP server. Requests that come before it
-    does are to come again (503), and not refused for good."""
+    """Part of a channel that serves paths on the HTTP server. Earlier requests get a 503, so that
+    the platform repeats them."""
 
     @property
     def paths(self) -> Collection[str]:
@@ -408,10 +408,10 @@ class SetupRequest(Struct, frozen=True):
 
 
 class SetupResult(Struct, frozen=True):
-    """What is to be written. `values` and `secrets` have keys of the adapter's settings; what is
-    not in them stays as it is, and so do the owner's ids where `owners` is empty. `who` is the
-    account on the platform, for people. `sign_in`: the channel's `Login` comes next.
-    `unchecked`: the platform was out of reach, and the person keeps what they typed."""
+    """The settings to write. `values` and `secrets` have keys of the adapter's settings. Other keys
+    keep their values, and an empty `owners` keeps the owner's ids. `who` is the account on the
+    platform, for people. `sign_in`: the channel's `Login` comes next. `unchecked`: the platform
+    could not be reached, and the person keeps the answers."""
 
     values: Mapping[str, str | bool] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)

@@ -85,7 +85,7 @@ class HttpClient:
         proxy: str = "",
         most: int = MOST_CONNECTIONS,
     ) -> None:
-        # What the first request would load, for a tenth of a second, while others wait for answers.
+        # Otherwise the first request loads this and blocks the others for a tenth of a second.
         import_module("anyio._backends._asyncio")
         for name in ("httpx", "httpcore"):  # below warnings, these log addresses and headers
             logging.getLogger(name).setLevel(logging.WARNING)
@@ -185,7 +185,7 @@ class HttpClient:
 
 
 async def _trace(event: str, _: object) -> None:
-    """What the library calls at each step of a request."""
+    """Call `WRITING` before a request is written. httpcore reports each step of a request here."""
     if event.endswith(".send_request_headers.started"):
         WRITING.get()()
 

@@ -290,8 +290,8 @@ def check_journal(case: CheckContext) -> Iterator[Finding]:
         yield Finding("fail", text, "Install that version again.")
     elif found.damage:
         hint = (
-            "Restart the gateway: it keeps a copy, rebuilds the journal from what can be read, and"
-            " reports what was lost."
+            "Restart the gateway: it keeps a copy, rebuilds the journal from its readable rows, and"
+            " reports any loss."
         )
         yield Finding("fail", f"it is damaged: {found.damage}", hint)
     else:

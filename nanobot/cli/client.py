@@ -1,10 +1,10 @@
-"""The thin client: talks to a running gateway over `state/gateway.sock`; quick to import.
+"""The thin client of a running gateway, over `state/gateway.sock`. Quick to import.
 
-Of the core it needs the errors only, and of the CLI channel the values that travel. A socket that
-nobody listens on means that no gateway runs (`NoGateway`), and so does one that did not carry out
-what it was asked: it says so, or the kernel says that it never read it. Then nothing was done, and
-it can be asked again elsewhere. One that breaks off after it has read the request may have carried
-it out (`ConnectionLost`). A message can be sent again in any case, because its id is known.
+It imports only the errors of the core and the wire format of the CLI channel. `NoGateway` means
+that nothing was done, so the request can go to another gateway: no process listens on the socket,
+or the gateway is shutting down and rejected the request, or the kernel reports it as unread.
+`ConnectionLost` means that the gateway read the request and may have executed it. A message can be
+sent again in either case, because its id is known.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BLOCK = 1 << 20
 
 
 class NoGateway(NanobotError):
-    """No gateway runs on this home, or one that is on its way out and has done nothing."""
+    """No gateway runs on this home, or it is shutting down and has not executed the request."""
 
 
 class ConnectionLost(NanobotError):
@@ -59,10 +59,9 @@ class Client:
         """The messages without a last word, by their ids."""
         self._watch: ChatRequest | None = None
         self._was_told = self._was_lost = False
-        """Whether the gateway said that it goes; whether one went without a word before."""
+        """Whether this gateway announced its end, and whether an earlier one ended unannounced."""
         self.find_gateway: Callable[[], None] | None = None
-        """Calls `connect` as soon as there is a gateway again, or brings one; a search for a few
-        seconds where it is None."""
+        """Waits for or starts a gateway, then calls `connect`. None: search for a few seconds."""
         self.is_hosted = False
         """Whether the gateway runs in this process, as none was there."""
         self.connect()
@@ -180,9 +179,9 @@ class Client:
         self._reconnect()
 
     def _resend(self, lost: ConnectionLost) -> None:
-        """Send what has no answer to the next gateway. Raises `lost` if there is none, or if one
-        after another goes without a word. The ids are the same, so what was stored is not done
-        twice: its answer is waited for."""
+        """Send the unanswered messages to the next gateway. Raises `lost` if there is none, or if
+        two gateways in a row end unannounced. The ids stay the same, so a stored message is not
+        handled twice: its answer is awaited."""
         self.close()
         if not self._waiting:
             return
@@ -296,7 +295,7 @@ def _connected(state_folder: str) -> socket.socket:
 
 
 def _is_unread(lost: ConnectionLost) -> bool:
-    """Whether the kernel says that the gateway has not read all that was sent to it."""
+    """Whether the kernel reports that the gateway has not read everything sent to it."""
     return isinstance(lost.__cause__, ConnectionResetError | BrokenPipeError)
 
 

@@ -93,21 +93,21 @@ class Options(argparse.Namespace):
 
 
 _WRONG_WORD = re.compile(r"argument (.+?): invalid choice: '(.*?)' \(choose from (.*)\)", re.DOTALL)
-"""How argparse says it."""
+"""The message of argparse."""
 
 
 PROGRAM = "program"
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line; what it prints fits the terminal."""
+    """Reports an error in one line and fits its help to the terminal."""
 
     def format_help(self) -> str:
         return fit_width(super().format_help())
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """What follows `--` is for the program that `program` takes, whatever it looks like. What
-        the command does not know is its own error, not that of the command around it."""
+        """Leave all words after `--` to `program`, unparsed. Report unknown arguments as errors of
+        this command, not of its parent."""
         takes_program = any(action.dest == PROGRAM for action in self._actions)
         given = list(sys.argv[1:] if args is None else args)
         at = given.index("--") if takes_program and "--" in given else len(given)
@@ -129,7 +129,7 @@ class Parser(argparse.ArgumentParser):
         return self.argument(PROGRAM, "COMMAND", summary, nargs="*", default=[])
 
     def error(self, message: str) -> NoReturn:
-        """Raise `WrongUsage` with one line: what is wrong, and what was probably meant."""
+        """Raise `WrongUsage` with one line: the mistake, and a suggestion if there is one."""
         if wrong := _WRONG_WORD.fullmatch(message):
             known = re.findall("'(.*?)'", wrong[3])
             what = "command" if wrong[1] == "COMMAND" else wrong[1]
@@ -169,7 +169,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _meant(wrong: str, known: Sequence[str]) -> str:
-    """What was probably meant by a word of the command line, if anything is like it."""
+    """Return "did you mean …?" with the most similar known word, or an empty text."""
     from nanobot.validation import nearest
 
     near = nearest(wrong, known)

@@ -80,7 +80,7 @@ def _check(options: Options) -> int:
 
 
 def _example(_: Options) -> int:
-    """What lies inside the installed package, or beside it in a checkout."""
+    """Print the example in the installed package, or next to the package in a checkout."""
     import nanobot
 
     package = Path(nanobot.__file__).parent

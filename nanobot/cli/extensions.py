@@ -256,9 +256,9 @@ def _add_server(options: Options) -> int:
 
 
 def _try_server(options: Options, before: ExistingFiles, edit: ConfigEdit) -> bool | None:
-    """Start a server that is not set up yet and say what it offers. True if it works; None if it
-    does not and the person wants it all the same, else False. Raises `NanobotError` where nobody
-    can be asked."""
+    """Start a server that is not set up yet and show its tools. Return True if it works. If not,
+    ask: None to add the server anyway, False to leave it. Raises `NanobotError` if it does not work
+    and the options forbid questions."""
     from nanobot.config.changing import load_changed
 
     _offer_extra(options, "mcp")
@@ -280,8 +280,7 @@ def _try_server(options: Options, before: ExistingFiles, edit: ConfigEdit) -> bo
 
 
 def _offer_extra(options: Options, extra: str) -> None:
-    """Have a missing extra installed, if the person wants that. Raises `NanobotError` where it is
-    missing after all."""
+    """Offer to install a missing extra. Raises `NanobotError` if it is still missing."""
     import shlex
     from importlib import invalidate_caches
     from subprocess import DEVNULL

@@ -1,8 +1,8 @@
-"""The gateway: reached at its socket, or hosted beside a client that found none. Quick to import.
+"""Reach the running gateway at its socket, or host one in this process. Quick to import.
 
-Only one process may own a home. A command that finds no socket tries to become the owner; one that
-loses that race looks for the winner's socket again, for a few seconds in all. It waits as long as
-an owner is on its way out, and then does the work itself.
+Only one process may own a home. A command that finds no socket tries to become the owner. If it
+loses that race, it looks for the winner's socket for a few seconds in all. If the owner is shutting
+down, the command waits for its end and then does the work itself.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ START_SECONDS = 15.0
 to do takes a few."""
 
 SUCCESSOR_SECONDS = 3.0
-"""Seconds that a home is left to the next gateway after one that a service may start again."""
+"""Seconds to wait for a service to start the next gateway before taking the home."""
 
 _PAUSE = 0.05
 _QUIET_SECONDS = 1.0
-"""Seconds after which it is said what is waited for."""
+"""Seconds of waiting before a message explains it."""
 
 
 def operate(home: Path, operation: str, **arguments: object) -> Data:
@@ -119,9 +119,9 @@ def in_gateway_or_here(
     start_seconds: float = START_SECONDS,
     successor_seconds: float = SUCCESSOR_SECONDS,
 ) -> T:
-    """`first`, or `second` where no gateway runs, or `first` where another process was quicker. An
-    owner of the home that is on its way out is waited for, and that is said if it `tells`; any
-    other one for `start_seconds`."""
+    """Call `first`, or `second` if no gateway runs, or `first` again if another process took the
+    home before. Wait until an owner that is shutting down has ended (with a message if `tells`),
+    and `start_seconds` for any other owner."""
     begun = time.monotonic()
     deadline, not_before, is_told = begun + start_seconds, begun, not tells
     while True:
@@ -166,8 +166,8 @@ def owned(home: Path) -> Iterator[None]:
 
 
 def expect_free(home: Path, leaving: Leaving = "") -> None:
-    """Raise `HomeLocked` at once where another process owns the home: loading takes a while. If
-    this one is `starting`, the home is left to it meanwhile."""
+    """Raise `HomeLocked` early if another process owns the home, because loading takes a while.
+    With `starting`, the home stays reserved for this process while it loads."""
     from nanobot.gateway.lock import LOCK_NAME, home_lock
     from nanobot.io import storage_errors
 

@@ -27,11 +27,11 @@ _FINISHING = "Storing the conversation in memory … (Ctrl-C: leave it for the n
 
 
 def serve(gateway: Gateway) -> int:
-    """Run a gateway until a signal; returns the exit code.
+    """Run a gateway until a signal and return the exit code.
 
-    Where a restart was asked for, this process becomes a new one with the same command line. A
-    stop takes `stop_seconds` at most: a thread cannot be cancelled, and the next start takes up
-    what it was doing.
+    If a restart was requested, replace this process with a new one with the same command line. A
+    stop takes at most `stop_seconds`: a thread cannot be cancelled, but the next start resumes its
+    work.
     """
     import asyncio
 
@@ -73,7 +73,7 @@ def hosted(home: Path) -> Iterator[None]:
             raise
     finally:
         host.stop()
-        thread.join(host.stop_seconds)  # what hangs ends with the process: see `main`
+        thread.join(host.stop_seconds)  # a thread that hangs ends with the process: see `main`
     if host.failure is not None:
         raise host.failure
 

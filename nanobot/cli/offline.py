@@ -74,7 +74,8 @@ def try_server(settings: Settings, name: str) -> Sequence[str]:
 
 
 def _log(settings: Settings, level: str) -> None:
-    """Why an MCP server does not start is the answer: `error` does not log it beside that."""
+    """Log to the console. Level `error` leaves out the reason why an MCP server does not start,
+    because the answer has it."""
     log_to_console(level, Redactor(secret_values(settings)), settings.agent.timezone)
 
 
@@ -118,7 +119,7 @@ def _look(settings: Settings, op: str, arguments: dict[str, object], refusal: st
         if (home / "state" / LOCK_NAME).exists():
             stack.enter_context(home_lock(home / "state"))
         print_text(f"note: {refusal}: shown as it is on the disk\n", sys.stderr)
-        memory = Path("/dev/shm")  # noqa: S108 - a folder of ours is made in it
+        memory = Path("/dev/shm")  # noqa: S108 - holds a new private folder
         folder = memory if os.access(memory, os.W_OK) else None
         with storage_errors(folder or "the folder for temporary files"):
             mirror = stack.enter_context(tempfile.TemporaryDirectory(prefix="nanobot-", dir=folder))
@@ -130,11 +131,11 @@ def _look(settings: Settings, op: str, arguments: dict[str, object], refusal: st
 
 _COPIED = ("journal.db", "index.db", "catalogue.db")
 _OWN = (".lock", "-shm")
-"""What each process makes for itself."""
+"""Suffixes of files that each process makes for itself."""
 
 
 def _fill(mirror: Path, home: Path) -> None:
-    """Fill it with links to what is in the home, and with copies of its databases."""
+    """Fill the mirror with links to the home's files, and with copies of its databases."""
     state = home / "state"
     for entry in (*home.iterdir(), *state.iterdir()):
         target = mirror / entry.relative_to(home)

@@ -1,7 +1,7 @@
 """Changes of the configuration that deserve a second look: they give the agent, other people or
 another server more than they had.
 
-Values are compared, not keys: closing something is harmless whatever its key. The terminal shows
+Values are compared, not keys: closing something is harmless under any key. The terminal shows
 these before it writes. A page in a browser is stricter and changes only what
 `nanobot.config.changing.ELSEWHERE` names.
 """
@@ -20,7 +20,7 @@ from nanobot.errors import ConfigError
 _NOTHING = ("", False, None)
 
 SENSITIVE: Mapping[str, tuple[object, ...]] = {
-    # What the agent may do.
+    # The agent's abilities.
     "tools.exec.sandbox": ("auto", "bubblewrap", "landlock"),
     "tools.exec.environment": (), "tools.exec.paths": (),
     "tools.exec.enabled": _NOTHING, "tools.exec.network": _NOTHING,
@@ -31,7 +31,7 @@ SENSITIVE: Mapping[str, tuple[object, ...]] = {
     "mcp.servers.*.paths": (), "mcp.servers.*.writable": (), "mcp.servers.*.network": _NOTHING,
     "mcp.servers.*.trust_read_only": _NOTHING, "mcp.servers.*.enabled": _NOTHING,
     "model.*.command": (), "model.*.read": (), "model.*.sandbox": (True,),
-    # Whom it listens to.
+    # Its senders.
     "owner.*": (), "memory.identities": (), "memory.groups_see_owner": _NOTHING,
     "channels.*.enabled": _NOTHING, "channels.*.allow_from": (), "channels.*.allow_groups": (),
     "channels.whatsapp.node": ("node",), "channels.whatsapp.self_chat": _NOTHING,
@@ -39,7 +39,7 @@ SENSITIVE: Mapping[str, tuple[object, ...]] = {
     "channels.web.address": _NOTHING, "http.public_hosts": (),
     "http.host": ("127.0.0.1", "::1", "localhost"),
     "health.host": ("127.0.0.1", "::1", "localhost"),
-    # Where data goes.
+    # The destinations of data.
     "model.base_url": _NOTHING, "model.*.base_url": _NOTHING, "models.*.base_url": _NOTHING,
     "model.fallbacks": (), "memory.embeddings.base_url": _NOTHING,
     "tools.web.proxy": _NOTHING, "tools.web.search.base_url": _NOTHING,
@@ -47,8 +47,8 @@ SENSITIVE: Mapping[str, tuple[object, ...]] = {
     "channels.*.base_url": _NOTHING, "channels.*.proxy": _NOTHING,
     "backup.folder": _NOTHING, "team.database": _NOTHING, "team.shared": _NOTHING,
 }  # fmt: skip
-"""Keys by pattern, each with the values that open nothing. Of a list or a mapping, only what is
-added opens something."""
+"""Keys by pattern, each with the values that open nothing. In a list or a mapping, only
+additions open something."""
 
 GRADES: Mapping[str, tuple[object, ...]] = {
     "tools.approval.*": ("never", "ask", "auto", "allow"),

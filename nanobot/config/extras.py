@@ -18,7 +18,7 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
     "pdf": ("pypdf", "PDF files"),
     "team": ("psycopg", "several machines on a PostgreSQL"),
 }
-"""A module of each extra, and what it is for."""
+"""For each extra, one of its modules and the feature that needs it."""
 
 
 def is_installed(extra: str) -> bool:
@@ -39,7 +39,7 @@ def extras_needed(settings: Settings) -> Mapping[str, bool]:
 
 
 def missing_extras(settings: Settings) -> Iterator[tuple[str, str]]:
-    """What the settings need and cannot use, each with how to install its extra."""
+    """Return an error and a hint for each missing extra that the settings need."""
     needed = (extra for extra, is_needed in extras_needed(settings).items() if is_needed)
     return (missing_extra(extra) for extra in needed if not is_installed(extra))
 
@@ -52,5 +52,5 @@ def expect_extra(extra: str) -> None:
 
 
 def missing_extra(extra: str) -> tuple[str, str]:
-    """What cannot be used without an extra, and how to install it."""
+    """Return the error and the hint for a missing extra."""
     return f"{EXTRAS[extra][1]} cannot be used without the extra {extra}", how_to_install(extra)

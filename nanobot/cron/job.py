@@ -337,7 +337,7 @@ def resumed(job: Job, now: datetime) -> Job:
 
 
 def schedule_text(job: Job) -> str:
-    """Return its schedule as it was typed or in words, with its zone if it has one of its own."""
+    """Return the schedule as it was typed or in words, with the zone if the job sets one."""
     from nanobot.cron.words import in_words
 
     words = job.typed or in_words(job.schedule)
@@ -353,8 +353,8 @@ def moment_text(moment: datetime, zone: tzinfo | None) -> str:
 
 
 def next_text(job: Job, now: datetime) -> str:
-    """Return when it is due next, in the agent's zone: readers live in it, in whichever zone the
-    schedule is read."""
+    """Return the next due time in the agent's zone, because readers live there. The job's schedule
+    may have another zone."""
     if not job.enabled:
         return "paused"
     due = next_due(job, now)

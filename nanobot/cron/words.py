@@ -16,11 +16,10 @@
     nth       = "1st" … "28th" | "last"
     name      = "monday" … or its first three letters; names are joined by "and" or a comma
 
-Hours without am or pm are those of 24. Words that could mean two moments, or a moment that has
-passed, are rejected, and every form that the error's hint shows is accepted at that time. The other
-forms (`every 2h`, `at 2026-12-01T09:00`, cron expressions) are in `nanobot.cron.schedule`. Words
-become one of these, so that nothing that is stored depends on this grammar. `in_words` goes back
-from there.
+Hours without am or pm use the 24-hour clock. Ambiguous words and past times are rejected, and every
+form that the error's hint shows is accepted at that time. The other forms (`every 2h`,
+`at 2026-12-01T09:00`, cron expressions) are in `nanobot.cron.schedule`. Words are translated into
+one of these, so stored schedules do not depend on this grammar. `in_words` translates back.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ and writing goes on when it can; a line that was cut short never runs into the n
 
 A stored line is one JSON object in ASCII: `time` (ISO 8601 with the offset from UTC), `level`
 (`debug`, `info`, `warning` or `error`), `turn` (if it was logged during one), `where` (module and
-line), `message`, and `error` (the traceback of an error that is a defect: one that people should
-read is in the message). The log is set up once per process, by
-the command that starts it; what other packages log through the standard library goes the same way.
+line), `message`, and `error` (the traceback of a defect; expected errors are in the message only).
+The command that starts a process sets up its log once. Logging of other packages through the
+standard library ends up in it as well.
 
 Reading works on the files alone, so a gateway may run or not. A line that cannot be read is left
 out. Files are told apart by their inode, because their names move on.
@@ -136,9 +136,9 @@ class LogLine(Struct, frozen=True):
         shortened, once it is redacted."""
         error = record["exception"].value if record["exception"] else None
         message, trace = record["message"], ""
-        if isinstance(error, NanobotError):  # it says what happened: no traceback tells more
-            told = str(error) if str(error) not in message else ""
-            message = f"{message}{': ' if told else ''}{told} {error.hint}".rstrip()
+        if isinstance(error, NanobotError):  # its text is enough, without a traceback
+            text = str(error) if str(error) not in message else ""
+            message = f"{message}{': ' if text else ''}{text} {error.hint}".rstrip()
         elif error is not None:
             trace = "".join(traceback.format_exception(error)).rstrip()
         message, trace = redactor.redact(message), redactor.redact(trace)

@@ -76,8 +76,7 @@ class LineFile:
         self._place, self._clock, self._is_line = place, clock, is_line
         self._path = f"{place.root.path}/{place.relative}"
         self.was_damaged = False
-        """Whether what was set aside is more than an append that was cut short: it has zero bytes.
-        """
+        """Whether a last line with zero bytes was set aside: damage, not just a torn append."""
 
     def append(self, data: bytes) -> None:
         """Add lines, durably. Raises `StorageError`; then they are not in the file."""

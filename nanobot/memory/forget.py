@@ -210,11 +210,10 @@ class Sought(Struct):
 
 
 class ForgetPlan(Struct, frozen=True):
-    """What `/forget` would do. `lines` are in files, `entries` are the cursors of history entries,
-    `emptied` those of them of which nothing is left, `paragraphs` stand in HISTORY.md and are no
-    entry's; all of it states what is `sought`, None where
-    there is nothing to forget. A message or entry that states nothing any more once `redact` has
-    taken its text out is not among them."""
+    """The effect of `/forget`, before it runs. `lines` are in files, `entries` are the cursors of
+    history entries, `emptied` the entries of which nothing is left, `paragraphs` are in HISTORY.md
+    without an entry. All of them state the facts in `sought`, which is None if there is nothing to
+    forget. Messages and entries that `redact` alone cleans are left out."""
 
     scope: str
     lines: tuple[FactLine, ...] = ()

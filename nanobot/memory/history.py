@@ -5,17 +5,16 @@ Append-only, one JSON object a line; an entry is committed once its line is sync
 - the files are the truth. `.cursor` says how far HISTORY.md was written, and how far cursors were
   given; cursors are never reused, whatever an editor does to the files;
 - a broken line is skipped and left where it is; a last line that was cut short is set aside;
-- each entry's paragraph reaches HISTORY.md once, also when a crash or a full disk kept it back.
-  Otherwise that file is the person's: what they delete stays deleted. Paragraphs of no entry, as
-  HKUDS/nanobot and people write them, are searched and forgotten where they stand.
+- each entry's paragraph reaches HISTORY.md once, also after a crash or a full disk. Otherwise that
+  file is the person's: deleted paragraphs stay deleted. Paragraphs without an entry, from people or
+  HKUDS/nanobot, are searched and forgotten in place.
 
-Decoding forgives what a person's editor may do to a line, such as a byte order mark in front, or
+Decoding accepts the changes that editors make to a line, such as a byte order mark in front, or
 line breaks within an entry. Half of an emoji that a program cut survives as a JSON escape. Earlier
-versions moved old entries to `history/YYYY-MM.jsonl`: they are read there, and once where they
-stand in both files.
+versions moved old entries to `history/YYYY-MM.jsonl`. They are read there; duplicates count once.
 
-Everything about files blocks. In memory is only where each entry stands: to be asked costs a few
-system calls while nothing changed, and an entry is read when it is asked for.
+All file access blocks. Memory holds only the position of each entry: without changes a query costs
+a few system calls, and an entry is read on request.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d)\]")
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _CURSOR_ON_LINE = re.compile(rb'"cursor"\s*:\s*([0-9]{1,15})\b')
 NOTHING_LEFT = "(forgotten)"
-"""What stands in HISTORY.md for an entry of which all was forgotten."""
+"""Replaces a wholly forgotten entry in HISTORY.md."""
 NUMBER_LIMIT = 10**15
 """What a cursor, or the number of a message, is below."""
 
@@ -168,9 +167,9 @@ _MOST_WRAPPED = 500
 
 
 def entry_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file and where each begins; lines over which one entry is wrapped are one.
+    """Yield the lines of a file with their offsets. An entry that is wrapped over lines is one.
 
-    What follows the last newline is left out, unless an entry ends there.
+    A rest after the last newline is left out, unless an entry ends there.
     """
     held = list[tuple[int, bytes]]()
     for start, line in lines_in(content, lambda _: True):
@@ -221,8 +220,8 @@ def paragraph_of(entry: HistoryEntry) -> str:
 
 
 def paragraphs_beside(text: str, entries: Iterable[HistoryEntry]) -> Iterator[tuple[int, str, str]]:
-    """The paragraphs of a HISTORY.md that are none of the `entries`: the number of the first line,
-    the text, and the time `YYYY-MM-DD HH:MM` that it, or the one above, begins with. Pure."""
+    """Yield the paragraphs of a HISTORY.md without one of the `entries`: the number of the first
+    line, the text, and the time `YYYY-MM-DD HH:MM` at its beginning or above. Pure."""
     known = set[tuple[str, str]]()
     for entry in entries:
         for piece in (paragraph_of(entry), *_BLANK_LINES.split(entry.summary)):
@@ -235,16 +234,16 @@ def paragraphs_beside(text: str, entries: Iterable[HistoryEntry]) -> Iterator[tu
         if stamp := STAMP.match(paragraph):
             when = f"{stamp[1]} {stamp[2]}"
         is_title = paragraph.startswith("#") and "\n" not in paragraph
-        said = _said_on(paragraph)
-        if said[1] not in ("", NOTHING_LEFT) and not is_title and said not in known:
+        day, words = _said_on(paragraph)
+        if words not in ("", NOTHING_LEFT) and not is_title and (day, words) not in known:
             yield begins, paragraph, when
 
 
 def _said_on(paragraph: str) -> tuple[str, str]:
     """The day that a paragraph begins with, empty for none, and its words."""
     stamp = STAMP.match(paragraph.strip())
-    said = paragraph.strip()[stamp.end() :] if stamp else paragraph
-    return stamp[1] if stamp else "", " ".join(said.split())
+    words = paragraph.strip()[stamp.end() :] if stamp else paragraph
+    return stamp[1] if stamp else "", " ".join(words.split())
 
 
 def _time(value: object, now: datetime) -> datetime:

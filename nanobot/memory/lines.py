@@ -303,7 +303,7 @@ def _key(line: str) -> str:
 
 
 def kind_of(line: str) -> str:
-    """Return heading, rule, item (of a list, or what is indented), table, placeholder or text."""
+    """Return heading, rule, item (a list item or an indented line), table, placeholder or text."""
     return next((kind for kind, pattern in _KINDS.items() if pattern.match(line)), "text")
 
 

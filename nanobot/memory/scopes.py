@@ -221,12 +221,12 @@ class Memory(Struct, frozen=True):
 class Memories:
     """The memory of every scope.
 
-    `workspace` must be the root that the tools write through; the versions lie in the folder
-    `state`. `template` is the text of each file before anything was learned. No folder is made
-    before something is written. `quiesce` is given a scope, and entered around the replacing of
-    its rule files. `notify_held` shows what waits in a scope to its person, `notify_loss` what left
-    it. `budget` is the room for a prompt in tokens, `uses` what is noted down to choose which facts
-    stand in one; prompts hold the notes of the last `recent_days` days.
+    `workspace` must be the root that the tools write through. The versions are in the folder
+    `state`. `template` is the initial text of each file. No folder is made before the first write.
+    `quiesce` takes a scope and is entered around the replacing of its rule files. `notify_held`
+    shows the person of a scope its held changes, `notify_loss` its losses. `budget` is the room for
+    a prompt in tokens. `uses` records the use of facts, to choose the facts for a prompt. Prompts
+    hold the notes of the last `recent_days` days.
     """
 
     def __init__(
@@ -298,14 +298,14 @@ class Memories:
         return found
 
     def unreadable(self) -> Iterator[tuple[str, str]]:
-        """The files for prompts that cannot be used, and why: the owner's, and those of other
-        scopes that a prompt wanted."""
+        """Yield the unusable files for prompts, each with the reason: all of the owner's, and in
+        other scopes the files that a prompt needed."""
         owners = self.of(OWNER).store
         wanted = (*TRACKED, *owners.recent_note_paths())
         for memory in list(self._made.values()):
             store = memory.store
             for path in wanted if store is owners else list(store.problems):
-                with suppress(NanobotError, OSError):  # which `problems` tells
+                with suppress(NanobotError, OSError):  # `problems` has it
                     store.read(path)
             yield from ((memory.prefix + path, why) for path, why in list(store.problems.items()))
 

@@ -65,18 +65,18 @@ async def _listing(place: _Place, known: KnownProvider | None) -> list[Mapping[s
         headers = {**known.headers, known.key_header: place.key}
         place = replace(place, url=urljoin(place.url, "/").rstrip("/"), headers=headers)
     try:
-        said = await place.object_at(known.listing if known and known.listing else "/models")
+        answer = await place.object_at(known.listing if known and known.listing else "/models")
     except ProviderGarbage:
         return []
     except ProviderRejected as error:
         if error.status not in _NO_LIST:
             raise
         return []
-    return _entries(said)
+    return _entries(answer)
 
 
-def _entries(said: Mapping[str, object]) -> list[Mapping[str, object]]:
-    entries = map(mapping, items(said.get("data") or said.get("models")))
+def _entries(answer: Mapping[str, object]) -> list[Mapping[str, object]]:
+    entries = map(mapping, items(answer.get("data") or answer.get("models")))
     return [entry for entry in entries if _name_in(entry)]
 
 
@@ -136,9 +136,8 @@ _OTHER_TYPES = frozenset(
 
 
 def _converses(entry: Mapping[str, object]) -> bool:
-    """Whether a model may be one for conversations with tools: false only where a list denies it,
-    as those of Mistral, OpenRouter, Gemini and LM Studio do of models for other things, or where
-    its name does."""
+    """Whether a model may support conversations with tools. False only if the list rules it out (as
+    Mistral, OpenRouter, Gemini and LM Studio do for other models) or if its name does."""
     able = mapping(entry.get("capabilities"))
     parameters, methods = (
         items(entry.get(key)) for key in ("supported_parameters", "supportedGenerationMethods")
@@ -180,12 +179,12 @@ async def _server(name: str, port: int, seconds: float) -> LocalServer | None:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.close()
         place = _Place(f"http://127.0.0.1:{port}/v1", "", "", seconds)
-        said = await place.object_at("/models")
+        answer = await place.object_at("/models")
     except (OSError, ProviderError):  # a timeout is an OSError
         return None
-    if not ({"data", "models"} & said.keys()):
+    if not ({"data", "models"} & answer.keys()):
         return None
-    models = {_name_in(one): None for one in _entries(said) if _converses(one)}
+    models = {_name_in(one): None for one in _entries(answer) if _converses(one)}
     return LocalServer(name, place.url, tuple(models))
 
 

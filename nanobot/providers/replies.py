@@ -347,7 +347,7 @@ class _ReplyDraft:
         # A finish reason that more text follows was none.
         self.went_on = self.went_on or bool(more and self.finish)
         if finish := _finish_of(choice):
-            if is_filter(self.finish) and finish == "stop":  # some proxies add one of their own
+            if is_filter(self.finish) and finish == "stop":  # some proxies add a "stop"
                 self._filtered = self._filtered or self.finish
             self.finish, self.finished_in_text = finish, more
             self.went_on = self.went_on and more

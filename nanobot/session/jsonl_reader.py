@@ -71,8 +71,8 @@ _PREVIEW = 80
 
 
 class NumberedLine(NamedTuple):
-    """A line of a file and what it says; `counted`: its number came from its place. `size` is that
-    of a line at the offset `start` that is too long: only its beginning is in `raw`."""
+    """A line of a file and its record. `counted`: its number came from its place. An overlong line
+    has its offset and size in `start` and `size`, and only its beginning in `raw`."""
 
     raw: bytes
     record: Record | None

@@ -149,7 +149,7 @@ def _join(
     """What has to stand before `data`, and the size of the file from which it does. A last line
     that was cut short is set aside, unless it is the beginning of `data`."""
     tail = tail_without_newline(descriptor, size)
-    if tail is None:  # far too long for a line of ours: it stays, as a broken line
+    if tail is None:  # longer than nanobot writes: it stays, as a broken line
         return b"\n", size
     if tail:
         if decode_fields(tail) is not None:

@@ -72,7 +72,7 @@ class SessionStore(Protocol):
         """What was read last was not used: the conversation is not current."""
 
     def expire(self) -> None:
-        """Let the next `sessions` look at the files again, whatever `within` is. Quick."""
+        """Make the next `sessions` look at the files again, regardless of `within`. Quick."""
 
     def append(self, key: str, lines: str) -> Future[None]:
         """Add whole lines. The future holds a `StorageError` where `close` gave up. Raises
@@ -92,8 +92,7 @@ class SessionStore(Protocol):
         again loses nothing."""
 
     async def set_damaged_aside(self, key: str) -> None:
-        """Keep what is stored of a conversation and cannot be read under another name. Raises
-        `StorageError`."""
+        """Rename the unreadable file of a conversation, to keep it. Raises `StorageError`."""
 
     async def rewrite(self, key: str, redact: Redact) -> int:
         """Pass every line through `redact`, archived ones too, once all that was appended is

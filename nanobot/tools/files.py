@@ -1,13 +1,13 @@
 """`write_file` and `edit_file`: changes to the workspace, each of which can be undone.
 
-This is the one way in which file tools change the workspace. First what stood there is kept for
-`/undo`, durably; then the change is made, only if the file still is what the tool read, and for
-long-term files by their own guarded writer. An edit whose place another writer left alone is made
-again on what that wrote.
+File tools change the workspace only in this way. First the old content is kept for `/undo`,
+durably. Then the file is written, only if it is still as the tool read it, and for long-term files
+by their own guarded writer. If another writer changed a different place of the file in between, the
+edit is repeated on the new content.
 
 Models quote from memory: they lose indentation, change line endings, or remember an older version.
-So where an edit finds nothing, it shows the lines that come closest, with their numbers; the cost
-of looking for them is bounded by the number and the length of the lines that are compared.
+So if an edit finds no match, it shows the closest lines, with their numbers. The cost of that
+search is bounded by the number and the length of the compared lines.
 """
 
 from __future__ import annotations

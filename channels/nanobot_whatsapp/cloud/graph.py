@@ -1,13 +1,13 @@
 """Client of the Graph API for one business number.
 
-Invariants: the token stands in a header of the request and nowhere else, not in an error or a log
-line, and is sent to no host but Meta's (or the configured one). See `nanobot.channel.http` for
-bounds of size and time.
+Invariants: the token is only in a header of the request, never in an error or a log line, and is
+sent only to Meta's host (or the configured one). See `nanobot.channel.http` for limits of size and
+time.
 
-What an answer reveals about the token and the account is reported for `nanobot status`. A request
-fails with an `HttpFault`: `Unconfirmed` as well if something on the way answered in place of Meta,
-and `Refused` if Meta answered with an error. That is classified by what to do about it, by Meta's
-codes and never by its texts:
+Answers also update the state of the token and the account for `nanobot status`. A request fails
+with an `HttpFault`: `Unconfirmed` also if a proxy answered in place of Meta, and `Refused` if Meta
+answered with an error. Errors are classified by the right reaction, from Meta's codes and never
+from its texts:
 developers.facebook.com/documentation/business-messaging/whatsapp/support/error-codes
 """
 

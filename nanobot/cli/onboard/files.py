@@ -16,9 +16,9 @@ _NAME = re.compile(r"(?m)^- Name: (.*\S)$|^\(name, languages, time zone, where t
 
 
 class ConfigPart(ConfigEdit, frozen=True):
-    """What one step wants written. `summary` are lines for the person, a topic and its value;
-    `sign_in` are channels where somebody has to sign in afterwards; `name` is what the person is
-    called, for USER.md. `unchecked` names what was out of reach: the model, channels."""
+    """The changes of one step. `summary` are lines for the person, each a topic and its value.
+    `sign_in` are channels that still need a sign-in. `name` is the person's name, for USER.md.
+    `unchecked` are the channels, or the model, that could not be reached for a check."""
 
     summary: tuple[tuple[str, str], ...] = ()
     sign_in: tuple[str, ...] = ()

@@ -1,9 +1,9 @@
-"""What a person does at a terminal that can move its cursor: choose one of a list, with the arrow
-keys, by number or by part of a name; and type a secret, of which the length is shown.
+"""Questions at a terminal that can move its cursor: choose from a list, with the arrow keys, by
+number or by part of a name; and type a secret, with only its length shown.
 
-What a key does is a function of values (`Menu.after`); the terminal is around it. Lines are shown
-again in their place, which needs a terminal that can move its cursor; where there is none, whoever
-asks reads whole lines instead.
+The effect of a key is a pure function (`Menu.after`), separate from the terminal. Lines are redrawn
+in place, which needs a terminal that can move its cursor. Without one, callers read whole lines
+instead.
 """
 
 from __future__ import annotations
@@ -141,9 +141,9 @@ async def choose_at_terminal(question: str, choices: Sequence[str], default: int
 
 
 async def secret_at_terminal(prompt: str) -> str:
-    """What the person types, of which only the number of characters is shown: with each key, or
-    afterwards where the cursor cannot be moved. Raises `KeyboardInterrupt`, `EOFError`, and
-    `NanobotError` for what is no text."""
+    """Read a secret and show only the number of its characters: with each key, or afterwards if
+    the cursor cannot be moved. Raises `KeyboardInterrupt`, `EOFError`, and `NanobotError` if the
+    input is not text."""
     try:
         if can_move_cursor():
             typed = await _read_secret(prompt)
@@ -192,8 +192,8 @@ async def _shown_in_place(
     take: Callable[[KeyPressEvent], None],
     more: Mapping[str, Callable[[KeyPressEvent], None]],
 ) -> None:
-    """Show lines again in their place after each key, until `take` or one of `more` ends that.
-    What is pasted comes as one key after the other."""
+    """Redraw lines in place after each key, until `take` or one of `more` ends the question. A
+    paste arrives as single keys."""
     from prompt_toolkit.application import Application
     from prompt_toolkit.key_binding import KeyBindings
     from prompt_toolkit.layout import FormattedTextControl, Layout, Window

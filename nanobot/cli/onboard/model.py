@@ -59,8 +59,8 @@ _OF_A_SERVER = (
 )  # fmt: skip
 _NO_ACCESS = (401, 403)
 _NO_LIST_WITHOUT_KEY = (400, *_NO_ACCESS)
-"""What is answered to a wrong key where the key is all that can be wrong: Gemini and xAI say 400.
-Sources: https://ai.google.dev/gemini-api/docs/troubleshooting and
+"""Answers to a wrong key if only the key can be wrong. Gemini and xAI answer 400. Sources:
+https://ai.google.dev/gemini-api/docs/troubleshooting and
 https://github.com/continuedev/continue/issues/10778"""
 _TYPED = "Another one, whose name you type"
 
@@ -214,8 +214,8 @@ class ModelStep:
         return await ask_checked(self._person, asked, check, usual, secret=True)
 
     async def _with_other_key(self, wanted: ModelCandidate, error: ProviderError) -> ModelCandidate:
-        """The same with another key, since this one was refused. Raises `error` if there is none,
-        or nobody to ask."""
+        """Ask for another key, since this one was rejected. Raises `error` without one, and in a
+        non-interactive run."""
         if self._options.non_interactive:
             raise error
         self._person.say(in_words(error) if wanted.key else "It wants a key.")
@@ -273,7 +273,7 @@ class ModelStep:
 
     async def _accept_unchecked(self, error: ProviderError) -> None:
         """Go on without the server if the person wants that. Raises `error` where not."""
-        self._person.say(f"WARNING: {in_words(error)}\nSo what you typed cannot be checked now.")
+        self._person.say(f"WARNING: {in_words(error)}\nSo your answers cannot be checked now.")
         keep = "Keep it as it is, unchecked, and go on?"
         if self._options.non_interactive or not await self._person.confirm(keep):
             raise error

@@ -111,8 +111,8 @@ class Answers:
             left, default = found, found[0]
 
     def _line(self, prompt: str) -> str:
-        """One line of the person's, for which everything waits. Raises `Unanswered` where there
-        are no more."""
+        """Read one line from the person while everything else waits. Raises `Unanswered` at the
+        end of the input."""
         prompt = f"{one_line(prompt, _LONGEST)} "
         if not self._attended:
             hint = "`nanobot onboard --help` lists the options that say it."
@@ -158,16 +158,16 @@ async def ask_checked(
     *,
     secret: bool = False,
 ) -> T:
-    """Ask until `check` takes the answer, and return what it makes of it. What it raises is shown,
-    and only this question is asked again. Raises `Unanswered`."""
+    """Ask until `check` accepts the answer, and return its result. Show its errors and repeat only
+    this question. Raises `Unanswered`."""
     while True:
         try:
             return check(await person.ask(question, default, secret=secret))
         except Unanswered:
             raise
         except NanobotError as error:
-            said = error.for_people()
-            person.say(said[:1].upper() + said[1:])
+            text = error.for_people()
+            person.say(text[:1].upper() + text[1:])
 
 
 _SETTINGS = {
@@ -192,9 +192,9 @@ Step = Callable[[Sequence[T]], Awaitable[T]]
 
 
 class Retraced:
-    """A person whose answers are kept, and given again to the questions that they were given to.
-    What is said in between is not said again. To the question that is asked again, the answer that
-    it had is the default. A list that comes again, after a failure, begins at what was chosen."""
+    """Records a person's answers and replays them to the same questions, without the messages in
+    between. The one question that is asked again has the earlier answer as its default. A list that
+    is shown again, after a failure, begins at the earlier choice."""
 
     def __init__(self, person: Person) -> None:
         self._person = person

@@ -213,7 +213,7 @@ class Interview:
         (point, *_) = entry_points(group=GROUP, name=name)
         setup: Setup = point.load()
         with ExitStack() as stack:
-            with suppress(NoGateway):  # it lets go, so that what the person writes is seen here
+            with suppress(NoGateway):  # free the channel, to receive its messages here
                 stack.enter_context(leased(self._settings.home, name))
             result = await setup(request)
         return ConfigPart() if result is None else _part_of_channel(name, result, self._before)

@@ -304,7 +304,7 @@ def _history_passages(content: bytes, zone: tzinfo | None) -> Iterator[IndexEntr
 
 
 def _history(content: bytes, zone: tzinfo | None) -> Iterator[HistoryEntry]:
-    """The entries of a file, those that HKUDS/nanobot wrote included."""
+    """Yield the entries of a history file, also in the format of HKUDS/nanobot."""
     for _, raw in paced(entry_lines(content)):
         if entry := decode_entry(raw, zone) or decode_foreign(
             raw, datetime.min.replace(tzinfo=zone)
@@ -315,14 +315,14 @@ def _history(content: bytes, zone: tzinfo | None) -> Iterator[HistoryEntry]:
 def _paragraphs(
     text: str, entries: Iterator[HistoryEntry], zone: tzinfo | None
 ) -> Iterator[IndexEntry]:
-    """The paragraphs of HISTORY.md that no entry has. Anybody may have written them."""
+    """Yield the paragraphs of HISTORY.md without an entry. Their author is unknown."""
     found = paragraphs_beside(text, entries)
     for number, (line, paragraph, stamp) in enumerate(found, 1):
         moment = ""
         with suppress(ValueError):  # no such day
             moment = datetime.fromisoformat(stamp).replace(tzinfo=zone).isoformat()
-        said = paragraph[:LONGEST_MESSAGE]
-        yield IndexEntry(number, said, moment, origin=OWN_FILE, place=f"{READABLE}:{line}")
+        shown = paragraph[:LONGEST_MESSAGE]
+        yield IndexEntry(number, shown, moment, origin=OWN_FILE, place=f"{READABLE}:{line}")
 
 
 def _digest_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[IndexEntry]:
