@@ -269,14 +269,25 @@ def _try_server(options: Options, before: ExistingFiles, edit: ConfigEdit) -> bo
     try:
         tools = try_server(settings, options.name)
     except NanobotError as error:
+        hint = error.hint or _hidden_program(options, error)
         if options.yes or options.json:
-            hint = f"{error.hint}\nAdd --no-test to write it all the same.".strip()
+            hint = f"{hint}\nAdd --no-test to write it all the same.".strip()
             raise NanobotError(f"nothing was written: {error}", hint=hint) from error
-        print_text(f"It does not work: {error.for_people()}\n")
+        print_text(f"It does not work: {NanobotError(str(error), hint=hint).for_people()}\n")
         return None if said_yes("Write it all the same?") else False
     named = f": {', '.join(tools)}" if tools else ""
     print_text(f"It works, and offers {len(tools)} tools{named}\n\n", sys.stderr)
     return True
+
+
+def _hidden_program(options: Options, error: NanobotError) -> str:
+    """What to do if the program is on this machine and the sandbox does not show it."""
+    from nanobot.programs import find
+
+    found = find((options.program or [""])[0])
+    if not found or "cannot be started" not in str(error):
+        return ""
+    return f"The sandbox doesn't show {found}: add --path with each folder that it needs."
 
 
 def _offer_extra(options: Options, extra: str) -> None:

@@ -60,19 +60,20 @@ def test_a_server_is_tried_and_says_what_it_offers_before_it_is_written(
     assert "little__echo" in done.stdout
 
 
-BROKEN = (
-    ("--", "/usr/no-such-program"),
-    ("--", "/bin/sh", "-c", "echo out of order >&2; exit 3"),
-    ("--", "/bin/sh", "-c", "echo this is no MCP"),
-    ("--url", "http://127.0.0.1:9/mcp"),
-)
+BROKEN = {
+    "cannot be started: cannot run /usr/no-such-program": ("--", "/usr/no-such-program"),
+    "ended with code 3 (out of order)": ("--", "/bin/sh", "-c", "echo out of order >&2; exit 3"),
+    "ended with code 0": ("--", "/bin/sh", "-c", "echo this is no MCP"),
+    "cannot be reached: could not connect to 127.0.0.1:9": ("--url", "http://127.0.0.1:9/mcp"),
+}
 
 
-@pytest.mark.parametrize("how", BROKEN, ids=["absent", "ends", "babbles", "address"])
+@pytest.mark.parametrize(("why", "how"), BROKEN.items())
 def test_a_server_that_does_not_work_is_written_only_if_that_is_wanted(
-    here: Nanobot, config: Path, monkeypatch: pytest.MonkeyPatch, how: tuple[str, ...]
+    here: Nanobot, config: Path, monkeypatch: pytest.MonkeyPatch, why: str, how: tuple[str, ...]
 ) -> None:
     done = here("mcp", "add", "broken", "--yes", *how)
+    assert why in done.stderr
     assert (done.returncode, config.read_text()) == (1, BEFORE)
     assert "error: nothing was written: " in done.stderr
     assert "--no-test" in done.stderr
@@ -87,6 +88,15 @@ def test_a_server_that_does_not_work_is_written_only_if_that_is_wanted(
     assert done.returncode == 0
     assert "broken:" in config.read_text()
     assert not done.stderr.count("Traceback")
+
+
+def test_a_program_that_the_sandbox_does_not_show_has_a_hint(
+    here: Nanobot, config: Path, disk_path: Path
+) -> None:
+    (program := disk_path / "papers").write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    done = here("mcp", "add", "papers", "--yes", "--", str(program))
+    assert f"The sandbox doesn't show {program}: add --path" in done.stderr
 
 
 def test_without_a_trial_it_is_written_as_it_is(here: Nanobot, config: Path) -> None:

@@ -101,7 +101,7 @@ _TEXTS: Mapping[str, tuple[str, str]] = {
     "note": ("Noted: {0}", "记下了：{0}"),
     "reminder": ("Reminder: {0}", "提醒：{0}"),
     "send": ("Here is {0}.", "{0} 发给你了。"),
-    "failed": ("That did not work ({0}): {1}", "没有成功（{0}）：{1}"),
+    "failed": ("That did not work: {0}", "没有成功：{0}"),
     "heard": ("Okay. Say “remember that”, and I will.", "好的。说“记住”，我就记下来。"),
     "unclear": (
         "I did not understand that: I am a small program, not a language model. Try “help”.",
@@ -198,7 +198,7 @@ class _Conversation:
             if tuple(made) == wanted:
                 del self._made[at]
                 return _Result(text, text.startswith(("Error", "interrupted:", "this call did")))
-        missing = _Result("the tool is not available here", failed=True)
+        missing = _Result(f"the tool {call.name} is not available here", failed=True)
         return None if call.name in self._tools else missing
 
     def _stories(self) -> Iterator[_Story]:
@@ -229,7 +229,7 @@ class _Conversation:
 
     def _one_call(self, call: _Call, done: str, message: str) -> _Story:
         result = yield call
-        return _tool_failed(call.name, result, message) if result.failed else done
+        return _tool_failed(result, message) if result.failed else done
 
     def _remember(self, statements: tuple[str, ...], message: str) -> _Story:
         if not statements:
@@ -257,7 +257,7 @@ class _Conversation:
         for arguments in steps:
             result = yield _Call("update_memory", arguments)
             if result.failed:
-                return _tool_failed("update_memory", result, message)
+                return _tool_failed(result, message)
             if "waits for the person" in result.text:
                 return _say("waits", message)
         return " ".join(replies)
@@ -307,9 +307,9 @@ def _quotes(result: str, question: str, message: str) -> Iterator[_Quote]:
                     yield _Quote(who == "user", score, sentence, said)
 
 
-def _tool_failed(tool: str, result: _Result, message: str) -> str:
+def _tool_failed(result: _Result, message: str) -> str:
     reason = re.sub(r"(?<![.!?:])\n+", ". ", result.text.removeprefix("Error: ").strip())
-    return _say("failed", message, tool, reason[:300])
+    return _say("failed", message, reason[:300])
 
 
 def _say(key: str, message: str, *values: str) -> str:

@@ -24,6 +24,9 @@ RELAY_PORT = 3128
 
 VARIABLE = "NANOBOT_CONFINED"
 
+REFUSAL = "nanobot: the command was not started: "
+"""The beginning of a line that says why."""
+
 MEMORY_FOLDERS = ("/tmp", "/dev/shm")  # noqa: S108
 """The folders of a sandbox of bubblewrap that are memory and can be written in."""
 

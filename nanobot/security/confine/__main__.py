@@ -21,7 +21,15 @@ from typing import NoReturn
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(FOLDER)))
 
-from nanobot.security.confine import DEVICES, VARIABLE, ConfineRefused, Spec, kernel, stage  # noqa: E402
+from nanobot.security.confine import (  # noqa: E402
+    DEVICES,
+    REFUSAL,
+    VARIABLE,
+    ConfineRefused,
+    Spec,
+    kernel,
+    stage,
+)
 from nanobot.security.confine.tree import TreeWatch  # noqa: E402
 from nanobot.security.confine.watcher import Watcher  # noqa: E402
 
@@ -43,7 +51,7 @@ def main(step: str, rest: list[str]) -> NoReturn:
             spec = Spec.of_text(file.read())
         stage.in_namespaces(spec, rest[1:])
     except (ConfineRefused, OSError) as error:
-        sys.stderr.write(f"nanobot: the command was not started: {error}\n")
+        sys.stderr.write(f"{REFUSAL}{error}\n")
     sys.stderr.flush()
     os._exit(NOT_STARTED)
 

@@ -28,6 +28,10 @@ _ERRORS = (
 )
 
 
+Unreachable = httpx2.TransportError
+"""Raised to clients of this transport if a server cannot be reached, or is lost."""
+
+
 class EgressTransport(httpx2.AsyncBaseTransport):
     """A destination that is refused raises `EgressRefused`; everything else that fails is one of
     httpx2's own errors. With `most_bytes`, an answer has at most so many, and `most_values` of

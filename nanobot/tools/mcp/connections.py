@@ -32,6 +32,7 @@ from nanobot.errors import NanobotError, ToolError
 from nanobot.io import make_folder
 from nanobot.parsing import TooManyValues, ValueCounter
 from nanobot.programs import Launch
+from nanobot.security.confine import REFUSAL
 from nanobot.security.egress import Egress
 from nanobot.security.sandbox import PATH, Confined
 from nanobot.security.sandbox.finding import FindSandbox
@@ -156,7 +157,10 @@ class _Conversation:
             await asyncio.wait_for(self._process.wait(), _GRACE)
         code = self._process.returncode
         lines = escape_invisible(self._errors.decode("utf-8", "replace")).strip().splitlines()
-        said = f" ({lines[-1].strip()[:300]})" if lines else ""
+        last = lines[-1].strip()[:300] if lines else ""
+        if last.startswith(REFUSAL):
+            return f"cannot be started: {last.removeprefix(REFUSAL)}"
+        said = f" ({last})" if last else ""
         return f"ended{'' if code is None else f' with code {code}'}{said}"
 
 
@@ -436,6 +440,8 @@ def _in_words(server: str, reason: list[str]) -> Iterator[None]:
         from mcp.shared.exceptions import MCPError
         from mcp_types import CONNECTION_CLOSED
 
+        from nanobot.security.egress.transport import Unreachable
+
         error = first_error(whole)
         said = escape_invisible(" ".join(str(error).split()))[:_MOST_SAID]
         failure = McpError(f"{server} cannot be understood ({type(error).__name__}: {said})")
@@ -445,6 +451,8 @@ def _in_words(server: str, reason: list[str]) -> Iterator[None]:
             failure = McpRefused(f"{server} answered with an error: {said}")
         elif reason or isinstance(error, MCPError):
             failure = McpLost(f"{server} {reason[0] if reason else 'ended the connection'}")
+        elif isinstance(error, Unreachable):
+            failure = McpError(f"{server} cannot be reached: {said}")
         elif isinstance(error, NanobotError):
             failure = McpError(f"{server}: {error}", hint=error.hint)
         raise failure from whole

@@ -255,7 +255,7 @@ async def test_a_tool_that_fails_waits_or_is_missing_is_told_and_nothing_is_clai
     talk.broken["update_memory"] = "MEMORY.md: nothing.\nThis waits for the person, since …"
     assert "waits for your confirmation" in await talk.say("my cat is called Tom")
     without = Talk(tmp_path, tools=("read_file",))
-    assert "(update_memory): the tool is not available" in await without.say("my dog is called Rex")
+    assert "the tool update_memory is not available" in await without.say("my dog is called Rex")
 
 
 async def test_messages_in_a_row_are_all_answered_and_those_that_come_meanwhile(
