@@ -17,10 +17,10 @@ NanobotError                 anything a person should read; carries `hint`, the 
 │   ├── ProviderFiltered     the provider withheld the answer
 │   ├── ContextTooLong       the prompt must shrink first
 │   └── BudgetSpent          the owner's limit for today is reached; nothing was asked
-├── ToolError                told to the model, which can act on it
+├── ToolError                shown to the model, which can act on it
 │   ├── ToolUnavailable      the owner has to change something first
 │   ├── PathRefused          outside the caller's roots
-│   └── WriteConflict        someone else wrote meanwhile: read again, then write
+│   └── WriteConflict        another writer was faster: read again, then write
 ├── SendError                a channel could not deliver a part
 │   ├── SendLater            it did not arrive: try again
 │   ├── SendUnknown          it may have arrived: repeated once

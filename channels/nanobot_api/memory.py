@@ -204,7 +204,7 @@ async def _read(http: web.Request) -> bytes:
     body = bytearray()
     async for piece in http.content.iter_any():
         body += piece
-        if len(body) > _BODY_BYTES:  # which the SDK refuses
+        if len(body) > _BODY_BYTES:  # the SDK rejects it
             break
     return bytes(body)
 

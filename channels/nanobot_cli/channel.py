@@ -75,9 +75,9 @@ MOST_CHARACTERS = 20_000
 
 _NO_LIMIT = 1 << 62
 _MOST_UNHEARD = 100
-"""Replies that are kept for clients that ask for them again."""
+"""Most replies that are kept for clients that ask again."""
 _ON_ITS_WAY_SECONDS = 2.0
-"""How long the reply to a message that has just been answered may take to be sent."""
+"""Longest time between the end of a turn and the sending of its reply."""
 _FILE = "unseen.json"
 
 
@@ -220,8 +220,8 @@ class CliChannel:
         waiter.accept()
 
     async def _is_unanswered(self, host: ChannelHost, event_id: str, waiter: _Listener) -> bool:
-        """Whether a message that is stored already gets its answer here: now, or because its turn
-        goes on here, or its reply is on its way."""
+        """Whether this process answers a message that is already stored: its reply is kept or on
+        its way, or its turn still runs."""
         if (heard := self._unheard.pop(event_id, None)) is not None:
             waiter.texts, waiter.ended = [*heard.texts, *waiter.texts], waiter.ended or heard.ended
             if heard.is_over:
@@ -243,7 +243,7 @@ class CliChannel:
         return waiter
 
     def _reply(self, event_id: str) -> None:
-        """The reply to an event is whole."""
+        """Send the complete reply to an event."""
         listener = self._listener(event_id)
         self._waiters.pop(event_id, None)
         listener.reply()
@@ -293,7 +293,7 @@ class _Listener:
         self.ended: TurnEnded | None = None
         """The end of its turn; the reply may still come."""
         self.over = asyncio.Event()
-        """Set with the last word."""
+        """Set with the reply."""
         self._accepted = False
 
     @property

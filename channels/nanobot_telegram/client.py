@@ -3,22 +3,21 @@
 No error, context or log line has an address in it, since addresses hold the token; see
 `nanobot.channel.http`.
 
-What can go wrong between us and Telegram, by what to do about it:
+The errors, one for each reaction:
 
 TelegramError          of the library
-├── InvalidToken       Telegram said 401 or 404: the token is of no use
+├── InvalidToken       401 or 404: the token is invalid
 ├── Forbidden          the bot was blocked or removed
 ├── ChatMigrated       the group has another id now (`new_chat_id`)
 ├── Conflict           another program polls, or a webhook is set
 ├── Flooded            wait `seconds`
 └── NetworkError
-    ├── BadRequest     Telegram refuses this request, however often it is made
-    ├── NotSent        it never reached Telegram: try again at once, nothing can happen twice
-    ├── MaybeSent      it went out, and no answer that can be read came back
-    └── ServerFault    the same with an answer: it was not Telegram's, or was 5xx (`status`)
+    ├── BadRequest     Telegram will always reject this request
+    ├── NotSent        it never reached Telegram: repeat it at once, without a duplicate
+    ├── MaybeSent      it was sent, and no readable answer came back
+    └── ServerFault    it was sent, and a proxy answered, or Telegram with 5xx (`status`)
 
-The texts are made here or are Telegram's own words, shortened. They never hold an address, because
-the addresses of the Bot API hold the token; and none of these has a cause or a context that does.
+Their texts are nanobot's or Telegram's, shortened.
 """
 
 from __future__ import annotations
@@ -79,12 +78,12 @@ class NotSent(NetworkError):
 
 
 class MaybeSent(NetworkError):
-    """The request went out; whether Telegram acted on it is not known."""
+    """The request was sent, and Telegram may have acted on it."""
 
 
 class ServerFault(NetworkError):
-    """The server failed, or something on the way answered in its place: whether Telegram acted on
-    the request is not known. `status` is HTTP's."""
+    """The server failed or a proxy answered in its place. Telegram may have acted on the request.
+    `status` is HTTP's."""
 
     __slots__ = ("status",)
 

@@ -44,7 +44,7 @@ _LATER = "Look at the app in Meta's dashboard, or try again later."
 
 
 class _Wrong(NanobotError):
-    """An answer that cannot be right: that to `key`."""
+    """The answer to `key` is wrong."""
 
     def __init__(self, key: str, text: str, hint: str = "") -> None:
         super().__init__(text, hint=hint)
@@ -125,8 +125,8 @@ def _known(present: WhatsAppSettings | None, key: str) -> str:
 async def _checked(
     request: SetupRequest, present: WhatsAppSettings | None, asked: dict[str, str]
 ) -> str:
-    """Which number it is. Raises `_Wrong` for what cannot be, and `HttpFault` where Meta does not
-    say."""
+    """Return the account, for people. Raises `_Wrong` for a wrong answer, and `HttpFault` if Meta
+    could not check it."""
     values: dict[str, object] = asdict(present) if present else {}
     values |= {"transport": _CLOUD, "self_chat": False, **asked}
     try:

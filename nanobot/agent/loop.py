@@ -84,8 +84,8 @@ class AgentLoop:
         self._queue.enqueue(entry)
 
     async def _renew(self, entry: InboxEntry) -> None:
-        """A `/new` in a conversation whose file is damaged: the file is set aside, and the messages
-        that wait behind it are answered in a new one."""
+        """Handle `/new` in a conversation with a damaged file: set the file aside and answer the
+        waiting messages in a new one."""
         key = entry.message.session_key
         try:
             await self._sessions.renew_damaged(key)
@@ -277,7 +277,7 @@ class AgentLoop:
         self._begun.add(entry.id)
 
     def _notify_behind(self, key: str) -> None:
-        """Notify the terminals whose messages were there before the one in front had to wait."""
+        """Notify the terminals whose messages arrived before the first one was delayed."""
         held = self._queue.delayed(key)
         for entry in self._queue.behind(key) if held else ():
             if held and entry.message.channel == TERMINAL:

@@ -1,13 +1,14 @@
 """The `message` tool, which sends a message while a turn goes on, with files if wanted, and
 `/send` and `/resend`.
 
-To the chat of its own conversation the tool may send anything. Another chat is reached only if
-people are in it who may talk to the agent now, and only from the owner's conversation: that is a
-risk, for which the owner may have to be asked (see `nanobot.tooling.policy`). What is sent is in
-the outbox when the call returns, and files are kept as they were read, so that it arrives whatever
-happens afterwards. For another chat they are kept when the call is judged: what the owner was shown
-is what is sent. What another conversation learns of it carries the taint of
-whatever was read before it was written.
+The tool may send anything to its conversation's chat. It sends to another chat only from the
+owner's conversation, and only if that chat has an allowed sender. That is a risk, which may
+need the owner's approval (see `nanobot.tooling.policy`).
+
+When the call returns, the message is in the outbox and its files are copied, so that it arrives in
+any case. For another chat the files are copied before the approval: the owner approves exactly the
+files that are sent. The other conversation's record of the message carries the taint of all content
+read before.
 """
 
 from __future__ import annotations
@@ -191,8 +192,8 @@ class SendCommand(Struct, frozen=True):
 
 
 class ResendCommand(Struct, frozen=True):
-    """`/resend out-7`: send a message again that was given up, as its notice offers. The owner may
-    do so in any chat, others where the message is for or was asked for."""
+    """`/resend out-7`: send a message again after its delivery was given up, as the notice offers.
+    The owner may use it in any chat, others in the chat of the message or of its request."""
 
     journal: Journal
     bus: MessageBus

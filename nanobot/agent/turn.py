@@ -607,9 +607,9 @@ class Turns:
         *,
         late: bool = False,
     ) -> Outgoing:
-        """A text for the chat of `inbound`; `call` tells the messages of a turn apart. In a group,
-        and if the message had to wait (`late`), it is a reply to it, so that people see to what.
-        The page shows it there by itself."""
+        """Return a text for the chat of `inbound`. `call` is unique among the messages of a turn.
+        In a group, and after a delay (`late`), the text is a reply to its message, so that people
+        see the connection. The page shows it without that."""
         reply_to = inbound.message_id if inbound.is_group or late else ""
         if late and text and inbound.expects_answer and not reply_to:
             head = "" if inbound.channel == PAGE else late_head(inbound, self._clock.now())

@@ -181,7 +181,7 @@ class ChannelHost(Protocol):
         """What keeps the channel from working, for `nanobot status`; empty: nothing does."""
 
     def report_idle(self, why: str) -> None:
-        """That the channel waits until it is wanted, and serves nothing; empty: now it does."""
+        """Report why the channel is idle until it is needed. Empty: it serves now."""
 
     async def report_undelivered(self, platform_id: str, reason: str) -> None:
         """The platform dropped a part that it had accepted under this id (`Receipt`, not

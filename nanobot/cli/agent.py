@@ -164,7 +164,7 @@ def _chat(home: Path, options: Options) -> int:
 
 
 def _note_jobs(client: Client) -> None:
-    """Say that scheduled jobs wait, if nanobot ends with this command."""
+    """Print that scheduled jobs wait, if nanobot ends with this command."""
     if not client.is_hosted:
         return
     with contextlib.suppress(NanobotError):  # the chat is over either way

@@ -346,7 +346,7 @@ def check_team(case: CheckContext) -> Iterator[Finding]:
 
 
 def _clocks(ahead: Mapping[str, float]) -> Iterator[Finding]:
-    """The clocks that are too far from the database's; `ahead` in seconds, by whose they are."""
+    """Report clocks too far from the database's. `ahead` maps their owners to seconds."""
     from nanobot.team.membership import CLOCK_SECONDS, SET_CLOCK, apart
 
     for whose, seconds in ahead.items():

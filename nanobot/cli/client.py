@@ -56,7 +56,7 @@ class Client:
         self._home, self._folder, self._timeout = home, str(home / "state"), timeout
         self._buffer = bytearray()
         self._waiting: dict[str, ChatRequest] = {}
-        """The messages without a last word, by their ids."""
+        """The unanswered messages, by id."""
         self._watch: ChatRequest | None = None
         self._was_told = self._was_lost = False
         """Whether this gateway announced its end, and whether an earlier one ended unannounced."""
@@ -216,7 +216,7 @@ class Client:
                 return
 
     def _begin_again(self) -> None:
-        """A new connection knows nothing of the one before."""
+        """Reset the state of the old connection, and watch again."""
         self._buffer.clear()
         self._was_told = False
         if self._watch is not None:

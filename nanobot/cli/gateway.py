@@ -84,8 +84,8 @@ def connected(home: Path) -> Iterator[Client]:
 
 
 def _find_or_host(client: Client, home: Path, stack: contextlib.ExitStack) -> None:
-    """Connect a client whose gateway has gone to the next one, or to one in this process until the
-    end of `stack`. Nothing is printed: a person may be typing."""
+    """Connect a client that lost its gateway to the next one, or host one in this process until the
+    end of `stack`. Print nothing, because a person may be typing."""
 
     def host() -> None:
         from nanobot.cli.hosting import hosted
@@ -146,8 +146,8 @@ def in_gateway_or_here(
 
 
 def when_free(own: Callable[[], T]) -> T:
-    """What `own` returns, which takes the lock of the home. An owner that is on its way out is
-    waited for. Raises `HomeLocked` for any other one."""
+    """Call `own`, which takes the lock of the home, and return its result. Wait while the present
+    owner shuts down. Raises `HomeLocked` for any other owner."""
 
     def nowhere() -> T:
         raise NoGateway("not in a gateway")
@@ -157,7 +157,7 @@ def when_free(own: Callable[[], T]) -> T:
 
 @contextlib.contextmanager
 def owned(home: Path) -> Iterator[None]:
-    """Own the home while inside, as `when_free`."""
+    """Own the home while inside. Waits and raises as `when_free` does."""
     from nanobot.gateway.lock import home_lock
 
     with contextlib.ExitStack() as stack:

@@ -128,7 +128,7 @@ class _Host:
 
     @property
     def stop_seconds(self) -> float | None:
-        """The longest that its stop may take."""
+        """The time limit of its stop. None before the gateway is built."""
         return self._gateway.stop_seconds if self._gateway else None
 
     def stop(self) -> None:

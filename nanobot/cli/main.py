@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         gc.freeze()
         threads = sys.modules.get("threading")
         if threads is not None and threads.active_count() > 1:
-            os._exit(code)  # they had their time, and the interpreter would wait for them
+            os._exit(code)  # their time is over, but the interpreter would wait for them
     return code
 
 

@@ -51,7 +51,7 @@ READING = frozenset({
     "pair.list", "queue.list", "skills.file", "skills.list", "skills.show", "status", "turn.show",
     "turns.list",
 })  # fmt: skip
-"""The operations that change nothing: they work on a full disk and on a read-only one."""
+"""Operations that change nothing. They work on a full or read-only disk."""
 
 
 def operate(home: Path, op: str, arguments: dict[str, object]) -> object:
@@ -67,7 +67,7 @@ def operate(home: Path, op: str, arguments: dict[str, object]) -> object:
 
 
 def try_server(settings: Settings, name: str) -> Sequence[str]:
-    """The names of the tools of an MCP server that is not set up yet. Raises `NanobotError`."""
+    """Return the names of the tools of an MCP server before it is set up. Raises `NanobotError`."""
     make_home(settings.home)
     _log(settings, "error")
     return asyncio.run(tools.try_server(settings, name, SystemClock()))
@@ -93,11 +93,11 @@ def operate_with(settings: Settings, op: str, arguments: dict[str, object]) -> o
 
 
 _LEAST_ROOM = 8_000_000
-"""Bytes that opening a journal and its caches may take."""
+"""Free bytes needed to open a journal and its caches."""
 
 
 def _refusal(home: Path) -> str:
-    """Why the disk of a home takes no files; empty if it does, or if there is no home yet."""
+    """Return why the disk of a home rejects files. Empty if it does not, or without a home."""
     state = home / "state"
     if not state.is_dir():
         return ""
@@ -112,8 +112,8 @@ def _refusal(home: Path) -> str:
 
 
 def _look(settings: Settings, op: str, arguments: dict[str, object], refusal: str) -> object:
-    """Do an operation that changes nothing on a mirror of the home, which is in memory, because of
-    the disk's `refusal`."""
+    """Run an operation that changes nothing on a mirror of the home in memory, because the disk
+    rejects files (`refusal`)."""
     home = settings.home
     with ExitStack() as stack:
         if (home / "state" / LOCK_NAME).exists():
@@ -147,7 +147,7 @@ def _fill(mirror: Path, home: Path) -> None:
 
 
 _ON_FILES = ("memory.", "skills.")
-"""How the operations begin that use more than the journal and the documents."""
+"""Prefixes of operations that use more than the journal and the documents."""
 
 
 async def _channels_at_rest(names: Sequence[str], _: Mapping[str, object]) -> Mapping[str, object]:
@@ -158,9 +158,9 @@ async def _channels_at_rest(names: Sequence[str], _: Mapping[str, object]) -> Ma
 async def _operate(
     settings: Settings, op: str, arguments: dict[str, object], *, shown: Path | None = None
 ) -> object:
-    """The parts of a gateway that operations need, without its channels and what runs by itself:
-    messages and replies stay in the journal for the next gateway. In a mirror of the home `shown`
-    nothing is finished or recorded."""
+    """Run an operation with the parts of a gateway that it needs, without channels and background
+    work: messages and replies stay in the journal for the next gateway. In a mirror of the home
+    `shown` nothing is finished or recorded."""
     base = Base(settings, None, (), admit_everyone=False, has_channels=False)
     stores, clock, journal = base.stores, base.clock, base.stores.journal
     models = Models(base, None, None)

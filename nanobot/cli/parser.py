@@ -70,7 +70,7 @@ def build_parser(command: str = "") -> Parser:
 
 
 def _run_gateway(options: Options) -> int:
-    """Run until a signal; returns the exit code."""
+    """Run until a signal and return the exit code."""
     when_free(lambda: expect_free(options.home, "starting"))
     settings = settings_of(options.home)  # what is wrong is said before more is loaded
     from nanobot.cli.hosting import build, serve

@@ -26,7 +26,7 @@ MARK = "# Written by `nanobot service install`, which overwrites it each time."
 _OURS = "# Written by `nanobot service install`"
 
 _SLOW_SECONDS = 5
-"""How much later than promised the end of a process may come on a busy machine."""
+"""Extra time for the end of a process on a busy machine."""
 
 _TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - what a private one would hide
 _HOMES = ("/home", "/root", "/run/user")
@@ -155,11 +155,13 @@ class Unit(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The unit file. A blocked gateway is ended by SIGABRT, and says then where it was; it
-        ends what it has started itself (`KillMode`); a command of its own that took too much memory
-        does not end the service (`OOMPolicy`); keys stay off the disk (`LimitCORE`); while the home
-        is gone, the start waits for it and makes no empty one (`ExecStartPre`). Raises
-        `NanobotError` where a path holds a control character."""
+        """The unit file. Raises `NanobotError` if a path has a control character.
+
+        SIGABRT ends a blocked gateway, which then logs its position. `KillMode`: the gateway ends
+        its own child processes. `OOMPolicy`: a command that uses too much memory does not end the
+        service. `LimitCORE`: keys stay off the disk. `ExecStartPre`: if the home is missing, the
+        start waits for it and does not make an empty one.
+        """
         # A user's manager knows nothing of the network's state.
         network = "Wants=network-online.target\nAfter=network-online.target\n" if self.user else ""
         user = f"User={self.user}\n" if self.user else ""

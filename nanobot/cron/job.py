@@ -52,16 +52,16 @@ class Run(Struct, frozen=True):
 class Job(Struct, frozen=True):
     """A message that comes by itself, in a chat, at set times.
 
-    The agent runs with it; where it is a `reminder` it is sent as it is, and no model runs. `zone`
-    is an IANA name; where it is empty, that of the agent counts. `scope` is whose memory and files,
-    `origins` the untrusted text that the job may come from, `created_by` the sender who wanted it.
-    Due times up to `after` are done with, and so are those in `runs` (the latest ones, the newest
-    last). `begun` is a run whose end is not written down yet. Moments are in UTC.
+    The agent runs with the message. A `reminder` is sent unchanged, without a model. `zone` is an
+    IANA name, empty for the agent's zone. `scope` is the owner of the memory and files, `origins`
+    the untrusted content that the job may come from, `created_by` the sender who requested it. Due
+    times up to `after` are finished, and so are the times in `runs` (the latest ones, the newest
+    last). `begun` is a run without a stored end. Moments are in UTC.
 
-    `model` is the model that it asks for, empty for the usual one. `typed` is the schedule as
-    a person wrote it, empty if that is its stored form.
+    `model` is the requested model, empty for the usual one. `typed` is the schedule as a person
+    typed it, empty if that is its stored form.
 
-    A stored job has every field but the last four: one whose `origins` got lost must not become
+    A stored job needs every field but the last four: a job that lost its `origins` must not become
     the owner's own.
     """
 

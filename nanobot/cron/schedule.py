@@ -31,7 +31,7 @@ EXAMPLES = (
     "Examples: `every day at 4:00`, `weekdays at 7:30`, `tomorrow 9:00`, `24 december 18:00`,"
     " `in 20 minutes`, `every 24h`, `0 4 * * *`."
 )
-"""None has a date that passes: each can be typed at any time."""
+"""None names a year, so each is valid at any time."""
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _SPAN = re.compile(r"(?:\d{1,9}[smhdw])+")

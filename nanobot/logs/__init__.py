@@ -1,12 +1,12 @@
 """The log: its lines, its file with rotation, where it goes, and reading it again.
 
-Invariants: a line is redacted before it goes anywhere, with its traceback; what is logged during a
-turn carries the turn's id; writing the log never raises, whatever the disk does; warnings of one
-place in the code are limited in number.
+Invariants: a line and its traceback are redacted before they go anywhere. Lines logged during a
+turn carry the turn's id. Writing the log never raises. Warnings from one place in the code are
+limited in number.
 
-`nanobot.log` becomes `nanobot.log.1`, that `nanobot.log.2` and so on; the oldest goes. Every line
-is in exactly one of them. What the disk refuses is lost, which is reported once on standard error,
-and writing goes on when it can; a line that was cut short never runs into the next one.
+`nanobot.log` becomes `nanobot.log.1`, that `nanobot.log.2` and so on; the oldest is deleted. Every
+line is in exactly one of them. A line that the disk rejects is lost. That is reported once on
+standard error, and writing resumes when possible. A torn line never runs into the next one.
 
 A stored line is one JSON object in ASCII: `time` (ISO 8601 with the offset from UTC), `level`
 (`debug`, `info`, `warning` or `error`), `turn` (if it was logged during one), `where` (module and
@@ -14,8 +14,8 @@ line), `message`, and `error` (the traceback of a defect; expected errors are in
 The command that starts a process sets up its log once. Logging of other packages through the
 standard library ends up in it as well.
 
-Reading works on the files alone, so a gateway may run or not. A line that cannot be read is left
-out. Files are told apart by their inode, because their names move on.
+Reading uses only the files, so no gateway needs to run. Unreadable lines are left out. Files are
+identified by their inode, because their names change.
 """
 
 from __future__ import annotations

@@ -157,13 +157,13 @@ def decode_foreign(line: bytes, now: datetime) -> HistoryEntry | None:
 
 
 def unwrapped(line: bytes) -> bytes:
-    """An entry on one line, whose text or fields something wrapped over several lines."""
+    """Join an entry that an editor wrapped over several lines."""
     return b" ".join(map(bytes.strip, line.split(b"\n"))) if b"\n" in line else line
 
 
 _LAST = datetime.max.replace(tzinfo=UTC)
 _MOST_WRAPPED = 500
-"""So many lines can be one entry."""
+"""Most lines of a wrapped entry."""
 
 
 def entry_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
@@ -190,8 +190,8 @@ def entry_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def adopt_foreign_lines(content: bytes, taken: Set[int], highest: int, now: datetime) -> bytes:
-    """A file with its foreign lines as entries, each entry on one line. They keep their cursors
-    where these are not among the `taken` ones; the others follow the `highest`."""
+    """Return a file with its foreign lines as entries, each on one line. They keep their cursors,
+    unless these are `taken`: then they get the next ones after `highest`."""
     known, pieces, at = set(taken), list[bytes](), 0
     for start, line in entry_lines(content):
         new = unwrapped(line)
@@ -240,7 +240,7 @@ def paragraphs_beside(text: str, entries: Iterable[HistoryEntry]) -> Iterator[tu
 
 
 def _said_on(paragraph: str) -> tuple[str, str]:
-    """The day that a paragraph begins with, empty for none, and its words."""
+    """Return the day at the beginning of a paragraph, empty for none, and its words."""
     stamp = STAMP.match(paragraph.strip())
     words = paragraph.strip()[stamp.end() :] if stamp else paragraph
     return stamp[1] if stamp else "", " ".join(words.split())
@@ -278,10 +278,10 @@ class Committed(NamedTuple):
 
 
 class _Index(Struct):
-    """What the files in these `states` hold: their entries in the order of their cursors, and of
-    each session the newest one. `highest` is the
-    highest cursor on any line, also where that is no entry; `foreign`: some lines of the live file
-    are of another program's kind, or wrapped; `broken`: how many cannot be read."""
+    """The content of the files in `states`: their entries by cursor, and the newest one of each
+    session. `highest` is the highest cursor on any line, even if that is not an entry. `foreign`:
+    the live file has wrapped lines or lines of another program. `broken` is the number of
+    unreadable lines."""
 
     states: dict[str, FileState | None]
     spots: list[_Spot] = field(default_factory=list)
@@ -384,7 +384,7 @@ class HistoryLog:
             return (found.since(since), found.when) if found else (0, since)
 
     def paragraphs(self) -> list[tuple[int, str, str]]:
-        """The paragraphs of HISTORY.md that are no entry's (`paragraphs_beside`)."""
+        """Return the paragraphs of HISTORY.md without an entry (`paragraphs_beside`)."""
         text = text_of(self._content(READABLE))
         return list(paragraphs_beside(text, self.entries())) if text else []
 
@@ -415,7 +415,7 @@ class HistoryLog:
             return self.entries(self._applied())
 
     def broken_lines(self) -> int:
-        """How many lines could not be read when the files were read last; reads none."""
+        """Return the number of unreadable lines at the last read. Does not read."""
         return self._known.broken + self._lines.was_damaged
 
     def reread(self) -> None:

@@ -310,7 +310,7 @@ class Memories:
             yield from ((memory.prefix + path, why) for path, why in list(store.problems.items()))
 
     def broken_lines(self) -> dict[str, int]:
-        """The histories with lines that could not be read the last time, and how many."""
+        """Return the histories with unreadable lines at the last read, and the number of lines."""
         made = list(self._made.values())
         counts = ((f"{one.prefix}{HISTORY}", one.history.broken_lines()) for one in made)
         return {path: count for path, count in counts if count}

@@ -111,10 +111,10 @@ class _Write(Struct, frozen=True):
 class MemoryStore:
     """The memory of the scope with these `versions`, in the work tree that the tools write through.
 
-    Paths are relative to the scope's folder, which is made by the first write; a file that is not
-    there has the text "". `template` is the text of each file before anything was learned; what
-    stands there counts neither as memory nor as a fact. `quiesce` is entered around the replacing
-    of rule files. Prompts hold the notes of the last `recent_days` days.
+    Paths are relative to the scope's folder, which is made by the first write. A missing file has
+    the text "". `template` is the initial text of each file, which counts neither as memory nor as
+    a fact. `quiesce` is entered around the replacing of rule files. Prompts hold the notes of the
+    last `recent_days` days.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class MemoryStore:
         self._losses: list[Loss] = []
         self._day = date.min
         self.problems: dict[str, str] = {}
-        """Why documents could not be used when they were read last, by their paths."""
+        """The reasons why documents were unusable at the last read, by path."""
         self._texts: dict[str, tuple[FileState | None, str]] = {}
         self._memory_text: tuple[tuple[str, ...], str] = ((), "")
 
@@ -225,8 +225,8 @@ class MemoryStore:
             return []
 
     def unconfirmed_notes(self) -> str:
-        """Those of the notes in a prompt that foreign content may have caused. A turn may have
-        begun yesterday, with the notes of that day and those before."""
+        """Return the notes in a prompt that untrusted content may have caused. One day more is
+        included, because a turn may have begun yesterday."""
         paths = (self.today_path(ago) for ago in range(self._recent_days + 1))
         texts = filter(None, map(self._text_or_error, paths))
         return "\n".join(filter(None, map(unconfirmed_in, texts)))
@@ -254,9 +254,9 @@ class MemoryStore:
         return "\n\n".join(parts) if len(parts) > 1 else ""
 
     def memory_text(self) -> str:
-        """The long-term files and the recent notes as one text, with a line's end between them. The
-        same object as long as nothing changes: each conversation keeps what it was told, and all of
-        a scope were told the same."""
+        """Return the long-term files and the recent notes as one text, joined by newlines. It is
+        the same object while nothing changes, so the conversations of a scope, which each keep
+        their text, share it."""
         texts = tuple(map(self.read, (LONG_TERM, *self.recent_note_paths(), *PERSONAL)))
         if self._memory_text[0] != texts:
             self._memory_text = (texts, "\n".join(texts))
@@ -335,8 +335,8 @@ class MemoryStore:
         return await asyncio.to_thread(self._versions.record_hand_edits, author)
 
     async def note_hand_edits(self) -> None:
-        """Make the person's changes a version, for who reads versions: a disk that refuses only
-        delays that."""
+        """Make the person's changes a version before versions are read. A failing disk only delays
+        that."""
         try:
             await self.record_hand_edits()
         except StorageError as error:

@@ -126,13 +126,14 @@ _OTHER_THINGS = re.compile(
     r"|(?<![a-z0-9])(?:bge|e5|gte|minilm|paraphrase|tts|image|imagine|sora|realtime"
     r"|davinci|babbage)(?![a-z])"
 )
-"""Names of models for other things than conversations, in lists that say nothing more. Sources:
+"""Names of models that are not for conversations, for lists without types. Sources:
 https://platform.openai.com/docs/models, https://ollama.com/search?c=embedding and
 https://console.groq.com/docs/models"""
 _OTHER_TYPES = frozenset(
     {"embedding", "embeddings", "rerank", "image", "audio", "video", "moderation", "transcribe"}
 )
-"""As Together and LM Studio have them. Source: https://docs.together.ai/reference/models-1"""
+"""The types in the lists of Together and LM Studio. Source:
+https://docs.together.ai/reference/models-1"""
 
 
 def _converses(entry: Mapping[str, object]) -> bool:
@@ -155,8 +156,8 @@ _SECONDS = 1.0
 
 
 class LocalServer(Struct, frozen=True):
-    """A model server that answers. `name` is what usually listens there, `models` are those for
-    conversations."""
+    """A model server that answers. `name` is the usual program at its port, `models` are its models
+    for conversations."""
 
     name: str
     base_url: str

@@ -146,15 +146,15 @@ _BROKEN_OFF = ("error", "insufficient_system_resource")
 
 
 LONGEST_SECONDS = 7_200.0
-"""No answer takes longer: at one token a second that is 7,200 tokens."""
+"""Time limit of an answer: 7,200 tokens at one token a second."""
 _LEAST_RATE = 5.0
-"""Bytes a second of an answer that is written. A token takes a hundred bytes on its way, so this is
-far below the slowest model."""
+"""Least bytes a second while an answer arrives. A token takes a hundred bytes in transit, so this
+is far below the slowest model."""
 
 
 class Patience:
-    """How long to wait for an answer that came to `now`: `seconds` without progress, and
-    `LONGEST_SECONDS` in all. Bytes that trickle are no progress."""
+    """Limits the wait for an answer from `now` on: `seconds` without progress, `LONGEST_SECONDS` in
+    all. Trickling bytes are not progress."""
 
     def __init__(self, now: float, seconds: float) -> None:
         self._seconds, self._end = seconds, now + LONGEST_SECONDS
@@ -162,11 +162,11 @@ class Patience:
 
     @property
     def until(self) -> float:
-        """When it is over."""
+        """The time at which to give up."""
         return min(self._since + self._seconds, self._end)
 
     def note(self, now: float, size: int, *, is_progress: bool) -> None:
-        """So many bytes arrived; `is_progress` if a part of the answer is complete by them."""
+        """Record arrived bytes. `is_progress`: they complete a part of the answer."""
         self._size += size
         enough = not self._begun or self._size >= _LEAST_RATE * (now - self._since)
         if is_progress and enough:
@@ -224,8 +224,8 @@ class IncomingReply:
         return self._draft.is_from_llama
 
     def feed(self, chunk: bytes) -> bool:
-        """Take what arrived; True if it was more than a sign of life. An object that is sent whole
-        is worth one."""
+        """Take arrived bytes. Return True if they are more than a keep-alive. An unstreamed object
+        counts once, at its beginning."""
         was_json = self._body.is_json
         events = self._body.feed(chunk)
         for data in events:

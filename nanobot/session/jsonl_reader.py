@@ -120,7 +120,7 @@ def _may_hold(line: bytes, words: str) -> bool:
 
 
 def lines_between(descriptor: int, start: int, end: int | None) -> Iterator[tuple[bytes, int, int]]:
-    """The lines of a file that are not blank, each with the offset behind it and its size."""
+    """Yield the nonblank lines of a file, each with the offset after it and its size."""
     with os.fdopen(os.dup(descriptor), "rb") as lines:
         lines.seek(start)
         for raw, size in paced(whole_lines(lines)):

@@ -48,7 +48,7 @@ class SessionManager:
         self._loading: dict[str, asyncio.Event] = {}
         self._unreadable: dict[str, StorageError] = {}
         self.broken: dict[str, int] = {}
-        """The sessions with lines that could not be read the last time, and how many."""
+        """The sessions with unreadable lines at the last read, and the number of lines."""
         self.is_held: Callable[[str, Mapping[str, JsonValue]], bool] = lambda _, __: True
         """Whether a conversation's files are this process's to change."""
 
@@ -220,7 +220,7 @@ class SessionManager:
             self._touch(session)
 
     async def renew_damaged(self, key: str) -> bool:
-        """Set the file of a session aside if no line of it can be read; whether it was. Raises
+        """Set the file of a session aside if no line is readable. Return whether it was. Raises
         `StorageError`."""
         try:
             await self.get_or_create(key)

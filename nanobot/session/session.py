@@ -59,8 +59,8 @@ class MessageWindow:
                 self._add_spoken(message)
 
     def messages(self, most: int = 0, after: int = -1) -> list[Message]:
-        """A copy of them, from the first whose seq is higher than `after`. If there are more than
-        `most` (0: no limit), the newest ones, from a user message on."""
+        """Return a copy of the messages with a seq above `after`. If there are more than `most`
+        (0: no limit), only the newest ones, from a user message on."""
         found = self._valid[bisect_right(self._valid, after, key=attrgetter("seq")) :]
         if not 0 < most < len(found):
             return found
@@ -91,12 +91,12 @@ class MessageWindow:
 
 
 class Contents(Struct, frozen=True):
-    """What a session's file says, as far as a session in memory needs it.
+    """The content of a session's file that a session in memory needs.
 
     `messages` are those after `last_consolidated` and the newest epoch, without retracted ones.
     `first_seq` is the first number that is not archived, `next_seq` the first that is free.
-    `is_half_archived`: what the archive has stands in the live file as well, after a crash.
-    `broken`: how many lines cannot be read.
+    `is_half_archived`: after a crash, the live file still has the archived messages. `broken` is
+    the number of unreadable lines.
     """
 
     created_at: datetime

@@ -260,7 +260,7 @@ class WriteFile(Tool, Struct, frozen=True):
 
 
 _ATTEMPTS = 50
-"""Enough for so many writers at once: whenever one has to try again, another one wrote."""
+"""Enough for as many writers at once, because each failed attempt means that another succeeded."""
 
 
 class EditFile(Tool, Struct, frozen=True):
@@ -285,7 +285,7 @@ class EditFile(Tool, Struct, frozen=True):
         return await self.writer.risk(arguments.path, change, caller)
 
     async def __call__(self, arguments: EditFileArguments, caller: TurnContext) -> ToolResult:
-        """Replace; again if another writer changed another place of the file just now."""
+        """Replace the text. Repeat if another writer changed a different place in between."""
         for _ in range(_ATTEMPTS - 1):
             with suppress(WriteConflict):
                 return await self._edit(arguments, caller)

@@ -78,7 +78,7 @@ class UndoLog:
             self.prune()
 
     def not_changed(self, turn_id: str, path: str, new: bytes) -> None:
-        """Forget what `before_change` stored last: `new` was not written. Raises `StorageError`."""
+        """Drop the last record of `before_change`: `new` was not written. Raises `StorageError`."""
         wanted = hashlib.sha256(new).hexdigest()
         with self._numbering:
             for record in reversed(self._records(turn_id)):

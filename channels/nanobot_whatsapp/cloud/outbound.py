@@ -146,7 +146,7 @@ class Outbound:
             except Exception as error:  # noqa: BLE001 - the boundary: the core decides
                 failure = as_send_error(error)
                 if progress.sent and isinstance(failure, SendLater):
-                    # After a crash the part begins again, and some of it has arrived.
+                    # After a crash the whole part is sent again, though some of it arrived.
                     failure = SendUnknown(str(failure))
                 raise failure from None
             progress.sent.append(id)

@@ -182,7 +182,7 @@ async def _read_secret(prompt: str) -> str:
 
 
 def count_shown(secret: str) -> str:
-    """A sign of a secret that a person typed, by which they see whether it is all there."""
+    """Return the length of a secret as a text, so that the person can check a paste."""
     return f"•••• {len(secret)} character{'s' if len(secret) > 1 else ''}" if secret else ""
 
 

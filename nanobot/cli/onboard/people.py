@@ -178,7 +178,7 @@ _SETTINGS = {
 
 
 def in_words(error: NanobotError) -> str:
-    """An error for a person who answers questions and has not seen a setting's name."""
+    """Return an error's text without the names of settings, which the person has not seen."""
     names = "|".join(map(re.escape, _SETTINGS))
     return re.sub(names, lambda name: _SETTINGS[name[0]], error.for_people())
 

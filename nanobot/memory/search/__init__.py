@@ -1,14 +1,14 @@
-"""Search over everything that was said and written down; `index.MemoryIndex` is the class to use.
+"""Search over all conversations and memories. The class to use is `index.MemoryIndex`.
 
-Here is what goes into a search and what comes out, and what the index needs from others.
+This module has the inputs and results of a search, and the interfaces that the index needs.
 
 Ids are stable: the same passage has the same id after every rebuild, so that a person or a model
 can name it tomorrow. `m:<session key>:<seq>` is a message, `h:<scope>:<cursor>` a history entry,
-`h:<scope>:memory/HISTORY:<sum>` a paragraph of that file which no entry has,
+`h:<scope>:memory/HISTORY:<sum>` a paragraph of that file without an entry,
 `n:<scope>:<date>:<sum>` a paragraph of a daily note or, with a month for a date, of its digest,
 `f:<scope>:<path>:<sum>` a passage of a file of memory, `l:<path>:<sum>` one of the library (the
-path is relative to the library). The sum is one of the passage's text: whatever is edited around
-it, the id names that text or nothing.
+path is relative to the library). The sum is a checksum of the passage's text: after edits around
+the text, the id still names that text or nothing.
 """
 
 from __future__ import annotations

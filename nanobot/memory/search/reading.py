@@ -359,7 +359,7 @@ def _fact_passages(path: str, text: str, template: str) -> Iterator[IndexEntry]:
 
 
 def _facts_whole(text: str) -> Iterator[tuple[int, str]]:
-    """The blocks of a file of facts; lines over which an item of a list is wrapped are one."""
+    """Yield the blocks of a file of facts. A wrapped list item is one line."""
     at, item, end = 0, "", 0
     for line, block in numbered_blocks(text, headings=True):
         if item and line == end and kind_of(block.lstrip()) == "text":

@@ -74,7 +74,7 @@ class Readable(NamedTuple):
 
     @property
     def is_numbered(self) -> bool:
-        """Whether its passages have numbers that stay: no person writes in it."""
+        """Whether the numbers of its passages are stable, because no person edits it."""
         return self.source == "message" or (self.source == "history" and self.key == self.scope)
 
     @property
