@@ -281,7 +281,7 @@ def _try_server(options: Options, before: ExistingFiles, edit: ConfigEdit) -> bo
 
 
 def _hidden_program(options: Options, error: NanobotError) -> str:
-    """What to do if the program is on this machine and the sandbox does not show it."""
+    """Return a hint if the program exists but the sandbox hides it, or an empty text."""
     from nanobot.programs import find
 
     found = find((options.program or [""])[0])

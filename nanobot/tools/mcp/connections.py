@@ -160,8 +160,8 @@ class _Conversation:
         last = lines[-1].strip()[:300] if lines else ""
         if last.startswith(REFUSAL):
             return f"cannot be started: {last.removeprefix(REFUSAL)}"
-        said = f" ({last})" if last else ""
-        return f"ended{'' if code is None else f' with code {code}'}{said}"
+        message = f" ({last})" if last else ""
+        return f"ended{'' if code is None else f' with code {code}'}{message}"
 
 
 @asynccontextmanager
@@ -433,7 +433,7 @@ def _load() -> None:
 
 @contextmanager
 def _in_words(server: str, reason: list[str]) -> Iterator[None]:
-    """Whatever goes wrong inside is said in words that a model and its owner can act on."""
+    """Raise every error inside in words that a model and its owner can act on."""
     try:
         yield
     except Exception as whole:  # whatever somebody's server makes the SDK raise
@@ -443,16 +443,16 @@ def _in_words(server: str, reason: list[str]) -> Iterator[None]:
         from nanobot.security.egress.transport import Unreachable
 
         error = first_error(whole)
-        said = escape_invisible(" ".join(str(error).split()))[:_MOST_SAID]
-        failure = McpError(f"{server} cannot be understood ({type(error).__name__}: {said})")
+        message = escape_invisible(" ".join(str(error).split()))[:_MOST_SAID]
+        failure = McpError(f"{server} cannot be understood ({type(error).__name__}: {message})")
         if isinstance(error, McpError):
             failure = error
         elif isinstance(error, MCPError) and error.code != CONNECTION_CLOSED:
-            failure = McpRefused(f"{server} answered with an error: {said}")
+            failure = McpRefused(f"{server} answered with an error: {message}")
         elif reason or isinstance(error, MCPError):
             failure = McpLost(f"{server} {reason[0] if reason else 'ended the connection'}")
         elif isinstance(error, Unreachable):
-            failure = McpError(f"{server} cannot be reached: {said}")
+            failure = McpError(f"{server} cannot be reached: {message}")
         elif isinstance(error, NanobotError):
             failure = McpError(f"{server}: {error}", hint=error.hint)
         raise failure from whole
