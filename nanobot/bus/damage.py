@@ -16,11 +16,12 @@ import sqlite3
 import struct
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 
-from nanobot.bus.journal_file import COPY, copied_documents, is_json
-from nanobot.bus.sqlite import is_corruption, opened_read_only
-from nanobot.io import replace_file, storage_errors, sync_folder
+from nanobot.bus.journal_file import COPY, SCHEMA, copied_documents, is_json
+from nanobot.bus.sqlite import is_damaged, opened_read_only, storage_error
+from nanobot.io import replace_file, sync_folder
 
 SMALL = 2_000_000
 """Bytes of a journal that is checked whole at the start: it takes 4 ms per megabyte."""
@@ -30,8 +31,6 @@ NEW = ".rebuilt"
 """What ends the name of a journal that is to replace the damaged one."""
 _NOTE = ".suspect"
 _PAGE = 4096
-_HIGHEST_VERSION = 1_000
-"""No nanobot writes such a format: the number is damaged."""
 _TABLES_OF_START = ("cursor", "document", "helper", "learning", "spending", "step", "unfiled")
 """Small tables, which are checked in a large journal as well."""
 
@@ -42,13 +41,15 @@ Settle = Callable[[sqlite3.Connection, str], int]
 def mend(path: Path, now: datetime, settle: Settle) -> None:
     """Rebuild the journal at `path` if it is damaged. Only for the owner of the home, while the
     file is not open. Raises `StorageError`."""
-    with storage_errors(path):
+    try:
         finish(path)
-        log = Log.of(path)  # SQLite makes the index again when it opens the file
+        log = Log(path)  # SQLite makes the index again when it opens the file
         if cause := find_damage(path, log):
             from nanobot.bus.repair import rebuild  # which a start hardly ever needs
 
             rebuild(path, cause, log, now, settle)
+    except (sqlite3.Error, OSError) as error:
+        raise storage_error(path, error) from error
 
 
 def note_damage(path: Path, cause: str) -> None:
@@ -62,27 +63,31 @@ def find_damage(path: Path, log: Log) -> str:
     note = path.with_name(path.name + _NOTE)
     if note.exists():
         return note.read_text("utf-8", "replace")[:300] or "it could not be used"
-    had_one = (path.parent / COPY).exists()
-    if not path.exists():
-        return "it was missing" if had_one else ""
-    if path.stat().st_size == 0:
-        return "it was empty" if had_one else ""
+    head = _content(path, 100)
+    if not head:
+        kind = "empty" if path.exists() else "missing"
+        return f"it was {kind}" if (path.parent / COPY).exists() else ""
+    if head[18:19] > b"\x02":
+        return "its first page is damaged"  # to SQLite it is a file that may only be read
     try:
         with opened_read_only(path) as db:
             db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if lost := log.lost(Log.of(path).last or 0):
-                return f"its log is damaged: {lost} stored pages cannot be read"
-            return check(db, path.parent, whole=path.stat().st_size <= SMALL)
-    except sqlite3.Error as error:
-        return str(error) if is_corruption(error) else ""
+            found = check(db, path.parent, whole=path.stat().st_size <= SMALL)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        return str(error) if is_damaged(error) else ""
+    lost = log.lost(Log(path).present)
+    return f"its log is damaged: {lost} stored pages cannot be read" if lost else found
 
 
 def check(db: sqlite3.Connection, state: Path, *, whole: bool) -> str:
     """What SQLite finds wrong in all of the journal in the folder `state`, or in its small
     tables."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
-    if not 0 < version < _HIGHEST_VERSION and "inbox" in tables(db):
+    layout, ours = _layout(db), _layout_of_this_version()
+    if version != SCHEMA.version and layout == ours:
         return f"its format is given as {version}"
+    if version == SCHEMA.version and not ours <= layout:
+        return "its list of tables is damaged"
     pragmas = [f"integrity_check({name})" for name in _TABLES_OF_START]
     for pragma in ["integrity_check(1)"] if whole else pragmas:
         found = "; ".join(str(row[0]) for row in db.execute(f"PRAGMA {pragma}"))
@@ -105,8 +110,20 @@ def check_rest(path: Path) -> str:
     try:
         with opened_read_only(path) as db:
             return check(db, path.parent, whole=True)
-    except (sqlite3.Error, OSError) as error:
-        return str(error) if is_corruption(error) else ""
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+        return str(error) if is_damaged(error) else ""
+
+
+def _layout_of_this_version() -> set[str]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as new:
+        new.executescript(";".join(SCHEMA.migrations))
+        return _layout(new)
+
+
+def _layout(db: sqlite3.Connection) -> set[str]:
+    """The statements that made the tables and indexes, of which each version has others."""
+    statements = db.execute("SELECT sql FROM sqlite_master WHERE sql != ''")
+    return {"".join(str(sql).split()) for (sql,) in statements}
 
 
 def damage_reports(state: Path) -> Iterator[tuple[str, str, str]]:
@@ -138,29 +155,36 @@ def tables(db: sqlite3.Connection) -> list[str]:
 
 
 class Log:
-    """The write-ahead log of a database as it is on the disk (sqlite.org/fileformat2.html and
-    sqlite.org/walformat.html). By its index `last` is the number of the last frame that was stored,
-    None if that is not known, and `copied` of the last that is in the database as well."""
+    """The write-ahead log of the database at `path` as it is on the disk (sqlite.org/walformat.html
+    and sqlite.org/fileformat2.html). By its index `last` is the number of the last frame that was
+    stored, None if that is not known, and `copied` of the last that is in the database as well."""
 
-    def __init__(self, log: bytes, index: bytes) -> None:
-        self._log, self.copied = log, 0
-        self.last: int | None = None
-        self._order = "<" if log[3:4] == b"\x82" else ">"
-        is_log = log[:3] == b"\x37\x7f\x06"
-        self._is_whole = is_log and _checksum(self._order, b"", log[:24]) == log[24:_HEAD]
-        self._page = struct.unpack_from(">I", log, 8)[0] if self._is_whole else _PAGE
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(f"{path.name}-wal")
+        head, index = _content(self._path, 48), _content(path.with_name(f"{path.name}-shm"), 136)
+        size = self._path.stat().st_size if head else 0
+        self._order = "<" if head[3:4] == b"\x82" else ">"
+        is_log = head[:3] == b"\x37\x7f\x06"
+        self._is_whole = is_log and _checksum(self._order, b"", head[:24]) == head[24:_HEAD]
+        self._page = struct.unpack_from(">I", head, 8)[0] if self._is_whole else _PAGE
         step = self._page + _FRAME_HEAD
-        self._starts = range(_HEAD, len(log) - step + 1, step)
-        self._salt = log[16:24] if self._is_whole else log[_HEAD + 8 : _HEAD + 16]
+        self._starts = range(_HEAD, size - step + 1, step)
+        self._salt = head[16:24] if self._is_whole else head[_HEAD + 8 : _HEAD + 16]
+        self.last: int | None = None
+        self.copied = 0
         same_round = not self._is_whole or index[32:40] == self._salt
-        if len(index) >= 136 and index[:48] == index[48:96] and index[12] and same_round:
+        if len(index) == 136 and index[:48] == index[48:96] and index[12] and same_round:
             self.last, self.copied = (struct.unpack_from("=I", index, at)[0] for at in (16, 96))
             self._salt = index[32:40]
 
-    @classmethod
-    def of(cls, path: Path) -> Log:
-        """The log beside the database at `path`."""
-        return cls(*(_content(path.with_name(path.name + end)) for end in ("-wal", "-shm")))
+    @property
+    def present(self) -> int:
+        """How many frames SQLite can read, if it has made the index since."""
+        return min(self.last or 0, len(self._starts))
+
+    @cached_property
+    def _log(self) -> bytes:
+        return _content(self._path)
 
     def lost(self, read: int) -> int:
         """How many stored frames are lost if SQLite can read this many of them. Without an index a
@@ -174,10 +198,10 @@ class Log:
     def apply_to(self, path: Path) -> bool:
         """Write the pages of the stored frames to the database at `path`; whether some of them are
         damaged."""
-        end = self.last
-        if end is None:
-            ends = (at + 1 for at in range(len(self._starts)) if self._ends_transaction(at))
-            end = max(ends, default=0)
+        frames = range(len(self._starts))
+        broken = next((at for at in frames if not self._is_frame(at)), len(frames))
+        read = max((at + 1 for at in frames[:broken] if self._ends_transaction(at)), default=0)
+        end = read + self.lost(read)  # the index of a power loss may be older than the log
         damaged = max(0, end - len(self._starts))
         with path.open("r+b") as file:
             for at, start in enumerate(self._starts[:end]):
@@ -221,8 +245,10 @@ def _checksum(order: str, before: bytes, data: bytes) -> bytes:
     return struct.pack(">2I", first, second)
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path, size: int = -1) -> bytes:
+    """The first bytes of a file, all without a `size`; none if it is missing."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return file.read(size)
     except FileNotFoundError:
         return b""

@@ -229,7 +229,7 @@ def is_json(content: str) -> bool:
     """Whether a document can be read at all."""
     try:
         json.loads(content)
-    except (ValueError, RecursionError):
+    except (TypeError, ValueError, RecursionError):
         return False
     return True
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import sqlite3
 import struct
@@ -29,14 +30,13 @@ from nanobot.bus.journal_file import COPY, SCHEMA, copied_documents, is_json
 from nanobot.bus.rows import WAITING_MESSAGES
 from nanobot.bus.sqlite import Schema, lenient_text, open_file
 from nanobot.errors import StorageError
-from nanobot.io import replace_file, sync_folder
 
 _WORK = ".salvage"
 _TIME = "%Y%m%dT%H%M%S"
 _MOST_AN_HOUR = 5
 """Copies of an hour, and copies that are kept: a disk that damages the journal again and again is
 not written full."""
-_TRIES = 20_000
+_TRIES = 2_000
 """Rows that are looked for in vain between damaged pages."""
 _PAGE = 4096
 _MOST_MISSING = 1 << 30
@@ -53,7 +53,7 @@ _NAMES = {
     "button": "buttons",
     "helper": "subagents",
     "prompt": "system prompts",
-    "document": "documents",
+    "document": "jobs, pairings and other documents",
     "learning": "usage of memory",
     "spending": "usage by day",
     "used": "usage by conversation",
@@ -62,8 +62,10 @@ _NAMES = {
 
 
 def rebuild(path: Path, cause: str, log: Log, now: datetime, settle: Settle) -> None:
-    """Rebuild the journal at `path`. Raises `StorageError` or `OSError`; it is as it was then."""
-    aside = path.with_name(f"{path.name}{ASIDE}{now:{_TIME}}")
+    """Rebuild the journal at `path`. Raises `StorageError`, `sqlite3.Error` or `OSError`; it is as
+    it was then."""
+    work = path.with_name(path.name + _WORK)
+    shutil.rmtree(work, ignore_errors=True)  # of an attempt that was killed, or met a full disk
     copies = sorted(path.parent.glob(f"{path.name}{ASIDE}*"))
     hour_ago = f"{path.name}{ASIDE}{now - timedelta(hours=1):{_TIME}}"
     if sum(copy.name > hour_ago for copy in copies) >= _MOST_AN_HOUR:
@@ -72,31 +74,36 @@ def rebuild(path: Path, cause: str, log: Log, now: datetime, settle: Settle) -> 
             "it is damaged again and again",
             hint="Check the disk. Try again in an hour.",
         )
+    work.mkdir(mode=0o700)
+    try:
+        for name in (path.name, f"{path.name}-wal", f"{path.name}-shm", COPY):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(path.with_name(name), work / name)
+        source, new = work / "source.db", work / "new.db"
+        shutil.copyfile(path, source) if path.exists() else source.touch(mode=0o600)
+        damaged_log = log.apply_to(source)
+        with source.open("rb") as file:
+            head = file.read(100)
+        is_head = head.startswith(b"SQLite format 3\0")
+        identity = struct.unpack(">i", head[68:72])[0] if is_head else 0
+        make_readable(source)
+        lost = _fill(source, new, identity, is_log_damaged=damaged_log, settle=settle)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)  # a full disk has no room for half a copy
+        raise
+    shown = "".join(filter(str.isprintable, cause))
+    report = f"The journal was damaged ({shown}) and has been rebuilt. {lost}\n"
+    (work / REPORT).write_text(report)
+    ready = new.replace(path.with_name(path.name + NEW + "-part"))
+    for rest in work.glob(f"{source.name}*"):
+        rest.unlink()
+    os.sync()  # all of that is on the disk before the damaged file goes
+    work.rename(path.with_name(f"{path.name}{ASIDE}{now:{_TIME}}"))
+    ready.replace(path.with_name(path.name + NEW))
+    finish(path)
+    logger.error("{}", report.strip())
     for copy in copies[: 1 - _MOST_AN_HOUR]:
         shutil.rmtree(copy)
-    aside.mkdir(mode=0o700, exist_ok=True)
-    for suffix in ("", "-wal", "-shm"):
-        with contextlib.suppress(FileNotFoundError):
-            shutil.copyfile(path.with_name(path.name + suffix), aside / (path.name + suffix))
-    work, new = path.with_name(path.name + _WORK), path.with_name(path.name + NEW + "-part")
-    for one in (work, new):
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            one.with_name(one.name + suffix).unlink(missing_ok=True)
-    source = aside / path.name
-    shutil.copyfile(source, work) if source.exists() else work.touch(mode=0o600)
-    damaged_log = log.apply_to(work)
-    with work.open("rb") as file:
-        head = file.read(100)
-    identity = struct.unpack(">i", head[68:72])[0] if head.startswith(b"SQLite format 3\0") else 0
-    make_readable(work)
-    lost = _fill(work, new, identity, is_log_damaged=damaged_log, settle=settle)
-    report = f"The journal was damaged ({cause}) and has been rebuilt. {lost}\n"
-    replace_file(aside / REPORT, report.encode())
-    logger.error("{}", report.strip())
-    new.replace(path.with_name(path.name + NEW))
-    sync_folder(path.parent)
-    finish(path)
-    work.unlink(missing_ok=True)
 
 
 def _fill(work: Path, new: Path, identity: int, *, is_log_damaged: bool, settle: Settle) -> str:
@@ -109,7 +116,7 @@ def _fill(work: Path, new: Path, identity: int, *, is_log_damaged: bool, settle:
         lost = {name: _Table(source, target, name).copy() for name in tables(target)}
         if identity and lost["outbox"] != "all":  # of `sends.log`, which goes by these numbers
             target.execute(f"PRAGMA application_id = {identity}")
-        restored = _fill_documents(target, new.parent / COPY, lost)
+        restored = _fill_documents(target, work.with_name(COPY), lost)
         set_aside = 0
         if is_log_damaged:
             set_aside = settle(target, WAITING_MESSAGES)
@@ -159,7 +166,7 @@ def make_readable(work: Path) -> None:
         with contextlib.closing(sqlite3.connect(work)) as db:
             if {*_NAMES} <= {*tables(db)}:
                 return
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):
         pass
     if size >= _PAGE:
         with tempfile.TemporaryDirectory(dir=work.parent) as folder:
@@ -202,7 +209,7 @@ def _misfits(page: bytes, work: Path) -> int:
         for name in _NAMES:
             try:
                 db.execute(f"SELECT count(*) FROM {name} NOT INDEXED").fetchone()
-            except sqlite3.Error:
+            except (sqlite3.Error, UnicodeDecodeError):
                 misfits += 1
     return misfits
 
@@ -234,7 +241,7 @@ class _Table:
         """Bring what can be read; how much could not be, in words, empty for nothing."""
         try:
             info = self._source.execute(f"PRAGMA table_info({self._name})").fetchall()
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):
             return "all"
         present = {row[1] for row in info}
         if not present:
@@ -283,7 +290,7 @@ class _Table:
                 with contextlib.suppress(sqlite3.IntegrityError):  # garbage is no row of ours
                     self._target.execute(insert, row)
                 last = rowid
-        except (sqlite3.Error, OverflowError, MemoryError) as error:
+        except (sqlite3.Error, OverflowError, MemoryError, UnicodeDecodeError) as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
                 raise
             return False, last

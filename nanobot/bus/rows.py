@@ -147,13 +147,13 @@ def stored_entry(row: Sequence[Any], *, recovered: bool) -> InboxEntry:
     payload, state, turn_id, received_at, row_id, attempts, runs, not_before, reason = row
     under_way = state == "working"
     return InboxEntry(
-        *(row_id, decode_inbound(payload or ""), attempts, runs),
+        *(row_id, decode_inbound(str(payload or "")), attempts, runs),
         turn_id=turn_id if under_way else "",
         not_before=not_before,
         reason=reason,
         recovered=recovered,
         previous_turn="" if under_way else turn_id,
-        received_at=datetime.fromisoformat(received_at).timestamp(),
+        received_at=datetime.fromisoformat(str(received_at)).timestamp(),
     )
 
 
@@ -189,7 +189,7 @@ PART = "id, turn_id, call, part, channel, chat_id, attempts, next_try_at, in_dou
 def stored_part(row: Sequence[Any]) -> OutboxPart:
     """The part in a row of `PART`. Raises `ValueError` if it cannot be read."""
     row_id, turn_id, call, number, channel, chat_id, attempts, next_try_at, doubts, payload = row
-    part = decode_part(f"{turn_id}/{call}/{number}", channel, chat_id, payload or "")
+    part = decode_part(f"{turn_id}/{call}/{number}", channel, chat_id, str(payload or ""))
     return OutboxPart(row_id, part, attempts, next_try_at, doubts)
 
 

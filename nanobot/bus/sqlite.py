@@ -103,6 +103,7 @@ def open_file(path: Path, schema: Schema) -> sqlite3.Connection:
             if not error.sqlite_errorname.startswith(("SQLITE_IOERR_SHM", "SQLITE_FULL")):
                 raise
             logger.error("{} is opened for this process only: {}", path, error)
+            path.with_name(f"{path.name}-shm").unlink(missing_ok=True)  # it is not kept up to date
             return _opened(path, schema, "?vfs=unix-excl")
     except sqlite3.Error as error:
         raise storage_error(path, error) from error
@@ -245,7 +246,9 @@ def _prepare_cache(db: sqlite3.Connection, tables: str, version: int) -> None:
 
 def is_damaged(error: Exception) -> bool:
     """Whether the file of a cache is no use and has to be built again: nothing of a whole one
-    violates a constraint."""
+    violates a constraint, and no word in its errors is damaged."""
+    if isinstance(error, UnicodeDecodeError):
+        return True
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in {
         sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB,
         sqlite3.SQLITE_CONSTRAINT,
@@ -316,7 +319,7 @@ class Database:
         self._gathered: list[_Job] = []
         self._later: asyncio.TimerHandle | None = None
         self._thread: threading.Thread | None = None
-        self._identity: tuple[int, int] | None = None
+        self._identity = (0, 0)
         self.refusal: StorageError | None = None
         """Why the disk took nothing the last time that there was something to write, if so."""
         self.on_failure: Callable[[StorageError], None] = _ignore
@@ -326,7 +329,8 @@ class Database:
     def open(self) -> None:
         """Open or create the file and start the thread. Raises as `open_file`."""
         connection = open_file(self._path, self._schema)
-        self._identity = _identity(self._path)
+        status = self._path.stat()
+        self._identity = status.st_dev, status.st_ino
         self._thread = threading.Thread(
             target=self._write, args=(connection,), name="journal", daemon=True
         )
@@ -432,7 +436,7 @@ class Database:
         refused."""
         written = connection.total_changes
         # A file that was moved takes everything, and nobody finds it there.
-        has_moved = _identity(self._path) != self._identity
+        has_moved = not _is_at(self._path, self._identity)
         refusal = HomeMoved(self._path) if has_moved else _transact(connection, jobs)
         if refusal is None:
             if connection.total_changes > written:
@@ -455,12 +459,13 @@ class Database:
         return [job for job in jobs if job.retry]
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _is_at(path: Path, identity: tuple[int, int]) -> bool:
+    """Whether the file with this device and inode is there, or the disk does not say."""
     try:
         status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+    except OSError as error:
+        return error.errno not in (errno.ENOENT, errno.ENOTDIR)
+    return (status.st_dev, status.st_ino) == identity
 
 
 def _ignore(_: object) -> None:

@@ -78,6 +78,7 @@ in a log in place; the file goes; or it is only reported."""
 
 _AT_HOME: tuple[tuple[str, Kind], ...] = (
     ("state/journal.db.before-", "removed"),
+    ("state/journal.db.damaged-", "removed"),
     ("state/journal.db.moved-to-team", "removed"),
     ("state/journal.db", "store"),
     ("state/index.", "store"),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.bus.damage import SMALL
+from nanobot.bus.damage import SMALL, note_damage
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import DatabaseDamaged, HomeMoved, StorageError
 from nanobot.testing import FakeClock
@@ -125,6 +125,47 @@ async def test_rows_on_other_pages_of_the_table_are_kept(
     assert f"messages (up to {MANY - len(waiting)})" in report
 
 
+def content(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def flip(path: Path, offset: int, bit: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= bit
+    path.write_bytes(data)
+
+
+async def test_a_flipped_bit_of_the_header_or_of_the_list_of_tables_costs_nothing(
+    whole: Path, tmp_path: Path, clock: FakeClock
+) -> None:
+    data = content(whole)
+    header = [(at, 1 << bit) for at in (18, 47, 60, 61, 62, 63) for bit in range(8)]
+    check = data.index(b"CHECK (state IN ('received'")
+    list_of_tables = [(check + at, 1) for at in range(0, 60, 3)]
+    for place, bit in header + list_of_tables:
+        path = copied(whole, tmp_path / "copy")
+        flip(path, place, bit)
+        waiting, report = await report_of(path, clock)
+        assert len(waiting) == MANY, (place, bit)
+        assert "Nothing was lost." in report or (place, bit) in {(18, 2), (47, 4)}, (place, bit)
+
+
+async def test_a_row_whose_number_was_damaged_does_not_hold_up_the_start(
+    whole: Path, clock: FakeClock
+) -> None:
+    """Between it and the damaged page are millions of numbers that no row has."""
+    with contextlib.closing(sqlite3.connect(whole)) as db, db:
+        db.execute("UPDATE inbox SET id = id + (1 << 60) WHERE id > 90")
+        leaves = db.execute(
+            "SELECT pageno - 1 FROM dbstat WHERE name = 'inbox' AND pagetype = 'leaf' ORDER BY path"
+        ).fetchall()
+    for (page,) in leaves[2:-2]:
+        zero(whole, page)
+    waiting, report = await report_of(whole, clock)
+    assert 0 < len(waiting) < MANY
+    assert "messages (most)" in report
+
+
 @pytest.mark.parametrize("content", [b"", b"garbage" * 2000])
 async def test_a_journal_without_any_row_begins_anew_with_the_documents(
     whole: Path, clock: FakeClock, content: bytes
@@ -177,13 +218,14 @@ async def test_the_log_of_a_killed_process_is_no_damage(killed: Path, clock: Fak
 @pytest.mark.parametrize(
     "damage",
     [
+        lambda log, _: log.unlink(),
         lambda log, _: log.write_bytes(b""),
         lambda log, _: log.write_bytes(b"garbage" * 2000),
         lambda log, _: zero(log, 0),
         lambda log, last: zero(log, last - 1),
         lambda log, last: os.truncate(log, (last - 1) * (PAGE + 24)),
     ],
-    ids=["emptied", "garbage", "head zeroed", "tail zeroed", "end cut off"],
+    ids=["removed", "emptied", "garbage", "head zeroed", "tail zeroed", "end cut off"],
 )
 async def test_a_damaged_log_is_reported(
     killed: Path, clock: FakeClock, damage: Callable[[Path, int], object]
@@ -206,6 +248,23 @@ async def test_a_log_that_a_power_loss_cut_short_is_no_damage(
     without_index(log)
     waiting, report = await report_of(killed, clock)
     assert ("last-18" in waiting, report) == (True, "")
+
+
+async def test_an_index_from_before_a_power_loss_hides_no_stored_page_from_the_rebuilding(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    path, running = tmp_path / "copy" / "journal.db", tmp_path / "running" / "journal.db"
+    running.parent.mkdir()
+    async with opened(running, clock) as journal:
+        await journal.receive("fake", [said("first")])
+        older = running.with_name("journal.db-shm").read_bytes()
+        await journal.receive("fake", [said("last")])
+        copied(running, path.parent)
+    path.with_name("journal.db-shm").write_bytes(older)
+    note_damage(path, "another page")
+    waiting, report = await report_of(path, clock)
+    assert waiting == {"first", "last"}
+    assert "Nothing was lost." in report
 
 
 async def test_a_log_that_is_damaged_before_its_end_is_known_without_its_index(

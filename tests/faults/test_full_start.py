@@ -54,3 +54,36 @@ async def test_started_on_a_full_disk_it_says_so_and_goes_on_when_there_is_room(
                 assert "ok" in disk.nanobot("status", "--check").stdout
                 assert "Ada" in disk.nanobot("memory", "show").stdout
             assert disk.nanobot("state", "show").returncode == 0
+
+
+_ZERO_AN_INDEX = """
+import contextlib, sqlite3, sys
+with contextlib.closing(sqlite3.connect(sys.argv[1])) as db:
+    query = "SELECT rootpage FROM sqlite_master WHERE name = 'inbox_open'"
+    (page,) = db.execute(query).fetchone()
+with open(sys.argv[1], "r+b") as file:
+    file.seek((page - 1) * 4096)
+    file.write(bytes(4096))
+"""
+
+
+async def test_a_journal_that_cannot_be_rebuilt_on_a_full_disk_is_rebuilt_when_there_is_room(
+    tmp_path: Path,
+) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        assert disk.nanobot("agent", "-m", "hello").returncode == 0
+        state = f"{disk.path}/home/state"
+        disk.run(sys.executable, "-c", _ZERO_AN_INDEX, f"{state}/journal.db")
+        disk.fill()
+        for _ in range(6):
+            refused = disk.nanobot("agent", "-m", "hello")
+            assert refused.returncode != 0
+            assert "Traceback" not in refused.stderr
+            assert "again and again" not in refused.stderr
+            assert "disk" in refused.stderr
+        left = disk.run("ls", state).stdout
+        assert "salvage" not in left
+        assert "damaged" not in left
+        disk.empty()
+        assert disk.nanobot("agent", "-m", "hello").returncode == 0
+        assert "Nothing was lost." in disk.nanobot("doctor").stdout
