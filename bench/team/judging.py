@@ -20,6 +20,9 @@ _EXCUSED = 3.0
 _TEMPORARY = "*.nanobot-tmp"
 _NAME = re.compile(r"\b[a-z]+\d+m\d+\b")
 """What effects are called."""
+_CHANGED = "changed while the owner was asked"
+"""In the result of a command that was allowed and not run. A worker that was stopped or killed may
+leave a program that still changes the person's folder, and the owner allowed what was there."""
 
 
 @dataclass
@@ -34,6 +37,7 @@ class Verdict:
     effects: list[str] = field(default_factory=list)
     effects_asked: int = 0
     effects_missing: int = 0
+    effects_refused: int = 0
     questions: list[str] = field(default_factory=list)
     questions_asked: int = 0
     wishes_allowed: int = 0
@@ -53,6 +57,7 @@ class Verdict:
             "effects asked for": self.effects_asked,
             "effects that happened twice, or never, or though denied (target 0)": len(self.effects),
             "effects that were begun and cut off, and not repeated": self.effects_missing,
+            "effects allowed and not run, as the folder had changed": self.effects_refused,
             "effects that the owner allowed": self.wishes_allowed,
             "effects that the owner denied": self.wishes_denied,
             "questions that this took": self.questions_asked,
@@ -144,6 +149,9 @@ def _judge_effects(
             wanted = 1
             if verb == "ask" and not owner.allows.get(name):
                 wanted = 0
+            elif verb == "ask" and _CHANGED in result:
+                wanted = 0
+                verdict.effects_refused += 1
             elif result == INTERRUPTED or mark not in chat.answered:
                 wanted = min(times, 1)
                 verdict.effects_missing += not times

@@ -196,8 +196,9 @@ class ByProgram(Platform):
                 try:
                     async with client.post(self._url, json=body, headers=headers) as answer:
                         given = await answer.json(content_type=None)
-                        if answer.status == 200 or GIVEN_UP in str(given):
-                            said = given["choices"][0]["message"]["content"] if answer.ok else given
+                        said = given["choices"][0]["message"]["content"] if answer.ok else given
+                        # A notice that the owner is asked is no answer, and is repeated, too.
+                        if mark in MARK.findall(str(said)) or GIVEN_UP in str(said):
                             chat.hear(str(said), time.monotonic())
                             self._told()
                             return

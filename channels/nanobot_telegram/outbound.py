@@ -191,7 +191,11 @@ class Outbound:
                     link_preview_options=NO_LINK_PREVIEW,
                 )
                 return
-        await bot.edit_message_reply_markup(place, message_id)
+        try:
+            await bot.edit_message_reply_markup(place, message_id)
+        except BadRequest as error:
+            if "not modified" not in str(error):  # it has none any more
+                raise
 
     async def _deliver(
         self, part: OutboundPart, uploads: Sequence[_Upload], attempt: Attempt

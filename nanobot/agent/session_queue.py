@@ -290,8 +290,8 @@ class SessionQueue:
         """Tell a message's person, if it has one, what the disk refused; the message with a note
         that they know."""
         inbound = entry.message
-        logger.error("session {}: {}", inbound.session_key, error)
         if entry.reason != str(error):
+            logger.error("session {}: {}", inbound.session_key, error)
             place = (inbound.channel, inbound.chat_id)
             if inbound.expects_answer:
                 text = storage_text(error, is_owner=self._is_owners(inbound))

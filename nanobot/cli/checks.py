@@ -46,6 +46,7 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.lock import MOVED
 from nanobot.io import storage_errors
 from nanobot.programs import find
+from nanobot.text import counted
 
 _MEGABYTE = 1_000_000
 _SCARCE = 1_000
@@ -333,7 +334,8 @@ def check_team(case: CheckContext) -> Iterator[Finding]:
     ahead |= {f"worker {one['name']}": one["clock_seconds"] for one in found["workers"]}
     yield from _clocks(ahead)
     alive = sum(one["alive"] for one in found["workers"])
-    text = f"{address.place}, tables of version {found['schema_version']}, {alive} workers;"
+    text = f"{address.place}, tables of version {found['schema_version']},"
+    text += f" {counted(alive, 'worker')};"
     yield Finding("ok", f"{text} the folder {settings.shared} is the team's")
     failed = sum(one["failed"] + one["undeliverable"] for one in found["queues"])
     if failed:

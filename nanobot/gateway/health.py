@@ -210,7 +210,7 @@ class HealthMonitor:
         self.channels = channels
         self._journal, self._clock = journal, clock
         self._background, self._others = background, others
-        self._asking: asyncio.Task[QueueCounts] | None = None
+        self._asking: asyncio.Task[StorageError | None] | None = None
         self._asked_at = 0.0
         self._queue = QueueCounts()
 
@@ -225,8 +225,7 @@ class HealthMonitor:
         """How many seconds it owes an answer, and why it refuses."""
         if self._asking is None:
             self._asked_at = self._clock.monotonic()
-            counting = self._journal.counts()
-            self._asking = self._background.start(counting, name="look at the journal")
+            self._asking = self._background.start(self._count(), name="look at the journal")
         asking = self._asking
         alarm = self._background.start(self._clock.sleep(_TIMEOUT), name="look no longer")
         await asyncio.wait((asking, alarm), return_when=asyncio.FIRST_COMPLETED)
@@ -235,11 +234,14 @@ class HealthMonitor:
             return self._clock.monotonic() - self._asked_at, None
         if self._asking is asking:
             self._asking = None
+        return 0.0, asking.result() or self._journal.refusal
+
+    async def _count(self) -> StorageError | None:
         try:
-            self._queue = asking.result()
+            self._queue = await self._journal.counts()
         except StorageError as error:
-            return 0.0, error
-        return 0.0, self._journal.refusal
+            return error
+        return None
 
 
 _NOTIFY_SECONDS = 1.0

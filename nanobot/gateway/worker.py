@@ -51,6 +51,7 @@ from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import InboxEntry, Leftovers, OutboxPart, Unfiled
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.delivery import Dispatcher
+from nanobot.io import FENCE
 from nanobot.memory.scopes import Memories, is_scope
 from nanobot.tasks import SCOPES, Background
 from nanobot.team.folder import clear, temporaries
@@ -198,6 +199,7 @@ class TeamWorker:
         asyncio.get_running_loop().set_default_executor(self._threads)
         self._lanes.freed = self._freed
         self.waking.start()
+        self._background.start(self._clear(everywhere=True), name="clear the workspace")
         self._background.start(self._look_forever(), name="scopes of this worker")
 
     async def hand_over(self) -> None:
@@ -336,8 +338,12 @@ class TeamWorker:
 
     def _withdraw_questions(self) -> None:
         """Close those of workers that are gone, where this one sends."""
-        withdrawing = self._dispatcher.withdraw_questions(pause=_HEARD_SECONDS)
-        self._background.start(withdrawing, name="withdraw questions")
+
+        async def withdraw() -> None:
+            with suppress(StorageError):  # then the end of the outage is heard, too
+                await self._dispatcher.withdraw_questions(pause=_HEARD_SECONDS)
+
+        self._background.start(withdraw(), name="withdraw questions")
 
     async def _stop_for_other(self, entry_id: int, scope: str, key: str) -> None:
         """Do what a `/stop` wants that was typed at another worker, before that can have the scope
@@ -449,8 +455,9 @@ class TeamWorker:
         standing = await self._leases.alive() if any(claimed.values()) else self._cleared
         if standing != self._cleared:  # once for each that dies
             await self._clear(everywhere=False)
+            FENCE.made.clear()  # what the dead one made since may have the number of one of these
             self._cleared = standing
-            self._background.start(self._clear(everywhere=True), name="clear the workspace")
+            self.waking.tell("gone")  # another worker may send where the dead one asked
         self._sessions.doubt()
         await asyncio.to_thread(self._clean_up, claimed)
         leftovers = await self._journal.leftovers(claimed)
@@ -467,8 +474,6 @@ class TeamWorker:
         self._resume(leftovers, stuck)
         lost = self._helpers.recover(claimed.keys() - stuck)
         self._background.start(lost, name="recover helpers")
-        if any(claimed.values()):
-            self.waking.tell("gone")  # another worker may send where the dead one asked
         if any(claimed.values()) or claimed.keys() & {OWNER, *self._singles}:
             self._withdraw_questions()
 

@@ -195,13 +195,15 @@ class Database:
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()
         while not (self._is_closing and not self._queue):
-            waits = self._kept or self._doubt
+            waits = self._kept or self._doubt or self.refusal
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(max(self._try_at, loop.time()) if waits else None):
                     await self._wake.wait()
             jobs, self._queue = self._kept + self._queue[:_BATCH], self._queue[_BATCH:]
             if not self._queue:
                 self._wake.clear()
+            if self.refusal and not (jobs or self._is_closing):
+                jobs = [Job(_nothing, retry=False)]  # whether it takes something again
             self._writing_since = loop.time()
             self._kept = await self._store(jobs)
             self._writing_since = None
@@ -341,6 +343,10 @@ class Database:
             self._is_fenced = True
             self._on_fenced()
         return []
+
+
+async def _nothing(db: Connection) -> None:
+    """Nothing but the transaction itself, which stamps its worker's row."""
 
 
 def _give_up(jobs: Sequence[Job], error: StorageError) -> list[Job]:

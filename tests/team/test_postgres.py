@@ -242,6 +242,19 @@ async def test_a_server_that_dies_takes_nothing_along_that_was_stored(
     assert notes(dsn) == [*map(str, range(20)), "kept", "later"]
 
 
+async def test_a_server_that_is_back_is_noticed_with_nothing_to_write(
+    mortal: PostgresServer, dsn: str, worker: int
+) -> None:
+    async with opened(dsn, worker) as database:
+        await asyncio.to_thread(mortal.stop, signal.SIGQUIT)
+        with pytest.raises(StorageError):
+            await database.run(add("refused"))
+        await asyncio.to_thread(mortal.start)
+        async with asyncio.timeout(10):
+            while database.refusal:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.05)
+
+
 @pytest.mark.parametrize("pass_on", [True, False])
 async def test_a_server_that_dies_with_a_commit_under_way_tells_whether_it_was_stored(
     mortal: PostgresServer, dsn: str, worker: int, *, pass_on: bool

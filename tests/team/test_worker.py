@@ -390,6 +390,51 @@ async def test_the_question_of_a_worker_that_is_gone_is_withdrawn_by_who_gets_it
     assert bench.channel.closed == {"p7": "No longer needed."}
 
 
+async def test_a_death_is_told_once_however_many_memories_the_worker_had(bench: Bench) -> None:
+    told = asyncio.Queue[tuple[str, str]]()
+    for scope in (OWNER, GROUP):
+        await asyncio.to_thread(sql, bench.dsn, "INSERT INTO lease VALUES (%s, NULL)", scope)
+    async with (
+        bench.other(lambda *what: told.put_nowait(what)) as other,
+        bench.running(ScriptedModel(says("hello"), says("hello all"))),
+    ):
+        other.start()
+        assert await told.get() == ("gone", "")  # it listens from now on
+        assert await bench.channel.ask("hello") == "hello"
+        await bench.channel.say("hello", "g", is_group=True)
+        assert await bench.channel.received(1, "g") == ["hello all"]
+        await bench.until_given_back(GROUP)
+        heard = [await told.get()]
+        while heard[-1] != ("free", GROUP):
+            heard.append(await told.get())
+    assert heard.count(("gone", "")) == 1
+
+
+async def test_what_a_dead_worker_left_half_written_is_removed_by_the_next_that_starts(
+    bench: Bench,
+) -> None:
+    left = bench.folder / "shared" / "workspace" / "site" / f".{'a' * 16}.7.nanobot-tmp"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    async with bench.running(ScriptedModel()), asyncio.timeout(10):
+        while left.exists():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.05)
+
+
+async def test_no_file_from_before_a_death_is_taken_for_one_that_this_worker_made(
+    bench: Bench,
+) -> None:
+    """The dead worker may have made another one since, under the same number."""
+    await asyncio.to_thread(sql, bench.dsn, "INSERT INTO lease VALUES (%s, NULL)", GROUP)
+    async with bench.running(ScriptedModel(says("hello"), says("hello all"))):
+        FENCE.made.add(earlier := (0, 7))
+        assert await bench.channel.ask("hello") == "hello"
+        assert earlier in FENCE.made
+        await bench.channel.say("hello", "g", is_group=True)
+        assert await bench.channel.received(1, "g") == ["hello all"]
+        assert earlier not in FENCE.made
+
+
 async def test_a_lease_given_back_elsewhere_makes_no_worker_look_that_was_not_refused_it(
     bench: Bench,
 ) -> None:

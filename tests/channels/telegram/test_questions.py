@@ -42,6 +42,14 @@ async def test_a_closed_question_has_no_buttons_and_says_how_it_ended(rig: Rig) 
     assert sent.buttons == ()
 
 
+async def test_a_question_that_was_closed_before_is_closed(rig: Rig) -> None:
+    for question in (part("May I?"), part("x" * TEXT_LIMIT)):
+        receipt = await rig.outbound.send(question)
+        for _ in range(2):
+            await rig.outbound.close_choices(question, receipt, OUTCOME)
+    assert [sent.buttons for sent in rig.telegram.messages()] == [(), ()]
+
+
 async def test_where_there_is_no_room_for_the_line_the_buttons_go_all_the_same(rig: Rig) -> None:
     long = part("x" * TEXT_LIMIT)
     receipt = await rig.outbound.send(long)
