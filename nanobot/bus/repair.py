@@ -113,7 +113,10 @@ def _fill(work: Path, new: Path, identity: int, *, is_log_damaged: bool, settle:
         source = stack.enter_context(contextlib.closing(sqlite3.connect(work)))
         source.text_factory = lenient_text
         target.execute("BEGIN")
-        lost = {name: _Table(source, target, name).copy() for name in tables(target)}
+        lost = {
+            name: _Table(source, target, name).copy(is_log_damaged=is_log_damaged)
+            for name in tables(target)
+        }
         if identity and lost["outbox"] != "all":  # of `sends.log`, which goes by these numbers
             target.execute(f"PRAGMA application_id = {identity}")
         restored = _fill_documents(target, work.with_name(COPY), lost)
@@ -237,7 +240,7 @@ class _Table:
         keys = ", ".join(self._keys)
         return f"CREATE TABLE {self._name} ({columns}, PRIMARY KEY ({keys})) WITHOUT ROWID"
 
-    def copy(self) -> str:
+    def copy(self, *, is_log_damaged: bool) -> str:
         """Bring what can be read; how much could not be, in words, empty for nothing."""
         try:
             info = self._source.execute(f"PRAGMA table_info({self._name})").fetchall()
@@ -257,7 +260,7 @@ class _Table:
         else:
             lost = ""
         if self._is_counted:
-            self._keep_numbers(lost)
+            self._keep_numbers(are_known=not (lost or is_log_damaged))
         return lost
 
     def _between(self, low: int | None, high: int | None) -> str:
@@ -296,7 +299,7 @@ class _Table:
             return False, last
         return True, last
 
-    def _keep_numbers(self, lost: str) -> None:
+    def _keep_numbers(self, *, are_known: bool) -> None:
         """See to it that no number is given a second time: other files name rows by them."""
         try:
             query = "SELECT max(seq) FROM sqlite_sequence WHERE name = ?"
@@ -305,6 +308,6 @@ class _Table:
             known = 0
         query = f"SELECT coalesce(max(id), 0) FROM {self._name}"
         highest = max(known, self._target.execute(query).fetchone()[0])
-        highest += 1_000_000 if lost and not known else 0
+        highest += 0 if are_known and known else 1_000_000
         self._target.execute("DELETE FROM sqlite_sequence WHERE name = ?", (self._name,))
         self._target.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (self._name, highest))

@@ -277,6 +277,23 @@ async def test_a_log_that_is_damaged_before_its_end_is_known_without_its_index(
     assert "its log is damaged" in report
 
 
+async def test_marks_of_replies_that_are_lost_do_not_count_for_what_the_rebuilding_says(
+    killed: Path, clock: FakeClock, tmp_path: Path
+) -> None:
+    async with opened(killed, clock) as journal:  # what is in the log so far is kept
+        for number in range(30):
+            (part,) = await journal.add_outgoing(f"late-{number}", reply("hello"))
+            journal.mark_sending(part)
+            await journal.mark_sent(part, "1")
+        path = copied(killed, tmp_path / "copy")
+    path.with_name("journal.db-wal").write_bytes(b"")
+    async with opened(path, clock) as journal:
+        ((_, report, _),) = journal.damages()
+        parts = (await journal.leftovers()).parts
+    assert "Messages that may have been worked on" in report
+    assert len(parts) >= MANY  # a notice for each of them
+
+
 async def test_a_message_that_may_have_been_worked_on_is_not_run_again_by_itself(
     tmp_path: Path, clock: FakeClock
 ) -> None:
