@@ -214,7 +214,7 @@ class ChannelHost(Protocol):
 
 
 WRITING: ContextVar[Callable[[], None]] = ContextVar("writing", default=lambda: None)
-"""A callback: a channel calls it before it writes a request that sends a part."""
+"""A callback: a channel calls it before it writes a request that delivers something."""
 
 
 @runtime_checkable

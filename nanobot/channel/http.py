@@ -184,9 +184,10 @@ class HttpClient:
         )
 
 
-async def _trace(event: str, _: object) -> None:
-    """Call `WRITING` before a request is written. httpcore reports each step of a request here."""
-    if event.endswith(".send_request_headers.started"):
+async def _trace(event: str, known: Mapping[str, Any]) -> None:
+    """Call `WRITING` before a request is written. httpcore reports each step of a request here,
+    those of a proxy's CONNECT as well."""
+    if event.endswith(".send_request_headers.started") and known["request"].method != b"CONNECT":
         WRITING.get()()
 
 

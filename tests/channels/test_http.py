@@ -90,3 +90,23 @@ async def test_what_sends_hears_when_the_request_is_about_to_be_written_and_not_
     assert told == ["writing"]
     WRITING.reset(before)
     await client.close()
+
+
+async def test_who_asks_a_proxy_for_a_connection_has_not_written_the_request() -> None:
+    told = list[str]()
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 503 Service Unavailable\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    client = HttpClient("secret", proxy=f"http://127.0.0.1:{port}")
+    before = WRITING.set(lambda: told.append("writing"))
+    with pytest.raises(Unsent):
+        await client.request("POST", "https://platform.test/", 5, 10)
+    WRITING.reset(before)
+    assert told == []
+    await client.close()
+    server.close()

@@ -24,6 +24,7 @@ from urllib.parse import quote, urlsplit
 
 from msgspec import Struct
 
+from nanobot.channel import WRITING
 from nanobot.channel.health import HealthReporter
 from nanobot.channel.http import (
     AnswerTooLarge,
@@ -235,14 +236,18 @@ class Graph:
         except OSError:
             raise SendRefused(f"the file {name} is gone") from None
         fields = {"messaging_product": "whatsapp", "type": mime}
-        with file:
-            answer = await self._call(
-                "POST",
-                f"{self._number}/media",
-                _UPLOAD_SECONDS,
-                data=fields,
-                files={"file": (name, file, mime)},
-            )
+        before = WRITING.set(lambda: None)  # no message is written yet
+        try:
+            with file:
+                answer = await self._call(
+                    "POST",
+                    f"{self._number}/media",
+                    _UPLOAD_SECONDS,
+                    data=fields,
+                    files={"file": (name, file, mime)},
+                )
+        finally:
+            WRITING.reset(before)
         id = text_in(answer, "id")
         if not id:
             raise Unconfirmed("an answer that names no file")

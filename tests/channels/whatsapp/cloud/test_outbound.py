@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.events import Button, Media, MediaKind
+from nanobot.channel import WRITING
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown
 from nanobot_whatsapp.ingest import OURS
 from tests.channels.whatsapp.cloud.samples import GROUP
@@ -119,6 +120,15 @@ async def test_an_upload_that_fails_has_reached_nobody(tmp_path: Path) -> None:
                 await rig.send("look", picture)
         await rig.send("look", picture)
         assert len(rig.meta.messages()) == 1
+
+
+async def test_a_process_that_dies_during_an_upload_has_written_no_message(tmp_path: Path) -> None:
+    async with rigged(tmp_path) as rig:
+        told = list[int]()
+        before = WRITING.set(lambda: told.append(len(rig.meta.called("upload"))))
+        await rig.send("look", rig.home.file("a.png", "image", "image/png", PNG))
+        WRITING.reset(before)
+        assert told == [1]  # once, when the file was there
 
 
 async def test_a_picture_that_is_none_goes_as_a_document(tmp_path: Path) -> None:
