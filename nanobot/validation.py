@@ -174,7 +174,7 @@ class _Reader:
             return self._wrong(path, given, str(error), error.hint)
         except ValueError as error:  # an adapter's own check, which may repeat the value
             secret, text = given.strip() if isinstance(given, str) else "", str(error)
-            if len(secret) > 1:  # and only as a word of its own: others hold its letters as well
+            if len(secret) > 1:  # as a whole word: other words have its letters too
                 text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "…", text)
             return self._wrong(path, given, text[:1].lower() + text[1:])
 

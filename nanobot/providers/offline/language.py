@@ -159,7 +159,7 @@ _TO_THIRD: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
 
 
 def named(text: str, before: Iterable[str]) -> str:
-    """ "No, his name is Max" with the thing that it is about, if "my dog" was said `before`."""
+    """Put the thing into "No, his name is Max" if a message `before` has "my dog"."""
     things = [one for said in before for one in re.findall(r"(?i)\bmy (\w+)|我的(.+?)[叫是]", said)]
     for english, chinese in things[-1:]:
         text = re.sub(_HIS_NAME, f"my {english}'s name" if english else f"我的{chinese}", text)
@@ -256,7 +256,7 @@ def _stem(word: str) -> str:
 
 
 def best(question: str, lines: Iterable[str]) -> str:
-    """The line that answers best, of equals the shorter or later one; empty where none does."""
+    """Return the line that answers best, of equals the shorter or later one, or an empty text."""
     wanted, counts = terms(question), {subject(line) or line: line for line in lines}.values()
     scored = ((share(wanted, line), -len(terms(line)), at, line) for at, line in enumerate(counts))
     score, _, _, line = max(scored, default=(0.0, 0, 0, ""))
@@ -353,7 +353,7 @@ class Request(Struct, frozen=True):
 
 
 def told_to_remember(text: str) -> list[str]:
-    """What a text asks to remember, and the plain facts that it states about the person."""
+    """Return the facts that a text asks to remember or states about the person."""
     return [fact for request in requests_in(text) for fact in request.facts]
 
 
@@ -363,7 +363,7 @@ def stands_out(sentence: str) -> bool:
 
 
 def requests_in(text: str) -> Iterator[Request]:
-    """The first eight requests of a message; facts are one, and small talk beside them is none."""
+    """Yield the first eight requests: all facts are one, and small talk next to them is none."""
     facts: list[str] = []
     rest: list[Request] = []
     before = ""
