@@ -30,7 +30,7 @@ from nanobot_cli.wire import (
 
 _ANSWERED = ("done", "stopped")
 
-_WAITS = "note: it is answered when the model is back, while `nanobot gateway` runs\n"
+_WAITS = "note: your message is answered when the model is back, while `nanobot gateway` runs\n"
 _STOP_SECONDS = 2.0
 """How long who leaves by Ctrl-C waits for the turn to stop."""
 
@@ -87,6 +87,8 @@ def _say_all(home: Path, messages: Iterator[str], options: Options) -> int:
             _print_reply(said, reply, options)
             if reply.outcome == "waiting":
                 sys.stderr.write(_WAITS)
+            if "cron" in reply.tools:
+                _note_jobs(client)
             answered = answered and reply.outcome in _ANSWERED
     return 0 if answered else 1
 
@@ -160,14 +162,25 @@ def _chat(home: Path, options: Options) -> int:
         terminal = Terminal(client, options.session, history=home / "state" / "cli_history")
         terminal.run()
         _note_jobs(client)
+        _note_messages(client)
     return 0
+
+
+def _note_messages(client: Client) -> None:
+    """Say that messages wait for the model, if nanobot ends with this command."""
+    if not client.is_hosted:
+        return
+    with contextlib.suppress(NanobotError):  # the chat is over either way
+        kept = Data({"list": client.ask("queue.list", {})}).record("list").records("inbox")
+        if any(message.get("state") == "waiting" for message in kept):
+            sys.stderr.write(_WAITS)
 
 
 def _note_jobs(client: Client) -> None:
     """Print that scheduled jobs wait, if nanobot ends with this command."""
     if not client.is_hosted:
         return
-    with contextlib.suppress(NanobotError):  # the chat is over either way
+    with contextlib.suppress(NanobotError):
         jobs = Data({"list": client.ask("cron.list", {})}).record("list").records("jobs")
         if pending := sum(job.get("enabled") is True for job in jobs):
             what = "1 scheduled job comes" if pending == 1 else f"{pending} scheduled jobs come"

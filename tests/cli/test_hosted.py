@@ -9,6 +9,8 @@ import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -123,9 +125,9 @@ def test_a_signal_stops_the_gateway_before_it_ends_the_process(
         pass
 
 
-def test_a_chat_that_hosts_says_at_its_end_that_reminders_wait(
-    environment: dict[str, str],
-) -> None:
+@contextmanager
+def chat(environment: dict[str, str]) -> Iterator[Screen]:
+    """A chat at a terminal, which is left at the end; the test reads what it says then."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "nanobot", "agent"],
@@ -135,12 +137,35 @@ def test_a_chat_that_hosts_says_at_its_end_that_reminders_wait(
         os.close(theirs)
         screen = Screen(ours, process)
         screen.wait_for(">")
+        yield screen
+        assert screen.end() == 0
+    os.close(ours)
+
+
+def test_a_chat_that_hosts_says_at_its_end_that_reminders_wait(environment: dict[str, str]) -> None:
+    with chat(environment) as screen:
         screen.type("remind me tomorrow at 9 to call Ana\r")
         screen.wait_for("I'll remind you.")
         screen.type("\x04")
         screen.wait_for("note: 1 scheduled job comes only while nanobot runs: nanobot gateway")
-        assert screen.end() == 0
-    os.close(ours)
+
+
+def test_a_chat_that_hosts_says_at_its_end_that_a_message_waits_for_the_model(
+    environment: dict[str, str], home: Path
+) -> None:
+    model = {"name": "m", "base_url": "http://127.0.0.1:9/v1", "retry_seconds": 1}
+    (home / "config.yaml").write_text(json.dumps({"model": model}))
+    with chat(environment) as screen:
+        screen.type("hello\r")
+        screen.wait_for("Your message is kept")
+        screen.type("\x04")
+        screen.wait_for("note: your message is answered when the model is back")
+
+
+def test_one_message_that_sets_a_reminder_says_so_too(nanobot: Any) -> None:
+    done = nanobot("agent", "-m", "remind me tomorrow at 9 to call Ana")
+    assert "note: 1 scheduled job comes only while nanobot runs" in done.stderr
+    assert nanobot("agent", "-m", "hello").stderr == ""
 
 
 def test_a_home_that_stays_locked_without_a_socket_exits_75(
