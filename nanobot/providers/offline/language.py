@@ -16,20 +16,23 @@ from msgspec import Struct
 ENOUGH = 0.6
 """The share of a question's words that a line must have to answer it."""
 
-_HAN = re.compile(r"[\u4e00-\u9fff]")
 _SENTENCE = re.compile(
     r"(?i)(?<=[.!?])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\b[ap]\.m\.)\s+(?=\S)|(?<=[。！？])|\n+|[，,](?=我)"
     r"|,? and (?=(?:my|our) |i(?:'m| am| live| like| love| have| work| prefer) )"
 )
-_OPENING = r"(?i)^(?:(?:and|but|so|also|actually,?)\s|(?:no|hey),\s(?=\S+ \S+ )|其实|不对?[，,])\s*"
+_OPENING = (
+    r"(?i)^(?:(?:and|but|also|actually,?)\s|(?:no|hey|hi|hello),\s(?=.+ )|其实|不对?[，,])\s*"
+)
 _QUESTION = re.compile(
     r"(?i)(?:what|where|when|who|whose|which|why|how|is|are|am|was|were|do|does|did|have|has|can|could|"
     r"will|would|should|(?:tell|remind) me (?:about|what|where|who|when))(?:'s|'re)?\b"
 )
 _QUESTION_ZH = re.compile(r"什么|啥|哪|谁|怎么|几|多少|吗|[呢嘛]$")
+_NAMED = r"(?-i:[A-Z][a-z]+)(?<!an|sh|ch|ic)$"  # "I'm German" is no name
 _OWN = re.compile(
     r"(?i)(?:my|our) (?!god|goodness|bad\b)[\w' -]{1,60}? (?:is|are|was|were)\b|"
     r"i(?:'m| am) (?:\d|an? |the |from |called |named |allergic |afraid |vegetarian|vegan|married)|"
+    rf"i(?:'m| am) {_NAMED}|"
     r"i (?:now |also |really |always |usually |never )?(?:live|work|like|love|prefer|hate|dislike|"
     r"enjoy|have (?:an? |\w+ (?:children|kids|cats|dogs|sons|daughters))|own|use|drive|speak|study|"
     r"play|park|was born|moved to|can't stand|don't (?:like|eat|drink))\b|"
@@ -96,7 +99,7 @@ _STOP_ZH = re.compile(
 
 def is_chinese(text: str) -> bool:
     """Whether a text has Chinese characters."""
-    return _HAN.search(text) is not None
+    return re.search(r"[\u4e00-\u9fff]", text) is not None
 
 
 def sentences(text: str) -> list[str]:
@@ -149,6 +152,7 @@ _HIS_NAME = r"(?i)^(?:(?:no|sorry),? )?(?:his|her|its) name|^(?:不对?[，,])?[
 _TO_THIRD: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"^(?:please )?call me ", "I am called "),
     (r"^to (?=\w)", "I want to "),
+    (rf"^I(?:'m| am) (?={_NAMED})", "I am called "),
     (r"\bI'm\b", "I am"),
     (r"\bI've\b", "I have"),
     (rf"\bI {_ADVERB_VERB}", _agreeing),
@@ -280,8 +284,7 @@ _REMEMBER = re.compile(
     r"(?! to remind)(?::|,| that\b:?)?\s+(?P<fact>\S.*)$"
     r"|(?:请|帮我)?(?:记住了?|记得|记一下(?![:：，, ])|别忘了?)[:：，,]?\s*(?P<zh>.+)$"
 )
-_BEFORE = r"(?:^|(?<![\s,;.!])[\s,;.!]+)"
-"""The beginning, or all blanks and marks in a row, so that a long row costs no time."""
+_BEFORE = r"(?:^|(?<![\s,;.!])[\s,;.!]+)"  # all marks in a row, so that a long row costs no time
 
 _AFTERWARDS = re.compile(
     rf"(?i)(?:^(?:please |and )*(?:save|store)|{_BEFORE}(?:and |so |please ){{0,3}}"
@@ -295,7 +298,7 @@ _NAME_ZH = _NAME.replace("text", "zh")
 _PATTERNS: Mapping[str, str] = {
     "note": r"(?:take a )?note(?::| that)\s*(?P<text>\S.*)|记一下[:：，, ](?P<zh>.+)",
     "send": rf"(?:please )?send me (?:the file )?{_NAME}|请?把 ?{_NAME_ZH} ?发给我",
-    "help": r"help(?: me)?|what (?:else )?(?:can|do) you do|what can i (?:do|ask|say)(?: here)?|"
+    "help": r"(?:can you )?help(?: me)?|what (?:else )?(?:can|do) you do|what can i (?:do|ask|say)|"
     r"how (?:do|can) i use (?:you|this)|(?:who|what) are you|are you an? .{1,40}|帮助|"
     r"what(?:'s| is) (?:this|your name)|你[能会][做干]?(?:什么|啥|嘛)|你[是叫](?:谁|什么.*)|怎么用",
     "forget": r"(?:please )?forget (?!it$)(?:that )?(?P<text>\S.*)|请?忘[记掉了](?P<zh>.{1,40})",
@@ -303,7 +306,7 @@ _PATTERNS: Mapping[str, str] = {
     "reminders": r"(?:what|list|show|cancel|delete)\b.{0,40}\breminders?|(?:取消|有什么).{0,8}提醒",
     "greeting": r"(?:(?:hi|hello|hey|good (?:morning|afternoon|evening|day)|how are you|what's up)"
     r"[ ,]{0,2}(?:there|nanobot|again)?[ ,]{0,2})+|[你您]好[啊吗]?|嗨|哈喽|在吗|.{2}好|早安?",
-    "thanks": r"(?:(?:ok(?:ay)?|great|nice|perfect|good|many|no(?=,? )|thanks|thank you|thx|"
+    "thanks": r"(?:(?:ok(?:ay)?|great|nice|perfect|good|many|no(?=,? )|thanks|thank you|thx|cool|"
     r"cheers|job|nanobot|a lot|(?:so|very) much)[ ,]{0,2})+|(?:[好的谢嗯太啦你您了，,]|多谢|辛苦)+",
     "bye": r"(?:good ?)?bye(?: bye)?|good night|see you(?: later| soon| tomorrow)?|再见|拜拜|晚安",
 }
@@ -311,7 +314,7 @@ _CLOCK = r"(?:noon|midnight|\d{1,2}(?::\d\d)?(?: ?[ap]\.?m\b\.?)?)"
 _DUE = (
     r"(?:in|every) (?:\d+|an?|half an|one|two|three|five|ten) ?\w{1,7}(?: and \w{1,5} \w{1,7})?|"
     r"(?:today|tomorrow|daily|(?:(?:on|this|next|every) )?\w{0,7}days?|\d{4}-\d\d-\d\d|"
-    rf"on \d{{1,2}} [a-z]{{3,9}}|on the \w{{1,5}} of every month)(?:,? (?:at )?{_CLOCK})?"
+    rf"(?:on )?\d{{1,2}} [a-z]{{3,9}}|on the \w{{1,5}} of every month)(?:,? (?:at )?{_CLOCK})?"
     rf"|every hour|at {_CLOCK}"
 )
 _TO = r"(?:,? (?:to|that|about|of|for)|[:,])"

@@ -46,6 +46,9 @@ def talk(tmp_path: Path) -> Talk:
         ("remember to buy milk", "The user wants to buy milk"),
         ("no, my dog is called Max", "User's dog is called Max"),
         ("my cats are Tom and Mia", "User's cats are Tom and Mia"),
+        ("hi, I'm Ada", "The user is called Ada"),
+        ("Hello, my name is Ada", "User's name is Ada"),
+        ("remember I'm German", "The user is German"),
     ],
 )
 async def test_a_fact_is_stored_in_the_third_person(talk: Talk, said: str, stored: str) -> None:
@@ -212,6 +215,7 @@ async def test_a_search_is_quoted_with_its_date_unless_it_is_no_answer(
         ("明早八点叫我起床", "tomorrow 8:00", "起床"),
         ("中午12点提醒我吃饭", "at 12:00", "吃饭"),
         ("in five minutes remind me to stand up", "in five minutes", "stand up"),
+        ("remind me 24 december 18:00 to wrap gifts", "24 december 18:00", "wrap gifts"),
         ("don't forget to remind me at 9 to call Bob", "at 9", "call Bob"),
     ],
 )
