@@ -20,9 +20,7 @@ _SENTENCE = re.compile(
     r"(?i)(?<=[.!?])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bMrs\.)(?<!\b[ap]\.m\.)\s+(?=\S)|(?<=[。！？])|\n+|[，,](?=我)"
     r"|,? and (?=(?:my|our) |i(?:'m| am| live| like| love| have| work| prefer) )"
 )
-_OPENING = (
-    r"(?i)^(?:(?:and|but|also|actually,?)\s|(?:no|hey|hi|hello),\s(?=.+ )|其实|不对?[，,])\s*"
-)
+_OPENING = r"(?i)^(?:(?:and|but|also|actually,?)\s|(?:no|hey|hi|hello), (?=.+ )|其实|不对?[，,])\s*"
 _QUESTION = re.compile(
     r"(?i)(?:what|where|when|who|whose|which|why|how|is|are|am|was|were|do|does|did|have|has|can|could|"
     r"will|would|should|(?:tell|remind) me (?:about|what|where|who|when))(?:'s|'re)?\b"
