@@ -25,13 +25,14 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from nanobot.agent.runner import TurnMetrics
+from nanobot.bus.damage import damage_reports
 from nanobot.bus.events import TERMINAL
 from nanobot.bus.journal import Journal, in_currency
 from nanobot.channel import Operation, WebhookReply, WebhookRequest, came_by_proxy
 from nanobot.clock import Clock
 from nanobot.commands import CommandCall
 from nanobot.errors import ExtraMissing, NanobotError
-from nanobot.gateway.health import Health, HealthMonitor
+from nanobot.gateway.health import Concern, Health, HealthMonitor
 from nanobot.gateway.webserver import WebServer
 from nanobot.logs import LogCounter
 from nanobot.providers.port import added_cost
@@ -86,7 +87,6 @@ def _process_figures() -> dict[str, int]:
 _AT_REST: Mapping[str, object] = {
     "pid": 0,
     "uptime_seconds": 0,
-    "health": {"state": "stopped", "concerns": []},
     "turns_running": 0,
     "pending_approvals": [],
     "channels": [],
@@ -161,13 +161,18 @@ class Status:
         return {
             **self._about,
             "running": self._live is not None,
-            **(self._live.report(health, now) if self._live else _AT_REST),
+            **(self._live.report(health, now) if self._live else self._at_rest()),
             "journal_answers": answers,
             "queue": asdict(await self._journal.counts() if answers else health.queue),
             **({"today": await self._today()} if answers else {}),
             "sessions": await asyncio.to_thread(self._sessions.count),
             "sizes": dict(self._sizes),
         }
+
+    def _at_rest(self) -> dict[str, object]:
+        state = Path(self._about["home"]) / "state"
+        damages = (Concern("degraded", text, hint) for _, text, hint in damage_reports(state))
+        return {**_AT_REST, "health": {**Health(tuple(damages)).as_json(), "state": "stopped"}}
 
     async def text(self, call: CommandCall) -> str:
         """The least of it, while a gateway runs: a few lines for a chat."""

@@ -131,6 +131,17 @@ def test_what_does_not_run_fails_the_check_and_is_told_how_to_start(
     assert "not running (start it with `nanobot gateway`)" in capsys.readouterr().out
 
 
+def test_a_journal_that_was_rebuilt_is_shown_without_a_gateway_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--home", str(tmp_path), "status"]) == 0
+    assert "damaged" not in capsys.readouterr().out
+    (tmp_path / "state" / "journal.db").write_bytes(b"no database" * 1_000)
+    for _ in range(2):
+        assert main(["--home", str(tmp_path), "status"]) == 0
+        assert "degraded: The journal was damaged" in capsys.readouterr().out
+
+
 def test_a_gateway_that_does_not_answer_is_failing(
     gateway: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
