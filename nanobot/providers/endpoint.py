@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit, urlunsplit
+
+from msgspec import Struct
 
 from nanobot.errors import (
     ContextTooLong,
@@ -70,18 +71,21 @@ _MOST_MARKS = 1_000_000
 """Of JSON in a whole answer: 64 vectors of 8,192 numbers have half of that."""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """One model server, as errors speak of it. `settings` is where the configuration names it.
     Where there are `headers`, they take the place of the usual one with the key. `own_headers` are
     the owner's, which win over all others."""
 
     base_url: str
     model: str
-    api_key: str = field(default="", repr=False)
+    api_key: str = ""
     settings: str = "model"
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    own_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = {}
+    own_headers: Mapping[str, str] = {}
+
+    def __repr__(self) -> str:
+        """Leave out the key and the headers, which are secrets."""
+        return f"Endpoint({self.base_url!r}, {self.model!r})"
 
     def with_own_headers(self, headers: Mapping[str, T]) -> dict[str, T | str]:
         """These headers, and the owner's instead of those with the same name."""

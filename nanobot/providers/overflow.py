@@ -13,13 +13,13 @@ is 0, and numbers that are no tokens (characters, bytes) are left out.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _MOST = 100_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Overflow:
+class Overflow(Struct, frozen=True):
     """A prompt that does not fit. `tokens` is how many the server counted, `window` how many it
     takes; 0 if it does not say."""
 

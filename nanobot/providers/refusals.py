@@ -15,8 +15,10 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.errors import ProviderError, ProviderFiltered, ProviderGarbage, ProviderRejected
 from nanobot.providers.fields import count, items, mapping, parse_json, string
@@ -42,8 +44,7 @@ _MINIMAX = {
 _FINE = frozenset({"", "0", "200", "ok", "success", "none", "true"})
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorBody:
+class ErrorBody(Struct, frozen=True):
     """The content of an error answer. `named` is the status that it names itself, 0 if none;
     `generation` is the model's text that the server could not parse (Groq's `failed_generation`);
     `prompt_tokens` and `window` are numbers in fields of their own (llama.cpp)."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -260,11 +259,10 @@ class Ask(Struct, frozen=True):
 Decision = Allowed | Denied | Ask
 
 
-@dataclass(frozen=True, slots=True)
-class OwnersPolicy:
+class OwnersPolicy(Struct, frozen=True):
     """Decides by the owner's settings."""
 
-    approval: Mapping[RiskKind, Approval] = field(default_factory=dict)
+    approval: Mapping[RiskKind, Approval] = {}
 
     def decide(self, caller: TurnContext, risk: Risk | None) -> Decision:
         """Whether a call may run, once its arguments are known to be valid. Raising means no."""

@@ -196,7 +196,7 @@ async def test_a_denied_call_does_not_run_and_decisions_are_recorded(tmp_path: P
 
 
 async def test_a_policy_that_crashes_means_no() -> None:
-    class Broken(OwnersPolicy):
+    class Broken(OwnersPolicy, frozen=True):
         def decide(self, caller: TurnContext, risk: Risk | None) -> Decision:
             raise KeyError(caller.scope)
 

@@ -14,8 +14,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from dataclasses import field as dataclass_field
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -104,8 +102,7 @@ _PROXY = f"http://127.0.0.1:{RELAY_PORT}"
 _NOWHERE = "localhost,127.0.0.1,::1"
 
 
-@dataclass(frozen=True, slots=True)
-class Sandbox:
+class Sandbox(Struct, frozen=True):
     """A way to run commands. `bubblewrap`: namespaces, a world with nothing else in it; `program`
     is bubblewrap's. `landlock`: Landlock and a filter of system calls, on the system as it is;
     `temporary` is where commands get a private folder each. `none`, by the owner's choice: limits,
@@ -117,7 +114,7 @@ class Sandbox:
     kind: Kind
     private: tuple[Path, ...] = ()
     program: str = ""
-    temporary: Path = dataclass_field(default_factory=lambda: Path(tempfile.gettempdir()))
+    temporary: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
 
     @property
     def notes(self) -> str:

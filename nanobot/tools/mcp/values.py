@@ -12,8 +12,6 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -45,8 +43,7 @@ class McpLost(McpError):
     """The connection ended in the middle of something: whether it was done is not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class McpServer:
+class McpServer(Struct, frozen=True):
     """One of the owner's servers: a program (`command`, `args`) or an address (`url`).
 
     A program sees `paths` (absolute, read-only), may write to `writable`, and gets `env` and
@@ -58,17 +55,21 @@ class McpServer:
     name: str
     command: str = ""
     args: tuple[str, ...] = ()
-    env: Mapping[str, str] = dataclass_field(default_factory=dict, repr=False)
+    env: Mapping[str, str] = {}
     paths: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
     network: bool = False
     sandbox: bool = True
     url: str = ""
-    headers: Mapping[str, str] = dataclass_field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = {}
     tools: tuple[str, ...] = ()
     people: Literal["owner", "everyone"] = "owner"
     trust_read_only: bool = False
     timeout_seconds: float = 60.0
+
+    def __repr__(self) -> str:
+        """Leave out `env` and `headers`, which hold secrets."""
+        return f"McpServer({self.name!r}, {self.shown!r})"
 
     @property
     def identity(self) -> str:

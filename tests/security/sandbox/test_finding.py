@@ -14,7 +14,7 @@ from nanobot.security.sandbox import Confined, Sandbox
 from nanobot.security.sandbox.finding import find_sandbox, verify_sandbox
 
 
-class Leaky(Sandbox):
+class Leaky(Sandbox, frozen=True):
     """The real thing, given more than it should give."""
 
     def launch(

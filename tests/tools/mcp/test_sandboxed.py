@@ -7,10 +7,10 @@ import json
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from dataclasses import replace
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
@@ -172,7 +171,7 @@ async def test_a_file_that_cannot_be_read_is_set_aside_and_not_written_over(hous
 
 
 async def test_other_people_have_no_such_tool_unless_the_entry_says_so(house: House) -> None:
-    guest = structs.replace(OWNER, scope="people/7")
+    guest = replace(OWNER, scope="people/7")
     async with house.known() as gate:
         assert gate.registry.specs("people/7") == ()
         assert "no tool named" in (await gate.call("little__echo", guest)).text
@@ -206,7 +205,7 @@ async def test_a_program_gets_no_environment_of_ours(
 async def test_a_call_is_a_risk_unless_the_owner_believes_that_it_changes_nothing(
     house: House,
 ) -> None:
-    tainted = structs.replace(OWNER, origins=lambda: ("a web page",))
+    tainted = replace(OWNER, origins=lambda: ("a web page",))
     for trusting, echo_runs in ((False, False), (True, True)):
         async with house.known(trust_read_only=trusting) as gate:
             registry = ToolRegistry(policy=OwnersPolicy())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nanobot.tooling import Repeatable
 from nanobot.tools.mcp.servers import McpArguments, McpServers

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
+from msgspec import field
 from msgspec.structs import replace
 
 from nanobot.clock import Clock, SystemClock
@@ -26,16 +27,15 @@ from nanobot.tools.shell.processes import Processes
 from nanobot.tools.shell.tools import Exec, ExecKill, ExecLimits, ExecRead
 
 
-class Open(Sandbox):
-    """A sandbox that shuts nothing in."""
+class Open(Sandbox, frozen=True):
+    """A sandbox that shuts nothing in; it keeps what it has `seen`."""
 
-    kind: Kind
-    notes: str = ""
-    __setattr__ = object.__setattr__
+    seen: list[tuple[Confined, Path | None]] = field(default_factory=list)
+    lacks: str = ""
 
-    def __init__(self) -> None:
-        super().__init__("bubblewrap")
-        self.seen: list[tuple[Confined, Path | None]] = []
+    @property
+    def notes(self) -> str:
+        return self.lacks
 
     def launch(
         self, command: Sequence[str], confined: Confined, relay: Path | None = None
@@ -87,7 +87,7 @@ class Desk:
         self.workspace = home / "workspace"
         self.workspace.mkdir(parents=True)
         self.clock = clock or SystemClock()
-        self.open = Open()
+        self.open = Open("bubblewrap")
         self.sandbox: Sandbox | None = self.open
         self.ran_free: list[str] = []
         self.watched = Watched()
@@ -101,6 +101,10 @@ class Desk:
         self.tools.register_all(
             [self.exec, ExecRead(self.processes, self.clock), ExecKill(self.processes)]
         )
+
+    def change_sandbox(self, *, kind: Kind = "bubblewrap", lacks: str = "") -> None:
+        """Another one; what was seen so far stays."""
+        self.sandbox = self.open = Open(kind, seen=self.open.seen, lacks=lacks)
 
     def make_exec(self, *, network: bool = True) -> Exec:
         return Exec(

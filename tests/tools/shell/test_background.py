@@ -119,7 +119,7 @@ async def test_nothing_that_mounts_hold_runs_while_a_rule_file_is_replaced(desk:
 
 
 async def test_what_no_mounts_hold_runs_on_meanwhile(desk: Desk) -> None:
-    desk.open.kind = "landlock"
+    desk.change_sandbox(kind="landlock")
     name = await desk.in_background(FOR_EVER)
     async with desk.processes.quiesce("owner"):
         assert "still running" in await desk.says("exec_read", id=name)

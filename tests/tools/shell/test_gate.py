@@ -28,7 +28,7 @@ async def test_without_a_sandbox_nothing_runs_and_the_way_out_is_told(desk: Desk
 
 
 async def test_what_a_sandbox_cannot_do_is_told_with_what_failed(desk: Desk) -> None:
-    desk.open.notes = "No sockets."
+    desk.change_sandbox(lacks="No sockets.")
     assert (await desk.says("exec", command="true")).endswith("[exit code 0]")
     failed = await desk.says("exec", command="false")
     assert failed.endswith("[exit code 1\nIn this sandbox: No sockets.]")
@@ -41,7 +41,7 @@ async def test_only_what_is_not_shut_in_is_a_risk(desk: Desk) -> None:
     assert asked.kind == "exec"
     assert asked.what == "run a command with network access"
     assert asked.details == "(in the workspace, in the background)\npip download x"
-    desk.open.kind = "none"
+    desk.change_sandbox(kind="none")
     asked = await _risk(desk, command="ls")
     assert asked is not None
     assert asked.what == "run a command without a sandbox"
@@ -65,14 +65,14 @@ async def test_the_owner_can_turn_the_network_off(desk: Desk) -> None:
 async def test_after_a_free_command_somebody_looks_what_changed(desk: Desk) -> None:
     await desk.says("exec", command="true")
     assert desk.ran_free == []
-    desk.open.kind = "none"
+    desk.change_sandbox(kind="none")
     await desk.says("exec", command="true")
     assert desk.ran_free == ["turn-1"]
 
 
 async def test_a_slip_is_refused_where_no_sandbox_would_stop_it(desk: Desk) -> None:
     assert "exit code" in await desk.says("exec", command="true || mkfs.ext4 x")
-    desk.open.kind = "none"
+    desk.change_sandbox(kind="none")
     assert "changes a disk" in await desk.complains("exec", command="true || mkfs.ext4 x")
 
 
