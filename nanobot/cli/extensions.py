@@ -113,6 +113,8 @@ def _install(options: Options) -> int:
         if options.sha256 or options.folder:
             raise WrongUsage("--sha256 and --folder are for archives")
         return _install_folder(options, path, {})
+    if not is_address(options.path) and not path.exists():
+        raise NanobotError(f"there is no {path}", hint="Name a folder, an archive or an address.")
     make_home(options.home)
     with TemporaryDirectory(prefix="skill-", dir=options.home / "state") as folder:
         place, about = _unpacked(options, Path(folder))

@@ -184,7 +184,8 @@ async def _operate(
         "channels.status": partial(_channels_at_rest, base.reachable),
     }
     if op not in table:
-        raise NanobotError(f"there is no operation {op!r}")
+        hint = "Start it with `nanobot gateway`."
+        raise NanobotError("nanobot can do that only while it runs", hint=hint)
     base.bus.connect(lambda _: None, lambda _: None)
     async with AsyncExitStack() as stack:
         await journal.open()

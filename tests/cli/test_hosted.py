@@ -86,6 +86,8 @@ def test_what_was_said_is_listed_and_shown_afterwards(here: Any) -> None:
 def test_looking_needs_no_gateway(here: Any) -> None:
     assert "not running" in here("status").stdout
     assert here("queue", "list").stdout == "Nothing waits and nothing failed.\n"
+    browsers = here("web", "list")
+    assert (browsers.returncode, "only while it runs\n" in browsers.stderr) == (1, True)
 
 
 def test_a_restart_within_the_process_is_survived(nanobot: Any) -> None:

@@ -102,6 +102,12 @@ def test_an_unknown_skill_is_exit_code_1(here: Nanobot) -> None:
     assert "There are: cron, memory," in done.stderr
 
 
+def test_a_path_where_nothing_is_has_a_plain_error(here: Nanobot, tmp_path: Path) -> None:
+    done = here("skills", "install", str(tmp_path / "nope"))
+    assert done.returncode == 1
+    assert f"error: there is no {tmp_path / 'nope'}\n" in done.stderr
+
+
 def test_an_address_has_to_be_https_and_public(here: Nanobot) -> None:
     plain = here("skills", "install", "http://example.org/tea.zip")
     assert (plain.returncode, "is not an https address" in plain.stderr) == (1, True)

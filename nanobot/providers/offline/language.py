@@ -150,7 +150,7 @@ _HIS_NAME = r"(?i)^(?:(?:no|sorry),? )?(?:his|her|its) name|^(?:不对?[，,])?[
 _TO_THIRD: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"^(?:please )?call me ", "I am called "),
     (r"^to (?=\w)", "I want to "),
-    (rf"^I(?:'m| am) (?={_NAMED})", "I am called "),
+    (rf"^I(?:'m| am) (?={_NAMED})", "My name is "),
     (r"\bI'm\b", "I am"),
     (r"\bI've\b", "I have"),
     (rf"\bI {_ADVERB_VERB}", _agreeing),

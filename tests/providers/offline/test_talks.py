@@ -46,7 +46,7 @@ def talk(tmp_path: Path) -> Talk:
         ("remember to buy milk", "The user wants to buy milk"),
         ("no, my dog is called Max", "User's dog is called Max"),
         ("my cats are Tom and Mia", "User's cats are Tom and Mia"),
-        ("hi, I'm Ada", "The user is called Ada"),
+        ("hi, I'm Ada", "User's name is Ada"),
         ("Hello, my name is Ada", "User's name is Ada"),
         ("remember I'm German", "The user is German"),
     ],
