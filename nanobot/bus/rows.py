@@ -216,10 +216,13 @@ def failure_notice(
         place, thread = "here", part.thread_id
     elif (channel, chat_id) == (asked.channel, asked.chat_id):
         thread = asked.thread_id
-    files = ", ".join(media.name or media.ref for media in part.media)
-    begins = f"A message that begins “{shortened(part.content, 60)}”"
+    what = f"A message that begins “{shortened(part.content, 60)}”"
+    if part.words:
+        what = f"A voice message that begins “{shortened(part.words, 60)}”"
+    elif part.media:
+        what = f"The file {', '.join(media.name or media.ref for media in part.media)}"
     text = (
-        f"⚠️ {f'The file {files}' if files else begins} {went} {place}: {reason.rstrip('. ')}."
+        f"⚠️ {what} {went} {place}: {reason.rstrip('. ')}."
         f" It is kept: {RESEND} out-{item.id} sends it again."
     )
     again = Button("Send again", f"{RESEND} out-{item.id}")

@@ -23,7 +23,7 @@ from nanobot.bus.events import (
     Receipt,
     TextDelta,
 )
-from nanobot.bus.journal import Journal, Outgoing
+from nanobot.bus.journal import MOST_DOUBTS, Journal, Outgoing
 from nanobot.bus.split import split_message
 from nanobot.channel import WRITING, Channel, Limits
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
@@ -372,6 +372,21 @@ async def test_a_part_that_was_not_written_when_the_process_died_is_in_no_doubt(
         async with opened(path, clock) as journal:
             (part,) = (await journal.leftovers()).parts
         assert part.doubts == (number + 1 if is_writing else 0)
+
+
+async def test_a_voice_message_in_whose_send_processes_died_is_told_by_its_first_words(
+    path: Path, clock: FakeClock, channel: FakeChannel
+) -> None:
+    async with opened(path, clock) as journal:
+        voice = OutboundMessage("fake", "1", "", media=(Media.to_speak("word " * 500),))
+        (part,) = await journal.add_outgoing("t1", Outgoing("voice", (voice,)))
+        for doubts in range(MOST_DOUBTS):
+            journal.mark_sending(replace(part, doubts=doubts))
+    async with process(path, clock, channel) as delivery:
+        await delivery.resume()
+        (told,) = await channel.received(1)
+    assert told.startswith("⚠️ A voice message that begins “word word ")
+    assert len(told) < 300
 
 
 async def test_a_start_sends_few_leftovers_at_once_and_holds_up_no_other_chat(
