@@ -33,24 +33,13 @@ _IDLE_CONNECTIONS = 50
 MOST_CONNECTIONS = 256
 _WORDS_CHARACTERS = 200
 
-_UNSENT = (
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.PoolTimeout,
-    httpx.ProxyError,
-    # A server acts on whole requests only: one that broke off while it was written had no effect.
-    httpx.WriteError,
-    httpx.WriteTimeout,
-    httpx.UnsupportedProtocol,
-)
-
 
 class HttpFault(NanobotError):
     """A request failed."""
 
 
 class Unsent(HttpFault):
-    """It never reached the server: try again, nothing can happen twice."""
+    """It did not reach the server as a whole: try again, nothing can happen twice."""
 
 
 class Unconfirmed(HttpFault):
@@ -110,15 +99,18 @@ class HttpClient:
         """The answer, of at most `limit` bytes, within `seconds`; `content` as httpx takes it.
         Raises `HttpFault`."""
         failure: HttpFault
+        request = _Request()
         try:
             async with asyncio.timeout(seconds):
-                return await self._exchange(method, _parsed(url), seconds, limit, content)
+                return await self._exchange(
+                    method, _parsed(url), seconds, limit, {**content, "extensions": request.hooks}
+                )
         except httpx.HTTPError as error:
             said = one_line(self.scrubbed(str(error)), _WORDS_CHARACTERS)
             why = f" ({said or type(error).__name__})"
-            failure = Unconfirmed(f"the connection broke before the whole answer came{why}")
-            if isinstance(error, _UNSENT):
-                failure = Unsent(f"no connection{why}")
+            failure = Unsent(f"no connection{why}")
+            if request.is_written:
+                failure = Unconfirmed(f"the connection broke before the whole answer came{why}")
         except httpx.InvalidURL:
             failure = BadAddress("an address that is none")
         except TimeoutError:
@@ -136,9 +128,7 @@ class HttpClient:
             connect=_CONNECT_SECONDS, read=seconds, write=_WRITE_SECONDS, pool=_CONNECT_SECONDS
         )
         async with (
-            client.stream(
-                method, url, timeout=timeout, extensions={"trace": _trace}, **content
-            ) as response,
+            client.stream(method, url, timeout=timeout, **content) as response,
             self._kept_while_open(client, response),
         ):
             headers, body = response.headers, bytearray()
@@ -184,11 +174,25 @@ class HttpClient:
         )
 
 
-async def _trace(event: str, known: Mapping[str, Any]) -> None:
-    """Call `WRITING` before a request is written. httpcore reports each step of a request here,
-    those of a proxy's CONNECT as well."""
-    if event.endswith(".send_request_headers.started") and known["request"].method != b"CONNECT":
-        WRITING.get()()
+class _Request:
+    """How far a request was written. A server acts on whole requests only: one that broke off had
+    no effect. httpcore reports each step here, those of a proxy's CONNECT as well."""
+
+    def __init__(self) -> None:
+        self._is_own = self.is_written = False
+
+    @property
+    def hooks(self) -> Mapping[str, Any]:
+        """Extensions as httpx takes them."""
+        return {"trace": self._note}
+
+    async def _note(self, event: str, known: Mapping[str, Any]) -> None:
+        if event.endswith(".send_request_headers.started"):
+            self._is_own = known["request"].method != b"CONNECT"
+            if self._is_own:
+                WRITING.get()()
+        elif event.endswith(".send_request_body.complete"):
+            self.is_written = self._is_own
 
 
 def _parsed(url: str) -> httpx.URL:

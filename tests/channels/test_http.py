@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from nanobot.channel import WRITING
-from nanobot.channel.http import HttpClient, HttpFault, Unsent
+from nanobot.channel.http import HttpClient, HttpFault, Unconfirmed, Unsent
 
 
 @pytest.mark.parametrize("steps", range(0, 60, 2))
@@ -108,5 +108,23 @@ async def test_who_asks_a_proxy_for_a_connection_has_not_written_the_request() -
         await client.request("POST", "https://platform.test/", 5, 10)
     WRITING.reset(before)
     assert told == []
+    await client.close()
+    server.close()
+
+
+@pytest.mark.parametrize(("size", "failure"), [(10, Unconfirmed), (20_000_000, Unsent)])
+async def test_a_request_that_broke_off_while_it_was_written_did_not_arrive(
+    size: int, failure: type[HttpFault]
+) -> None:
+    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"x" * 10)
+        writer.transport.abort()
+
+    server = await asyncio.start_server(cut, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    client = HttpClient("secret")
+    with pytest.raises(HttpFault) as failed:
+        await client.request("POST", url, 20, 10, content=b"x" * size)
+    assert type(failed.value) is failure
     await client.close()
     server.close()
