@@ -291,6 +291,6 @@ def _hint(error: Exception) -> str:
     if not state and "too many" in str(error):
         return _HINTS["53300"]
     return (
-        "nanobot goes on by itself once the database answers: see that PostgreSQL runs, and that"
-        " this machine reaches it."
+        "See that PostgreSQL runs and that this machine reaches it. A worker that runs goes on by"
+        " itself once the database answers."
     )

@@ -314,7 +314,7 @@ class Database:
             self._try_at = asyncio.get_running_loop().time() + self._pause
             self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
             await self._disconnect()
-            if self.refusal is None or refused.reason != self.refusal.reason:
+            if self.refusal is None:  # another reason later is told by the health
                 logger.error("journal: {} {}", refused, refused.hint)
             self.refusal = refused
         if self._doubt is not None:
