@@ -48,13 +48,12 @@ from nanobot.agent.helpers import Helpers
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.turn_state import AgentParts
 from nanobot.bus.events import InboundMessage
-from nanobot.bus.journal import InboxEntry, Leftovers, OutboxPart, Unfiled
+from nanobot.bus.journal import InboxEntry, Leftovers, OutboxPart
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.delivery import Dispatcher
-from nanobot.io import FENCE
-from nanobot.memory.scopes import Memories, is_scope
+from nanobot.gateway.takeover import Takeover
+from nanobot.memory.scopes import Memories
 from nanobot.tasks import SCOPES, Background
-from nanobot.team.folder import clear, temporaries
 from nanobot.team.journal import AFFINE, PostgresJournal
 from nanobot.team.leases import Leases
 from nanobot.team.membership import Membership
@@ -73,7 +72,6 @@ _HEARD_SECONDS = 1.0
 """How long what other workers say may take to be heard."""
 _CLOSE_SECONDS = 3.0
 """How long the end waits for calls in threads, and then for the database."""
-_LONGEST_PAUSE = 300.0
 _PATIENCE = 15.0
 """Seconds until somebody who needs a scope that another worker has is refused."""
 _MOST_REFUSED = 1_000
@@ -108,13 +106,6 @@ class _Threads(ThreadPoolExecutor):
     def scopes(self) -> set[str]:
         """The scopes that some call works on."""
         return {scope for scopes in list(self.calls.values()) for scope in scopes}
-
-
-class _Retry(Struct, frozen=True):
-    """When something is tried again, and the pause before that."""
-
-    at: float = 0.0
-    pause: float = 1.0
 
 
 class _Scope(Struct):
@@ -154,10 +145,10 @@ class TeamWorker:
         refresh: Callable[[], None],
         singles: Mapping[str, Single],
     ) -> None:
-        self._journal, self._membership, self._shared = journal, membership, shared
+        self._journal, self._membership = journal, membership
         self._bus, self._clock, self._queue = parts.bus, parts.clock, parts.queue
         self._sessions, self._lanes = parts.sessions, parts.queue.lanes
-        self._loop, self._dispatcher, self._memories = loop, dispatcher, memories
+        self._loop, self._dispatcher = loop, dispatcher
         self._helpers, self._conversation = helpers, conversation
         self._refresh, self._singles = refresh, singles
         self._leases = Leases(journal.database)
@@ -169,11 +160,18 @@ class TeamWorker:
         self._scopes: dict[str, _Scope] = {}
         self._claimed: dict[str, bool] = {}
         """What is this worker's and was not taken up yet; whether its last worker died."""
-        self._unrecovered: dict[str, _Retry] = {}
-        """Scopes of this worker whose files a dead worker left half done, as they still are."""
         self._woken = asyncio.Event()
         self._changed = asyncio.Condition()
         self._ending = asyncio.Event()
+        self._takeover = Takeover(
+            journal,
+            self._leases,
+            shared,
+            self._sessions,
+            memories,
+            self._clock,
+            self._ending.is_set,
+        )
         self._asked: dict[str, set[int]] = {}
         """Messages, by scope, for whose answers somebody waits at this worker; until they are
         delivered."""
@@ -189,8 +187,6 @@ class TeamWorker:
         """Scopes with something to do, for which no place was free since the last look at all."""
         self._refused: dict[str, None] = {}
         """Scopes that this worker wanted and another one had, the newest last."""
-        self._cleared: tuple[int, Collection[int]] = 0, ()
-        """The newest worker, and those alive, when files of all others were cleared away."""
         self._bus.connect(loop.accept, self._send, self._stored, self._ended)
         dispatcher.pass_on, dispatcher.has = self._send, self.has
 
@@ -199,7 +195,8 @@ class TeamWorker:
         asyncio.get_running_loop().set_default_executor(self._threads)
         self._lanes.freed = self._freed
         self.waking.start()
-        self._background.start(self._clear(everywhere=True), name="clear the workspace")
+        clearing = self._takeover.clear_temporaries(everywhere=True)
+        self._background.start(clearing, name="clear the workspace")
         self._background.start(self._look_forever(), name="scopes of this worker")
 
     async def hand_over(self) -> None:
@@ -229,7 +226,7 @@ class TeamWorker:
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._journal.release(names)
-                await self._release(names)
+                await self._takeover.release(names)
             for scope in names:
                 self.waking.tell("free", scope)
             self.waking.tell("gone")
@@ -452,16 +449,12 @@ class TeamWorker:
             await self._leases.release([name for name, died in claimed.items() if not died])
             await self._leases.put_back([name for name, died in claimed.items() if died])
             return
-        standing = await self._leases.alive() if any(claimed.values()) else self._cleared
-        if standing != self._cleared:  # once for each that dies
-            await self._clear(everywhere=False)
-            FENCE.made.clear()  # what the dead one made since may have the number of one of these
-            self._cleared = standing
+        if any(claimed.values()) and await self._takeover.end_changes_of_the_dead():
             self.waking.tell("gone")  # another worker may send where the dead one asked
         self._sessions.doubt()
-        await asyncio.to_thread(self._clean_up, claimed)
+        await asyncio.to_thread(self._takeover.recover, claimed)
         leftovers = await self._journal.leftovers(claimed)
-        stuck = await self._file(leftovers.unfiled)
+        stuck = await self._takeover.file(leftovers.unfiled)
         if self._ending.is_set():  # since the look began
             return
         await self._leave_alone(stuck)
@@ -477,21 +470,6 @@ class TeamWorker:
         if any(claimed.values()) or claimed.keys() & {OWNER, *self._singles}:
             self._withdraw_questions()
 
-    async def _file(self, unfiled: Iterable[Unfiled]) -> set[str]:
-        """Put lines into their conversations' files that may not be there; the scopes where one
-        cannot be written."""
-        stuck, filed = set[str](), list[int]()
-        for one in unfiled:
-            try:
-                await self._sessions.restore(one.session_key, one.lines)
-                filed.append(one.id)
-            except StorageError as error:
-                logger.error("messages of {} wait: {} {}", one.scope, error, error.hint)
-                stuck.add(one.scope)
-        if filed:
-            self._journal.mark_filed(filed)
-        return stuck
-
     async def _leave_alone(self, scopes: Collection[str]) -> None:
         """Let another worker try what cannot be done here, or this one later."""
         if scopes:
@@ -501,30 +479,6 @@ class TeamWorker:
             self._claimed = {
                 name: died for name, died in self._claimed.items() if name not in scopes
             }
-
-    async def _clear(self, *, everywhere: bool) -> None:
-        """Remove temporary files of dead workers."""
-        is_over = self._ending.is_set
-        left = await asyncio.to_thread(temporaries, self._shared, is_over, everywhere=everywhere)
-        if left:
-            _, alive = await self._leases.alive()
-            dead = [path for path, number in left.items() if number not in alive]
-            await asyncio.to_thread(clear, dead)
-
-    def _clean_up(self, claimed: Mapping[str, bool]) -> None:
-        """Put the files of the scopes right, before anything else is done with them. What belongs
-        to no scope has none."""
-        for scope, died in claimed.items():
-            if not is_scope(scope):
-                continue
-            try:
-                self._memories.recover_scope(scope, died)
-                self._unrecovered.pop(scope, None)
-            except Exception as error:  # noqa: BLE001 - writing reports it; a chat need not
-                pause = 2 * self._unrecovered.get(scope, _Retry()).pause
-                again = self._clock.monotonic() + pause
-                self._unrecovered[scope] = _Retry(again, min(pause, _LONGEST_PAUSE))
-                logger.opt(exception=error).error("{} cannot be recovered for now", scope)
 
     def _resume(self, leftovers: Leftovers, stuck: Collection[str]) -> None:
         """Hand out what an earlier worker left: what it had not begun like any message."""
@@ -585,21 +539,13 @@ class TeamWorker:
 
     def _recover_again(self) -> None:
         """Take up once more what could not be recovered, if nothing is under way there."""
-        now, in_threads = self._clock.monotonic(), self._threads.scopes
-        for name, retry in self._unrecovered.items():
+        in_threads = self._threads.scopes
+        for name in self._takeover.due:
             scope = self._scopes.get(name)
-            if scope is None or scope.is_busy or name in in_threads or now < retry.at:
+            if scope is None or scope.is_busy or scope.leaving or name in in_threads:
                 continue
-            if not scope.leaving:
-                del self._scopes[name]
-                self._claimed[name] = True
-
-    async def _release(self, names: Collection[str]) -> None:
-        """Let others have these; whoever takes one that could not be recovered tries it too."""
-        damaged = [name for name in names if self._unrecovered.pop(name, None)]
-        if damaged:
-            await self._leases.put_back(damaged)
-        await self._leases.release([name for name in names if name not in damaged])
+            del self._scopes[name]
+            self._claimed[name] = True
 
     async def _give_back(self, names: Collection[str]) -> None:
         """Let others have those of these scopes that rest; at once, if no more turns can begin
@@ -624,7 +570,7 @@ class TeamWorker:
             if self._scopes.pop(name).leaving:
                 self._yielded[name] = now + _YIELD_SECONDS
         if ready:
-            await self._release(ready)
+            await self._takeover.release(ready)
             for scope in ready:
                 self.waking.tell("free", scope)
 
