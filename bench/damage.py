@@ -8,7 +8,7 @@ Each damage is done to a copy. Then a gateway starts on it, and:
 - if something was lost, health says so, and for the journal the owner's chat does as well;
 - what was acknowledged and lies outside of the damage is answered.
 
-    python -m bench.damage            46 damages to the journal, 15 files with 5 damages each
+    python -m bench.damage            51 damages to the journal, 15 files with 5 damages each
     python -m bench.damage --short    a sample of both
 """
 
@@ -157,6 +157,7 @@ def of_journal(home: Path) -> Iterator[Case]:
     yield case("first page zeroed", lambda path: zero(path, 0))
     yield case("magic flipped", lambda path: _put(path, 3, b"\xff"))
     yield case("version flipped", lambda path: _put(path, 60, b"\x01"))
+    yield case("version of the format flipped", lambda path: _put(path, 18, b"\x03"))
     yield case("cut in half", cut)
     yield case("last page cut off", lambda path: cut(path, 1 - PAGE / path.stat().st_size))
     yield case("emptied", lambda path: cut(path, 0))
@@ -173,6 +174,7 @@ def of_journal(home: Path) -> Iterator[Case]:
     yield case("cut in half", lambda path: os.truncate(path, last // 2 * PAGE), "-wal")
     yield case("end cut off", lambda path: os.truncate(path, (last - 1) * PAGE), "-wal")
     yield case("emptied", lambda path: cut(path, 0), "-wal")
+    yield case("removed", Path.unlink, "-wal")
     yield case("bytes flipped", flip, "-wal")
     yield case("replaced by garbage", replace_by(_GARBAGE), "-wal")
     yield case("zeroed", lambda path: zero(path, 0), "-shm", lost=False)
@@ -355,7 +357,7 @@ async def try_case(case: Case, folder: Path) -> Outcome:
 
 
 def _look_in(home: Path) -> None:
-    """Come to a terminal, which shows what was said there while nobody looked."""
+    """Connect a terminal, which shows the messages that it has not shown yet."""
     with socket.socket(socket.AF_UNIX) as terminal:
         terminal.connect(os.path.relpath(home / "state" / "gateway.sock"))
         look = {"op": "chat", "session": "cli:direct", "text": "", "id": "look", "watch": True}

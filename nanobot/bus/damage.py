@@ -26,9 +26,9 @@ from nanobot.io import replace_file, sync_folder
 SMALL = 2_000_000
 """Bytes of a journal that is checked whole at the start: it takes 4 ms per megabyte."""
 ASIDE, REPORT = ".damaged-", "report.txt"
-"""What the name of the folder with a damaged journal has in it, and what was lost."""
+"""Part of the name of the folder with a damaged journal, and the report in it."""
 NEW = ".rebuilt"
-"""What ends the name of a journal that is to replace the damaged one."""
+"""Ends the name of the journal that is to replace the damaged one."""
 _NOTE = ".suspect"
 _PAGE = 4096
 _TABLES_OF_START = ("cursor", "document", "helper", "learning", "spending", "step", "unfiled")
@@ -59,7 +59,7 @@ def note_damage(path: Path, cause: str) -> None:
 
 
 def find_damage(path: Path, log: Log) -> str:
-    """Return what is wrong with the journal at `path`, whose log was `log`; empty for nothing."""
+    """Return the damage of the journal at `path`, whose log was `log`, or an empty text."""
     note = path.with_name(path.name + _NOTE)
     if note.exists():
         return note.read_text("utf-8", "replace")[:300] or "it could not be used"

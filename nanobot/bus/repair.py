@@ -107,7 +107,7 @@ def rebuild(path: Path, cause: str, log: Log, now: datetime, settle: Settle) -> 
 
 
 def _fill(work: Path, new: Path, identity: int, *, is_log_damaged: bool, settle: Settle) -> str:
-    """Bring the rows that can be read in `work` to a new journal, and say what is lost."""
+    """Bring the readable rows of `work` to a new journal. Return a report of the losses."""
     with contextlib.ExitStack() as stack:
         target = stack.enter_context(contextlib.closing(open_file(new, _OWN_TABLES)))
         source = stack.enter_context(contextlib.closing(sqlite3.connect(work)))
@@ -201,7 +201,7 @@ def _first_page(db: sqlite3.Connection, path: Path) -> bytes:
 
 
 def _misfits(page: bytes, work: Path) -> int:
-    """Try this first page in the file `work`; how many tables are not where it says."""
+    """Try this first page in the file `work`. Return how many tables it does not find."""
     pages = struct.pack(">I", work.stat().st_size // _PAGE)
     # The size counts only if the change counter before it is repeated behind it.
     counted = page[:28] + pages + bytes(8) + page[40:92] + page[24:28] + page[96:]
