@@ -19,12 +19,14 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 
 from loguru import logger
 from msgspec import Struct, field
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ToolError
+from nanobot.io import FENCE, storage_errors, temporary_name
 from nanobot.programs import Launch
 from nanobot.tasks import Background
 from nanobot.text import printable
@@ -36,13 +38,30 @@ _PAUSE = 0.001
 
 
 def begin() -> int:
-    """The time, in nanoseconds as the kernel notes them with files: what was changed before this
-    call has an earlier one. Blocks for some milliseconds: the kernel notes either the exact time or
-    that of its last tick, so this waits for the next tick."""
+    """The time, in nanoseconds as it is noted with files: what was changed before this call has an
+    earlier one. Blocks for some milliseconds: the kernel notes either the exact time or that of its
+    last tick, so this waits for the next tick. In a team it is the file server that notes it, and
+    its clock may differ from this machine's. Raises `StorageError` then."""
+    if FENCE.shared is not None:
+        return _begin_in(FENCE.shared / "state")
     before = time.clock_gettime_ns(time.CLOCK_REALTIME)
     while (now := time.clock_gettime_ns(_LAST_TICK)) <= before:
         time.sleep(_PAUSE)
     return now
+
+
+def _begin_in(folder: Path) -> int:
+    path = folder / temporary_name(f"clock {secrets.token_hex(8)}")
+    with storage_errors(path), path.open("xb") as file:
+        try:
+            before = now = os.fstat(file.fileno()).st_ctime_ns
+            while now <= before:
+                time.sleep(_PAUSE)
+                os.utime(file.fileno())
+                now = os.fstat(file.fileno()).st_ctime_ns
+            return now
+        finally:
+            path.unlink()
 
 
 def changed_since(folder: str, begun: int) -> str:
