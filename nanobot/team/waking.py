@@ -89,7 +89,7 @@ class Waking:
                 async with connection:
                     await connection.execute(f'LISTEN "{self.channel}"')
                     self._begun = ""
-                    self._heard("gone", "")  # what was said while nobody listened
+                    self._heard("gone", "")  # what was said before was not heard
                     async for one in connection.notifies():
                         if one.pid != self._sender_pid:
                             self._hear(one.payload)
