@@ -39,6 +39,9 @@ catches up leaves so many in doubt, and not all of them."""
 _SLOW_SECONDS = 5.0
 """A send that takes longer holds up no other leftover."""
 
+_UNWRITTEN_SECONDS = 3.0
+"""How long a stop waits for a part of which nothing has been written."""
+
 _LONGEST_PAUSE = 300.0
 _DOUBT_PAUSE = 60.0
 """Seconds before a part is repeated that may have arrived: a platform that is slow today may still
@@ -85,6 +88,8 @@ class Dispatcher:
         self._slow = Background()
         self.in_hand: set[int] = set()
         """The parts that were submitted and have not ended."""
+        self._unwritten: dict[int, asyncio.Timeout] = {}
+        """The bounds of sends that have written nothing: they wait for a connection, say."""
         self._stopping = asyncio.Event()
         self._begins_until = 0.0
         self._left: set[str] = set()
@@ -155,10 +160,14 @@ class Dispatcher:
         await self._closing.drain(grace)
 
     def begin_stop(self, grace: float) -> None:
-        """Begin no part that waits: the next start sends it. New parts (the reply of a turn that
-        ends now) are begun for half of the grace, so that each has the other half to arrive."""
-        self._begins_until = asyncio.get_running_loop().time() + grace / 2
+        """Begin no part that waits: the next start sends it. What waits for a connection gets a
+        moment. New parts (the reply of a turn that ends now) are begun for half of the grace, so
+        that each has the other half to arrive."""
+        now = asyncio.get_running_loop().time()
+        self._begins_until = now + grace / 2
         self._stopping.set()
+        for cut in self._unwritten.values():
+            cut.reschedule(now + min(grace / 2, _UNWRITTEN_SECONDS))
 
     async def drain(self, grace: float) -> None:
         """Give deliveries under way that many seconds, then leave the rest for the next start."""
@@ -197,7 +206,7 @@ class Dispatcher:
                     item = replace(item, part=part)
                 item = replace(item, attempts=item.attempts + 1)
                 try:
-                    receipt = await self._attempt(item)
+                    receipt = await self._attempt_unless_cut(item)
                 except (SendError, StorageError) as error:
                     if isinstance(error, SendUnknown):
                         item = replace(item, doubts=item.doubts + 1)
@@ -205,11 +214,13 @@ class Dispatcher:
                         return await self._give_up(item, str(error))
                     pause = self._pause(item, error)
                     item = self._put_off(item, error, pause)
-                else:
-                    self._remember(item.part, receipt)
-                    return await self._journal.mark_sent(
-                        item, receipt.platform_id, keep=not receipt.is_final
-                    )
+                    continue
+                if receipt is None:
+                    continue  # to leave it
+                self._remember(item.part, receipt)
+                return await self._journal.mark_sent(
+                    item, receipt.platform_id, keep=not receipt.is_final
+                )
 
     async def _slot(self, item: OutboxPart) -> ExitStack:
         """What a leftover needs to be sent; nothing for others."""
@@ -262,6 +273,17 @@ class Dispatcher:
             self._ending.discard(closed.code)
         self._journal.close_question(closed.code)
 
+    async def _attempt_unless_cut(self, item: OutboxPart) -> Receipt | None:
+        """Send a part; None if a stop does not wait for it, and nothing of it was written."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None) as cut:
+                self._unwritten[item.id] = cut
+                try:
+                    return await self._attempt(item)
+                finally:
+                    self._unwritten.pop(item.id, None)
+        return None
+
     async def _attempt(self, item: OutboxPart) -> Receipt:
         """Send a part. One that may have arrived is sent only while its platform can be reached, so
         that the one repetition is not spent on a network that is out. Raises `SendRefused`, one of
@@ -287,6 +309,7 @@ class Dispatcher:
 
         def mark() -> None:
             if unmarked:
+                self._unwritten.pop(item.id).reschedule(None)
                 self._journal.mark_sending(unmarked.pop())
 
         if not self._channels[item.part.channel].limits.tells_writing:

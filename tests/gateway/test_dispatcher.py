@@ -374,6 +374,52 @@ async def test_a_part_that_was_not_written_when_the_process_died_is_in_no_doubt(
         assert part.doubts == (number + 1 if is_writing else 0)
 
 
+async def test_a_stop_does_not_wait_for_a_part_that_waits_for_a_connection(
+    path: Path, clock: FakeClock
+) -> None:
+    waiting, connected = asyncio.Event(), asyncio.Event()
+
+    async def hold(_: OutboundPart) -> None:
+        waiting.set()
+        await connected.wait()
+
+    channel = FakeChannel(limits=Limits(tells_writing=True))
+    channel.hold = hold
+    async with process(path, clock, channel) as delivery:
+        await delivery.send("t1", "hello", "more")
+        await waiting.wait()
+        delivery.dispatcher.begin_stop(0.1)
+        await delivery.send("t2", "later")
+        await asyncio.wait_for(delivery.dispatcher.drain(3_600), 10)
+    connected.set()
+    async with process(path, clock, channel) as delivery:
+        await delivery.resume()
+        assert await channel.received(3) == ["hello", "more", "later"]
+
+
+async def test_a_part_that_is_being_written_when_a_stop_begins_is_waited_for(
+    path: Path, clock: FakeClock
+) -> None:
+    writing = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def hold(_: OutboundPart) -> None:
+        WRITING.get()()
+        answered = asyncio.Event()
+        loop.call_later(0.2, answered.set)
+        writing.set()
+        await answered.wait()
+
+    channel = FakeChannel(limits=Limits(tells_writing=True))
+    channel.hold = hold
+    async with process(path, clock, channel) as delivery:
+        await delivery.send("t1", "hello")
+        await writing.wait()
+        delivery.dispatcher.begin_stop(0.1)
+        await delivery.dispatcher.drain(10)
+    assert states(path) == [("sent", 1)]
+
+
 async def test_a_voice_message_in_whose_send_processes_died_is_told_by_its_first_words(
     path: Path, clock: FakeClock, channel: FakeChannel
 ) -> None:
