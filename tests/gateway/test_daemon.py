@@ -204,7 +204,7 @@ async def test_a_damaged_journal_is_rebuilt_and_its_owner_is_told(
     channel = FakeChannel()
     async with running(home, ScriptedModel(author=echo), channel):
         (notice,) = await channel.received(1)
-        assert notice.startswith("⚠️ The journal was damaged (file is not a database)")
+        assert notice.startswith("⚠️ The journal was damaged (its first page is damaged)")
         assert "Lost: messages (all)" in notice
         health = (await status_of(home))["health"]
         assert health["state"] == "degraded"
