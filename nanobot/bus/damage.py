@@ -15,12 +15,11 @@ import contextlib
 import sqlite3
 import struct
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
 from nanobot.bus.journal_file import COPY, SCHEMA, copied_documents, is_json
-from nanobot.bus.sqlite import is_damaged, opened_read_only, storage_error
+from nanobot.bus.sqlite import is_damaged, opened_read_only
 from nanobot.io import replace_file, sync_folder
 
 SMALL = 2_000_000
@@ -36,20 +35,6 @@ _TABLES_OF_START = ("cursor", "document", "helper", "learning", "spending", "ste
 
 Settle = Callable[[sqlite3.Connection, str], int]
 """Set the messages of a condition aside in the rebuilt file; how many."""
-
-
-def mend(path: Path, now: datetime, settle: Settle) -> None:
-    """Rebuild the journal at `path` if it is damaged. Only for the owner of the home, while the
-    file is not open. Raises `StorageError`."""
-    try:
-        finish(path)
-        log = Log(path)  # SQLite makes the index again when it opens the file
-        if cause := find_damage(path, log):
-            from nanobot.bus.repair import rebuild  # which a start hardly ever needs
-
-            rebuild(path, cause, log, now, settle)
-    except (sqlite3.Error, OSError) as error:
-        raise storage_error(path, error) from error
 
 
 def note_damage(path: Path, cause: str) -> None:

@@ -39,7 +39,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from loguru import logger
 
-from nanobot.bus.damage import check_rest, damage_reports, mend, note_damage
+from nanobot.bus.damage import Log, check_rest, damage_reports, find_damage, finish, note_damage
 from nanobot.bus.events import InboundMessage, decode_inbound, encode_event
 from nanobot.bus.journal import (
     GIVE_UP_AFTER,
@@ -108,7 +108,7 @@ from nanobot.bus.rows import (
     unreadable_row,
 )
 from nanobot.bus.sends import Mark, SendLog
-from nanobot.bus.sqlite import Database, copy_to, execute
+from nanobot.bus.sqlite import Database, copy_to, execute, storage_error
 from nanobot.clock import Clock
 from nanobot.errors import DatabaseDamaged, StorageError
 
@@ -144,14 +144,26 @@ class SqliteJournal:
         self._pruned_at = clock.now()
 
     async def open(self) -> None:
-        mend(self._path, self._clock.now(), self._settle)
+        self._mend()
         try:
             await self._open()
         except DatabaseDamaged as error:  # what is not looked at in a large file
             self.state.close()
             note_damage(self._path, error.cause)
-            mend(self._path, self._clock.now(), self._settle)
+            self._mend()
             await self._open()
+
+    def _mend(self) -> None:
+        """Rebuild a damaged file. Only while it is not open. Raises `StorageError`."""
+        try:
+            finish(self._path)
+            log = Log(self._path)  # SQLite makes the index again when it opens the file
+            if cause := find_damage(self._path, log):
+                from nanobot.bus.repair import rebuild  # which a start hardly ever needs
+
+                rebuild(self._path, cause, log, self._clock.now(), self._settle)
+        except (sqlite3.Error, OSError) as error:
+            raise storage_error(self._path, error) from error
 
     async def _open(self) -> None:
         self.database.open()

@@ -27,7 +27,6 @@ from nanobot.app.base import (
 from nanobot.app.memory import MemoryParts
 from nanobot.app.tools import Toolbox
 from nanobot.channel import Operation
-from nanobot.cli.command import print_text
 from nanobot.clock import SystemClock
 from nanobot.config.load import load_settings
 from nanobot.config.settings import Settings
@@ -42,6 +41,7 @@ from nanobot.gateway.status import Status
 from nanobot.io import storage_errors
 from nanobot.logs import log_to_console
 from nanobot.security.redaction import Redactor
+from nanobot.text import clean
 from nanobot.upkeep.snapshot import BackupOperations
 
 READING = frozenset({
@@ -118,7 +118,7 @@ def _look(settings: Settings, op: str, arguments: dict[str, object], refusal: st
     with ExitStack() as stack:
         if (home / "state" / LOCK_NAME).exists():
             stack.enter_context(home_lock(home / "state"))
-        print_text(f"note: {refusal}: shown as it is on the disk\n", sys.stderr)
+        sys.stderr.write(clean(f"note: {refusal}: shown as it is on the disk\n"))
         memory = Path("/dev/shm")  # noqa: S108 - holds a new private folder
         folder = memory if os.access(memory, os.W_OK) else None
         with storage_errors(folder or "the folder for temporary files"):

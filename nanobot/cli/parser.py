@@ -6,7 +6,7 @@ from importlib import import_module
 
 from nanobot import __version__
 from nanobot.cli.command import Commands, Options, Parser, settings_of, write_stdout
-from nanobot.cli.gateway import expect_free, when_free
+from nanobot.cli.ownership import expect_free, when_free
 
 SHELLS = ("bash", "zsh", "tcsh")
 
