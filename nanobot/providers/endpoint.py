@@ -30,10 +30,10 @@ from nanobot.providers.fields import (
     mapping,
     parse_json,
 )
-from nanobot.providers.refusals import ErrorBody, error_in, text_of_page
 
 if TYPE_CHECKING:
     from nanobot.providers.overflow import Overflow
+    from nanobot.providers.refusals import ErrorBody
 
 _NOT_ABOUT_LENGTH = frozenset({401, 402, 403, 404, 405, 407, 408, 409})
 
@@ -96,6 +96,8 @@ class Endpoint(Struct, frozen=True):
     def object_in(self, answer: bytes) -> Mapping[str, object]:
         """The JSON object of a whole answer. Raises `ProviderError` for anything else, and if it is
         an error."""
+        from nanobot.providers.refusals import error_in
+
         try:
             fields = mapping(parse_json(answer, _MOST_MARKS))
         except ValueError as error:
@@ -159,6 +161,8 @@ class Endpoint(Struct, frozen=True):
 
     def garbage(self, what: str, excerpt: bytes = b"") -> ProviderGarbage:
         """An answer that is none."""
+        from nanobot.providers.refusals import text_of_page
+
         text = excerpt[:_EXCERPT].decode("utf-8", "replace").strip()
         shown = self.shorten(text_of_page(text))
         tail = f": {shown}" if shown else ""
@@ -172,10 +176,14 @@ class Endpoint(Struct, frozen=True):
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
         """An answer with an error status."""
+        from nanobot.providers.refusals import ErrorBody  # a start does without
+
         return self._decide(status, ErrorBody.in_body(body), retry_after(headers))
 
     def refused_inside(self, error: object) -> ProviderError:
         """The value of an `error` field in an answer that began with status 200."""
+        from nanobot.providers.refusals import ErrorBody
+
         return self.refused_as(ErrorBody.of(error))
 
     def refused_as(self, said: ErrorBody) -> ProviderError:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
 
@@ -54,7 +54,9 @@ from nanobot.providers.port import (
     ToolSpec,
     user_message,
 )
-from nanobot.providers.replies import IncomingReply, Patience, ReplyContext
+
+if TYPE_CHECKING:
+    from nanobot.providers.replies import IncomingReply
 
 Transport = Literal["http", "sdk"]
 """How requests travel: by nanobot's own HTTP client, or by the official SDK, which is heavier."""
@@ -222,6 +224,8 @@ class OpenAIProvider:
         form: Mapping[str, Any] | None,
     ) -> tuple[Reply, Dialect]:
         """Make one request. Return the reply, and the dialect with the traits that it shows."""
+        from nanobot.providers.replies import IncomingReply, ReplyContext  # a start does without
+
         if self._unidentified:
             dialect = await self._identified(dialect)
         context = ReplyContext(
@@ -243,6 +247,8 @@ class OpenAIProvider:
 
     async def _receive(self, incoming: IncomingReply, body: bytes) -> None:
         """Send a request and take in its answer, up to the end or to a silence that ends it."""
+        from nanobot.providers.replies import Patience
+
         now, silence = asyncio.get_running_loop().time, min(self._first, self._patience)
         try:
             async with (
