@@ -16,7 +16,7 @@ from tests.doubles.graph import FakeGraphAPI
 
 
 class State(TypedDict):
-    """What the fake knows: `texts` is what stands in each chat."""
+    """The state of the fake. `texts` holds the messages of each chat."""
 
     texts: dict[str, list[str]]
     violations: list[str]

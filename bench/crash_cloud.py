@@ -1,12 +1,11 @@
-"""The fault campaign with WhatsApp's Cloud API, which takes messages and does not say so.
+"""The fault campaign with a WhatsApp Cloud API that delivers messages and answers with an error.
 
-Meta is a `FakeGraphAPI` in a process of its own, which no kill touches. It takes what is sent to
-four people, and answers with a status of 500 or above, a redirect, or nothing that can be read.
-Then it is well again, and one of the people presses the button under the notice twice. The gateway
+Meta is a `FakeGraphAPI` in a process of its own, which no kill touches. It delivers the messages to
+four people, and answers with a status of 500 or above, a redirect, or an unreadable body. Then it
+recovers, and one of the people presses the button under the notice twice. The gateway
 is killed with SIGKILL at the Nth write, fsync, rename and send, and at random moments. The Graph
-API takes no id of ours for a message, so a message that may have arrived may be seen twice. Nobody
-may see a third copy but for the one that they asked for, everybody is answered in order, and is
-told of what may not have arrived.
+API accepts no idempotency key, so a message that may have arrived can be seen twice. A third copy
+appears only on request, answers come in order, and a notice names each message that may be missing.
 
     python -m bench.crash_cloud              every N, and 300 random moments (hours)
     python -m bench.crash_cloud --every 20   a sample (some minutes)

@@ -1,9 +1,9 @@
-"""Marks on parts that are being sent, which the journal may not have yet: `state/sends.log`.
+"""The log of sends, `state/sends.log`: marks that the journal may not have yet.
 
-The journal syncs what it stores, so its marks come some milliseconds late, and in a burst more. A
-killed process loses nothing that it has handed to the kernel: a line that is written here without
-a sync is there for the next process, which brings the journal up to date from it. A power loss may
-lose lines or tear them. Then the journal's own marks count.
+The journal syncs each transaction, so its marks are some milliseconds late, and later in a burst. A
+line here is written without a sync and survives a kill of the process, because the kernel has it.
+The next process brings the journal up to date from the log. A power loss may lose or tear lines.
+Then the journal's own marks count.
 
 The file is ASCII lines of `_LINE` bytes: a CRC-32 of what follows, then the state, the number of
 the part in the outbox, how many earlier sends of it may have arrived, and the platform's id. The

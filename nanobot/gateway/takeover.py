@@ -1,7 +1,7 @@
-"""What a worker puts right for scopes that it takes over, before anything else is done with them.
+"""Repair the files of scopes that a worker takes over, before it uses them.
 
-The last worker of a scope may have died in the middle of a change of a file. Or it was only
-stopped, and goes on with that change any time.
+The scope's last worker may have died while it changed a file, or it was only stopped and may
+continue at any time.
 """
 
 from __future__ import annotations
