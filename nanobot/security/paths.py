@@ -261,7 +261,7 @@ class Place(Struct, frozen=True):
             raise PathRefused(f"{self.shown} is a folder")
         if not stat.S_ISREG(status.st_mode):
             raise PathRefused(f"{self.shown} is not a plain file; links are not followed")
-        if status.st_nlink != 1:
+        if status.st_nlink > 1:  # none at all: replaced since it was opened
             raise PathRefused(f"{self.shown} has other names (hard links) and is not used")
 
     @contextmanager
