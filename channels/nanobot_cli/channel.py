@@ -73,6 +73,7 @@ MOST_PARTS = 200
 MOST_CHARACTERS = 20_000
 """Of one such part."""
 
+STILL_WAITS = "Your message is kept and will be answered when the model is back; /stop drops it."
 _NO_LIMIT = 1 << 62
 _MOST_UNHEARD = 100
 """Most replies that are kept for clients that ask again."""
@@ -213,7 +214,8 @@ class CliChannel:
         except BaseException:
             self._waiters.pop(event_id, None)
             raise
-        if event_id not in new and not await self._is_unanswered(host, event_id, waiter):
+        waiter.is_repeated = event_id not in new
+        if waiter.is_repeated and not await self._is_unanswered(host, event_id, waiter):
             if self._waiters.get(event_id) is waiter:
                 del self._waiters[event_id]
             raise _seen_before(request)
@@ -224,7 +226,7 @@ class CliChannel:
         its way, or its turn still runs."""
         if (heard := self._unheard.pop(event_id, None)) is not None:
             waiter.texts, waiter.ended = [*heard.texts, *waiter.texts], waiter.ended or heard.ended
-            if heard.is_over:
+            if heard.is_over or waiter.is_answered:
                 self._reply(event_id)
         if waiter.is_over or await host.has_received(waiter.chat_id, event_id, unanswered=True):
             return True
@@ -251,8 +253,9 @@ class CliChannel:
     def _end(self, event: TurnEnded) -> None:
         self._turns.pop(event.turn_id, None)
         for event_id in event.event_ids:
-            self._listener(event_id).ended = event
-            if event.outcome in ("stopped", "held"):  # no reply will come
+            listener = self._listener(event_id)
+            listener.ended = event
+            if listener.is_answered:
                 self._reply(event_id)
 
     async def _tell_or_keep(
@@ -294,6 +297,8 @@ class _Listener:
         """The end of its turn; the reply may still come."""
         self.over = asyncio.Event()
         """Set with the reply."""
+        self.is_repeated = False
+        """Whether the client lost another gateway after the message was stored."""
         self._accepted = False
 
     @property
@@ -305,6 +310,13 @@ class _Listener:
     def is_over(self) -> bool:
         """Whether the reply was sent."""
         return self.over.is_set()
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the end of its turn is all that will come: the notice of a message that waits may
+        have gone to the gateway before this one."""
+        outcome = self.ended.outcome if self.ended else ""
+        return outcome in ("stopped", "held") or (outcome == "waiting" and self.is_repeated)
 
     def accept(self) -> None:
         """Say that the message is durable, once and before anything else."""
@@ -322,7 +334,9 @@ class _Listener:
         self.over.set()
         reply = Reply("", "".join(self.texts))
         if (end := self.ended) is not None:
+            waits = end.outcome == "waiting" and not self.texts
             reply = reply._replace(
+                text=STILL_WAITS if waits else reply.text,
                 turn=end.turn_id,
                 tools=end.tools,
                 prompt_tokens=end.prompt_tokens,

@@ -118,6 +118,7 @@ class AgentLoop:
             pause = min(not_before - self._clock.now().timestamp(), LONGEST_PAUSE)
             if pause > 0:
                 self._queue.resume_later(key, pause)
+                self._turns.announce_waiting(theirs[0])
                 self._notify_behind(key)
             elif max(entry.attempts for entry in theirs) >= SUSPECT_AFTER:
                 suspects.append(key)

@@ -430,6 +430,10 @@ class Turns:
         if changes:
             session.set_metadata(**changes)
 
+    def announce_waiting(self, entry: InboxEntry) -> None:
+        """Tell those who watch that the turn of a message goes on later."""
+        self._hook(self._ended(RunningTurn(entry, self._parts), "waiting"))
+
     async def _notify_waiting(
         self, turn: RunningTurn, name: str, text: str, error: ProviderError | None = None
     ) -> None:

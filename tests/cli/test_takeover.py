@@ -145,3 +145,33 @@ async def test_commands_behind_a_message_that_waits_for_the_model_all_hear_that_
             assert b"went away" not in err
             told = b"cannot be reached", b"still waiting", b"New session started"
             assert any(words in out for words in told)
+
+
+async def test_messages_given_again_to_the_next_gateway_hear_that_they_wait(
+    environment: dict[str, str], home: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        away = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    model = {"name": "fake-model", "base_url": away, "retry_seconds": 0.0}
+    write_config(home, {"model": model})
+    for _ in range(3):
+        async with begun(environment, "gateway") as gateway:
+            assert gateway.stderr is not None
+            while b"ready" not in await asyncio.wait_for(gateway.stderr.readline(), 60):
+                pass
+            for message in ("the one that waits", "the one behind it"):
+                assert await said_again(home, message) == "waiting"
+            gateway.kill()
+
+
+async def said_again(home: Path, message: str) -> str:
+    """How the turn of a message ends that is always sent with the same id."""
+    request = {"op": "chat", "session": "cli:direct", "text": message, "id": str(len(message))}
+    reader, writer = await asyncio.open_unix_connection(home / "state" / "gateway.sock")
+    writer.write(json.dumps(request).encode() + b"\n")
+    event: dict[str, str] = {}
+    while event.get("event") != "reply":
+        event = json.loads(await asyncio.wait_for(reader.readline(), 30))
+    writer.close()
+    assert event["text"]
+    return event["outcome"]

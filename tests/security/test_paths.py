@@ -6,6 +6,7 @@ import os
 import resource
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -126,6 +127,16 @@ def test_a_hard_link_to_a_file_outside_is_neither_read_nor_replaced(home: Path, 
     with pytest.raises(PathRefused):
         root.place("twin").write_bytes(b"x")
     assert (root.path / "twin").read_bytes() == CANARY
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read(root: Root) -> None:
+    place = root.place("notes/a.txt")
+    place.write_bytes(b"0")
+    with ThreadPoolExecutor(1) as other:
+        replacing = other.submit(lambda: [place.write_bytes(b"1") for _ in range(300)])
+        while not replacing.done():
+            assert place.read_bytes(1) in (b"0", b"1")
+        replacing.result()
 
 
 def test_pipes_sockets_and_devices_are_refused_without_blocking(root: Root) -> None:
