@@ -129,11 +129,8 @@ def _tokens_of(source: str) -> list[Token] | None:
     if not is_parsed(source):
         return None
     tokens = _parser().parse(source)
-    if any(token.nesting == 1 and token.level >= _MAX_NESTING - 1 for token in tokens):
-        return None
-    from nanobot.channel.markdown_rules import resolve_footnotes
-
-    return resolve_footnotes(tokens)
+    is_deep = any(token.nesting == 1 and token.level >= _MAX_NESTING - 1 for token in tokens)
+    return None if is_deep else tokens
 
 
 def table_rows(table: Sequence[Token], dialect: Dialect | None = None) -> list[list[Cell]]:
@@ -319,8 +316,6 @@ class _Layout:
                 block = self._list(token)
             case "blockquote_open":
                 block = self._quote()
-            case "notes_open":
-                block = self.until("notes_close", has_gaps=False)
             case "table_open":
                 table = [token]
                 while table[-1].type != "table_close":
