@@ -173,7 +173,7 @@ class Platforms:
             toolbox.speaking.voiced if toolbox.speaking else None,
         )
         per_minute = settings.limits.messages_per_minute
-        self.rate = SenderRateLimit(per_minute, clock, base.commands.is_owner)
+        self.rate = SenderRateLimit(per_minute, base.commands.is_owner)
         parts = HostParts(
             base.bus,
             journal,

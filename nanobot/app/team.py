@@ -70,7 +70,7 @@ class Team:
             base.scopes.of_session(key, metadata)
         )
         journal.exclusive = supervisor.exclusive
-        platforms.rate.count_all = journal.count_message
+        platforms.rate.count_shared = journal.count_message
 
     async def _settle(self, code: str, given: asking.Answer) -> str:
         """Take the answer to a question of this worker that was given at another one."""

@@ -18,7 +18,7 @@ from random import Random
 from typing import Literal
 
 from loguru import logger
-from msgspec import Struct, field
+from msgspec import Struct
 
 from nanobot.agent.session_queue import storage_text
 from nanobot.bus.events import API, PAGE, TERMINAL, InboundMessage, Media, Notice, OutboundMessage
@@ -53,7 +53,7 @@ TOO_MANY = (
 )
 _MINUTE = 60.0
 _SENDERS = 10_000
-"""Senders that are remembered; the one that was silent longest is forgotten first."""
+"""Minutes of senders that are remembered; the one without a message for longest goes first."""
 
 _STORED_SECONDS = 10.0
 """After which a part that was sent is in the journal, unless the disk refuses."""
@@ -87,72 +87,39 @@ class ChannelState(Struct):
         }
 
 
-CountAll = Callable[[str, int, str], Awaitable[int]]
-"""Counts an event of a sender in a minute, once; how many there are by now, at all workers."""
-
 Verdict = Literal["accept", "notify", "drop"]
 """Whether a message is accepted or dropped, and whether its sender is notified of that."""
 
 
 class SenderRateLimit:
-    """How many messages a minute each person may send, by when they were sent; the owner any
-    number, and 0 means any. One too many costs no model call; its sender is notified once a minute,
-    with a fixed text. What was written over hours, and comes at once after an outage, is not too
-    much; what is delivered again, since it could not be stored, counts once."""
+    """How many messages each person may send in a minute of the clock, by when they were sent; the
+    owner any number, and 0 means any. One too many costs no model call, and its sender is notified
+    with a fixed text. A message that comes again, because it could not be stored, counts once."""
 
-    def __init__(
-        self, per_minute: int, clock: Clock, is_owner: Callable[[InboundMessage], bool]
-    ) -> None:
-        self._per_minute, self._clock, self._is_owner = per_minute, clock, is_owner
+    def __init__(self, per_minute: int, is_owner: Callable[[InboundMessage], bool]) -> None:
+        self._per_minute, self._is_owner = per_minute, is_owner
         self.notice = TOO_MANY.format(per_minute)
         """For those whose messages are dropped."""
-        self._senders: OrderedDict[tuple[str, str], _Recent] = OrderedDict()
-        self.count_all: CountAll | None = None
-        """In a team, where all workers count."""
+        self._minutes: OrderedDict[tuple[str, int], dict[str, int]] = OrderedDict()
+        """The messages of a sender in a minute, numbered as they came."""
+        self.count_shared: Callable[[str, int, str], Awaitable[int]] | None = None
+        """In a team: counts a message once, and returns how many all workers have counted."""
 
-    async def check_all(self, inbound: InboundMessage) -> Verdict:
-        """As `check`, with what other workers of a team took. Raises `StorageError`."""
-        verdict = self.check(inbound)
-        if verdict != "accept" or self.count_all is None or not self._is_limited(inbound):
-            return verdict
-        minute = int(inbound.timestamp.timestamp() // _MINUTE)
+    async def check(self, inbound: InboundMessage) -> Verdict:
+        """Whether to accept a message. Raises `StorageError` in a team."""
+        if not self._per_minute or inbound.initiator != "person" or self._is_owner(inbound):
+            return "accept"
         sender = f"{inbound.channel}:{inbound.sender_id}"
-        surplus = await self.count_all(sender, minute, inbound.event_id) - self._per_minute
+        minute = int(inbound.timestamp.timestamp() // _MINUTE)
+        event = f"{inbound.chat_id} {inbound.event_id}"
+        counted = self._minutes.setdefault((sender, minute), {})
+        self._minutes.move_to_end((sender, minute))
+        if len(self._minutes) > _SENDERS:
+            self._minutes.popitem(last=False)
+        surplus = counted.setdefault(event, len(counted) + 1) - self._per_minute
+        if surplus <= 0 and self.count_shared is not None:
+            surplus = await self.count_shared(sender, minute, event) - self._per_minute
         return "accept" if surplus <= 0 else "notify" if surplus == 1 else "drop"
-
-    def _is_limited(self, inbound: InboundMessage) -> bool:
-        is_person = inbound.initiator == "person" and not self._is_owner(inbound)
-        return bool(self._per_minute) and is_person
-
-    def check(self, inbound: InboundMessage) -> Verdict:
-        """Whether to accept a message; its sender is not notified again within a minute."""
-        if not self._is_limited(inbound):
-            return "accept"
-        key, event = (inbound.channel, inbound.sender_id), (inbound.chat_id, inbound.event_id)
-        recent = self._senders[key] = self._senders.pop(key, _Recent())
-        if len(self._senders) > _SENDERS:
-            self._senders.popitem(last=False)
-        if any(event == known for known, _ in recent.accepted):
-            return "accept"
-        now = self._clock.monotonic()
-        late = (self._clock.now() - inbound.timestamp).total_seconds()
-        sent = max([now - max(0.0, late), *(sent for _, sent in recent.accepted[-1:])])
-        recent.accepted = [one for one in recent.accepted if sent - one[1] < _MINUTE]
-        if len(recent.accepted) < self._per_minute:
-            recent.accepted.append((event, sent))
-            return "accept"
-        if recent.notified_at is not None and now - recent.notified_at < _MINUTE:
-            return "drop"
-        recent.notified_at = now
-        return "notify"
-
-
-class _Recent(Struct):
-    """One person's newest messages that were accepted, each with when it had been sent, and when
-    the person was last notified."""
-
-    accepted: list[tuple[tuple[str, str], float]] = field(default_factory=list)
-    notified_at: float | None = None
 
 
 class HostParts(Struct, frozen=True):
@@ -349,7 +316,7 @@ class Host:
             chat = Chat(message.chat_id, message.is_group, thread_id=message.thread_id)
             if not self._parts.access.permits(self._channel, Sender(message.sender_id), chat):
                 return False
-        verdict = await self._parts.rate.check_all(message)
+        verdict = await self._parts.rate.check(message)
         if verdict == "notify":
             logger.warning("{}: {} exceeds the message limit", self._channel, message.chat_key)
             telling = self._turn_away(message)

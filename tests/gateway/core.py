@@ -48,7 +48,7 @@ def host_parts(
         clock,
         Background(),
         CommandRegistry([Command("help", "helps", no_help)]),
-        rate=SenderRateLimit(per_minute, clock, lambda _: False),
+        rate=SenderRateLimit(per_minute, lambda _: False),
         redactor=Redactor(),
         show=show,
         warn=warn,
