@@ -1,7 +1,7 @@
 """Signing in at a platform that wants a person for it: at a terminal, or on the page.
 
-For the page the gateway itself signs in, once at a time for each channel, on a lease of the channel
-that it renews meanwhile. What there is to scan is kept in memory only, until it was scanned.
+For the page the gateway itself signs in, while the channel is lent to it. What there is to scan is
+kept in memory only, until it was scanned.
 """
 
 from __future__ import annotations
@@ -20,9 +20,6 @@ from nanobot.config.settings import Settings
 from nanobot.errors import NanobotError
 from nanobot.gateway.channels import Supervisor
 from nanobot.tasks import Background
-
-RENEW_SECONDS = 10.0
-"""How often a lease of a channel is renewed; see `gateway.channels`."""
 
 
 def login_of(name: str) -> Login:
@@ -97,16 +94,15 @@ class SignIns:
         """Sign in to the channel `name`; nothing where that is under way here."""
         name = text_argument(arguments, "name")
         sign_in = login_of(name)
-        if not (await self._supervisor.start_lease(_lease(name)))["lent"]:
-            raise NanobotError(f"the channel {name} is not enabled")
         known = self._known.get(name)
         if known is None or known.state != "waiting":
+            if not (await self._supervisor.lend({"name": name}))["lent"]:
+                raise NanobotError(f"the channel {name} is not enabled")
             new = self._known[name] = _SignIn()
             self._background.start(self._run(name, sign_in, new), name=f"sign in to {name}")
         return {"name": name}
 
     async def _run(self, name: str, sign_in: Login, shown: _SignIn) -> None:
-        renewing = self._background.start(self._renew(name), name=f"lease of {name}")
         try:
             request = login_request(
                 self._settings, name, shown.say, self._clock, show_code=shown.show_code
@@ -119,14 +115,4 @@ class SignIns:
             shown.code = ""
             if shown.state == "waiting":
                 shown.state = "failed"
-            renewing.cancel()
-        await self._supervisor.end_lease(_lease(name))  # not at the gateway's end
-
-    async def _renew(self, name: str) -> None:
-        while True:
-            await self._clock.sleep(RENEW_SECONDS)
-            await self._supervisor.start_lease(_lease(name))
-
-
-def _lease(name: str) -> Mapping[str, object]:
-    return {"name": name, "by": "the page"}
+        await self._supervisor.take_back({"name": name})  # not at the gateway's end

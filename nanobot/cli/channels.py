@@ -7,9 +7,7 @@ lets go of the channel; where none runs, nobody else can start one.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -77,29 +75,15 @@ async def _sign_in(sign_in: Login, request: LoginRequest) -> None:
 @contextmanager
 def leased(home: Path, name: str) -> Iterator[None]:
     """A running gateway lets go of the channel while inside. Raises `NoGateway` if none runs."""
-    me = os.urandom(8).hex()
 
     def tell_gateway(operation: str) -> None:
         with Client(home) as client:
-            client.ask(operation, {"name": name, "by": me})
+            client.ask(operation, {"name": name})
 
     tell_gateway("channels.borrow")
-    from nanobot.app.signing_in import RENEW_SECONDS
-
-    over = threading.Event()
-
-    def renew() -> None:
-        while not over.wait(RENEW_SECONDS):
-            with suppress(NanobotError):  # it restarts, say: asked again, it lets go again
-                tell_gateway("channels.borrow")
-
-    renewing = threading.Thread(target=renew, daemon=True)
-    renewing.start()
     try:
         yield None
     finally:
-        over.set()
-        renewing.join()
         with suppress(NanobotError):  # it ended meanwhile, and starts its channels again
             tell_gateway("channels.return")
 

@@ -2,8 +2,8 @@
 
 `Host` is all that an adapter gets to know of nanobot. `Supervisor` starts a channel that crashes
 again; it never takes the daemon down. A sign-in at a platform needs the account and the adapter's
-folder to itself: it takes a lease on the channel, one at a time, and renews it; a channel whose
-lease expires is started again.
+folder to itself, so the channel is lent, to one at a time. A channel that is not returned is
+started again after a while.
 """
 
 from __future__ import annotations
@@ -363,15 +363,8 @@ class Host:
             logger.warning("a stranger was not answered: {}", error)
 
 
-LEASE_SECONDS = 30.0
-"""How long a channel is lent if its borrower says nothing more."""
-
-
-class _Lease(Struct):
-    """Who has a channel, and until when on the monotonic clock."""
-
-    by: str
-    until: float = 0.0
+LEASE_SECONDS = 900.0
+"""How long a channel is lent if nobody returns it: a sign-in takes ten minutes at most."""
 
 
 class Supervisor:
@@ -383,7 +376,6 @@ class Supervisor:
         self._warn, self._redact = parts.warn, parts.redactor.redact
         self._tasks = Background()
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._leases: dict[str, _Lease] = {}
         self._lending = {name: asyncio.Lock() for name in channels}
         """Held while a channel ends: nobody is given it before, and it starts once."""
         self.states = {name: ChannelState(name) for name in channels}
@@ -402,12 +394,12 @@ class Supervisor:
 
     def start_one(self, name: str) -> None:
         """Start a channel."""
+        self.states[name].state = "starting"
         running = self._keep_running(self._channels[name], self.states[name])
         self._running[name] = self._tasks.start(running, name=name)
 
     async def stop_one(self, name: str) -> None:
         """Stop a channel at once."""
-        self._leases.pop(name, None)
         await self._end(name)
         del self._running[name]
         self.states[name].state = "stopped"
@@ -422,8 +414,8 @@ class Supervisor:
         """The operations `channels.…`, as they are called over the socket."""
         return {
             "channels.status": self.status,
-            "channels.borrow": self.start_lease,
-            "channels.return": self.end_lease,
+            "channels.borrow": self.lend,
+            "channels.return": self.take_back,
         }
 
     async def status(self, _: Mapping[str, object]) -> dict[str, object]:
@@ -431,54 +423,41 @@ class Supervisor:
         now = self._clock.monotonic()
         return {"running": True, "channels": [one.as_json(now) for one in self.states.values()]}
 
-    async def start_lease(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Stop a channel for `LEASE_SECONDS`, so that `by` may use its account and its folder;
-        where they have it already, for so long from now.
-
-        Raises `NanobotError` while somebody else has it.
-        """
-        name, by = text_argument(arguments, "name"), text_argument(arguments, "by")
+    async def lend(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Stop the channel `name`, so that its account and its folder may be used elsewhere, until
+        it is returned or `LEASE_SECONDS` are over. Raises `NanobotError` while somebody has it."""
+        name = text_argument(arguments, "name")
         if name not in self.states:
             return {"lent": False}
         async with self._lending[name]:
-            lease = self._leases.get(name)
-            if lease is None and name not in self._running:
-                raise NanobotError(
-                    f"another worker runs {name}",
-                    hint="Sign in at that one: `nanobot team status`.",
-                )
-            if lease is None:
-                lease = self._leases[name] = _Lease(by)
-                await self._end(name)  # whatever it takes: the lease begins when it has stopped
-                state = self.states[name]
-                state.state, state.detail, state.who = "lent", "somebody signs in", ""
-                self._running[name] = self._tasks.start(self._expire(name, lease), name=name)
-            elif lease.by != by:
+            state = self.states[name]
+            if state.state == "lent":
                 raise NanobotError(
                     f"somebody else signs in at {name} right now",
                     hint="Wait until that has ended, or end it.",
                 )
-            lease.until = self._clock.monotonic() + LEASE_SECONDS
+            if name not in self._running:
+                raise NanobotError(
+                    f"another worker runs {name}",
+                    hint="Sign in at that one: `nanobot team status`.",
+                )
+            await self._end(name)  # whatever it takes: the lease begins when it has stopped
+            state.state, state.detail, state.who = "lent", "somebody signs in", ""
+            self._running[name] = self._tasks.start(self._start_later(name), name=name)
         return {"lent": True}
 
-    async def end_lease(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Start a channel that `by` has borrowed again."""
-        name, by = text_argument(arguments, "name"), text_argument(arguments, "by")
-        if name not in self.states:
-            return {"lent": False}
-        async with self._lending[name]:
-            lease = self._leases.get(name)
-            if lease is not None and lease.by == by:
-                await self._end(name)
-                if self._leases.pop(name, None) is lease:
+    async def take_back(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Start a channel that was lent again."""
+        name = text_argument(arguments, "name")
+        if name in self.states:
+            async with self._lending[name]:
+                if self.states[name].state == "lent":
+                    await self._end(name)
                     self.start_one(name)
         return {"lent": False}
 
-    async def _expire(self, name: str, lease: _Lease) -> None:
-        """Run a channel again when its lease is over."""
-        while (left := lease.until - self._clock.monotonic()) > 0:
-            await self._clock.sleep(left)
-        del self._leases[name]
+    async def _start_later(self, name: str) -> None:
+        await self._clock.sleep(LEASE_SECONDS)
         await self._keep_running(self._channels[name], self.states[name])
 
     async def _end(self, name: str) -> None:

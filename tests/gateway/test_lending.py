@@ -71,28 +71,26 @@ async def test_a_borrowed_channel_rests_until_it_is_given_back(tmp_path: Path) -
     await asyncio.sleep(0)
     assert office.channel.users == 1
     office.supervisor.hosts["fake"].report_connected("@bot")
-    assert await office.ask("channels.borrow", name="fake", by="me") == {"lent": True}
+    assert await office.ask("channels.borrow", name="fake") == {"lent": True}
     assert office.channel.users == 0
     assert await office.ask("channels.status") == {
         "running": True,
         "channels": [{"name": "fake", "state": "lent", "detail": "somebody signs in", **NOBODY}],
     }
-    await office.ask("channels.return", name="fake", by="me")
+    await office.ask("channels.return", name="fake")
     assert (office.channel.users, office.channel.starts) == (1, 2)
     await office.close()
 
 
-async def test_one_whose_borrower_says_nothing_more_is_started_again(tmp_path: Path) -> None:
+async def test_one_that_is_not_given_back_is_started_again(tmp_path: Path) -> None:
     office = Office(tmp_path)
     office.supervisor.start()
-    await office.ask("channels.borrow", name="fake", by="me")
-    await office.clock.advance(LEASE_SECONDS - 1)
-    await office.ask("channels.borrow", name="fake", by="me")
+    await office.ask("channels.borrow", name="fake")
     await office.clock.advance(LEASE_SECONDS - 1)
     assert office.channel.users == 0
     await office.clock.advance(1)
     assert office.channel.users == 1
-    await office.ask("channels.return", name="fake", by="me")  # too late, and no harm
+    await office.ask("channels.return", name="fake")  # too late, and no harm
     assert office.channel.users == 1
     await office.close()
 
@@ -115,8 +113,8 @@ async def test_one_that_is_given_back_while_it_ends_runs_once(
     office.supervisor.start()
     await asyncio.sleep(0)
     asked = [
-        asyncio.create_task(office.ask(f"channels.{word}", name="fake", by="me"))
-        for word in ("borrow", "borrow", "return")
+        asyncio.create_task(office.ask(f"channels.{word}", name="fake"))
+        for word in ("borrow", "return")
     ]
     done, _ = await asyncio.wait(asked, timeout=0.05)
     assert not done  # nobody has it while it ends
@@ -130,19 +128,18 @@ async def test_one_that_is_given_back_while_it_ends_runs_once(
 async def test_two_do_not_sign_in_at_the_same_time(tmp_path: Path) -> None:
     office = Office(tmp_path)
     office.supervisor.start()
-    await office.ask("channels.borrow", name="fake", by="me")
+    await office.ask("channels.borrow", name="fake")
     with pytest.raises(NanobotError, match="somebody else signs in at fake"):
-        await office.ask("channels.borrow", name="fake", by="another")
-    await office.ask("channels.return", name="fake", by="another")
+        await office.ask("channels.borrow", name="fake")
     assert office.channel.users == 0
-    await office.ask("channels.return", name="fake", by="me")
+    await office.ask("channels.return", name="fake")
     assert office.channel.users == 1
     await office.close()
 
 
 async def test_a_channel_that_does_not_run_need_not_be_borrowed(tmp_path: Path) -> None:
     office = Office(tmp_path)
-    assert await office.ask("channels.borrow", name="other", by="me") == {"lent": False}
+    assert await office.ask("channels.borrow", name="other") == {"lent": False}
     with pytest.raises(NanobotError, match="needs a text in 'name'"):
         await office.ask("channels.borrow")
 
@@ -164,11 +161,11 @@ async def test_a_channel_that_another_worker_runs_is_lent_there(tmp_path: Path) 
     office = Office(tmp_path)
     office.supervisor.start(but=("fake",))
     with pytest.raises(NanobotError, match="another worker runs fake"):
-        await office.ask("channels.borrow", name="fake", by="me")
+        await office.ask("channels.borrow", name="fake")
     office.supervisor.start_one("fake")
-    assert await office.ask("channels.borrow", name="fake", by="me") == {"lent": True}
+    assert await office.ask("channels.borrow", name="fake") == {"lent": True}
     await office.supervisor.stop_one("fake")
     assert office.supervisor.states["fake"].state == "stopped"
     with pytest.raises(NanobotError, match="another worker runs fake"):
-        await office.ask("channels.borrow", name="fake", by="me")
+        await office.ask("channels.borrow", name="fake")
     await office.close()
