@@ -293,8 +293,6 @@ class Gateway:
             logger.info("resuming {} unfinished messages", len(leftovers.entries))
             base.bus.count_open(leftovers.entries)
         base.background.start(loop.resume(leftovers.entries), name="resume")
-        withdrawing = dispatcher.withdraw_questions(leftovers.parts)
-        base.background.start(withdrawing, name="withdraw questions")
 
     async def _recover_helpers(self) -> None:
         """Report the lost helpers, as soon as the disk takes it."""

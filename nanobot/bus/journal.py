@@ -385,13 +385,6 @@ class Journal(Protocol):
         """The platform reports that a part which it had accepted did not arrive: it is dead, and
         `nanobot queue` has it. Its row (`out-7`), or "" if the part is unknown or not kept."""
 
-    async def open_questions(self) -> Sequence[tuple[OutboxPart, str]]:
-        """The parts of questions that were sent and are not closed, with their platform's ids."""
-
-    def close_question(self, code: str, *, delivered: bool = True) -> None:
-        """A question waits no more: what it said is kept no longer, and what died of it can't be
-        sent again. Posted. `delivered` by this process: else another one may need the rest."""
-
     def retry_later(self, item: OutboxPart, reason: str) -> None:
         """It did not go out; try again at `item.next_try_at`. Posted."""
 

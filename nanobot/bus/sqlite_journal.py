@@ -389,8 +389,8 @@ class SqliteJournal:
     def _leftovers(self, db: sqlite3.Connection, marks: Sequence[Mark]) -> Leftovers:
         for mark in marks:
             _apply(db, mark)
-        dead = f"{OPEN_PARTS} AND state = 'dead' AND {_ASKED}"  # whose process waits no more
-        db.execute(f"UPDATE outbox SET state = 'sent', payload = NULL WHERE {dead}")
+        asked = f"{OPEN_PARTS} AND {_ASKED}"  # by a process that waits no more
+        db.execute(f"UPDATE outbox SET state = 'sent', payload = NULL WHERE {asked}")
         # An end without progress is counted once: a turn counts again only when it was claimed
         # again, so one that never got its chance is not blamed. One that had asked the model by
         # then is not blamed either, unless that happened `MOST_ASKED` times in a row.
@@ -449,19 +449,6 @@ class SqliteJournal:
             *(reason, channel, platform_id),
         )
         return f"out-{rows[0][0]}" if rows else ""
-
-    async def open_questions(self) -> list[tuple[OutboxPart, str]]:
-        rows = await self._run(
-            f"SELECT {PART}, platform_id FROM outbox WHERE {_ASKED} AND state = 'sent'"
-            " AND payload IS NOT NULL ORDER BY id"
-        )
-        return [(stored_part(row[:-1]), row[-1]) for row in rows]
-
-    def close_question(self, code: str, *, delivered: bool = True) -> None:
-        query = "UPDATE outbox SET state = 'sent', payload = NULL WHERE turn_id = ?"
-        self._post(
-            f"{query} AND (state = 'dead' OR ? AND state = 'sent')", f"{QUESTION}{code}", delivered
-        )
 
     def retry_later(self, item: OutboxPart, reason: str) -> None:
         self._sends.write(Mark("pending", item.id, item.doubts))
@@ -702,7 +689,7 @@ class SqliteJournal:
             db.execute(f"DELETE FROM {ended}", {"horizon": horizon, "notices": NOTICES})
         db.execute(
             "UPDATE outbox SET payload = NULL WHERE state = 'sent' AND payload IS NOT NULL"
-            f" AND NOT {_ASKED} AND created_at < ?",
+            " AND created_at < ?",
             ((self._pruned_at - timedelta(days=1)).isoformat(),),
         )
         oldest = self._pruned_at.date() - timedelta(days=USED_DAYS)
@@ -738,7 +725,7 @@ def _mark_sent(
     execute(
         db,
         "UPDATE outbox SET state = 'sent', platform_id = ?,"
-        f" payload = iif({_ASKED} OR ?, payload, NULL) WHERE id = ?",
+        " payload = iif(?, payload, NULL) WHERE id = ?",
         *(platform_id, keep, part_id),
     )
     rows = execute(

@@ -58,7 +58,7 @@ _QUESTIONS = 256
 """Questions that were delivered, whose buttons may have to go."""
 
 _CLOSE_SECONDS = 300.0
-"""How long a channel may take to close a question; then it is the next one's to do."""
+"""How long a channel may take to close a question."""
 
 
 Voiced = Callable[[OutboundPart], Awaitable[OutboundPart | None]]
@@ -67,9 +67,8 @@ Voiced = Callable[[OutboundPart], Awaitable[OutboundPart | None]]
 
 class Dispatcher:
     """Delivers the outbox: per chat in order, with retries, each part until the platform has it.
-    `rng` spreads the retries of many chats. What is to be spoken is left out without `voiced`. What
-    a question became is remembered until it is closed, over a crash too, so that its buttons can be
-    taken away; nothing waits for that."""
+    `rng` spreads the retries of many chats. What is to be spoken is left out without
+    `voiced`."""
 
     def __init__(
         self,
@@ -95,11 +94,6 @@ class Dispatcher:
         self._left: set[str] = set()
         """The chats that have parts for the next start."""
         self._questions: OrderedDict[str, tuple[OutboundPart, Receipt]] = OrderedDict()
-        self._ended: OrderedDict[str, ApprovalClosed] = OrderedDict()
-        self._ending: set[str] = set()
-        """The codes of those whose buttons are being taken away."""
-        self.has: Callable[[str], bool] = lambda _: True
-        """Whether what belongs to a scope goes out here, in a team."""
         self.watch: Callable[[OutboundPart], None] = lambda _: None
         """Is shown what is about to be said."""
         self.pass_on: Callable[[Sequence[OutboxPart]], None] = self.submit
@@ -129,34 +123,11 @@ class Dispatcher:
 
     def close_question(self, closed: ApprovalClosed) -> None:
         """Take the buttons of a question away where it was asked, once it is delivered, and say how
-        it ended. Best effort."""
-        self._ended[closed.code] = closed
-        if len(self._ended) > _QUESTIONS:
-            self._ended.popitem(last=False)
+        it ended. Best effort: those of an earlier process stay, and answer nothing."""
         self._closing.start(self._close(closed), name=f"close a question in {closed.channel}")
 
-    async def withdraw_questions(
-        self, pending: Sequence[OutboxPart] = (), pause: float = 0.0
-    ) -> None:
-        """Close the questions of an earlier process, which nobody can answer any more, and of
-        workers that are gone, where this one sends; `pending` is what it had not delivered. How one
-        ended that was answered elsewhere just now may be heard within a `pause`, in seconds."""
-        parts = [item.part for item in pending]
-        for item, platform_id in await self._journal.open_questions():
-            name = item.part.key.partition("/")[0]
-            if self.has(item.scope) and name.removeprefix(QUESTION) not in self._ending:
-                self._remember(item.part, Receipt(platform_id))
-                parts.append(item.part)
-        if pause and parts:
-            await self._clock.sleep(pause)
-        for name, part in {part.key.partition("/")[0]: part for part in parts}.items():
-            if name.startswith(QUESTION):
-                place, code = (part.channel, part.chat_id), name.removeprefix(QUESTION)
-                withdrawn = ApprovalClosed(*place, "", code, "withdrawn")
-                self.close_question(self._ended.get(code, withdrawn))
-
     async def settle_questions(self, grace: float) -> None:
-        """Give that so many seconds, while channels still run."""
+        """Give open `close_question` calls so many seconds, while channels still run."""
         await self._closing.drain(grace)
 
     def begin_stop(self, grace: float) -> None:
@@ -255,23 +226,13 @@ class Dispatcher:
     async def _close(self, closed: ApprovalClosed) -> None:
         await self._lanes.run(f"{closed.channel}:{closed.chat_id}")
         delivered = self._questions.pop(f"{QUESTION}{closed.code}", None)
-        if delivered is None:  # whoever delivered it takes them away, or the next process
-            self._journal.close_question(closed.code, delivered=False)
-            return
         channel = self._channels.get(closed.channel)
-        self._ending.add(closed.code)
         try:
-            if channel is not None and isinstance(channel, ClosesChoices):
+            if delivered and channel is not None and isinstance(channel, ClosesChoices):
                 closing = channel.close_choices(*delivered, str(closed))
                 await with_timeout(self._clock, _CLOSE_SECONDS, closing)
-        except TimeoutError:
-            logger.warning("{} takes too long: the buttons of a question stay", closed.channel)
-            return
         except Exception as error:  # noqa: BLE001 - the boundary: an old button does no harm
-            logger.warning("{}: the buttons of a question stay: {}", closed.channel, error)
-        finally:
-            self._ending.discard(closed.code)
-        self._journal.close_question(closed.code)
+            logger.warning("{}: the buttons of a question stay: {!r}", closed.channel, error)
 
     async def _attempt_unless_cut(self, item: OutboxPart) -> Receipt | None:
         """Send a part; None if a stop does not wait for it, and nothing of it was written."""

@@ -54,16 +54,14 @@ class Takeover:
         self._known: tuple[int, Collection[int]] = 0, ()
         """The newest worker, and those alive, when files of all others were cleared away."""
 
-    async def end_changes_of_the_dead(self) -> bool:
-        """See to it that no dead worker changes a file that is this worker's now. Return whether
-        one has died since the last time."""
+    async def end_changes_of_the_dead(self) -> None:
+        """See to it that no dead worker changes a file that is this worker's now."""
         alive = await self._leases.alive()
         if alive == self._known:
-            return False
+            return
         await self.clear_temporaries(everywhere=False)
         FENCE.made.clear()  # what the dead one made since may have the number of one of these
         self._known = alive
-        return True
 
     async def clear_temporaries(self, *, everywhere: bool) -> None:
         """Remove those of dead workers: see `temporaries`."""

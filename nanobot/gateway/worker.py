@@ -58,7 +58,6 @@ from nanobot.team.journal import AFFINE, PostgresJournal
 from nanobot.team.leases import Leases
 from nanobot.team.membership import Membership
 from nanobot.team.waking import Waking
-from nanobot.tooling import OWNER
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,8 +67,6 @@ _REST_SECONDS = 20.0
 """How long a scope stays here after the last thing that was done for it."""
 _YIELD_SECONDS = 0.3
 """How long what was given to a worker that needs it is not claimed back."""
-_HEARD_SECONDS = 1.0
-"""How long what other workers say may take to be heard."""
 _CLOSE_SECONDS = 3.0
 """How long the end waits for calls in threads, and then for the database."""
 _PATIENCE = 15.0
@@ -188,7 +185,7 @@ class TeamWorker:
         self._refused: dict[str, None] = {}
         """Scopes that this worker wanted and another one had, the newest last."""
         self._bus.connect(loop.accept, self._send, self._stored, self._ended)
-        dispatcher.pass_on, dispatcher.has = self._send, self.has
+        dispatcher.pass_on = self._send
 
     async def start(self) -> None:
         """Look for work from now on."""
@@ -229,7 +226,6 @@ class TeamWorker:
                 await self._takeover.release(names)
             for scope in names:
                 self.waking.tell("free", scope)
-            self.waking.tell("gone")
         except (StorageError, TimeoutError) as error:
             said = str(error) or "the database does not answer"
             logger.warning("other workers take over when this one is taken to be dead: {}", said)
@@ -330,17 +326,6 @@ class TeamWorker:
         elif kind == "free" and (name in self._refused or name in self._singles):
             self._refused.pop(name, None)
             self._look_soon(name)
-        elif kind == "gone":  # that some were closed may not have been heard
-            self._withdraw_questions()
-
-    def _withdraw_questions(self) -> None:
-        """Close those of workers that are gone, where this one sends."""
-
-        async def withdraw() -> None:
-            with suppress(StorageError):  # then the end of the outage is heard, too
-                await self._dispatcher.withdraw_questions(pause=_HEARD_SECONDS)
-
-        self._background.start(withdraw(), name="withdraw questions")
 
     async def _stop_for_other(self, entry_id: int, scope: str, key: str) -> None:
         """Do what a `/stop` wants that was typed at another worker, before that can have the scope
@@ -449,8 +434,8 @@ class TeamWorker:
             await self._leases.release([name for name, died in claimed.items() if not died])
             await self._leases.put_back([name for name, died in claimed.items() if died])
             return
-        if any(claimed.values()) and await self._takeover.end_changes_of_the_dead():
-            self.waking.tell("gone")  # another worker may send where the dead one asked
+        if any(claimed.values()):
+            await self._takeover.end_changes_of_the_dead()
         self._sessions.doubt()
         await asyncio.to_thread(self._takeover.recover, claimed)
         leftovers = await self._journal.leftovers(claimed)
@@ -467,8 +452,6 @@ class TeamWorker:
         self._resume(leftovers, stuck)
         lost = self._helpers.recover(claimed.keys() - stuck)
         self._background.start(lost, name="recover helpers")
-        if any(claimed.values()) or claimed.keys() & {OWNER, *self._singles}:
-            self._withdraw_questions()
 
     async def _leave_alone(self, scopes: Collection[str]) -> None:
         """Let another worker try what cannot be done here, or this one later."""

@@ -75,8 +75,11 @@ T = TypeVar("T")
 _PRUNE_SECONDS = 1.0
 """How long closing waits until what is old is forgotten."""
 
-_ASKED = f"starts_with(turn_id, '{QUESTION}')"
-"""Which rows of the outbox are questions to the owner."""
+_VOID = (
+    f"{OPEN_PARTS} AND starts_with(turn_id, '{QUESTION}')"
+    f" AND NOT EXISTS (SELECT FROM approval WHERE turn_id = '{QUESTION}' || code)"
+)
+"""Which rows of the outbox are questions to the owner whose worker waits no more."""
 _ENTRIES = f"channel, chat_id, event_id, scope, {ENTRY}"
 _SELECT_ENTRIES = f"SELECT {_ENTRIES} FROM inbox WHERE {WAITING_MESSAGES} AND {MAY_BEGIN}"
 _OF_CONVERSATION = f"""coalesce(
@@ -337,6 +340,8 @@ class PostgresJournal(Looking):
         await execute(db, blame, GIVE_UP_AFTER, *values, MOST_ASKED)
         known = f"UPDATE turn SET progress = 1 WHERE state = 'running' {here}"
         await execute(db, known, *values)
+        void = f"UPDATE outbox SET state = 'sent', payload = NULL WHERE {_VOID} {here}"
+        await execute(db, void, *values)
         query = f"SELECT id, session_key, lines, scope FROM unfiled WHERE true {here} ORDER BY id"
         unfiled = await (await execute(db, query, *values)).fetchall()
         me = self.database.worker or 0
@@ -427,7 +432,7 @@ class PostgresJournal(Looking):
             refused = await execute(
                 db,
                 "WITH sent AS (UPDATE outbox SET state = 'sent', platform_id = %s,"
-                f" payload = CASE WHEN {_ASKED} OR %s THEN payload END WHERE id = %s)"
+                f" payload = CASE WHEN %s THEN payload END WHERE id = %s)"
                 f" UPDATE outbox SET state = 'pending' WHERE state = 'dead' AND {IS_NOTICE}"
                 f" AND in_doubt < {MOST_DOUBTS} AND (channel, chat_id) = (%s, %s) AND id != %s"
                 f" RETURNING scope, {PART}",
@@ -450,20 +455,6 @@ class PostgresJournal(Looking):
             return f"out-{found[0]}" if found else ""
 
         return await self.database.run(work)
-
-    async def open_questions(self) -> list[tuple[OutboxPart, str]]:
-        rows = await self.database.read(
-            f"SELECT {PART}, platform_id, scope FROM outbox WHERE {_ASKED} AND state = 'sent'"
-            " AND payload IS NOT NULL AND NOT EXISTS (SELECT FROM approval"
-            f" WHERE turn_id = '{QUESTION}' || code) ORDER BY id"
-        )
-        return [(replace(stored_part(row), scope=scope), sent) for *row, sent, scope in rows]
-
-    def close_question(self, code: str, *, delivered: bool = True) -> None:
-        query = "UPDATE outbox SET state = 'sent', payload = NULL WHERE turn_id = %s"
-        self._post(
-            f"{query} AND (state = 'dead' OR %s AND state = 'sent')", f"{QUESTION}{code}", delivered
-        )
 
     def retry_later(self, item: OutboxPart, reason: str) -> None:
         self._post(
@@ -665,7 +656,7 @@ class PostgresJournal(Looking):
             if row := await cursor.fetchone():
                 stored.append(OutboxPart(row[0], part, scope=row[1]))
                 if turn_id.startswith(QUESTION) and self.database.worker is not None:
-                    # With the question itself: what waits nowhere is withdrawn.
+                    # With the question itself: what waits nowhere is not sent.
                     waits = "INSERT INTO approval VALUES (%s, %s) ON CONFLICT DO NOTHING"
                     await execute(db, waits, turn_id.removeprefix(QUESTION), self.database.worker)
                 place = part.channel, part.chat_id

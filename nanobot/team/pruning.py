@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from nanobot.bus.journal import KEEP_DAYS, QUESTION
+from nanobot.bus.journal import KEEP_DAYS
 from nanobot.bus.journal_looking import USED_DAYS
 from nanobot.team.connection import DatabaseAddress
 from nanobot.team.schema import WAITING_MESSAGES, WAITING_PARTS
@@ -26,7 +26,7 @@ _ENDED = (
 
 _CONFIRMED = (
     "UPDATE outbox SET payload = NULL WHERE state = 'sent' AND payload IS NOT NULL"
-    f" AND NOT starts_with(turn_id, '{QUESTION}') AND created_at < %(day)s"
+    " AND created_at < %(day)s"
 )
 """Texts of parts that may have failed after they were sent, and did not."""
 

@@ -562,29 +562,17 @@ async def test_what_memory_itself_used_is_counted_by_day(journal: Journal) -> No
     assert await used.usage() == UsageTotals()
 
 
-async def test_a_question_that_was_sent_is_known_until_it_is_closed(process: Process) -> None:
+async def test_a_question_of_an_earlier_process_is_not_sent(process: Process) -> None:
     async with process() as journal:
-        (asked,) = await journal.add_outgoing("ask-A1", reply("May I?"))
+        await journal.add_outgoing("ask-A1", reply("May I?"))
+        (dead,) = await journal.add_outgoing("ask-A2", reply("May I?"))
         (other,) = await journal.add_outgoing("tell-1", reply("Hello"))
-        assert await journal.open_questions() == []
-        for part in (asked, other):
-            await journal.mark_sent(part, "p1")
+        await give_up(journal, dead)
     async with process() as journal:
-        ((item, platform_id),) = await journal.open_questions()
-        assert (item.part, platform_id) == (asked.part, "p1")
-        journal.close_question("A1")
-        assert await journal.open_questions() == []
-
-
-async def test_a_question_that_died_is_sent_again_until_it_is_closed(journal: Journal) -> None:
-    (asked,) = await journal.add_outgoing("ask-A1", reply("May I?"))
-    row = f"out-{asked.id}"
-    await give_up(journal, asked)
-    assert await journal.resend(row, None) == (asked,)
-    await give_up(journal, asked)
-    journal.close_question("A1", delivered=False)
-    assert await journal.resend(row, None) == ()
-    assert await journal.queue_rows() == ([], [])
+        parts = (await journal.leftovers()).parts
+        assert other.part.key in {item.part.key for item in parts}
+        assert not any(item.part.key.startswith("ask-") for item in parts)
+        assert await journal.resend(f"out-{dead.id}", None) == ()
 
 
 async def test_a_part_that_a_platform_drops_afterwards_waits_for_a_decision(

@@ -72,7 +72,6 @@ class Sent(Struct):
     state: str = "pending"
     reason: str = ""
     platform_id: str = ""
-    is_closed: bool = False
     is_kept: bool = False
 
     @property
@@ -286,6 +285,9 @@ class MemoryJournal:
             entries.append(replace(first, joined=tuple(joined), steps=steps))
         for turn in self._tables.turns.values():
             turn.progress = True
+        for part in self._tables.outbox:
+            if part.state != "sent" and part.turn_id.startswith(QUESTION):
+                part.state = "sent"
         parts = [row.item for row in self._tables.outbox if row.state in ("pending", "sending")]
         unfiled = tuple(self._tables.unfiled.values())
         return Leftovers(unfiled, tuple(sorted(entries, key=lambda e: e.id)), tuple(parts))
@@ -331,19 +333,6 @@ class MemoryJournal:
                 row.state, row.reason = "dead", reason
                 return f"out-{row.item.id}"
         return ""
-
-    async def open_questions(self) -> Sequence[tuple[OutboxPart, str]]:
-        return [
-            (row.item, row.platform_id)
-            for row in self._tables.outbox
-            if row.state == "sent" and row.turn_id.startswith(QUESTION) and not row.is_closed
-        ]
-
-    def close_question(self, code: str, *, delivered: bool = True) -> None:
-        for row in self._tables.outbox:
-            if row.turn_id == f"{QUESTION}{code}" and (delivered or row.state == "dead"):
-                row.is_closed = True
-                row.state = "sent" if row.state == "dead" else row.state
 
     def retry_later(self, item: OutboxPart, reason: str) -> None:
         row = self._part(item.id)

@@ -15,12 +15,9 @@ from msgspec.structs import replace
 
 from nanobot.agent.session_queue import Screen
 from nanobot.bus.events import (
-    ApprovalClosed,
-    Button,
     Media,
     OutboundMessage,
     OutboundPart,
-    Receipt,
     TextDelta,
 )
 from nanobot.bus.journal import MOST_DOUBTS, Journal, Outgoing
@@ -693,94 +690,6 @@ async def test_the_parts_of_a_long_text_arrive_with_only_the_last_marked(
     assert [part.last for part in channel.sent] == [False, False, True]
     assert {part.event_ids for part in channel.sent} == {("m1",)}
     assert len({part.key for part in channel.sent}) == 3
-
-
-class Closing(FakeChannel):
-    """Takes a question's buttons away when the test says so, and counts how often it was to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.may_close, self.asked = asyncio.Event(), asyncio.Queue[str]()
-
-    async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
-        self.asked.put_nowait(outcome)
-        await self.may_close.wait()
-        await super().close_choices(part, receipt, outcome)
-
-
-APPROVED = ApprovalClosed("fake", "1", "t1", "A1", "once")
-
-
-async def asked(delivery: Delivery) -> None:
-    """Leave a question to the owner behind, as a process or a worker that is gone."""
-    question = OutboundMessage("fake", "1", "May I?", buttons=(Button("Yes", "/approve A1"),))
-    (part,) = await delivery.journal.add_outgoing("ask-A1", Outgoing("reply", (question,)))
-    await delivery.journal.mark_sent(part, "1")
-
-
-async def open_questions(delivery: Delivery) -> int:
-    return len(await delivery.journal.open_questions())
-
-
-async def test_a_question_is_withdrawn_once_and_where_its_chat_is_served(
-    path: Path, clock: FakeClock
-) -> None:
-    channel = Closing()
-    async with process(path, clock, channel) as delivery:
-        await asked(delivery)
-        delivery.dispatcher.has = lambda _: False
-        await delivery.dispatcher.withdraw_questions()
-        await delivery.dispatcher.settle_questions(5)
-        assert channel.asked.empty()
-        delivery.dispatcher.has = lambda _: True
-        for _ in range(3):
-            await delivery.dispatcher.withdraw_questions()
-        assert await channel.asked.get() == "No longer needed."
-        await delivery.dispatcher.withdraw_questions()
-        channel.may_close.set()
-        await delivery.dispatcher.settle_questions(5)
-        assert channel.asked.empty()
-        assert not await open_questions(delivery)
-
-
-@pytest.mark.parametrize("is_heard", ["before", "meanwhile"])
-async def test_a_question_that_was_answered_elsewhere_is_not_taken_to_be_withdrawn(
-    path: Path, clock: FakeClock, is_heard: str
-) -> None:
-    channel = Closing()
-    channel.may_close.set()
-    async with process(path, clock, channel) as delivery:
-        await asked(delivery)
-        if is_heard == "before":
-            delivery.dispatcher.close_question(APPROVED)
-            await delivery.dispatcher.settle_questions(5)
-        withdrawing = asyncio.ensure_future(delivery.dispatcher.withdraw_questions(pause=1))
-        await clock.until_sleeping()
-        if is_heard == "meanwhile":
-            delivery.dispatcher.close_question(APPROVED)
-        await clock.advance(1)
-        await withdrawing
-        await delivery.dispatcher.settle_questions(5)
-        assert await channel.asked.get() == "Approved."
-        assert channel.asked.empty()
-
-
-async def test_a_channel_that_closes_no_question_is_given_up_and_the_next_process_tries(
-    path: Path, clock: FakeClock
-) -> None:
-    channel = Closing()
-    async with process(path, clock, channel) as delivery:
-        await asked(delivery)
-        await delivery.dispatcher.withdraw_questions()
-        await channel.asked.get()
-        await clock.until_sleeping()
-        await clock.advance(300)
-        await delivery.dispatcher.settle_questions(5)
-        assert await open_questions(delivery) == 1
-        channel.may_close.set()
-        await delivery.dispatcher.withdraw_questions()
-        await delivery.dispatcher.settle_questions(5)
-        assert not await open_questions(delivery)
 
 
 async def test_a_stop_waits_for_sends_under_way_and_begins_none_that_waits(

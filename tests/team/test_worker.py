@@ -13,7 +13,7 @@ import pytest
 from loguru import logger
 
 from nanobot.app.gateway import Gateway
-from nanobot.bus.events import Button, InboundMessage, OutboundPart, encode_event
+from nanobot.bus.events import InboundMessage, OutboundPart, encode_event
 from nanobot.bus.journal import NOTICE
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import SendRefused
@@ -374,42 +374,6 @@ async def test_what_was_refused_is_sent_again_when_its_notice_is_answered(bench:
         ]
 
 
-async def test_the_question_of_a_worker_that_is_gone_is_withdrawn_by_who_gets_its_chat(
-    bench: Bench,
-) -> None:
-    part = OutboundPart("ask-A1/reply/0", "fake", "1", "May I?", buttons=(Button("Yes", "y"),))
-    await asyncio.to_thread(sql, bench.dsn, _QUESTION, encode_event(part))
-    async with bench.running(ScriptedModel(says("hello all"), says("hello"))):
-        await bench.channel.say("hello", "g", is_group=True)
-        assert await bench.channel.received(1, "g") == ["hello all"]
-        assert bench.channel.closed == {}
-        assert await bench.channel.ask("hello") == "hello"
-        for _ in range(600):
-            if not bench.channel.closed:
-                await asyncio.sleep(0.05)
-    assert bench.channel.closed == {"p7": "No longer needed."}
-
-
-async def test_a_death_is_told_once_however_many_memories_the_worker_had(bench: Bench) -> None:
-    told = asyncio.Queue[tuple[str, str]]()
-    for scope in (OWNER, GROUP):
-        await asyncio.to_thread(sql, bench.dsn, "INSERT INTO lease VALUES (%s, NULL)", scope)
-    async with (
-        bench.other(lambda *what: told.put_nowait(what)) as other,
-        bench.running(ScriptedModel(says("hello"), says("hello all"))),
-    ):
-        other.start()
-        assert await told.get() == ("gone", "")  # it listens from now on
-        assert await bench.channel.ask("hello") == "hello"
-        await bench.channel.say("hello", "g", is_group=True)
-        assert await bench.channel.received(1, "g") == ["hello all"]
-        await bench.until_given_back(GROUP)
-        heard = [await told.get()]
-        while heard[-1] != ("free", GROUP):
-            heard.append(await told.get())
-    assert heard.count(("gone", "")) == 1
-
-
 async def test_what_a_dead_worker_left_half_written_is_removed_by_the_next_that_starts(
     bench: Bench,
 ) -> None:
@@ -481,9 +445,6 @@ async def test_a_message_that_another_worker_took_reaches_who_has_the_lease_at_o
         assert await bench.channel.received(2) == ["hello", "one"]
 
 
-_QUESTION = """INSERT INTO outbox
-    (scope, turn_id, call, part, channel, chat_id, payload, created_at, state, platform_id)
-    VALUES ('owner', 'ask-A1', 'reply', 0, 'fake', '1', %s, '9999', 'sent', 'p7')"""
 _PART = """INSERT INTO outbox (scope, turn_id, call, part, channel, chat_id, payload, created_at)
     VALUES (%s, 't', 'reply', 0, %s, 'g', %s, '2026')"""
 _TAKEN_ELSEWHERE = """INSERT INTO inbox
