@@ -25,12 +25,11 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from nanobot.agent.runner import AgentRunner, TurnLog
-from nanobot.agent.session_queue import DISK_PAUSE
 from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.bus.journal import Journal
 from nanobot.bus.queue import MessageBus
 from nanobot.channel import Operation
-from nanobot.errors import NanobotError, StorageError, ToolError
+from nanobot.errors import NanobotError, ToolError
 from nanobot.memory.taint import origins_of, relayed_origin
 from nanobot.messages import Message
 from nanobot.providers.port import CallOptions, Prompt, Toolset, system_message, user_message
@@ -210,15 +209,12 @@ class Helpers:
     async def _conclude(self, helper_id: str, message: InboundMessage) -> None:
         """Have the disk take what no other will say, however long it refuses; said again it is
         dropped, by its event id."""
-        while True:
-            try:
-                await self._bus.publish_internal(message)
-                await self._journal.remove_helper(helper_id)
-            except StorageError as error:
-                logger.error("a helper's result waits for the disk: {}", error)
-                await self._clock.sleep(DISK_PAUSE)
-            else:
-                return
+
+        async def store() -> None:
+            await self._bus.publish_internal(message)
+            await self._journal.remove_helper(helper_id)
+
+        await self._bus.until_stored(message, store)
 
     async def _report(self, helper: _Helper) -> InboundMessage:
         """The report to its conversation, however it ends."""

@@ -17,11 +17,11 @@ from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.agent.notifier import failure_text
-from nanobot.agent.session_queue import DISK_PAUSE
 from nanobot.agent.turn import Turns
 from nanobot.agent.turn_state import AgentParts, RunningTurn, off_record_session
 from nanobot.bus.events import TERMINAL, InboundMessage
 from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
+from nanobot.bus.queue import DISK_PAUSE
 from nanobot.commands import Answer, Command, CommandCall
 from nanobot.errors import NanobotError, SessionDamaged, StorageError, TurnStopped
 from nanobot.memory.scopes import OWNER, OthersConversation
@@ -51,6 +51,7 @@ class AgentLoop:
         """The commands that have begun what must not be done twice."""
         self._suspects: dict[str, asyncio.Event] = {}
         parts.queue.handle = self._handle
+        parts.bus.on_refusal = parts.queue.notify_refusal
 
     def may_not_wait(self, message: InboundMessage) -> bool:
         """Whether a message is handled at once, whatever else waits."""
@@ -80,7 +81,8 @@ class AgentLoop:
         held = self._queue.delayed(key) if behind else None
         if held is not None:
             entry = replace(entry, not_before=held.not_before)  # it has to wait as well
-            self._background.start(self._notify_queued(entry, held), name=f"queued {entry.id}")
+            telling = self._turns.notify_queued(entry, held)
+            self._background.start(telling, name=f"queued {entry.id}")
         self._queue.enqueue(entry)
 
     async def _renew(self, entry: InboxEntry) -> None:
@@ -90,7 +92,7 @@ class AgentLoop:
         try:
             await self._sessions.renew_damaged(key)
         except StorageError as error:
-            self._hold_for_disk(entry, error)
+            self._hold(entry, error)
             return
         self._queue.enqueue(entry)
         self._queue.resume(key)
@@ -200,24 +202,22 @@ class AgentLoop:
             else:
                 await self._turn(entry)
         except StorageError as error:
-            self._hold_for_disk(entry, error)
+            self._hold(entry, error)
         except OthersConversation as error:
             await self._refuse(entry, error)
 
     async def _refuse(self, entry: InboxEntry, error: OthersConversation) -> None:
         """A message is for a conversation of another scope: nothing of it goes there."""
         logger.warning("{}: a message of another scope is refused", entry.message.session_key)
-        try:
-            if entry.message.expects_answer:
-                await self._turns.answer_command(entry, Answer(str(error), failed=True))
-            else:
-                await self._turns.drop_waiting(entry)
-        except StorageError as refused:
-            self._hold_for_disk(entry, refused)
+        if entry.message.expects_answer:
+            await self._turns.answer_command(entry, Answer(str(error), failed=True))
+        else:
+            await self._turns.drop_waiting(entry)
 
-    def _hold_for_disk(self, entry: InboxEntry, error: StorageError) -> None:
-        """Keep a message that the disk refused; its person is told once."""
-        self._queue.delay(self._queue.notify_disk(entry, error), DISK_PAUSE)
+    def _hold(self, entry: InboxEntry, error: StorageError) -> None:
+        """Keep a message whose conversation or files cannot be read or stored; its person is told
+        once."""
+        self._queue.delay(self._queue.note_refusal(entry, error), DISK_PAUSE)
 
     async def _turn(self, entry: InboxEntry) -> None:
         """A turn, which ends here or waits for the disk. What is logged in it, and by what it
@@ -233,14 +233,12 @@ class AgentLoop:
             if is_internal(session.key):
                 bounding = self._parts.consolidator.bound(session)
                 self._background.start(bounding, name=f"bound {session.key}")
-        except (TurnStopped, StorageError) as error:
-            if isinstance(error, TurnStopped):
-                not_stored = StorageError("the journal", "a stop could not be stored")
-                cause = error.__cause__
-                error = cause if isinstance(cause, StorageError) else not_stored
+        except TurnStopped:
+            pass  # what stopped it has stored its end
+        except StorageError as error:
             async with turn.ending:
-                if turn.open:  # it did not end after all: it waits for the disk
-                    self._hold_for_disk(turn.as_entry(), error)
+                if turn.open:
+                    self._hold(turn.as_entry(), error)
         finally:
             turn.has_asked.set()
             if self._turns.running.get(key) is turn:
@@ -268,13 +266,14 @@ class AgentLoop:
 
     async def _begin_once(self, entry: InboxEntry) -> None:
         """Note that a command begins what must not be done twice. Raises `NanobotError` if it was
-        noted before, and `StorageError`: it may not be done then."""
+        noted before."""
         if entry.runs or entry.id in self._begun:
             raise NanobotError(
                 "I was interrupted while I did this, so it may be done or not",
                 hint="Look before you send it again.",
             )
-        await self._journal.begin_command(entry.id)
+        begin = partial(self._journal.begin_command, entry.id)
+        await self._parts.bus.until_stored(entry.message, begin)
         self._begun.add(entry.id)
 
     def _notify_behind(self, key: str) -> None:
@@ -282,13 +281,8 @@ class AgentLoop:
         held = self._queue.delayed(key)
         for entry in self._queue.behind(key) if held else ():
             if held and entry.message.channel == TERMINAL:
-                self._background.start(self._notify_queued(entry, held), name=f"queued {entry.id}")
-
-    async def _notify_queued(self, entry: InboxEntry, held: InboxEntry) -> None:
-        try:
-            await self._turns.notify_queued(entry, held)
-        except StorageError as error:
-            self._queue.notify_disk(entry, error)
+                telling = self._turns.notify_queued(entry, held)
+                self._background.start(telling, name=f"queued {entry.id}")
 
     async def _at_once(self, entry: InboxEntry) -> None:
         """Handle what bypasses the lanes, again later where the disk refuses it. A command may read
@@ -310,7 +304,7 @@ class AgentLoop:
         except OthersConversation as error:
             await self._refuse(entry, error)
         except StorageError as error:
-            again = self._queue.notify_disk(entry, error)
+            again = self._queue.note_refusal(entry, error)
             self._background.start(self._accept_later(again), name=f"again {entry.id}")
 
     async def _take_back(self, entry: InboxEntry) -> None:
@@ -326,15 +320,11 @@ class AgentLoop:
         if turn is not None and len(turn.entries) == 1 and is_meant(turn.entries[0]):
             await self._stop_turn(turn)
         dropped = self._queue.remove_waiting(key, is_meant)
-        found = bool(dropped)
         try:
-            while dropped:
-                await self._turns.drop_waiting(dropped[0])
-                del dropped[0]
-            await self._turns.drop_waiting(entry)
-        finally:  # what could not be dropped waits on, and nothing waits for what was
-            if found:
-                self._queue.put_back(dropped)
+            for one in (*dropped, entry):
+                await self._turns.drop_waiting(one)
+        finally:  # nothing waits for what was dropped
+            if dropped:
                 self._queue.resume(key)
 
     async def _accept_later(self, entry: InboxEntry) -> None:

@@ -211,10 +211,6 @@ class Screen:
             logger.opt(exception=error).warning("{} could not show progress", event.channel)
 
 
-DISK_PAUSE = 10.0
-"""Seconds until a message is tried again that the disk refused."""
-
-
 class SessionQueue:
     """Messages that wait, by session, in the order they came; each is given to `handle` in its
     session's lane. A paused session keeps its messages until it is let in; most commands get past
@@ -286,19 +282,19 @@ class SessionQueue:
         self.paused.add(entry.message.session_key)
         self.resume_later(entry.message.session_key, seconds)
 
-    def notify_disk(self, entry: InboxEntry, error: StorageError) -> InboxEntry:
-        """Tell a message's person, if it has one, what the disk refused; the message with a note
-        that they know."""
-        inbound = entry.message
+    def notify_refusal(self, inbound: InboundMessage, error: StorageError) -> None:
+        """Tell a message's person, if it has one, what the disk refused."""
+        logger.error("session {}: {}", inbound.session_key, error)
+        place = (inbound.channel, inbound.chat_id)
+        if inbound.expects_answer:
+            text = storage_text(error, is_owner=self._is_owners(inbound))
+            self._screen.show_progress(Notice(*place, text, inbound.thread_id))
+        self._screen.show_progress(turn_ended(inbound, "", (inbound.answered_event,), "held"))
+
+    def note_refusal(self, entry: InboxEntry, error: StorageError) -> InboxEntry:
+        """Tell a message's person once; the message with a note that they know."""
         if entry.reason != str(error):
-            logger.error("session {}: {}", inbound.session_key, error)
-            place = (inbound.channel, inbound.chat_id)
-            if inbound.expects_answer:
-                text = storage_text(error, is_owner=self._is_owners(inbound))
-                self._screen.show_progress(Notice(*place, text, inbound.thread_id))
-            self._screen.show_progress(
-                turn_ended(inbound, entry.turn_id, (inbound.answered_event,), "held")
-            )
+            self.notify_refusal(entry.message, error)
         return replace(entry, reason=str(error))
 
     def waiting(self, key: str) -> tuple[InboxEntry, ...]:

@@ -150,7 +150,9 @@ class Turns:
                 session.add_message(message)
             if session.has_staged:
                 lines = session.staged_lines()
-                await self._commit(session, Completion(turn.id, session.key, (), "done", lines))
+                await self._commit(
+                    inbound, session, Completion(turn.id, session.key, (), "done", lines)
+                )
             turn.entries[0] = replace(turn.entries[0], previous_turn="")
             turn.before = lambda: (*self._parts.sources.unconfirmed(scope), *session.messages)
             turn.caller = TurnContext(
@@ -298,7 +300,9 @@ class Turns:
         # 15 s doubling to 5 min, and never earlier than the provider asked.
         pause = max(error.retry_after, pause_after(outages + 1, 15.0, 300.0))
         not_before = now.timestamp() + pause
-        await self._journal.postpone([e.id for e in turn.entries], not_before, str(error))
+        ids = [entry.id for entry in turn.entries]
+        postpone = partial(self._journal.postpone, ids, not_before, str(error))
+        await self._bus.until_stored(turn.inbound, postpone)
         is_owner = turn.scope == OWNER
         text = waiting_text(error, hours, is_owner=is_owner)
         if not is_owner:
@@ -344,14 +348,15 @@ class Turns:
         self.identify(session, entry.message, turn.scope)
         self._stage(session, turn, turn.messages)
         done = Completion(turn.id, session.key, (entry.id,), "done", session.staged_lines())
-        self._bus.forward(await self._commit(session, done))
+        self._bus.forward(await self._commit(entry.message, session, done))
 
     async def drop_waiting(self, entry: InboxEntry) -> None:
         """End a message that waits as if it had never come."""
         turn_id = entry.turn_id or turn_name(entry, self._clock)
         report = "{}" if entry.turn_id else ""  # ends the turn that had begun
         key = entry.message.session_key
-        await self._commit(None, Completion(turn_id, key, (entry.id,), "stopped", report=report))
+        done = Completion(turn_id, key, (entry.id,), "stopped", report=report)
+        await self._commit(entry.message, None, done)
 
     async def notify_queued(self, entry: InboxEntry, held: InboxEntry) -> None:
         """Notify the watchers that a message waits behind `held`, and its sender once. In a
@@ -380,7 +385,7 @@ class Turns:
             republish=answer.republish,
             replaces_turn=answer.replaces_turn,
         )
-        committed = await self._commit(session, completion)
+        committed = await self._commit(inbound, session, completion)
         if answer.text:
             self._hook(turn_ended(inbound, turn_id, event_ids, "done"))
         self._bus.forward(committed)
@@ -442,9 +447,9 @@ class Turns:
         self._hook(self._ended(turn, "waiting", type(error).__name__ if error else ""))
         inbound = turn.inbound
         if text := text if inbound.expects_answer else job_waiting_text(inbound):
-            await self._bus.send_outgoing(
-                name, await self._outgoing(inbound, text, turn.event_ids, "waiting")
-            )
+            outgoing = await self._outgoing(inbound, text, turn.event_ids, "waiting")
+            send = partial(self._bus.send_outgoing, name, outgoing)
+            await self._bus.until_stored(inbound, send)
 
     async def _end(
         self,
@@ -514,7 +519,7 @@ class Turns:
                     # A program was told, and asks again or not.
                     given_up=inbound.by_program and state == "failed",
                 )
-                committed = await self._commit(session, completion)
+                committed = await self._commit(inbound, session, completion)
             except BaseException:
                 turn.open = True  # nothing was committed: the turn goes on when the disk allows
                 session.rollback()
@@ -546,14 +551,12 @@ class Turns:
         answered = [entry.message for entry in turn.entries]
         return speaking.follow_up(session, inbound, answered, turn.messages, text)
 
-    async def _commit(self, session: Session | None, completion: Completion) -> Committed:
+    async def _commit(
+        self, message: InboundMessage, session: Session | None, completion: Completion
+    ) -> Committed:
         """Make a completion durable, and what is staged on `session` visible with it."""
-        try:
-            committed = await self._bus.commit(completion)
-        except BaseException:
-            if session is not None:
-                session.rollback()
-            raise
+        commit = partial(self._bus.commit, completion)
+        committed = await self._bus.until_stored(message, commit)
         if session is not None and committed.unfiled_id:
             saved = self._parts.sessions.save(session)
             saved.add_done_callback(partial(self._clear_copy, committed.unfiled_id))

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from itertools import takewhile
 from typing import Literal
 
@@ -111,7 +112,8 @@ class RunningTurn(TurnLog):
         self.tools = [call.name for message in done for call in message.tool_calls]
         self.milliseconds: dict[str, int] = {}
         self.started_at = parts.clock.monotonic()
-        self._journal, self._queue, self._intake = parts.journal, parts.queue, parts.intake
+        self._journal, self._bus = parts.journal, parts.bus
+        self._queue, self._intake = parts.queue, parts.intake
         self._scope_of = parts.scopes.of_message
         self._clock, self._key = parts.clock, entry.message.session_key
         self._steps = list(entry.steps)
@@ -206,7 +208,8 @@ class RunningTurn(TurnLog):
             joining |= {e.id for e in new if not e.message.edits and not e.message.unanswered}
         joined = await self._take_in(lambda entry: entry.id in joining) if joining else ()
         if self.entries[0].recovered:
-            await self._journal.mark_model_asked(self.id)
+            asked = partial(self._journal.mark_model_asked, self.id)
+            await self._bus.until_stored(self.inbound, asked)
         self.has_asked.set()
         return joined
 
@@ -263,11 +266,8 @@ class RunningTurn(TurnLog):
         self.refuse_if_ended()
         first = len(self._steps)
         self._steps.extend(steps)
-        try:
-            await self._journal.add_steps(self.id, first, steps, joined)
-        except BaseException:
-            del self._steps[first:]
-            raise
+        add = partial(self._journal.add_steps, self.id, first, steps, joined)
+        await self._bus.until_stored(self.inbound, add)
 
 
 def _replay(steps: Sequence[Step]) -> tuple[list[Message], frozenset[str]]:

@@ -359,7 +359,7 @@ class Base:
             self.worker = settings.team.name or socket.gethostname()
             stores.journal.scope_of = partial(scope_of, scopes, stores.sessions)
         self.commands = CommandRegistry(is_owner=scopes.is_owner)
-        self.bus = MessageBus(stores.journal)
+        self.bus = MessageBus(stores.journal, clock=self.clock)
         self.lanes = Lanes(settings.agent.max_concurrent_turns)
         self.screen = Screen(self.outlets)
         self.splitter = MessageSplitter(self.outlets, stores.media)

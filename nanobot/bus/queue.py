@@ -3,16 +3,20 @@
 `publish` returns once the messages are on disk and hands each new one to the agent; `commit` is the
 other end of a message's life. Between the two it counts as open, and while too many are open
 `publish` waits: the poller of a platform is slowed down, nothing is dropped.
+
+A disk that refuses is a state of the bus. The intake is paused, and a change that a turn or a
+command needs is repeated until it is stored, while its lane waits (`until_stored`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Committed, Completion, InboxEntry, Journal, OutboxPart, Outgoing
+from nanobot.clock import Clock, SystemClock
 from nanobot.errors import StorageError
 
 T = TypeVar("T")
@@ -21,19 +25,26 @@ Sender = Callable[[Sequence[OutboxPart]], None]
 Stored = Callable[[Sequence[InboxEntry]], None]
 Ended = Callable[[Sequence[int]], None]
 
+DISK_PAUSE = 10.0
+"""Seconds until a change is tried again that the disk refused."""
+
 
 class MessageBus:
     """Connects channels and agent through the journal. `capacity` bounds the open messages."""
 
-    def __init__(self, journal: Journal, *, capacity: int = 10_000) -> None:
-        self._journal = journal
+    def __init__(
+        self, journal: Journal, *, capacity: int = 10_000, clock: Clock | None = None
+    ) -> None:
+        self._journal, self._clock = journal, clock or SystemClock()
         self._capacity = capacity
         self._open = 0
         self._room = asyncio.Event()
         self._room.set()
         self._stopped = False
-        self.held: StorageError | None = None
-        """Why `publish` waits for room on the disk, if it does."""
+        self._low: StorageError | None = None
+        self._refused: StorageError | None = None
+        self.on_refusal: Callable[[InboundMessage, StorageError], None] = lambda *_: None
+        """Called once for each message whose answer has to wait for the disk."""
         self._receive: Receiver = _nobody
         self._send: Sender = _nobody
         self._stored: Stored = self._deliver_all
@@ -76,13 +87,20 @@ class MessageBus:
         self._count(0)
 
     def pause_intake(self, why: StorageError) -> None:
-        """The same until `resume_intake`."""
-        self.held = why
-        self._count(0)
+        """The same until `resume_intake`, because there is little room on the disk."""
+        self._hold(why, self._refused)
 
     def resume_intake(self) -> None:
         """Take messages from channels again."""
-        self.held = None
+        self._hold(None, self._refused)
+
+    @property
+    def held(self) -> StorageError | None:
+        """Why `publish` waits for the disk, if it does."""
+        return self._low or self._refused
+
+    def _hold(self, low: StorageError | None, refused: StorageError | None) -> None:
+        self._low, self._refused = low, refused
         self._count(0)
 
     async def publish_internal(self, message: InboundMessage) -> None:
@@ -115,6 +133,24 @@ class MessageBus:
     def count_open(self, entries: Sequence[InboxEntry]) -> None:
         """Count messages as open that the agent gets in another way: an earlier process's."""
         self._count(sum(1 + len(entry.joined) for entry in entries))
+
+    async def until_stored(self, message: InboundMessage, store: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of `store`, a change of the journal for a message. While the disk
+        refuses it, it is repeated and the intake is paused."""
+        is_first = True
+        while True:
+            try:
+                stored = await store()
+            except StorageError as error:
+                if is_first:
+                    self.on_refusal(message, error)
+                is_first = False
+                self._hold(self._low, error)
+                await self._clock.sleep(DISK_PAUSE)
+                continue
+            if self._refused is not None:
+                self._hold(self._low, None)
+            return stored
 
     async def commit(self, completion: Completion) -> Committed:
         """Make the end of a turn durable; follow it with `forward`."""

@@ -18,9 +18,8 @@ from nanobot.agent.helpers import (
     Spawn,
 )
 from nanobot.agent.runner import AgentRunner
-from nanobot.agent.session_queue import DISK_PAUSE
 from nanobot.bus.events import NANOBOT, InboundMessage
-from nanobot.bus.queue import MessageBus
+from nanobot.bus.queue import DISK_PAUSE, MessageBus
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import NanobotError, ProviderUnavailable, StorageError
 from nanobot.messages import ToolCall

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.session_queue import DISK_PAUSE
 from nanobot.bus.events import Notice
+from nanobot.bus.queue import DISK_PAUSE
 from nanobot.errors import ProviderRejected, ProviderUnavailable
 from nanobot.providers.port import Reply
 from nanobot.testing import FakeClock, ScriptedModel, calls, fails, says
