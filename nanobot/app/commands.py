@@ -79,7 +79,6 @@ def register_commands(parts: Parts, process: Restartable) -> ConversationCommand
         Root(stores.shared_state).place("questions"),
         base.clock,
         lambda: f"{secrets.randbelow(10_000):04}",
-        shared=bool(base.worker),
     )
     parts.platforms.dispatcher.watch = questions.note_said
     MemoryCommands(

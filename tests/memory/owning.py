@@ -99,14 +99,13 @@ class Owned:
         self._entries = itertools.count(1)
         self.restart_commands()
 
-    def restart_commands(self, *, team: bool = False) -> None:
-        """As a process that begins, or a worker of a team: it knows what is in the files."""
+    def restart_commands(self) -> None:
+        """Begin as another process, or another worker of a team, that knows only the files."""
         self.registry = CommandRegistry(is_owner=lambda _, sender: sender == "1")
         self.questions = ForgetQuestions(
             Root(self.folder / "state").place("questions"),
             self.clock,
             lambda: next(self._codes),
-            shared=team,
         )
         MemoryCommands(
             service=self.service,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
@@ -41,8 +40,6 @@ QUESTION_LIFETIME = timedelta(minutes=10)
 REMEMBERED = timedelta(days=1)
 """For which it is known afterwards, without its text, so that a late answer is no talk."""
 
-_AHEAD = timedelta(minutes=1)
-"""How far the clock of another machine may be ahead."""
 _LIMIT = 10_000_000
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
 
@@ -77,180 +74,113 @@ class ForgetQuestion(Struct, frozen=True):
 
 
 class ForgetQuestions:
-    """What is to be forgotten once the person says yes: by a code, by `y` in a reply to the
-    question, or by `y` as their next message where nanobot has said nothing since.
+    """The open questions of `/forget`, confirmed by a code, by `y` in a reply to the question, or
+    by `y` as the next message if nanobot has said nothing since.
 
-    A question holds for ten minutes, once, for who was asked and where, until they are asked
-    another one. For a day more an answer to it is told that it is over. A file for each chat in
-    `folder` keeps it over a restart or the end of a one-shot command; of a team (`shared`), only
-    the worker that has the conversation writes it, and any removes it once it is old. What is to be
-    forgotten stands in it no longer than the question holds and until the next one. One that was
-    answered yes stays without its text until that is done: a crash runs the answer again, and it
-    must not go to the model then. That it cannot be written is only logged: the questions then end
-    with the process. What is said while no file may be changed is written with the next question.
-    `new_code` makes codes: short, and hard to guess.
+    A question holds for ten minutes, once, for the person and chat that were asked, until a newer
+    one. For a day more an answer to it is told that it is over. Each chat has a file in `folder`,
+    so that a question outlasts a restart and the end of a one-shot command, and other workers of a
+    team know it. Its text is removed when it is over, or when the answer begins: a crash runs the
+    answer again, and it must not go to the model then. `new_code` makes codes: short, and hard to
+    guess.
     """
 
-    def __init__(
-        self, folder: Place, clock: Clock, new_code: Callable[[], str], *, shared: bool = False
-    ) -> None:
-        self._folder, self._clock, self._new_code, self._shared = folder, clock, new_code, shared
-        self._files: set[str] | None = None
-        """The names of those that there are, where only this process makes any."""
-        self._unsaved: dict[str, dict[str, ForgetQuestion]] = {}
-        self._seen: set[str] = set()
-        """The names of those that held a question when this process looked last."""
+    def __init__(self, folder: Place, clock: Clock, new_code: Callable[[], str]) -> None:
+        self._folder, self._clock, self._new_code = folder, clock, new_code
 
     def ask(self, text: str, scope: str, message: InboundMessage, *, erase: bool) -> str:
-        """Remember what the sender of `message` was asked; the code that says yes to it."""
-        for name in self._found() - {_file(message)}:
-            self._prune(name)
+        """Store the question to the sender of `message` and return its code. Raises
+        `NanobotError`."""
         code, until = self._new_code(), self._clock.now() + QUESTION_LIFETIME
         question = ForgetQuestion(code, text, scope, erase, message.event_id, until)
-        self._keep(_file(message), {**self._known(_file(message)), _asker(message): question})
+        for entry in self._folder.entries() if self._folder.stat() else ():
+            self._write(entry.name, self._read(entry.name))  # without what is over
+        file = _file_of(message.address)
+        self._store(file, {**self._read(file), _asker(message): question})
         return code
 
     def confirmed(self, code: str, message: InboundMessage) -> ForgetQuestion | None:
-        """What `code` says yes to, to be closed afterwards; without a text where it did before, or
-        is over. None where it is unknown, closed, or somebody else's."""
-        file, asker = _file(message), _asker(message)
-        question = self._known(file).get(asker)
+        """Return the question that `code` confirms, or None if it is unknown, closed, or another
+        person's. `close` it afterwards. It has no text if it is over or was confirmed before."""
+        file, asker = _file_of(message.address), _asker(message)
+        known = self._read(file)
+        question = known.get(asker)
         if question is None or question.code != code.strip().lower():
             return None
         if question.text:
             until = self._clock.now() + QUESTION_LIFETIME
             begun = replace(question, text="", until=until, is_begun=True)
-            self._keep(file, {**self._known(file), asker: begun})
+            self._write(file, {**known, asker: begun})
         return question
 
     def close(self, question: ForgetQuestion, message: InboundMessage) -> None:
-        """It is answered."""
-        file = _file(message)
-        self._keep(file, {of: one for of, one in self._known(file).items()
-                          if (of, one.code) != (_asker(message), question.code)})  # fmt: skip
+        """Remove an answered question."""
+        file, asker = _file_of(message.address), _asker(message)
+        known = self._read(file)
+        if asker in known and known[asker].code == question.code:
+            self._write(file, {of: one for of, one in known.items() if of != asker})
 
     def interpret_reply(self, message: InboundMessage) -> str:
-        """The command that `y` or `n` stands for where it answers a question; empty for anything
-        else that they say. After other talk only a reply to the question answers it."""
-        file, asker = _file(message), _asker(message)
-        known = self._known(file)
+        """Return the command that `y` or `n` stands for, or "" if it answers no question. After
+        other talk only a reply to the question answers it."""
+        file, asker = _file_of(message.address), _asker(message)
+        known = self._read(file)
         question = known.get(asker)
-        if question is None or question.message == message.event_id:
+        if question is None or question.message == message.event_id or not FENCE.is_open():
             return ""
         command = question.said_by(message)
         is_talk = not message.content.lstrip().startswith("/")
         if not command and question.is_last and is_talk:
-            self._keep(file, {**known, asker: replace(question, is_last=False)})
+            self._write(file, {**known, asker: replace(question, is_last=False)})
         return command
 
     def note_said(self, part: OutboundPart) -> None:
-        """Nanobot says something: a bare `y` may answer that now, and not the questions there."""
+        """Note that nanobot says something: a bare `y` may answer that now."""
         file = _file_of(Address(part.channel, part.chat_id, part.thread_id))
-        if self._shared and file not in self._seen:  # no read for each message of all chats
-            return
-        known = self._known(file)
+        known = self._read(file)
         new = {
             asker: one if one.message in part.event_ids else replace(one, is_newest=False)
             for asker, one in known.items()
         }
-        if new != known:
-            self._keep(file, new)
-
-    def _known(self, file: str) -> dict[str, ForgetQuestion]:
-        """Those that hold still, and without their text those that are over."""
-        unsaved, now = self._unsaved.get(file), self._clock.now()
-        known = unsaved or {}
-        if unsaved is None and self._may_exist(file):
-            known = self._read(file)
-        fresh = _pruned(known, now)
-        if fresh != known:
-            self._keep(file, fresh)
-        self._seen = self._seen | {file} if fresh else self._seen - {file}
-        return fresh
+        if new != known and FENCE.is_open():
+            self._write(file, new)
 
     def _read(self, file: str) -> dict[str, ForgetQuestion]:
-        place = self._folder.child(file)
+        """Return the questions of a chat. Those that are over have no text, for a day."""
+        place, now = self._folder.child(file), self._clock.now()
         try:
-            return _questions(place.read_bytes(_LIMIT) or b"{}")
-        except (NanobotError, ValueError, RecursionError) as error:
+            content = place.read_bytes(_LIMIT)
+            known = msgspec.convert(json.loads(content or b"{}"), dict[str, ForgetQuestion])
+        except (NanobotError, ValueError, msgspec.ValidationError, RecursionError) as error:
             logger.warning("{}: open questions are dropped: {}", place.shown, error)
             return {}
+        return {
+            asker: one if now < one.until else replace(one, text="", is_begun=False)
+            for asker, one in known.items()
+            if now < one.until + REMEMBERED
+        }
 
-    def _may_exist(self, file: str) -> bool:
-        if self._shared:
-            return True
-        if self._files is None:
-            self._files = self._found()
-        return file in self._files
-
-    def _found(self) -> set[str]:
-        with suppress(NanobotError):  # as where there is no folder yet
-            return {entry.name for entry in self._folder.entries()}
-        return set()
-
-    def _prune(self, file: str) -> None:
-        """Have what nobody answered go, and nothing that another worker writes meanwhile."""
-        place, now = self._folder.child(file), self._clock.now()
-        if not FENCE.is_open():
-            return
-        with suppress(NanobotError, ValueError, RecursionError):
-            content = place.read_bytes(_LIMIT)
-            known = _questions(content) if content else {}
-            fresh = _pruned(known, now)
-            if content and not fresh:
-                place.remove(expected=content)
-            elif fresh != known:
-                place.write_bytes(_encoded(fresh), expected=content)
-
-    def _keep(self, file: str, questions: dict[str, ForgetQuestion]) -> None:
-        place = self._folder.child(file)
-        self._seen = self._seen | {file} if questions else self._seen - {file}
-        self._unsaved.pop(file, None)
-        if not FENCE.is_open():
-            self._unsaved[file] = questions
-            return
+    def _write(self, file: str, questions: Mapping[str, ForgetQuestion]) -> None:
         try:
-            if questions:
-                place.write_bytes(_encoded(questions))
-            elif place.stat() is not None:
-                place.remove()
-            if self._files is not None:
-                self._files = self._files | {file} if questions else self._files - {file}
+            self._store(file, questions)
         except NanobotError as error:
             logger.warning("open questions could not be saved: {}", error)
-            self._unsaved[file] = questions
 
-
-def _questions(content: bytes) -> dict[str, ForgetQuestion]:
-    return msgspec.convert(json.loads(content), dict[str, ForgetQuestion])
-
-
-def _encoded(questions: Mapping[str, ForgetQuestion]) -> bytes:
-    return json.dumps(msgspec.to_builtins(questions)).encode()
-
-
-def _pruned(known: Mapping[str, ForgetQuestion], now: datetime) -> dict[str, ForgetQuestion]:
-    """What is still worth knowing of questions: all of those that hold; of one that is over, that
-    it was asked."""
-    latest = now + QUESTION_LIFETIME + _AHEAD
-    return {
-        asker: one if now < one.until else replace(one, text="", is_begun=False)
-        for asker, one in known.items()
-        if now < one.until + REMEMBERED and one.until <= latest
-    }
-
-
-def _file(message: InboundMessage) -> str:
-    return _file_of(message.address)
+    def _store(self, file: str, questions: Mapping[str, ForgetQuestion]) -> None:
+        place = self._folder.child(file)
+        if questions:
+            place.write_bytes(json.dumps(msgspec.to_builtins(questions)).encode())
+        else:
+            place.remove()
 
 
 def _file_of(chat: Address) -> str:
-    """The name of the file for a chat."""
+    """Return the name of the file for a chat."""
     return f"{stem_of(chat.key)}.json"
 
 
 def _asker(message: InboundMessage) -> str:
-    """Who says a message, and where."""
+    """Return who sent a message, and in which conversation."""
     return f"{message.session_key}\n{message.channel}\n{message.sender_id}"
 
 

@@ -296,24 +296,14 @@ async def test_codes_and_y_survive_a_restart_and_nothing_of_it_stays(owned: Owne
     assert "not valid" in await owned.type("/forget --yes code9")
 
 
-async def test_what_cannot_be_written_down_is_asked_all_the_same_and_once(owned: Owned) -> None:
-    await owned.remember("Ada likes blue.", "Ada likes red.")
-    (owned.folder / "state").mkdir(exist_ok=True)
-    (owned.folder / "state" / "questions").write_text("in the way")
-    for word in ("blue", "red"):
-        await owned.type(f"/forget {word}")
-        assert (await owned.type("y")).startswith("Forgotten: ")
-        assert not owned.calls_a_command("y")
-
-
 async def test_nobody_loses_a_question_because_others_are_asked(owned: Owned) -> None:
     """Each in a worker of its own, which know nothing of each other."""
     await owned.remember("Ada likes blue.", scope="people/telegram_7")
     await owned.remember("Ada likes red.")
-    owned.restart_commands(team=True)
+    owned.restart_commands()
     here = owned.registry
     await owned.type("/forget red")
-    owned.restart_commands(team=True)
+    owned.restart_commands()
     await owned.type("/forget blue", sender="7")
     owned.registry, there = here, owned.registry
     assert not owned.calls_a_command("hello", sender="8")
@@ -340,31 +330,20 @@ async def test_an_open_question_of_a_worker_is_left_alone_by_one_whose_clock_is_
 ) -> None:
     await owned.remember("Ada likes blue.", scope="people/telegram_7")
     await owned.remember("Ada likes red.")
-    owned.restart_commands(team=True)
+    owned.restart_commands()
     owned.clock.jump(30)
     await owned.type("/forget blue", sender="7")
     owned.clock.jump(-30)
-    owned.restart_commands(team=True)
+    owned.restart_commands()
     await owned.type("/forget red")
     assert (await owned.type("y", sender="7")).startswith("Forgotten: ")
 
 
-async def test_where_nothing_is_asked_no_message_reads_a_file(owned: Owned) -> None:
-    await owned.remember("Ada likes blue.")
-    assert not owned.calls_a_command("y")
-    asked = owned.folder / "state" / "questions" / "telegram_1.json"
-    await owned.type("/forget blue")
-    kept = asked.read_bytes()
-    await owned.type("n")
-    asked.write_bytes(kept)  # which nobody else does
-    assert not owned.calls_a_command("y")
-
-
 async def test_a_question_of_one_worker_of_a_team_is_answered_at_another(owned: Owned) -> None:
     await owned.remember("Ada likes blue.", "Ada likes red.")
-    owned.restart_commands(team=True)
+    owned.restart_commands()
     here = owned.registry
-    owned.restart_commands(team=True)
+    owned.restart_commands()
     there = owned.registry
     for word, asking, answering in (("blue", here, there), ("red", there, here)):
         owned.registry = asking
