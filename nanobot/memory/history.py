@@ -10,11 +10,9 @@ Append-only, one JSON object a line; an entry is committed once its line is sync
   HKUDS/nanobot, are searched and forgotten in place.
 
 Decoding accepts the changes that editors make to a line, such as a byte order mark in front, or
-line breaks within an entry. Half of an emoji that a program cut survives as a JSON escape. Earlier
-versions moved old entries to `history/YYYY-MM.jsonl`. They are read there; duplicates count once.
+line breaks within an entry. Half of an emoji that a program cut survives as a JSON escape.
 
-All file access blocks. Memory holds only the position of each entry: without changes a query costs
-a few system calls, and an entry is read on request.
+All file access blocks. Memory holds only which entries there are; entries are read on request.
 """
 
 from __future__ import annotations
@@ -22,21 +20,20 @@ from __future__ import annotations
 import os
 import re
 import threading
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from datetime import UTC, datetime, tzinfo
 from functools import partial
-from itertools import groupby
 from typing import Annotated, Literal, NamedTuple
 
 from loguru import logger
-from msgspec import Meta, Struct, ValidationError, convert, field, to_builtins
+from msgspec import Meta, Struct, ValidationError, convert, to_builtins
 from msgspec.structs import replace
 
 from nanobot.clock import Clock
-from nanobot.errors import NanobotError, StorageError, WriteConflict
+from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileState, json_line, lstate_of, without_long_lines
 from nanobot.memory.files import (
     LIMIT,
@@ -55,11 +52,9 @@ from nanobot.tasks import paced
 
 HISTORY = "memory/history.jsonl"
 READABLE = "memory/HISTORY.md"
-_ROTATED = "memory/history"
 _CURSOR = "memory/.cursor"
 _DREAM_CURSOR = "memory/.dream_cursor"
 _APPLIED = "memory/.applied"
-_ATTEMPTS = 5
 
 EntryType = Literal["consolidation", "raw", "import", "digest"]
 
@@ -255,15 +250,6 @@ def _time(value: object, now: datetime) -> datetime:
     return when if when.tzinfo else when.replace(tzinfo=now.tzinfo)
 
 
-class _Spot(NamedTuple):
-    """Where an entry stands: its line is `size` bytes of the file `path` from `start` on."""
-
-    cursor: int
-    path: str
-    start: int
-    size: int
-
-
 class Committed(NamedTuple):
     """The newest entry of a session: its cursor, the last message that it stands for, its time."""
 
@@ -277,33 +263,17 @@ class Committed(NamedTuple):
         return self.last if self.when >= begun.replace(microsecond=0) else 0
 
 
-class _Index(Struct):
-    """The content of the files in `states`: their entries by cursor, and the newest one of each
-    session. `highest` is the highest cursor on any line, even if that is not an entry. `foreign`:
-    the live file has wrapped lines or lines of another program. `broken` is the number of
-    unreadable lines."""
+class _Known(Struct, frozen=True):
+    """Summary of the file in `state`. `highest` is the highest cursor on any line, even if that is
+    not an entry. `foreign`: it has wrapped lines or lines of another program. `broken` is the
+    number of unreadable lines."""
 
-    states: dict[str, FileState | None]
-    spots: list[_Spot] = field(default_factory=list)
-    newest: dict[str, Committed] = field(default_factory=dict)
+    state: FileState | None = None
+    cursors: tuple[int, ...] = ()
+    newest: Mapping[str, Committed] = {}
     highest: int = 0
     foreign: bool = False
     broken: int = 0
-
-    def add(self, entry: HistoryEntry, path: str, start: int, size: int) -> None:
-        """One more entry, wherever it belongs; of two with one cursor the first counts."""
-        at = bisect_left(self.spots, entry.cursor, key=lambda spot: spot.cursor)
-        if self.spots[at : at + 1] and self.spots[at].cursor == entry.cursor:
-            return
-        self.spots.insert(at, _Spot(entry.cursor, path, start, size))
-        self.highest = max(self.highest, entry.cursor)
-        known = self.newest.get(entry.session)
-        if entry.last and (known is None or known.cursor < entry.cursor):
-            self.newest[entry.session] = Committed(entry.cursor, entry.last, entry.timestamp)
-
-    def after(self, cursor: int) -> list[_Spot]:
-        """The entries with a higher cursor, in order."""
-        return self.spots[bisect_right(self.spots, cursor, key=lambda spot: spot.cursor) :]
 
 
 class HistoryLog:
@@ -317,14 +287,14 @@ class HistoryLog:
         self._lock = threading.RLock()
         self._live = self._place(HISTORY)
         self._lines = LineFile(self._live, clock, _is_entry)
-        self._known = _Index({})
+        self._summary = _Known()
         self._recovered = False
         self._applied_mark: int | None = None
 
     def append(self, entry: HistoryEntry) -> HistoryEntry:
         """Commit an entry; return it with its cursor. Raises `StorageError`: nothing was committed.
 
-        That HISTORY.md could not be written is only logged; it is made up for later.
+        If HISTORY.md could not be written, that is logged, and the next call makes up for it.
         """
         with self._lock:
             if not self._recovered:
@@ -334,54 +304,45 @@ class HistoryLog:
                     self.set_applied(applied)
             when = entry.timestamp.replace(microsecond=0)
             entry = replace(entry, cursor=self.last_cursor() + 1, timestamp=when)
-            index, path, line = self._index(), self._live.relative, encode(entry)
-            self._lines.append(line)
-            before, now = index.states[path], self._state(self._live)
-            start = before.size if before else 0
-            # Else another program wrote, too, and all is read again.
-            if now and now.size == start + len(line) and (not before or before.inode == now.inode):
-                index.add(entry, path, start, len(line) - 1)
-                index.states[path] = now
+            self._lines.append(encode(entry))
             self._write_readable()
             return entry
 
-    def entries(self, after: int = 0, most: int | None = None) -> list[HistoryEntry]:
-        """The entries with a higher cursor than `after`, in order; the first ones, where only so
-        many are asked for."""
+    def entries(self, after: int = 0) -> list[HistoryEntry]:
+        """The entries with a higher cursor than `after`, in order."""
         with self._lock:
-            for _ in range(_ATTEMPTS):
-                index = self._index()
-                if (found := self._entries_at(index.after(after)[:most], index.states)) is not None:
-                    return found
-        raise StorageError(self._live.shown, "another program changes it again and again")
+            found = dict[int, HistoryEntry]()
+            if not self.cursors(after):
+                return []
+            for _, entry in self._read():
+                if entry is not None and entry.cursor > after:
+                    found.setdefault(entry.cursor, entry)
+            return [found[cursor] for cursor in sorted(found)]
 
     def cursors(self, after: int = 0) -> list[int]:
         """The cursors higher than `after`, in order; no entry is read."""
         with self._lock:
-            return [spot.cursor for spot in self._index().after(after)]
+            known = self._known().cursors
+            return list(known[bisect_right(known, after) :])
 
     def get(self, cursor: int) -> HistoryEntry | None:
         """The entry with this cursor."""
-        found = self.entries(cursor - 1, most=1)
-        return found[0] if found and found[0].cursor == cursor else None
+        with self._lock:
+            if cursor not in self._known().cursors:
+                return None
+            found = (entry for _, entry in self._read() if entry and entry.cursor == cursor)
+            return next(found, None)
 
     def last_cursor(self) -> int:
         """The highest cursor that was ever given, 0 for none."""
         with self._lock:
             hints = self._hint(_CURSOR) or 0, self._hint(_DREAM_CURSOR) or 0
-            return max(self._index().highest, *hints)
+            return max(self._known().highest, *hints)
 
     def newest(self) -> dict[str, Committed]:
         """The newest entry of each session of which one stands for messages."""
         with self._lock:
-            return self._index().newest.copy()
-
-    def committed(self, session: str, since: datetime) -> tuple[int, datetime]:
-        """The last message of a session that the entries made since then stand for, 0 for none, and
-        when the newest of them was made."""
-        with self._lock:
-            found = self._index().newest.get(session)
-            return (found.since(since), found.when) if found else (0, since)
+            return dict(self._known().newest)
 
     def paragraphs(self) -> list[tuple[int, str, str]]:
         """Return the paragraphs of HISTORY.md without an entry (`paragraphs_beside`)."""
@@ -416,17 +377,16 @@ class HistoryLog:
 
     def broken_lines(self) -> int:
         """Return the number of unreadable lines at the last read. Does not read."""
-        return self._known.broken + self._lines.was_damaged
+        return self._summary.broken + self._lines.was_damaged
 
     def reread(self) -> None:
         """Drop the cached mark, because another worker of a team may have written. Opening the
-        files makes an NFS client fetch their attributes (nfs(5), "Close-to-open cache
-        consistency"), so the next use sees whether they changed."""
+        file makes an NFS client fetch its attributes (nfs(5), "Close-to-open cache
+        consistency"), so the next use sees whether it changed."""
         with self._lock:
             self._applied_mark = None
-            for path in self._known.states:
-                with suppress(NanobotError), self._root.place(path).opened(os.O_RDONLY):
-                    pass
+            with suppress(NanobotError), self._live.opened(os.O_RDONLY):
+                pass
 
     def set_applied(self, cursor: int) -> None:
         """Remember, durably, that the changes up to this entry are carried out."""
@@ -439,20 +399,21 @@ class HistoryLog:
         Lines that were set aside and broken ones are included; cursors stay.
         """
         with self._lock:
-            beside = _files_in(self._place("memory"), self._live.names[-1])
             every_line = partial(redacted_lines, redact=redact)
             changed = int(redact_file(self._place(READABLE), redact))
-            for place in (*beside, *self._rotated()):
-                changed += redact_file(place, every_line if _is_jsonl(place) else redact)
-            self._known = _Index({})
+            folder, name = self._place("memory"), self._live.names[-1]
+            for entry in folder.entries() if folder.stat() else ():
+                if entry.kind == "file" and entry.name.startswith(name):
+                    changed += redact_file(folder.child(entry.name), every_line)
+            self._summary = _Known()
             return changed
 
     def _adopt_foreign(self) -> None:
         """Make entries of lines that another program wrote."""
-        if not (index := self._index()).foreign:
+        known = self._known()
+        if not known.foreign:
             return
-        content = self._content(HISTORY)
-        taken = {spot.cursor for spot in index.spots}
+        content, taken = self._content(HISTORY), {*known.cursors}
         new = adopt_foreign_lines(content, taken, self.last_cursor(), self._clock.now())
         with suppress(WriteConflict):  # an editor saved just now: next time
             self._live.write_bytes(new, expected=content)
@@ -460,7 +421,7 @@ class HistoryLog:
 
     def _write_readable(self) -> None:
         """Add to HISTORY.md what it lacks, whole or in part; a failure is made up for by the next
-        call. Where the mark is missing, the newest entry alone is looked at: what a person took out
+        call. Where the mark is missing, only the newest entry is looked at: what a person took out
         stays out."""
         last, mark = self.last_cursor(), self._hint(_CURSOR)
         try:
@@ -472,53 +433,43 @@ class HistoryLog:
         except NanobotError as error:
             logger.warning("HISTORY.md is out of date: {}", error)
 
-    def _entries_at(
-        self, spots: list[_Spot], states: dict[str, FileState | None]
-    ) -> list[HistoryEntry] | None:
-        """None where an editor saved a file just now."""
-        found, zone = list[HistoryEntry](), self._clock.now().tzinfo
-        for path, group in groupby(spots, key=lambda spot: spot.path):
-            with self._root.place(path).opened(os.O_RDONLY) as descriptor:
-                lines = [os.pread(descriptor, spot.size, spot.start) for spot in group]
-                if FileState.of(os.fstat(descriptor)) != states[path]:
-                    return None
-            found += (entry for line in paced(lines) if (entry := decode(line, zone)))
-        return found
+    def _known(self) -> _Known:
+        """Return the summary of the file, which is read again only if it changed."""
+        state = lstate_of(f"{self._root.path}/{self._live.relative}")
+        if state != self._summary.state:
+            self._summary = self._summarised(state)
+        return self._summary
 
-    def _index(self) -> _Index:
-        """What the files hold; they are gone through only if one changed since the last time."""
-        # The older ones first: of two entries with one cursor theirs counts. The states are taken
-        # before the files are read: a change in between is seen next time.
-        places = [*filter(_is_jsonl, self._rotated()), self._live]
-        states = {place.relative: self._state(place) for place in places}
-        if states != self._known.states:
-            found = _Index(states)
-            for place in places:
-                self._add_file(found, place)
-            self._known = found
-        return self._known
-
-    def _add_file(self, found: _Index, place: Place) -> None:
-        path, broken, now = place.relative, 0, self._clock.now()
-        if found.states[path] is None:
-            return
-        with place.opened(os.O_RDONLY) as descriptor:
-            content, cuts = without_long_lines(descriptor)
-        for start, line in paced(entry_lines(content)):
-            if (entry := decode(line, now.tzinfo)) is not None:
-                left_out = sum(size for at, size in cuts if at <= start)
-                found.add(entry, path, start + left_out, len(line))
-                found.foreign |= place == self._live and b"\n" in line
-                continue
-            if seems := _CURSOR_ON_LINE.search(line):
-                found.highest = max(found.highest, int(seems[1]))
-            if decode_foreign(line, now) is None:
+    def _summarised(self, state: FileState | None) -> _Known:
+        newest, cursors = dict[str, Committed](), set[int]()
+        highest = broken = 0
+        foreign = False
+        for line, entry in self._read() if state else ():
+            if seems := _CURSOR_ON_LINE.search(line):  # also on a broken line
+                highest = max(highest, int(seems[1]))
+            if entry is not None and entry.cursor not in cursors:
+                cursors.add(entry.cursor)
+                foreign |= b"\n" in line
+                known = newest.get(entry.session)
+                if entry.last and (known is None or known.cursor < entry.cursor):
+                    newest[entry.session] = Committed(entry.cursor, entry.last, entry.timestamp)
+            elif entry is None and decode_foreign(line, _LAST):
+                foreign = True
+            elif entry is None:
                 broken += 1
-            elif place == self._live:
-                found.foreign = True
-        found.broken += broken
         if broken:
+            path = self._live.relative
             logger.warning("{}: {} broken lines skipped, left in the file", path, broken)
+        highest = max(highest, *cursors, 0)
+        return _Known(state, tuple(sorted(cursors)), newest, highest, foreign, broken)
+
+    def _read(self) -> Iterator[tuple[bytes, HistoryEntry | None]]:
+        """Yield the lines of the file, each with its entry."""
+        zone = self._clock.now().tzinfo
+        with self._live.opened(os.O_RDONLY) as descriptor:
+            content = without_long_lines(descriptor)[0]
+        for _, line in paced(entry_lines(content)):
+            yield line, decode(line, zone)
 
     def _applied(self) -> int:
         if self._applied_mark is None:
@@ -539,28 +490,9 @@ class HistoryLog:
     def _content(self, path: str) -> bytes:
         return self._place(path).read_bytes(LIMIT) or b""
 
-    def _state(self, place: Place) -> FileState | None:
-        return lstate_of(f"{self._root.path}/{place.relative}")
-
-    def _rotated(self) -> list[Place]:
-        return _files_in(self._place(_ROTATED))
-
     def _place(self, path: str) -> Place:
         return self._root.place(f"{self._prefix}{path}")
 
 
 def _is_entry(line: bytes) -> bool:
     return decode(line, None) is not None or decode_foreign(line, _LAST) is not None
-
-
-def _is_jsonl(place: Place) -> bool:
-    return place.relative.endswith(".jsonl")
-
-
-def _files_in(folder: Place, begin: str = "") -> list[Place]:
-    """The files there whose names begin so."""
-    entry = folder.stat()
-    if entry is None or entry.kind != "folder":
-        return []
-    files = (one.name for one in folder.entries() if one.kind == "file")
-    return [folder.child(name) for name in files if name.startswith(begin)]

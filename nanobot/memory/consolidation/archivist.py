@@ -76,14 +76,15 @@ class Archivist:
 
     async def catch_up(self, session: Session, memory: Memory) -> None:
         """Mark as consolidated what the history holds already. Raises `StorageError`."""
-        begun, found = session.created_at, memory.history.committed
-        # Entries from before the session began are about another one of the same name.
-        committed, when = await asyncio.to_thread(found, session.key, begun)
-        # Nor are they about what was said since then in a file that was put back.
+        newest = (await asyncio.to_thread(memory.history.newest)).get(session.key)
+        if newest is None:
+            return
+        # An entry from before the session began is about another one of the same name. Nor is it
+        # about messages that were said since then in a file that was put back.
         second = timedelta(seconds=1)  # an entry's time is in whole ones
         timed = ((one.seq, one.timestamp) for one in session.messages if one.timestamp)
-        later = (seq for seq, said in timed if said - when >= second)
-        committed = min(committed, next(later, session.next_seq) - 1)
+        later = (seq for seq, said in timed if said - newest.when >= second)
+        committed = min(newest.since(session.created_at), next(later, session.next_seq) - 1)
         if committed > session.last_consolidated:
             self._sessions.mark_consolidated(session, committed)
 

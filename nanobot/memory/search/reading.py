@@ -47,7 +47,7 @@ from nanobot.memory.store import day_of, is_by_hand, retired_in
 from nanobot.memory.taint import NOTE, OTHERS, is_unconfirmed
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message, speaker_in
 from nanobot.security.paths import Place, Root
-from nanobot.session.records import SUFFIX, Foreign, Metadata, Retraction, decode, decode_fields
+from nanobot.session.records import Foreign, Metadata, Retraction, decode, decode_fields
 from nanobot.tasks import paced
 
 LONGEST_MESSAGE = 200_000
@@ -108,9 +108,7 @@ def streams(sources: Sources) -> Iterator[tuple[Name, Files]]:
 def _memory(scope: str, folder: Path) -> Iterator[tuple[Name, Files]]:
     # The folder's parent is the root, so that a memory folder which is a link is not followed.
     root, inside = folder.parent, _listed(folder.parent, folder.name)
-    months = _listed(root, f"{folder.name}/history")
-    lines = [file for name, file in months.items() if name.endswith(SUFFIX)]
-    lines += [file for name, file in inside.items() if name == "history.jsonl"]
+    lines = [file for name, file in inside.items() if name == "history.jsonl"]
     if lines:
         yield ("history", scope, scope), tuple(lines)
     if paragraphs := inside.get("HISTORY.md"):

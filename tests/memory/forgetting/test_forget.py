@@ -108,7 +108,7 @@ async def test_an_entry_that_said_nothing_else_is_hidden_as_a_whole(home: RealHo
     entry = home.memory().history.get(cursor)
     assert entry is not None
     assert "Ann" not in entry.summary
-    assert home.memory().history.committed(KEY, entry.timestamp)[0] == seqs[1]
+    assert home.memory().history.newest()[KEY].since(entry.timestamp) == seqs[1]
 
 
 async def test_earlier_wordings_count_as_the_same_fact(home: RealHome) -> None:

@@ -225,18 +225,6 @@ async def test_a_session_with_nothing_but_an_archive_is_found(
     assert (await find(index, "tiger"))[0] == "m:cli:direct:1"
 
 
-async def test_history_that_is_rotated_is_indexed_once(home: Home, index: MemoryIndex) -> None:
-    home.remember(1, "A tiger was seen.")
-    home.remember(2, "A tiger was fed.")
-    assert len(await find(index, "tiger")) == 2
-    live = home.memory / "history.jsonl"
-    lines = live.read_text().splitlines(keepends=True)
-    (home.memory / "history").mkdir()
-    (home.memory / "history" / "2026-03.jsonl").write_text(lines[0])
-    live.write_text(lines[1])
-    assert sorted(await find(index, "tiger")) == ["h:owner:1", "h:owner:2"]
-
-
 async def test_a_note_that_a_person_changed_is_read_anew(home: Home, index: MemoryIndex) -> None:
     note = home.memory / "2026-03-01.md"
     note.write_text("# 2026-03-01\n\n- 09:00 a tiger\n- 10:00 a horse\n")
