@@ -55,6 +55,7 @@ lint: $(VENV)/.dev
 	@$(BIN)/mypy
 	@PYTHONPATH=.:channels $(BIN)/lint-imports
 	@$(BIN)/python -m scripts.size --report
+	@$(BIN)/python -m scripts.complexity --report | tail -n 1
 	@if $(NODE_FOUND); then $(MAKE) --silent --no-print-directory bridge && $(NPM) run check; fi
 
 format: $(VENV)/.dev
