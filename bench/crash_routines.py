@@ -72,7 +72,7 @@ memory: {{window: 1000000}}
 _GIVEN_UP = GAVE_UP.format(GIVE_UP_AFTER)
 _EVENTS = ("e0", "e1", "e2", "e3", "e4")
 _CHAT = "wire:1"
-_MODULES = ("openai", "httpx2", "anyio._backends._asyncio", "dulwich.objects", "httpcore2")
+_MODULES = ("aiohttp", "httpx2", "anyio._backends._asyncio", "dulwich.objects", "httpcore2")
 _HANDFUL = ((330, TORN), (290, AFTER))
 _NEVER = re.compile(r"(?!)")
 _PERSONS = re.compile(r"\b([es]\d): ")

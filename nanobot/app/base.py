@@ -203,7 +203,7 @@ def build_adapter(model: ModelSettings, dialects: Dialects | None = None) -> Pro
     else:
         from nanobot.providers.openai import OpenAIProvider
 
-        build = partial(OpenAIProvider, transport=model.transport, dialects=dialects)
+        build = partial(OpenAIProvider, dialects=dialects)
     return build(
         model=model.name,
         base_url=model.base_url,

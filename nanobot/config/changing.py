@@ -48,7 +48,7 @@ ELSEWHERE: Sequence[tuple[str, ...]] = tuple(
         # How it answers, and with how much: on a server that the owner named, with its key.
         "model.name", "model.context_window", "model.max_completion_tokens", "model.prices",
         "model.timeout_seconds", "model.first_token_seconds", "model.retry_seconds",
-        "model.transport", "model.reasoning_effort", "model.temperature", "use",
+        "model.reasoning_effort", "model.temperature", "use",
         "model.transcription.language", "model.transcription.timeout_seconds",
         "model.transcription.max_megabytes",
         "agent",

@@ -347,9 +347,6 @@ class ModelSettings(AnyModel, frozen=True):
     first_token_seconds: Seconds = 600.0
     """Seconds that a server on this machine or on a private address may take to read the prompt,
     before it sends anything."""
-    transport: Literal["http", "sdk"] = "http"
-    """How requests are sent: `http` by nanobot's own client, `sdk` by the official SDK, which
-    takes more time and memory."""
     retry_seconds: Duration = 60.0
     """Seconds for which one call is tried again within a turn; 0 for never."""
     fallbacks: tuple[FallbackModel, ...] = ()

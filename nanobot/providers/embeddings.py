@@ -15,8 +15,8 @@ from nanobot.clock import Clock
 from nanobot.errors import ContextTooLong
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import items, mapping
+from nanobot.providers.http import HttpConnection
 from nanobot.providers.retry import RetryPolicy, retried
-from nanobot.providers.sdk import SdkConnection
 
 _STALL_SECONDS = 60.0
 _SHORTEST = 100
@@ -37,7 +37,7 @@ class OpenAIEmbedder:
         self._random = Random()  # noqa: S311 - jitter, not a secret
         self.name = f"{endpoint.model} at {endpoint.base_url.rpartition('@')[2]}"
         self._batch, self._characters = batch, characters
-        self._connection = SdkConnection(endpoint, stall=_STALL_SECONDS)
+        self._connection = HttpConnection(endpoint, stall=_STALL_SECONDS)
 
     async def embed(self, texts: Sequence[str], *, question: bool = False) -> list[list[float]]:
         """A vector for each text, in order, all of one length; for the API a question is a text as

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -43,7 +43,7 @@ from nanobot.providers.dialect import (
 from nanobot.providers.dialogue import Dialogue
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import mapping, model_names
-from nanobot.providers.http import Connection, HttpConnection
+from nanobot.providers.http import HttpConnection
 from nanobot.providers.port import (
     CallOptions,
     Prompt,
@@ -58,20 +58,9 @@ from nanobot.providers.port import (
 if TYPE_CHECKING:
     from nanobot.providers.replies import IncomingReply
 
-Transport = Literal["http", "sdk"]
-"""How requests travel: by nanobot's own HTTP client, or by the official SDK, which is heavier."""
-
 _MOST_CHANGES = 8
 """Changes of one request before it is given up."""
 _PROBE_SECONDS = 2.0
-
-
-def _connect(endpoint: Endpoint, transport: Transport, stall: float) -> Connection:
-    if transport == "http":
-        return HttpConnection(endpoint, stall=stall)
-    from nanobot.providers.sdk import SdkConnection
-
-    return SdkConnection(endpoint, stall=stall)
 
 
 class OpenAIProvider:
@@ -96,7 +85,6 @@ class OpenAIProvider:
         first_token_seconds: float = 0.0,
         patience_seconds: float = 600.0,
         stream: bool = True,
-        transport: Transport = "http",
         settings: RequestSettings | None = None,
         dialects: Dialects | None = None,
     ) -> None:
@@ -112,7 +100,7 @@ class OpenAIProvider:
         self._patience = max(patience_seconds, self._reading)
         self._unidentified = self._reading > 0
         self._plain: tuple[Toolset, Toolset] | None = None
-        self._connection = _connect(self._endpoint, transport, self._first)
+        self._connection = HttpConnection(self._endpoint, stall=self._first)
 
     def __repr__(self) -> str:
         return f"OpenAIProvider({self._endpoint.model!r} at {self._endpoint.place!r})"

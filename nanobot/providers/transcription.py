@@ -14,8 +14,8 @@ from random import Random
 from nanobot.clock import Clock
 from nanobot.errors import ContextTooLong, ProviderRejected
 from nanobot.providers.endpoint import Endpoint
+from nanobot.providers.http import HttpConnection
 from nanobot.providers.retry import RetryPolicy, retried
-from nanobot.providers.sdk import SdkConnection
 
 MAX_BYTES = 25 * 1024 * 1024
 """What OpenAI takes, and those who copied it."""
@@ -60,7 +60,7 @@ class Transcriber:
         self._random = Random()  # noqa: S311 - jitter, not a secret
         self._language, self._timeout, self._max_bytes = language, timeout_seconds, max_bytes
         self._retry = RetryPolicy(deadline=timeout_seconds, garbage_retries=0)
-        self._connection = SdkConnection(endpoint, stall=timeout_seconds)
+        self._connection = HttpConnection(endpoint, stall=timeout_seconds)
 
     async def transcribe(self, audio: bytes, mime: str = "", name: str = "") -> str:
         """What is said in `audio`, without space around it; empty where nobody speaks.

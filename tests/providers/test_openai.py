@@ -35,7 +35,6 @@ TOOLS = Toolset.of(
     [ToolSpec("read_file", "Read a file.", {"type": "object", "properties": {}}), NOTE]
 )
 NO_TOOLS = Toolset.of([])
-EACH = pytest.mark.usefixtures("each_transport")
 HELLO = Prompt((system_message("Be kind."), user_message("Hello")), NO_TOOLS)
 
 
@@ -48,7 +47,6 @@ async def asking(server: FakeOpenAI, **settings: Any) -> AsyncIterator[OpenAIPro
         await provider.close()
 
 
-@EACH
 async def test_without_a_name_the_model_that_the_server_lists_first_is_asked() -> None:
     server = FakeOpenAI(["one", "two"])
     async with asking(server, model="") as provider:
@@ -63,7 +61,6 @@ async def test_without_a_name_the_model_that_the_server_lists_first_is_asked() -
     assert server.requests[-1].body["model"] == "fake-model"
 
 
-@EACH
 async def test_streamed_pieces_join_to_the_reply() -> None:
     pieces: list[str] = []
     async with asking(FakeOpenAI(["Good morning to you and yours."])) as provider:
@@ -74,7 +71,6 @@ async def test_streamed_pieces_join_to_the_reply() -> None:
     assert (reply.finish, reply.model, reply.tool_calls) == ("stop", "m-1", ())
 
 
-@EACH
 async def test_without_streaming_the_reply_is_the_same_and_comes_in_one_piece() -> None:
     pieces: list[str] = []
     server = FakeOpenAI(["Good morning to you and yours."])
@@ -84,7 +80,6 @@ async def test_without_streaming_the_reply_is_the_same_and_comes_in_one_piece() 
     assert "stream" not in server.requests[0].body
 
 
-@EACH
 async def test_the_body_says_what_was_asked_with_what_repeats_first() -> None:
     server = FakeOpenAI([Answer("", (ToolCall("c", "note", "{}"),))])
     prompt = Prompt(HELLO.messages, Toolset.of([NOTE]))
@@ -109,7 +104,6 @@ async def test_the_body_says_what_was_asked_with_what_repeats_first() -> None:
     assert request.headers["content-type"] == "application/json"
 
 
-@EACH
 async def test_options_override_model_and_length() -> None:
     server = FakeOpenAI(["x"])
     async with asking(server) as provider:
@@ -133,7 +127,6 @@ def test_only_openai_itself_gets_max_completion_tokens(base_url: str, field: str
     assert limits & set(json.loads(provider.body(HELLO, CallOptions()))) == {field}
 
 
-@EACH
 async def test_a_whole_conversation_with_tools_and_images_is_accepted() -> None:
     call = ToolCall("call_1", "read_file", '{"path": "a.txt"}')
     prompt = Prompt(
@@ -157,7 +150,6 @@ async def test_a_whole_conversation_with_tools_and_images_is_accepted() -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-@EACH
 async def test_tool_calls_keep_the_text_of_their_arguments(stream: bool) -> None:
     wanted = (
         ToolCall("call_a", "read_file", '{ "path":\t"a long enough name.txt" }'),
@@ -172,7 +164,6 @@ async def test_tool_calls_keep_the_text_of_their_arguments(stream: bool) -> None
 
 
 @pytest.mark.parametrize("stream", [True, False])
-@EACH
 async def test_usage_counts_cached_tokens_of_a_repeated_prompt(stream: bool) -> None:
     long = Prompt((system_message("word " * 1000), user_message("Hello")), NO_TOOLS)
     async with asking(FakeOpenAI(["one", "two"]), stream=stream) as provider:
@@ -185,7 +176,6 @@ async def test_usage_counts_cached_tokens_of_a_repeated_prompt(stream: bool) -> 
 
 
 @pytest.mark.parametrize("stream", [True, False])
-@EACH
 async def test_reasoning_stays_out_of_reply_and_stream(stream: bool) -> None:
     pieces: list[str] = []
     answers = [
@@ -199,7 +189,6 @@ async def test_reasoning_stays_out_of_reply_and_stream(stream: bool) -> None:
     assert "".join(pieces) == "Forty-two." * 2
 
 
-@EACH
 async def test_half_a_character_in_a_prompt_is_replaced_as_strict_servers_refuse_it() -> None:
     server = FakeOpenAI(["fine"])
     prompt = Prompt((user_message("broken \ud83d emoji"),), NO_TOOLS)
@@ -208,7 +197,6 @@ async def test_half_a_character_in_a_prompt_is_replaced_as_strict_servers_refuse
     assert server.requests[0].last_user_text == "broken \ufffd emoji"
 
 
-@EACH
 async def test_many_calls_run_at_once_over_kept_connections() -> None:
     async with asking(FakeOpenAI()) as provider:
         prompts = [Prompt((user_message(f"number {n}"),), NO_TOOLS) for n in range(20)]
@@ -234,7 +222,6 @@ async def test_many_calls_run_at_once_over_kept_connections() -> None:
         (b'{"error":"streaming is not supported by this model"}', 400, "stream", "max_tokens"),
     ],
 )
-@EACH
 async def test_a_field_that_a_server_refuses_is_left_out_from_then_on(
     body: bytes, status: int, gone: str, there: str
 ) -> None:
@@ -246,7 +233,6 @@ async def test_a_field_that_a_server_refuses_is_left_out_from_then_on(
     assert there in server.requests[-1].body
 
 
-@EACH
 async def test_a_server_that_refuses_stream_options_is_asked_without_from_then_on() -> None:
     refusal = Raw(b'{"error":{"message":"Unrecognized field: stream_options"}}', status=400)
     server = FakeOpenAI([refusal, "one", "two"])
@@ -256,7 +242,6 @@ async def test_a_server_that_refuses_stream_options_is_asked_without_from_then_o
     assert ["stream_options" in request.body for request in server.requests] == [True, False, False]
 
 
-@EACH
 async def test_calls_that_meet_that_refusal_at_once_are_all_asked_again() -> None:
     def author(request: ChatRequest) -> Step | str:
         refused = b'{"error":{"message":"Unrecognized field: stream_options"}}'
@@ -267,7 +252,6 @@ async def test_calls_that_meet_that_refusal_at_once_are_all_asked_again() -> Non
     assert [reply.text for reply in replies] == ["fine"] * 4
 
 
-@EACH
 async def test_a_provider_can_be_used_again_after_close() -> None:
     async with asking(FakeOpenAI(["one", "two"])) as provider:
         await provider.complete(HELLO, CallOptions())
@@ -275,7 +259,6 @@ async def test_a_provider_can_be_used_again_after_close() -> None:
         assert (await provider.complete(HELLO, CallOptions())).text == "two"
 
 
-@EACH
 async def test_environment_variables_of_the_package_send_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -20,8 +20,6 @@ from tests.doubles.openai.faults import Huge, busy, server_error
 from tests.doubles.openai.server import FakeOpenAI
 from tests.providers.transports import provider as provider_at
 
-pytestmark = pytest.mark.usefixtures("each_transport")
-
 HELLO = Prompt((user_message("Hello"),), Toolset.of([]))
 KEY = "sk-very-secret-0123456789"
 

@@ -25,8 +25,6 @@ from tests.doubles.openai.faults import FAULTS, Cut, Huge, Stall
 from tests.doubles.openai.server import FakeOpenAI
 from tests.providers.transports import provider
 
-pytestmark = pytest.mark.usefixtures("each_transport")
-
 HELLO = Prompt((user_message("Hello"),), Toolset.of([]))
 KEY = "sk-very-secret-0123456789"
 

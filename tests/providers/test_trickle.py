@@ -59,7 +59,6 @@ async def trickling(begin: bytes, *rest: bytes) -> AsyncIterator[str]:
         await asyncio.gather(*tasks)
 
 
-@pytest.mark.usefixtures("each_transport")
 @pytest.mark.parametrize("name", TRICKLES)
 async def test_an_answer_that_trickles_ends(name: str) -> None:
     async with asyncio.timeout(20), trickling(*TRICKLES[name]) as url:

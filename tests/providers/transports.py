@@ -1,19 +1,13 @@
-"""The two ways to a model server, for tests that hold for both."""
+"""A provider with settings that most tests share."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from nanobot.providers.openai import OpenAIProvider, Transport
-
-
-class Chosen:
-    """The way that a test goes; `each_transport` sets it."""
-
-    transport: Transport = "http"
+from nanobot.providers.openai import OpenAIProvider
 
 
 def provider(base_url: str, **settings: Any) -> OpenAIProvider:
-    """A provider that goes the chosen way."""
+    """Return a provider of the model `m-1`."""
     wanted: dict[str, Any] = {"model": "m-1", "api_key": "", "max_tokens": 0} | settings
-    return OpenAIProvider(base_url=base_url, transport=Chosen.transport, **wanted)
+    return OpenAIProvider(base_url=base_url, **wanted)
