@@ -44,7 +44,7 @@ from nanobot.messages import SILENT
 from nanobot.parsing import off_loop
 from nanobot.security.access import Access
 from nanobot.session.manager import SessionManager
-from nanobot.session.store import SessionInfo
+from nanobot.session.session import SessionInfo
 from nanobot.tasks import Background
 from nanobot.text import one_line, shortened
 from nanobot.tooling import TurnContext

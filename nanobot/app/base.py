@@ -57,7 +57,6 @@ from nanobot.security.access import Access, AccessRules
 from nanobot.security.paths import Root
 from nanobot.security.redaction import Redactor
 from nanobot.session.catalogue import SessionCatalogue
-from nanobot.session.jsonl_store import JsonlStore
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
 from nanobot.tooling.registry import SpillFolder
@@ -106,8 +105,7 @@ class Stores:
         except NanobotError as error:  # one can chat without
             logger.error("the workspace cannot be set up: {} {}", error, error.hint)
         self.catalogue = SessionCatalogue(shared / "sessions", clock, self.state / "catalogue.db")
-        store = JsonlStore(self.catalogue, clock, gather=GATHER_SECONDS)
-        self.sessions = SessionManager(store, clock)
+        self.sessions = SessionManager(self.catalogue, clock, gather=GATHER_SECONDS)
         self.media = MediaStore(shared / "media")
         self.spill = SpillFolder(shared / "spill")
         self.undo = UndoLog(self.shared_state / "undo", self.workspace)

@@ -18,7 +18,7 @@ from nanobot.errors import UnknownSession
 from nanobot.memory.scopes import Scopes, chat_of
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
-from nanobot.session.store import SessionInfo
+from nanobot.session.session import SessionInfo
 
 _MOST = 200
 """Conversations, or messages, of one answer."""

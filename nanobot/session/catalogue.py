@@ -33,7 +33,7 @@ from nanobot.errors import StorageError
 from nanobot.io import FileState, storage_errors
 from nanobot.session.jsonl_reader import glance, key_in
 from nanobot.session.records import SUFFIX, key_of, stem_of
-from nanobot.session.store import SessionInfo
+from nanobot.session.session import SessionInfo
 from nanobot.tasks import paced
 
 ARCHIVE = "archive"

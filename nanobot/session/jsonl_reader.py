@@ -1,19 +1,11 @@
-"""Reading session files: all lines, a few messages, what a conversation in memory needs, a glance.
+"""Reading session files: one reader of lines, and a conversation or a glance made of them.
 
-`numbered` reads lines forward, from the start or from an offset that `start_of` found. To open a
+`numbered` gives the lines of a file with their numbers; where it begins is found by bisection. What
+is said of messages anywhere else (`amendments`) is remembered for each state of a file. To open a
 conversation, the newest metadata line is looked up first (a byte search from the end), so that
-`last_consolidated` is known before any message is parsed; then everything that may be above it is
-read. The number may be older than one before it: a turn's lines are encoded before they are
-written, and memory may take messages in between. So the highest one that was read counts. Files of
-other programs (messages without `seq`, metadata without `first_seq`) are read from the start and
-numbered in order.
-
-Where in a large file which messages stand, an index of blocks says: where a block begins, which
-number was the last before it, and which numbers are in it. It is made in one pass when messages of
-the file are first asked for, kept in memory, and continued where lines were appended; whatever else
-was done to the file, it is made again. It changes nothing about what is read: a block is passed
-over where none of its numbers is wanted and it holds no retraction or mark, which count wherever
-they stand.
+`last_consolidated` is known before any message is parsed. The number may be older than one before
+it: a turn's lines are encoded before they are written, and memory may take messages in between. So
+the highest one that was read counts. Messages of other programs are numbered in order.
 
 Reading never changes a file. A last line that a crash cut short is skipped like any broken line
 (the next append sets it aside).
@@ -22,16 +14,14 @@ Reading never changes a file. A last line that a crash cut short is skipped like
 from __future__ import annotations
 
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
 from loguru import logger
-from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.errors import SessionDamaged, StorageError
@@ -40,6 +30,7 @@ from nanobot.io import (
     FileState,
     blocks_backwards,
     opened,
+    state_of,
     storage_errors,
     tail_without_newline,
     whole_lines,
@@ -58,8 +49,7 @@ from nanobot.session.records import (
     seq_of_epoch,
     with_marks,
 )
-from nanobot.session.session import Contents
-from nanobot.session.store import SessionInfo
+from nanobot.session.session import Contents, SessionInfo
 from nanobot.tasks import paced
 from nanobot.text import shortened
 
@@ -67,6 +57,7 @@ _NO_METADATA = Metadata(key="", created_at=None, updated_at=None)
 _MARK = b'"_type"'
 """In every line that is no message, and in no message."""
 _EDGE = 64 * 1024
+_BLOCK = 32 * 1024
 _PREVIEW = 80
 
 
@@ -82,36 +73,33 @@ class NumberedLine(NamedTuple):
 
 
 def numbered(
-    descriptor: int,
-    first: int = 1,
-    last: int | None = None,
-    start: int = 0,
-    *,
-    end: int | None = None,
-    before: int = 0,
-    holding: str = "",
+    descriptor: int, first: int = 1, last: int | None = None, holding: str = ""
 ) -> Iterator[NumberedLine]:
-    """The lines from the offset `start` up to `end`; messages without a number get one in order,
-    from the one after `before` on.
+    """The nonblank lines of a file; messages without a number get one in order.
 
     Messages from seq `first` to `last` that hold the casefolded words `holding` are wanted: others
-    are passed over unread where that can be told from how nanobot writes them.
+    are passed over unread where that can be told from how nanobot writes them, with all lines far
+    before and behind them.
     """
     holding = holding if holding.isprintable() and not {'"', "\\"} & {*holding} else ""
-    number, bounded = before, first > 1 or last is not None or holding
-    for line, end_of_line, size in lines_between(descriptor, start, end):
-        if size > MOST_LINE:
-            placed, number = place(line, number)
-            yield placed._replace(start=end_of_line - size, size=size)
-            continue
-        seq = seq_of(line) if bounded else 0
-        if seq and (
-            seq < first or (last is not None and seq > last) or not _may_hold(line, holding)
-        ):
-            number = seq
-            continue
-        placed, number = place(line, number)
-        yield placed
+    is_bounded = first > 1 or last is not None or holding
+    at, number = _place_before(descriptor, first)
+    behind = 0
+    with os.fdopen(os.dup(descriptor), "rb") as lines:
+        lines.seek(at)
+        for raw, size in paced(whole_lines(lines)):
+            at += size
+            line = raw.rstrip(b"\r\n")
+            seq = seq_of(line) if is_bounded else 0
+            if (seq and not _may_hold(line, holding)) or 0 < seq < first:
+                number = seq
+            elif last is not None and seq > last:
+                behind += 1
+                if behind > 1:  # one may be damaged
+                    return
+            elif line and not line.isspace():
+                placed, number = place(line, number)
+                yield placed if size <= MOST_LINE else placed._replace(start=at - size, size=size)
 
 
 def _may_hold(line: bytes, words: str) -> bool:
@@ -119,17 +107,48 @@ def _may_hold(line: bytes, words: str) -> bool:
     return not words or b"\\u" in line or words in line.decode("utf-8", "replace").casefold()
 
 
-def lines_between(descriptor: int, start: int, end: int | None) -> Iterator[tuple[bytes, int, int]]:
-    """Yield the nonblank lines of a file, each with the offset after it and its size."""
-    with os.fdopen(os.dup(descriptor), "rb") as lines:
-        lines.seek(start)
-        for raw, size in paced(whole_lines(lines)):
-            start += size
-            line = raw.rstrip(b"\r\n")
-            if line and not line.isspace():
-                yield line, start, size
-            if end is not None and start >= end:
-                return
+def _place_before(descriptor: int, seq: int) -> tuple[int, int]:
+    """Where a line begins before which no message has the number `seq` or a higher one, and the
+    number before that line, by bisection; the beginning where messages have no numbers."""
+    low, high, before = 0, os.fstat(descriptor).st_size, 0
+    while seq > 1 and high - low > 2 * _BLOCK:
+        middle = (low + high) // 2
+        block = os.pread(descriptor, _BLOCK, middle)
+        begin = block.find(b"\n") + 1
+        found = next(filter(None, map(seq_of, block[begin:].split(b"\n"))), 0)
+        if not (begin and found):
+            break
+        if found < seq:
+            low, before = middle + begin, found - 1
+        else:
+            high = middle
+    return low, before
+
+
+def amendments(path: Path) -> Sequence[Epoch | Retraction | Mark]:
+    """What a file says of messages that may stand anywhere else; none without a file."""
+    state = state_of(path)
+    return _amendments(path, state) if state is not None else ()
+
+
+@lru_cache(256)
+def _amendments(path: Path, state: FileState) -> Sequence[Epoch | Retraction | Mark]:
+    """Those of a file in this state."""
+    with storage_errors(path), opened(path) as descriptor:
+        records = list(_marked(descriptor, state.size))
+    return [one for one in reversed(records) if isinstance(one, Epoch | Retraction | Mark)]
+
+
+def _marked(descriptor: int, size: int) -> Iterator[Record | None]:
+    """The lines that are no messages, the last one first."""
+    for _, block in paced(blocks_backwards(descriptor, size)):
+        if _MARK in block:
+            yield from (decode(line) for line in reversed(block.split(b"\n")) if _MARK in line)
+
+
+def newest_metadata(descriptor: int, size: int) -> Metadata | None:
+    """The last metadata line, found without parsing messages."""
+    return next((one for one in _marked(descriptor, size) if isinstance(one, Metadata)), None)
 
 
 def place(line: bytes, number: int) -> tuple[NumberedLine, int]:
@@ -154,149 +173,8 @@ def place(line: bytes, number: int) -> tuple[NumberedLine, int]:
     return NumberedLine(line, record, counted=False), number
 
 
-def start_of(descriptor: int, size: int, bound: int) -> int:
-    """Where a line begins before which there is no message above seq `bound`, as near to the end
-    as whole blocks allow; 0 where messages have no numbers. Two messages in a row have to lie
-    below, so that one damaged number does not hide others."""
-    offset = size
-    for at, block in blocks_backwards(descriptor, size):
-        offset = at
-        lines = block.split(b"\n", 2)[:2]
-        if all(0 < seq_of(line) <= bound for line in lines):
-            break
-        if any(b'"role"' in line and not seq_of(line) for line in lines):
-            return 0
-    return offset
-
-
-def newest_metadata(descriptor: int, size: int) -> Metadata | None:
-    """The last metadata line, found without parsing messages."""
-    for _, block in blocks_backwards(descriptor, size):
-        if _MARK not in block:
-            continue
-        for line in reversed(block.split(b"\n")):
-            if _MARK in line and isinstance(record := decode(line), Metadata):
-                return record
-    return None
-
-
-_BLOCK = 32 * 1024
-_SMALL = 8
-"""Files of so many blocks or fewer are read whole."""
-_TAIL = 256
-"""Bytes before the end by which a file is known again after it grew."""
-_MOST_BLOCKS = 16_384
-"""Of so many the place is kept in memory: of half a gigabyte of text, in some 3 MB."""
-
-
-class _Block(Struct, gc=False):
-    """Bytes `start` to `end`. `before` and `after`: the number that was given last when it begins
-    and ends; `low` and `high`: the lowest and highest in it (0: none); `amends`: whether a
-    retraction or a mark is in it."""
-
-    start: int
-    end: int
-    before: int
-    after: int
-    low: int = 0
-    high: int = 0
-    amends: bool = False
-
-    def is_wanted(self, first: int, last: int | None) -> bool:
-        """Whether something in it may be asked for with these bounds."""
-        within = self.high >= first and (last is None or self.low <= last)
-        return within or self.amends or not self.high
-
-
-class _Index(NamedTuple):
-    state: FileState
-    edge: bytes
-    blocks: list[_Block]
-
-
-class SeqIndex:
-    """The indexes of the files that were read last, in blocks of at least so many bytes, which end
-    with a line. May be used from any thread."""
-
-    def __init__(self, block: int = _BLOCK) -> None:
-        self._block = block
-        self._lock = threading.Lock()
-        self._indexes: OrderedDict[Path, _Index] = OrderedDict()
-        self._blocks = 0
-
-    def lines(
-        self, path: Path, descriptor: int, first: int, last: int | None, holding: str = ""
-    ) -> Iterator[NumberedLine]:
-        """The lines of the file at `path`, which is open as `descriptor`, with the messages from
-        seq `first` to `last` that hold the casefolded words `holding`, and all retractions and
-        marks; others may be among them."""
-        state = FileState.of(os.fstat(descriptor))
-        if state.size <= _SMALL * self._block:
-            yield from numbered(descriptor, first, last, holding=holding)
-            return
-        with self._lock:
-            index = self._index_of(path, descriptor, state)
-        for block in index.blocks:
-            if block.is_wanted(first, last):
-                yield from numbered(
-                    descriptor,
-                    first,
-                    last,
-                    block.start,
-                    end=block.end,
-                    before=block.before,
-                    holding=holding,
-                )
-
-    def _index_of(self, path: Path, descriptor: int, state: FileState) -> _Index:
-        known = self._indexes.pop(path, None)
-        self._blocks -= len(known.blocks) if known else 0
-        if known is None or known.state != state:
-            # The last block may have ended in half a line.
-            blocks = known.blocks[:-1] if known and _grew(known, descriptor, state) else []
-            blocks += list(_blocks(descriptor, state.size, blocks[-1:], self._block))
-            known = _Index(state, _edge(descriptor, state.size), blocks)
-        self._indexes[path] = known
-        self._blocks += len(known.blocks)
-        while self._blocks > _MOST_BLOCKS and len(self._indexes) > 1:
-            self._blocks -= len(self._indexes.popitem(last=False)[1].blocks)
-        return known
-
-
-def _grew(known: _Index, descriptor: int, state: FileState) -> bool:
-    """Whether lines were appended to the file, and nothing else happened as far as can be told."""
-    same = known.state.inode == state.inode and known.state.size < state.size
-    return same and _edge(descriptor, known.state.size) == known.edge
-
-
-def _edge(descriptor: int, size: int) -> bytes:
-    return os.pread(descriptor, _TAIL, max(0, size - _TAIL))
-
-
-def _blocks(descriptor: int, size: int, previous: Sequence[_Block], least: int) -> Iterator[_Block]:
-    """The blocks of a file up to its size, behind the `previous` one, of at least so many bytes."""
-    start, number = (previous[-1].end, previous[-1].after) if previous else (0, 0)
-    block = _Block(start, start, number, number)
-    for line, end, _ in lines_between(descriptor, start, size):
-        seq = seq_of(line)
-        if not seq:
-            placed, block.after = place(line, block.after)
-            block.amends |= isinstance(placed.record, Retraction | Mark | Epoch)
-            seq = placed.record.seq if isinstance(placed.record, Message) else 0
-        if seq:
-            block.low, block.high = min(block.low or seq, seq), max(block.high, seq)
-            block.after = seq
-        block.end = end
-        if end - block.start >= least:
-            yield block
-            block = _Block(end, end, block.after, block.after)
-    if block.end > block.start:
-        yield block
-
-
-def load(path: Path, archived: int, now: datetime, index: SeqIndex) -> tuple[Contents, FileState]:
-    """What the file at `path` says, and the state it was in. Where numbers come from places, the
-    `index` tells what need not be read.
+def load(path: Path, archived: int, now: datetime) -> tuple[Contents, FileState]:
+    """What the file at `path` says, and the state it was in.
 
     Messages up to the seq `archived` are dropped: a crash while archiving leaves them in both
     places. Raises StorageError where the file cannot be read or holds no line of a session, and
@@ -307,14 +185,8 @@ def load(path: Path, archived: int, now: datetime, index: SeqIndex) -> tuple[Con
             state = FileState.of(os.fstat(descriptor))
             newest = newest_metadata(descriptor, state.size) or _NO_METADATA
             bound = max(archived, newest.last_consolidated if newest.first_seq else 0)
-            start = start_of(descriptor, state.size, bound)
             records, counted, broken = list[Record](), 0, 0
-            lines = (
-                index.lines(path, descriptor, bound + 1, None)
-                if bound and not start
-                else numbered(descriptor, bound + 1, start=start)
-            )
-            for _, record, is_counted, *_ in lines:
+            for _, record, is_counted, *_ in numbered(descriptor, bound + 1):
                 if record is None:
                     broken += 1
                     continue

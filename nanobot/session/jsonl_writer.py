@@ -40,7 +40,7 @@ from nanobot.io import (
     write_new,
 )
 from nanobot.messages import Message
-from nanobot.session.jsonl_reader import numbered, start_of
+from nanobot.session.jsonl_reader import numbered
 from nanobot.session.records import (
     Epoch,
     Foreign,
@@ -104,7 +104,7 @@ def append_lines(
         before = None if is_new else FileState.of(os.fstat(descriptor))
         size = _without_debris(files, file, descriptor)
         if verify or file.debris is not None:
-            data = _missing(descriptor, size, data, archived)
+            data = _missing(descriptor, data, archived)
         prefix, base = _join(files, file, descriptor, size, data, now)
         payload = prefix + data if data or base else b""
         file.debris = Debris(os.fstat(descriptor).st_ino, base, payload)
@@ -173,13 +173,12 @@ def _join(
     return encode(Metadata(file.key, file.created_at, now, first_seq=first_seq)).encode(), 0
 
 
-def _missing(descriptor: int, size: int, data: bytes, archived: int) -> bytes:
+def _missing(descriptor: int, data: bytes, archived: int) -> bytes:
     """Those lines of `data` that are neither in the file nor archived. A batch whose last line is
     there is there as a whole."""
     lines = [(line, decode(line)) for line in data.splitlines(keepends=True)]
     lowest = min((one.seq for _, one in lines if isinstance(one, Message)), default=1)
-    start = start_of(descriptor, size, lowest - 1)
-    there = {_identity(line.record) for line in numbered(descriptor, lowest, start=start)}
+    there = {_identity(line.record) for line in numbered(descriptor, lowest)}
     known = [_is_archived(one, archived) or _identity(one) in there for _, one in lines]
     if not lines or known[-1]:
         return b""

@@ -27,21 +27,27 @@ from nanobot.messages import Message
 from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.jsonl_store import JsonlStore
 from nanobot.session.records import JsonValue, Metadata
-from nanobot.session.session import Session
-from nanobot.session.store import Redact, SessionInfo, SessionStore
+from nanobot.session.session import Redact, Session
 
 
-class SessionManager:
-    """Opens, saves, lists and archives the sessions in `store`.
+class SessionManager(JsonlStore):
+    """Opens, saves, lists and archives the sessions of a `catalogue`.
 
     `capacity` is how many sessions stay open without anyone holding them, `live_limit` how many
     consolidated messages may stay out of the archive.
     """
 
     def __init__(
-        self, store: SessionStore, clock: Clock, *, capacity: int = 128, live_limit: int = 2000
+        self,
+        catalogue: SessionCatalogue,
+        clock: Clock,
+        *,
+        capacity: int = 128,
+        live_limit: int = 2000,
+        gather: float = 0.0,
+        files: FileOps | None = None,
     ) -> None:
-        self._store, self._clock = store, clock
+        super().__init__(catalogue, clock, gather=gather, files=files)
         self._capacity, self._live_limit = capacity, live_limit
         self._recent: OrderedDict[str, Session] = OrderedDict()
         self._alive: WeakValueDictionary[str, Session] = WeakValueDictionary()
@@ -67,8 +73,9 @@ class SessionManager:
         """The sessions in the files of a folder; `catalogue` is as the path of `SessionCatalogue`,
         `gather` and `files` as for `JsonlStore`."""
         kept = SessionCatalogue(folder, clock, catalogue)
-        store = JsonlStore(kept, clock, gather=gather, files=files)
-        return cls(store, clock, capacity=capacity, live_limit=live_limit)
+        return cls(
+            kept, clock, capacity=capacity, live_limit=live_limit, gather=gather, files=files
+        )
 
     async def get_or_create(self, key: str) -> Session:
         """The session of `key` as it is stored, or a new one where there is none.
@@ -79,7 +86,7 @@ class SessionManager:
             while (others := self._loading.get(key)) is not None:
                 await others.wait()
             session = self._alive.get(key)
-            if session is None or (self._is_settled(session) and not self._store.is_current(key)):
+            if session is None or (self._is_settled(session) and not self.is_current(key)):
                 self._loading[key] = asyncio.Event()
                 try:
                     session = await self._read(key, session)
@@ -102,64 +109,18 @@ class SessionManager:
         """
         return self._append(session, session.apply_staged())
 
-    async def restore(self, key: str, lines: str) -> None:
-        """Make sure that journaled lines are stored, and durable.
-
-        For the start, before sessions are opened: does nothing where the last of the lines is
-        there, otherwise appends exactly those that are missing. Raises StorageError.
-        """
-        if lines:
-            await self._store.restore(key, lines)
-
     def doubt(self) -> None:
         """Reload each conversation that is not this process's (`is_held`) at its next use, because
         another worker may have changed it and an NFS client may not show that yet."""
         for key, session in list(self._alive.items()):
             if not self.is_held(key, session.metadata):
-                self._store.mark_stale(key)
-        self._store.expire()
+                self.mark_stale(key)
+        self._catalogue.expire()
 
     @property
     def unreadable(self) -> Mapping[str, StorageError]:
         """The sessions that could not be read when they were needed last, and why."""
         return self._unreadable
-
-    def list_sessions(
-        self, *, sealed: bool = False, holding: str = "", within: float = 0.0
-    ) -> Iterator[SessionInfo]:
-        """All sessions, the one used last first; also new ones that are not durable yet. With
-        `sealed` only those of which something before the newest epoch is not consolidated; with
-        the casefolded words `holding`, some that do not hold them may be left out. What another
-        process or a person changed less than `within` seconds ago may be missing.
-
-        Blocks before it returns, the longer the more of them changed since the last time; may be
-        called from any thread.
-        """
-        return self._store.sessions(sealed=sealed, holding=holding, within=within)
-
-    def count(self) -> int:
-        """How many sessions there are. Blocks."""
-        return self._store.count()
-
-    def read_messages(self, key: str, first: int = 1, last: int | None = None) -> Iterator[Message]:
-        """All messages from seq `first` to `last`: archived, sealed and retracted ones as well.
-
-        Raises UnknownSession, naming the nearest key, where there is no such session.
-        """
-        return self._store.messages(key, first, last)
-
-    def read_window(
-        self, key: str, first: int = 1, last: int | None = None, *, holding: str = ""
-    ) -> list[Message]:
-        """Like `read_messages`, without what was retracted (`/undo`, `/discard`, `/forget`), and
-        with the marks to keep. Some whose text does not hold the casefolded words `holding` may be
-        left out."""
-        return self._store.window(key, first, last, holding)
-
-    def epochs(self, key: str, first: int, last: int) -> list[int]:
-        """The seqs from `first` to `last` behind which `/new` began another conversation. Raises as
-        `read_messages` does."""
-        return self._store.epochs(key, first, last)
 
     def read_conversation(self, key: str, first: int, last: int, before: int) -> list[Message]:
         """As `read_window`, with the messages before it, at most so many, that no `/new` parts from
@@ -167,13 +128,6 @@ class SessionManager:
         start = max(1, first - before)
         sealed = self.epochs(key, start, first - 1)
         return self.read_window(key, sealed[-1] + 1 if sealed else start, last)
-
-    def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
-        """The small facts that are stored about a session; none where there is none.
-
-        May be called from any thread. Raises StorageError.
-        """
-        return self._store.metadata_of(key)
 
     def mark_consolidated(self, session: Session, seq: int) -> asyncio.Future[None]:
         """Memory holds the conversation up to `seq`: what is before leaves the window at once.
@@ -213,7 +167,7 @@ class SessionManager:
         facts = {**(header.metadata or {}), **facts}
         aside = replace(header, key=f"past:{key}@{session.next_seq}", metadata=facts)
         async with session.removal_lock:
-            await self._store.set_aside(key, aside, left)
+            await self.move_aside(key, aside, left)
             self._alive.pop(key, None)
             self._recent.pop(key, None)
             session.set_aside(aside)
@@ -225,7 +179,7 @@ class SessionManager:
         try:
             await self.get_or_create(key)
         except SessionDamaged:
-            await self._store.set_damaged_aside(key)
+            await self.set_damaged_aside(key)
             self._unreadable.pop(key, None)
             return True
         return False
@@ -238,7 +192,7 @@ class SessionManager:
         """
         session = await self.get_or_create(key)
         async with session.removal_lock:
-            changed = await self._store.rewrite(key, redact)
+            changed = await self.rewrite_files(key, redact)
             await self.get_or_create(key)
         return changed
 
@@ -258,23 +212,12 @@ class SessionManager:
             return
         await self.mark_consolidated(session, session.next_seq - 1)
         await self.archive(session)
-        await asyncio.to_thread(self._store.drop_archive, session.key)
-
-    def retry(self) -> None:
-        """Try at once to write what the disk refused."""
-        self._store.retry()
-
-    async def close(self) -> None:
-        """Write everything that is queued.
-
-        What the disk still refuses is given up: the journal has it, and the next start restores it.
-        """
-        await self._store.close()
+        await asyncio.to_thread(self.drop_archive, session.key)
 
     async def _read(self, key: str, session: Session | None) -> Session | None:
         """Read what is stored into `session` or a new one; None where that was changed
         meanwhile."""
-        contents = await self._store.read(key)
+        contents = await self.read_contents(key)
         if contents is None:
             return None
         self.broken.pop(key, None)
@@ -289,24 +232,24 @@ class SessionManager:
                     logger.warning("{}: not archived for now: {}", key, error)
             return session
         if session.has_staged:
-            self._store.mark_stale(key)
+            self.mark_stale(key)
             return None
         session.load_edited(contents)
         return session
 
     async def _archive(self, session: Session) -> None:
         cut = session.last_consolidated
-        await self._store.archive(session.key, session.as_metadata())
+        await self.move_to_archive(session.key, session.as_metadata())
         session.mark_archived(cut)
 
     def _is_settled(self, session: Session) -> bool:
         """Whether nothing of it exists in memory only."""
-        return not session.has_staged and self._store.is_idle(session.key)
+        return not session.has_staged and self.is_idle(session.key)
 
     def _append(self, session: Session, lines: str) -> asyncio.Future[None]:
         if lines:
             self._touch(session)
-            return self._store.append(session.key, lines)
+            return self.append(session.key, lines)
         nothing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         nothing.set_result(None)
         return nothing
@@ -337,10 +280,10 @@ def conversations_in(
     messages are counted, else those of its file."""
     clock = SystemClock()
     store = JsonlStore(SessionCatalogue(folder, clock), clock)
-    for key in sorted(info.key for info in store.sessions()):
+    for key in sorted(info.key for info in store.list_sessions()):
         try:
             contents, _ = store.contents(key, now)
-            messages = store.messages(key, 1, None) if archive else contents.messages
+            messages = store.read_messages(key) if archive else contents.messages
             yield CheckedConversation(key, sum(1 for _ in messages))
         except StorageError as error:
             yield CheckedConversation(key, error=error)

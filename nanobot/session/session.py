@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from types import MappingProxyType
+from typing import Any
 
 from loguru import logger
 from msgspec import Struct, field
@@ -109,6 +110,31 @@ class Contents(Struct, frozen=True):
     next_seq: int = 1
     is_half_archived: bool = False
     broken: int = 0
+
+
+Redact = Callable[[str], str]
+"""Gives back a line, without its newline, as it may stay; the same line where all of it may."""
+
+
+class SessionInfo(Struct, frozen=True):
+    """A session at a glance. `place` is where it is kept, `size` what that takes in bytes without
+    the archive, `preview` its last message.
+
+    `epoch_seq` and `last_consolidated` are as in `Session`, and `last_seq` is that of the last
+    message, as far as a quick look tells (else 0); `metadata` is as `SessionManager.metadata_of`
+    gives it.
+    """
+
+    key: str
+    created_at: datetime
+    updated_at: datetime
+    size: int
+    preview: str
+    place: str
+    epoch_seq: int = 0
+    last_consolidated: int = 0
+    last_seq: int = 0
+    metadata: Mapping[str, Any] = {}
 
 
 class Session:

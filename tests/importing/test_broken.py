@@ -33,12 +33,12 @@ def test_a_torn_line_a_link_and_a_broken_list_are_survived_and_told(tmp_path: Pa
     os.mkfifo(source / "workspace" / "pipe")
     report = do(source, tmp_path / "new")
     folder = JsonlStore(SessionCatalogue(tmp_path / "new" / "sessions", FakeClock()), FakeClock())
-    assert {info.key for info in folder.sessions()} == {
+    assert {info.key for info in folder.list_sessions()} == {
         "cli:direct",
         "discord:888",
         "telegram:15551234",
     }
-    told = [m.content for m in folder.messages("telegram:15551234", 1, None)]
+    told = [m.content for m in folder.read_messages("telegram:15551234")]
     assert "The garden gate code word is BLUEBIRD" in told
     by_source = {item.source: item for item in report.items}
     talked = by_source["workspace/sessions/telegram_15551234.jsonl"]
@@ -202,7 +202,7 @@ def test_one_conversation_for_all_channels_is_kept_and_continued_nowhere(tmp_pat
     (sessions / "unified_default.jsonl").write_text(f"{json.dumps(head)}\n{json.dumps(said)}\n")
     do(source, tmp_path / "new")
     folder = JsonlStore(SessionCatalogue(tmp_path / "new" / "sessions", FakeClock()), FakeClock())
-    assert {info.key for info in folder.sessions()} == {"unified:default"}
+    assert {info.key for info in folder.list_sessions()} == {"unified:default"}
 
 
 def test_into_its_own_place_the_other_home_is_moved_aside_whole(tmp_path: Path) -> None:

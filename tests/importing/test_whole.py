@@ -61,12 +61,12 @@ def test_nothing_but_the_owner_of_the_home_can_read_it(imported: Imported) -> No
 
 def test_every_message_keeps_its_place_its_time_and_its_tools(imported: Imported) -> None:
     folder = JsonlStore(SessionCatalogue(imported.new / "sessions", FakeClock()), FakeClock())
-    assert {info.key for info in folder.sessions()} == {
+    assert {info.key for info in folder.list_sessions()} == {
         "cli:direct",
         "telegram:15551234",
         "discord:888",
     }
-    direct = list(folder.messages("cli:direct", 1, None))
+    direct = list(folder.read_messages("cli:direct"))
     assert [message.role for message in direct] == [
         "user", "assistant", "user", "assistant", "tool", "assistant",
     ]  # fmt: skip
@@ -75,7 +75,7 @@ def test_every_message_keeps_its_place_its_time_and_its_tools(imported: Imported
     assert direct[4].tool_call_id == direct[3].tool_calls[0].id
     assert [message.origin for message in direct[3:]] == ["", "tool:write_file", "tool:write_file"]
     assert all(m.timestamp is not None and m.timestamp.year == 2026 for m in direct)
-    told = list(folder.messages("telegram:15551234", 1, None))
+    told = list(folder.read_messages("telegram:15551234"))
     pictures = [message.media for message in told if message.media]
     assert pictures == [(next((imported.new / "media").iterdir()).name,)]
     assert folder.metadata_of("discord:888") == {"scope": "owner"}
@@ -132,7 +132,7 @@ async def test_what_was_said_to_this_nanobot_before_the_import_stays_there_and_i
         await telegram.answer_to(asked, "15551234")
     report = do(source, tmp_path / "new")
     folder = JsonlStore(SessionCatalogue(tmp_path / "new" / "sessions", FakeClock()), FakeClock())
-    said = [m.content for m in folder.messages("telegram:15551234", 1, None)]
+    said = [m.content for m in folder.read_messages("telegram:15551234")]
     assert any("BLUEBIRD" in text for text in said)
     assert "first" not in said
     history = tmp_path / "new" / "workspace" / "memory" / "history.jsonl"

@@ -24,7 +24,6 @@ from nanobot.memory.why import Explainer
 from nanobot.messages import Message, ToolCall
 from nanobot.security.paths import Root
 from nanobot.session.catalogue import SessionCatalogue
-from nanobot.session.jsonl_store import JsonlStore
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
 
@@ -117,7 +116,7 @@ async def living(folder: Path, clock: FakeClock) -> AsyncIterator[RealHome]:
         path.mkdir(parents=True, exist_ok=True)
     root = Root(workspace)
     catalogue = SessionCatalogue(folder / "sessions", clock, state / "catalogue.db")
-    sessions = SessionManager(JsonlStore(catalogue, clock), clock, live_limit=0)
+    sessions = SessionManager(catalogue, clock, live_limit=0)
     journal = SqliteJournal(state / "journal.db", clock)
     memories = Memories(root, state, clock)
     memories.recover()

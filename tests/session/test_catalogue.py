@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from nanobot.session.catalogue import Changes, SessionCatalogue
-from nanobot.session.jsonl_store import JsonlStore
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
 from tests.privileges import without_privileges
@@ -216,7 +215,7 @@ async def test_what_cannot_be_read_is_said_once_and_hides_no_other(
 async def test_nothing_is_left_of_a_line_that_was_rewritten(
     folder: Path, clock: FakeClock, database: Path, catalogue: SessionCatalogue
 ) -> None:
-    manager = SessionManager(JsonlStore(catalogue, clock), clock)
+    manager = SessionManager(catalogue, clock)
     await say(manager, "cli:direct", "my secret")
     await say(manager, "cli:other", "x")
     assert "my secret" in previews(catalogue).values()

@@ -13,8 +13,7 @@ from nanobot.errors import StorageError
 from nanobot.io import FileOps
 from nanobot.memory.matcher import ERASED, TextMatcher
 from nanobot.messages import Message
-from nanobot.session import jsonl_store
-from nanobot.session.jsonl_store import rewrite, rewrite_file
+from nanobot.session.archive import records_of, rewrite, rewrite_file
 from nanobot.session.records import Record, decode, encode
 from tests.session.support import FailingDisk, Open, reply, say, texts
 
@@ -175,14 +174,14 @@ async def test_what_is_retracted_while_the_window_is_read_is_not_in_it(
     assert number is not None
     retracting = asyncio.ensure_future(manager.retract(session, [number]))
     await asyncio.sleep(0)
-    loop, read = asyncio.get_running_loop(), jsonl_store.records_of
+    loop, read = asyncio.get_running_loop(), records_of
 
     def slow(*where: Any) -> list[Record]:
         found = list(read(*where))
         asyncio.run_coroutine_threadsafe(_awaited(retracting), loop).result(10)
         return found
 
-    monkeypatch.setattr(jsonl_store, "records_of", slow)
+    monkeypatch.setattr("nanobot.session.jsonl_store.records_of", slow)
     assert texts(await asyncio.to_thread(manager.read_window, "cli:direct")) == ["two"]
 
 

@@ -1,44 +1,15 @@
-"""What any store of conversations must do, seen through the sessions on it; each test runs on every
-implementation."""
+"""What the store of conversations does, seen through the sessions in it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from nanobot.errors import UnknownSession
 from nanobot.messages import Message
-from nanobot.session.catalogue import SessionCatalogue
-from nanobot.session.jsonl_store import JsonlStore
-from nanobot.session.manager import SessionManager
 from nanobot.session.records import Mark, encode
-from nanobot.session.store import SessionStore
-from nanobot.testing import FakeClock
-from tests.doubles.sessions import MemorySessions
 from tests.session.support import Open, reply, say, texts, user
-
-
-@pytest.fixture(params=["files", "memory"])
-async def managed(
-    request: pytest.FixtureRequest, folder: Path, clock: FakeClock
-) -> AsyncIterator[Open]:
-    """Makes managers of one home, each like a process of its own, and closes them."""
-    made: list[SessionManager] = []
-    shared = MemorySessions(clock)
-
-    def make(**options: int) -> SessionManager:
-        store: SessionStore = JsonlStore(SessionCatalogue(folder, clock), clock)
-        if request.param == "memory":
-            store = MemorySessions(clock, shared.lines, shared.archived)
-        made.append(SessionManager(store, clock, **options))
-        return made[-1]
-
-    yield make
-    for manager in made:
-        await manager.close()
 
 
 async def test_everything_about_a_session_survives(managed: Open) -> None:

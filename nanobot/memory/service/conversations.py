@@ -17,7 +17,7 @@ from nanobot.memory.version import Version
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
-from nanobot.session.store import SessionInfo
+from nanobot.session.session import SessionInfo
 from nanobot.text import counted, shortened
 
 _LISTED, _PREVIEW = 10, 60

@@ -15,8 +15,8 @@ from nanobot.memory.search import Embedder, Query, SearchResult, Sources
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.vectors import VectorWorker
 from nanobot.messages import Message, Role
+from nanobot.session.archive import archive_messages
 from nanobot.session.catalogue import SessionCatalogue
-from nanobot.session.jsonl_store import archive_messages
 from nanobot.session.records import SUFFIX, JsonValue, Mark, Metadata, Retraction, encode, stem_of
 from nanobot.testing.clock import FakeClock
 

@@ -9,7 +9,6 @@ from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Query
 from nanobot.messages import Message
 from nanobot.session.catalogue import SessionCatalogue
-from nanobot.session.jsonl_store import JsonlStore
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
 from tests.memory.homes import RealHome, living
@@ -44,7 +43,7 @@ async def test_what_another_process_did_is_known_once_the_look_is_too_old(tmp_pa
         await home.say(KEY, "a walrus")
         assert await finds(home, "walrus")
         folder = home.folder / "sessions"
-        other = SessionManager(JsonlStore(SessionCatalogue(folder, clock), clock), clock)
+        other = SessionManager(SessionCatalogue(folder, clock), clock)
         session = await other.get_or_create("telegram:1:9")
         session.add_message(Message("user", "a heron"))
         await other.save(session)

@@ -26,7 +26,6 @@ from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
 from nanobot.tools.shell.processes import Processes
 from nanobot.tools.undo import UndoLog
 from tests.doubles.journal import MemoryJournal, MemoryTables
-from tests.doubles.sessions import MemorySessions
 
 if TYPE_CHECKING:
     from tests.memory.conftest import StoppedClock
@@ -81,7 +80,7 @@ class Desk:
                     self.memories,
                     self.undo.before_change,
                     Keeping(
-                        SessionManager(MemorySessions(clock), clock),
+                        SessionManager.in_folder(workspace.parent / "sessions", clock),
                         MemoryJournal(MemoryTables(), clock),
                     ),
                 ),

@@ -1,0 +1,245 @@
+"""The archive of a conversation: consolidated messages move to `archive/<name>/NNNN.jsonl`, so that
+a live file stays short.
+
+A segment is a session file of its own: a metadata line, whose `last_consolidated` is the last seq
+in it, then the lines unchanged. It is complete and synced before the live file is replaced, and
+lines that a crash in between leaves in both places are known by their seq and what they say, so
+nothing is lost and moving twice does nothing twice. Moving holds no more than a line in memory.
+
+Only `rewrite` ever changes a line once it is written, to erase a text (`/forget`). Segments are
+rewritten before the live file, each by replacement; doing it again finishes what a crash cut short.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Container, Iterable, Iterator
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nanobot.io import (
+    FileOps,
+    FileState,
+    make_folder,
+    opened,
+    replace_file,
+    state_of,
+    storage_errors,
+)
+from nanobot.messages import Message
+from nanobot.session.jsonl_reader import NumberedLine, amendments, numbered
+from nanobot.session.records import (
+    SUFFIX,
+    Epoch,
+    Mark,
+    Metadata,
+    Record,
+    Retraction,
+    decode_fields,
+    encode,
+    encode_fields,
+)
+from nanobot.session.session import Redact
+from nanobot.tasks import paced
+
+PIECE = 1 << 20
+"""Bytes of a file or a very long line that are copied at a time."""
+_MOST_SEGMENTS = 1024
+"""Of so many the last seq is remembered."""
+
+
+class Segment(Struct, frozen=True):
+    """A file of archived lines; it holds no message beyond the seq `last`."""
+
+    path: Path
+    number: int
+    last: int
+
+
+def segments(folder: Path) -> list[Segment]:
+    """The segments in an archive folder, oldest first; none where there is no folder."""
+    with storage_errors(folder):
+        paths = [path for path in folder.glob(f"*{SUFFIX}") if path.stem.isdecimal()]
+        ordered = sorted(paths, key=lambda path: int(path.stem))
+        return [Segment(one, int(one.stem), _last_in(one, state_of(one))) for one in ordered]
+
+
+def archived_up_to(folder: Path) -> int:
+    """The last archived seq, 0 where nothing is."""
+    return max((segment.last for segment in segments(folder)), default=0)
+
+
+def lines_of(path: Path) -> Iterator[NumberedLine]:
+    """The lines of a session file or segment, as `numbered` gives them."""
+    with storage_errors(path), opened(path) as descriptor:
+        yield from numbered(descriptor)
+
+
+def records_of(
+    path: Path, folder: Path, first: int, last: int | None, holding: str = ""
+) -> Iterator[Record]:
+    """What the file at `path` and the archive in `folder` say: all messages from seq `first` to
+    `last` that hold the casefolded words `holding`, and perhaps others of them; and all retractions
+    and marks that may be of one of them."""
+    with contextlib.ExitStack() as stack:
+        live = None
+        with storage_errors(path), contextlib.suppress(FileNotFoundError):
+            # First: what another process archives from now on is here or in a segment.
+            live = stack.enter_context(opened(path))
+        said = amendments(path)
+        archived = 0
+        for segment in segments(folder):
+            if segment.last >= first:
+                start = max(first, archived + 1)
+                with storage_errors(segment.path), opened(segment.path) as archive:
+                    yield from amendments(segment.path)
+                    if last is None or start <= last:
+                        yield from _messages(archive, start, last, holding)
+            archived = max(archived, segment.last)
+        if live is not None:
+            start = max(first, archived + 1)
+            yield from _messages(live, start, last, holding)
+        yield from said
+
+
+def _messages(descriptor: int, first: int, last: int | None, holding: str) -> Iterator[Message]:
+    for line in numbered(descriptor, first, last, holding):
+        match line.record:
+            case Message(seq=seq) if first <= seq and (last is None or seq <= last):
+                yield line.record
+
+
+def archive_messages(
+    files: FileOps, path: Path, folder: Path, header: Metadata
+) -> FileState | None:
+    """Move the messages that `header` calls consolidated from the live file at `path` to `folder`.
+
+    Returns the state of the new live file. Raises OSError at any step; the live file is then whole.
+    """
+    cut, present = header.last_consolidated, segments(folder)
+    archived = max((segment.last for segment in present), default=0)
+    doubled = (one for one in present if one is present[-1] or one.last >= header.first_seq)
+    known = {_digest(_raw(line)) for segment in doubled for line in lines_of(segment.path)}
+    # Opened once: what a person puts in its place meanwhile is not half of what is moved.
+    with opened(path) as live:
+        going, staying = (_parted(live, cut, archived, known, stay=stay) for stay in (False, True))
+        if cut > archived:  # else a crash came before the live file was replaced
+            make_folder(folder, files)
+            number = present[-1].number + 1 if present else 1
+            replace_file(folder / f"{number:04}{SUFFIX}", _file(header, going), files=files)
+        replace_file(path, _file(replace(header, first_seq=cut + 1), staying), files=files)
+    return FileState.of(path.stat())
+
+
+@lru_cache(_MOST_SEGMENTS)
+def _last_in(path: Path, _: FileState | None) -> int:
+    """The last seq in the segment at `path`, which has this state."""
+    head = next(lines_of(path), None)
+    header = head.record if head and isinstance(head.record, Metadata) else None
+    last = header.last_consolidated if header else 0
+    if not last:  # damaged: the messages say it, too
+        records = (line.record for line in lines_of(path))
+        last = max((one.seq for one in records if isinstance(one, Message)), default=0)
+    return last
+
+
+def _parted(
+    live: int, cut: int, archived: int, known: Container[bytes], *, stay: bool
+) -> Iterator[bytes]:
+    """The lines of a file that stay in it, or those that do not and are not `archived` yet.
+
+    A message with an archived number stays where it is not what was archived (`known` has the
+    digests of that): somebody put it there, and nothing else holds it. What is no message goes with
+    the messages around it, unless it still says something about those that stay. Metadata lines do
+    neither: the new header replaces them.
+    """
+    goes = (
+        at
+        for at, line in enumerate(numbered(live))
+        if isinstance(line.record, Message) and line.record.seq <= cut
+    )
+    border = max(goes, default=-1)
+    for at, line in enumerate(numbered(live)):
+        match line.record:
+            case Metadata():
+                continue
+            case Message(seq=seq) if seq <= archived:
+                if _digest(_raw(line)) in known:
+                    continue
+                stays = True
+            case Message(seq=seq):
+                stays = seq > cut
+            case Epoch(seq=seq) | Mark(seq=seq):
+                stays = seq > cut or at > border
+            case Retraction(last=last):
+                stays = last > cut or at > border
+            case _:
+                stays = at > border
+        if stays == stay:
+            yield from _content(live, line)
+
+
+def _digest(raw: bytes) -> bytes:
+    return blake2b(raw, digest_size=16).digest()
+
+
+def _content(descriptor: int, line: NumberedLine) -> Iterator[bytes]:
+    """All of a line, with its end."""
+    if not line.size:
+        yield _raw(line) + b"\n"
+        return
+    end, piece = line.start + line.size, b""
+    for at in range(line.start, end, PIECE):
+        piece = os.pread(descriptor, min(PIECE, end - at), at)
+        yield piece
+    if not piece.endswith(b"\n"):
+        yield b"\n"
+
+
+def _raw(line: NumberedLine) -> bytes:
+    """The line as it stood; a message that had no number gets its own, so that it is not counted
+    again."""
+    fields = decode_fields(line.raw) if line.counted else None
+    if fields is None or not isinstance(line.record, Message):
+        return line.raw
+    return encode_fields(fields | {"seq": line.record.seq}).rstrip("\n").encode()
+
+
+def _file(header: Metadata, lines: Iterable[bytes]) -> Iterator[bytes]:
+    yield encode(header).encode()
+    yield from lines
+
+
+def rewrite(files: FileOps, path: Path, folder: Path, redact: Redact) -> int:
+    """Pass each line of the live file at `path` and of the segments in `folder` through `redact`;
+    returns how many changed.
+
+    Nothing may append to the file meanwhile. Raises StorageError; every file is then whole.
+    """
+    with storage_errors(path):
+        changed = sum(rewrite_file(files, segment.path, redact) for segment in segments(folder))
+        return changed + rewrite_file(files, path, redact)
+
+
+def rewrite_file(files: FileOps, path: Path, redact: Redact) -> int:
+    """The same for one file; 0 where there is none."""
+    try:
+        with opened(path) as descriptor, open(descriptor, "rb", closefd=False) as file:
+            lines = file.read().split(b"\n")
+    except FileNotFoundError:
+        return 0
+    redacted = [_redacted(line, redact) for line in paced(lines)]
+    changed = sum(new != old for new, old in zip(redacted, lines, strict=True))
+    if changed:
+        replace_file(path, [b"\n".join(redacted)], files=files)
+    return changed
+
+
+def _redacted(line: bytes, redact: Redact) -> bytes:
+    text = line.decode("utf-8", "surrogateescape")
+    return redact(text).encode("utf-8", "surrogateescape")
