@@ -65,7 +65,7 @@ LAST = {"z1": "that was all", "z2": "/compact", "z3": "/dream", "z4": "/memory"}
 
 _CONFIG = """
 model: {context_window: 9000, max_completion_tokens: 1000}
-memory: {window: 8, chunk: 4}
+memory: {window: 8}
 """
 _FACT = re.compile(r"\b([mu]\d): ([^\n\[(]+)")
 _HANDFUL = ((430, TORN), (120, AFTER), (500, BEFORE))

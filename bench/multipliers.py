@@ -208,13 +208,12 @@ def _config(
         "owner": {"telegram": ["7"], "whatsapp": ["15550002222"]},
         "http": {"port": port},
         "channels": {
-            "api": {"enabled": True, "wait_seconds": 20},
+            "api": {"enabled": True},
             "web": {"enabled": True},
             "telegram": {
                 "enabled": True,
                 "token": telegram.token,
                 "base_url": telegram.base_url,
-                "mode": "webhook",
                 "webhook_url": "https://bot.example.org/telegram",
             },
             "whatsapp": {

@@ -23,8 +23,8 @@ model:
   retry_seconds: 20
   context_window: 32000
   max_completion_tokens: 2000
-memory: {{window: 40, chunk: 20}}
-dream: {{cron: every 3m, max_unread: 10}}
+memory: {{window: 40}}
+dream: {{cron: every 3m}}
 limits: {{messages_per_minute: 1000}}
 tools:
   approval: {{fetch: allow, exec: allow, persist: allow}}

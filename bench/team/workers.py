@@ -30,7 +30,7 @@ model:
   timeout_seconds: 20
   retry_seconds: 60
   context_window: 200000
-memory: {{window: 1000000, chunk: 100}}
+memory: {{window: 1000000}}
 dream: {{enabled: false}}
 cron: {{enabled: false}}
 heartbeat: {{every: "off"}}
@@ -42,7 +42,6 @@ owner: {{telegram: ["1"]}}
 channels:
   telegram:
     enabled: {has_telegram}
-    mode: webhook
     webhook_url: {balancer}/telegram
     allow_from: {telegram_people}
     groups: open
@@ -55,7 +54,7 @@ channels:
     webhook_url: https://127.0.0.1/whatsapp
     allow_from: {whatsapp_people}
     {whatsapp}
-  api: {{enabled: {has_api}, wait_seconds: 60}}
+  api: {{enabled: {has_api}}}
 """
 _WEBHOOK_SECONDS = 3.0
 """After that the balancer asks another worker: the first may be one that was stopped."""

@@ -35,10 +35,12 @@ from nanobot_api.exchanges import (
 from nanobot_api.memory import Ask
 from nanobot_api.problems import Problem, not_yet, notice, problem_of, stopped_late, too_late
 from nanobot_api.records import ONCE, REPEATABLE, Answer, Record, Records, record_id
-from nanobot_api.settings import ApiSettings
 from nanobot_api.shapes import ChatShape, Shape
 from nanobot_api.stream import Stream
 
+WAIT_SECONDS = 600.0
+"""How long a request waits for its answer, as clients of OpenAI's API do; the answer is worked on
+however long it takes."""
 KEEP_ALIVE_SECONDS = 15.0
 """Without anything else, a stream says after so long that it goes on; until then an error still has
 a status of its own."""
@@ -106,13 +108,12 @@ class Answering:
         host: ChannelHost,
         records: Records,
         exchanges: Exchanges,
-        settings: ApiSettings,
         ask: Ask,
         expect_key: Callable[[web.Request], object],
     ) -> None:
         self._host, self._records, self._exchanges = host, records, exchanges
         self._expect_key = expect_key
-        self._settings, self._ask, self._clock = settings, ask, host.clock
+        self._ask, self._clock = ask, host.clock
 
     async def serve(self, http: web.Request, order: Order) -> web.StreamResponse:
         """Publish the message of a request, once, and give its answer."""
@@ -178,7 +179,7 @@ class Answering:
         self, http: web.Request, order: Order, exchange: Exchange
     ) -> web.StreamResponse:
         """Give the answer when it is there, as a stream or as a whole."""
-        deadline = self._clock.monotonic() + self._settings.wait_seconds
+        deadline = self._clock.monotonic() + WAIT_SECONDS
         stream = Stream(http, order.shape, order.headers) if order.stream else None
         while True:
             event = await self._event(order, exchange, deadline)

@@ -41,7 +41,6 @@ class ApiChannel:
     paths = (PATH, MEMORY_PATH)
 
     def __init__(self, options: ApiSettings | None = None) -> None:
-        self._options = options or ApiSettings()
         self._exchanges = Exchanges()
         self._slot: ConnectionSlot[Server] = ConnectionSlot()
         self._overview: Overview | None = None
@@ -54,7 +53,7 @@ class ApiChannel:
     async def run(self, host: ChannelHost) -> None:
         """Serve until cancelled."""
         keys, memory = ApiKeys(host.state_folder), McpEndpoint(self._ask, host.clock)
-        server = Server(host, keys, self._exchanges, self._options, self._ask)
+        server = Server(host, keys, self._exchanges, self._ask)
         watcher = partial(self._happened, host.clock)
         self._slot.fill(server)
         try:

@@ -94,7 +94,7 @@ def not_stored() -> Problem:
 
 def stopped_late() -> Problem:
     """The answer takes longer than a request waits for it, and only that request could get it."""
-    text = "The answer took too long, and was stopped. `channels.api.wait_seconds` sets the limit."
+    text = "The answer took too long, and was stopped."
     return Problem(504, text, "timeout", again=False)
 
 

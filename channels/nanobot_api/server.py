@@ -50,13 +50,14 @@ from nanobot_api.requests import (
     refuse_items,
     response_request,
 )
-from nanobot_api.settings import ApiSettings
 from nanobot_api.shapes import ChatShape, Facts, ResponseShape, Shape
 
 _BODY_SECONDS = 120.0
 _LATE = "The request did not arrive in time."
 _GUESSES = 20
 """Wrong keys a minute that are told so; more of them are refused as too many."""
+MOST_MEGABYTES = 30
+"""Of the largest request, with its files: ten pictures as phones take them."""
 _LONGEST_KEY = 255
 _SESSIONS = ("X-Nanobot-Session", "X-OpenWebUI-Chat-Id")
 _TASK = "X-Nanobot-Task"
@@ -72,13 +73,12 @@ class Server:
         host: ChannelHost,
         keys: ApiKeys,
         exchanges: Exchanges,
-        settings: ApiSettings,
         ask: AskGateway,
     ) -> None:
-        self._host, self._keys, self._settings = host, keys, settings
+        self._host, self._keys = host, keys
         self._clock, self._ask = host.clock, ask
         self.records = Records(host.state_folder)
-        self._answering = Answering(host, self.records, exchanges, settings, ask, self._expect_key)
+        self._answering = Answering(host, self.records, exchanges, ask, self._expect_key)
         self._wrong: deque[float] = deque(maxlen=_GUESSES)
         self._held = 0
         self._logged = set[str]()
@@ -205,13 +205,13 @@ class Server:
     @asynccontextmanager
     async def _body(self, http: web.Request) -> AsyncIterator[bytes]:
         """The body of a request, which takes up room while inside."""
-        most = self._settings.max_megabytes * 1_000_000
+        most = MOST_MEGABYTES * 1_000_000
         if http.headers.get("Content-Encoding", "identity") != "identity":
             raise Problem(415, "The body must not be compressed.", "unsupported_encoding")
         expected = http.content_length or 0
         too_large = Problem(
             413,
-            f"The request is larger than {self._settings.max_megabytes} MB.",
+            f"The request is larger than {MOST_MEGABYTES} MB.",
             "request_too_large",
         )
         if expected > most:

@@ -67,7 +67,7 @@ class TelegramChannel:
     def __init__(self, options: TelegramSettings) -> None:
         self._options = options
         self._slot: ConnectionSlot[_Live] = ConnectionSlot()
-        self.is_exclusive = options.mode != "webhook"
+        self.is_exclusive = not options.webhook_url
         """Telegram gives its updates to one that asks for them."""
         self.paths = () if self.is_exclusive else (options.local_path,)
 
@@ -114,7 +114,7 @@ class TelegramChannel:
         chats = Chats(host.state_folder)
         previews = Previews(client, chats, host.clock, enabled=self._options.previews)
         reactions = Reactions(client, chats, host.clock, enabled=self._options.reactions)
-        outbound = Outbound(client, chats, host, previews, rich=self._options.rich_messages)
+        outbound = Outbound(client, chats, host, previews)
         self._slot.fill(_Live(client, outbound, previews, reactions))
         health = HealthReporter(self.name, host)
         async with asyncio.TaskGroup() as group:
@@ -127,7 +127,7 @@ class TelegramChannel:
             names = frozenset(entry.name for entry in host.menu())
             me = Me(identity.id, identity.username, names)
             ingest = UpdateIngest(client, host, chats, me, group, reactions)
-            if self._options.mode == "webhook":
+            if self._options.webhook_url:
                 await Webhook(client, host, ingest, self._options, health).run()
             else:
                 await Polling(client, host, ingest, identity.id, health).run()

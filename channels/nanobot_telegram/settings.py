@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 from urllib.parse import SplitResult, urlsplit
 
 from nanobot.validation import Check, Checked, Fault, SecretStr
@@ -56,13 +56,6 @@ def _checked_proxy(secret: SecretStr) -> SecretStr:
     return SecretStr(proxy)
 
 
-def _checked_path(text: str) -> str:
-    path = text.strip().rstrip("/")
-    if path and not _PATH.fullmatch(path):
-        raise ValueError("must be a path such as /telegram")
-    return path
-
-
 class TelegramSettings(Checked, frozen=True):
     """The keys of `channels.telegram` beyond those that every channel has."""
 
@@ -70,12 +63,9 @@ class TelegramSettings(Checked, frozen=True):
     """The bot's token, from BotFather."""
     base_url: Annotated[str, Check(_checked_api)] = OFFICIAL_API
     """Where the Bot API is, for a server of one's own."""
-    mode: Literal["polling", "webhook"] = "polling"
-    """How messages come in: nanobot asks for them, or Telegram calls `webhook_url`."""
     webhook_url: Annotated[str, Check(str.strip)] = ""
-    """The public https address that Telegram calls in webhook mode."""
-    webhook_path: Annotated[str, Check(_checked_path)] = ""
-    """Where nanobot's own HTTP server takes the calls; empty: as in `webhook_url`."""
+    """The public https address at which Telegram calls nanobot (a webhook); empty: nanobot asks
+    Telegram for messages."""
     proxy: Annotated[SecretStr, Check(_checked_proxy)] = SecretStr("")
     """An http, https or socks5 proxy to reach Telegram by, such as `socks5://127.0.0.1:1080`; the
     environment names none."""
@@ -85,9 +75,6 @@ class TelegramSettings(Checked, frozen=True):
     reactions: bool = True
     """Whether a message gets a reaction when it was seen, is worked on and is done, where the chat
     allows that."""
-    rich_messages: bool = True
-    """Whether replies with headings or tables are rich messages, where the server has these; an
-    old app of Telegram shows a notice in their place."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.webhook_url:
@@ -103,10 +90,8 @@ class TelegramSettings(Checked, frozen=True):
             elif not _PATH.fullmatch(parts.path.rstrip("/")):
                 text = "must hold a path, as in https://example.org/telegram"
                 yield Fault(("webhook_url",), text)
-        elif self.mode == "webhook":
-            yield Fault(("webhook_url",), "is required in webhook mode")
 
     @property
     def local_path(self) -> str:
         """The path to register with the HTTP server."""
-        return self.webhook_path or urlsplit(self.webhook_url).path.rstrip("/")
+        return urlsplit(self.webhook_url).path.rstrip("/")

@@ -217,7 +217,7 @@ async def check(request: CheckRequest) -> Sequence[CheckFinding]:
             async with asyncio.timeout(request.seconds):
                 me = await client.me()
                 found = [CheckFinding("ok", f"Telegram knows the bot @{me.username}")]
-                if options.mode == "webhook":
+                if options.webhook_url:
                     found.append(await _webhook(client, options.webhook_url, request.clock.now()))
                 return found
         except InvalidToken:

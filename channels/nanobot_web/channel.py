@@ -69,9 +69,9 @@ class WebChannel:
 
         try:
             async with AsyncExitStack() as stack:
-                folder, days = host.state_folder, self._options.session_days
+                folder = host.state_folder
                 await asyncio.to_thread(remove_old_uploads, folder, host.clock.now().timestamp())
-                sessions = await asyncio.to_thread(Sessions, folder, host.clock, days)
+                sessions = await asyncio.to_thread(Sessions, folder, host.clock)
                 site = Site(self._options, host, self._overview, sessions, routes())
                 site.at = await stack.enter_async_context(host.serve_http("/", site.handle))
                 stack.enter_context(site.live.watching())
@@ -90,8 +90,7 @@ class WebChannel:
             return False
         from nanobot_web.sessions import Sessions
 
-        days = self._options.session_days
-        return bool(Sessions(host.state_folder, host.clock, days).living())
+        return bool(Sessions(host.state_folder, host.clock).living())
 
     async def send(self, part: OutboundPart) -> Receipt:
         """Nothing is sent: what a session keeps is shown from there, and the rest is kept for the

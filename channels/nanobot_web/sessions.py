@@ -26,6 +26,8 @@ from nanobot.io import FENCE
 from nanobot_web.settings import SESSIONS_FILE
 
 LINK_SECONDS = 600.0
+SESSION_DAYS = 30
+"""Without a visit, after which a browser signs in again by a new link."""
 _MOST_LINKS, _MOST_SESSIONS = 20, 100
 _CHAT = 32
 """Characters of the id of a chat: half of them are random, the others say whose it is."""
@@ -77,12 +79,12 @@ class _Link(Struct, frozen=True):
 
 
 class Sessions:
-    """The sessions in `folder`, which exists; they end after `days` without use. Its methods block
-    for a small file, and raise `StorageError`."""
+    """The sessions in `folder`, which exists; they end after `SESSION_DAYS` without use. Its methods
+    block for a small file, and raise `StorageError`."""
 
-    def __init__(self, folder: Path, clock: Clock, days: int) -> None:
+    def __init__(self, folder: Path, clock: Clock) -> None:
         self._file = StateFile(folder / SESSIONS_FILE, _Stored)
-        self._clock, self._days = clock, timedelta(days=days)
+        self._clock, self._days = clock, timedelta(days=SESSION_DAYS)
         self._links: dict[str, _Link] = {}
         stored = self._file.read()
         self._sessions = {one.hash: one for one in stored.sessions}

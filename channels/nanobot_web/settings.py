@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from msgspec import Meta
-
 from nanobot.validation import Check, Checked, InvalidValue
 
 SESSIONS_FILE = "sessions.json"
@@ -28,5 +26,3 @@ class WebSettings(Checked, frozen=True):
     address: Annotated[str, Check(_https)] = ""
     """The address under which a proxy with encryption (TLS) passes the page on, such as
     `https://bot.example.org`; empty: it is opened on this machine only."""
-    session_days: Annotated[int, Meta(ge=1, le=365)] = 30
-    """Days without a visit after which a browser has to sign in again, by a new link."""

@@ -39,7 +39,7 @@ from nanobot.io import FENCE
 from nanobot_web.extras import Extras
 from nanobot_web.live import Live
 from nanobot_web.markdown import to_html
-from nanobot_web.sessions import LINK_SECONDS, Sessions, Visitor
+from nanobot_web.sessions import LINK_SECONDS, SESSION_DAYS, Sessions, Visitor
 from nanobot_web.settings import WebSettings
 
 _POLICY = "; ".join(
@@ -452,7 +452,7 @@ class Site:
             httponly=True,
             samesite="Strict",
             secure=self._scheme(request) == "https",
-            max_age=self._options.session_days * 86_400,
+            max_age=SESSION_DAYS * 86_400,
         )
         return response
 

@@ -46,12 +46,6 @@ def _matching(pattern: str, problem: str, trimmed: str = " ") -> Check:
     return Check(check)
 
 
-def _checked_prefix(text: str) -> str:
-    if len(text) > _PREFIX_CHARACTERS or not text.isprintable():
-        raise ValueError(f"must be at most {_PREFIX_CHARACTERS} characters on one line")
-    return text
-
-
 def _checked_secret(secret: SecretStr) -> SecretStr:
     value = secret.get_secret_value().strip()
     if value and not _SECRET.fullmatch(value):
@@ -101,10 +95,6 @@ class WhatsAppSettings(Checked, frozen=True):
     """Whether messages that the agent received are marked as read."""
     self_chat: bool = False
     """Linked: whether the agent answers in the chat that you have with yourself."""
-    self_chat_prefix: Annotated[str, Check(_checked_prefix)] = "🤖 "
-    """Linked: what its replies begin with there, since yours and its own look alike."""
-    online: bool = False
-    """Linked: whether the number shows as online. Your phone then stops ringing."""
     node: Annotated[
         str, _matching(r"[^\x00-\x1f\x7f]+", "must be the name of a program, or the path to it")
     ] = "node"
@@ -125,17 +115,8 @@ class WhatsAppSettings(Checked, frozen=True):
     """Cloud: a word of your choice that you also enter at Meta."""
     webhook_url: Annotated[str, Check(_checked_webhook)] = ""
     """Cloud: the public https address that Meta calls."""
-    webhook_path: Annotated[
-        str, _matching(rf"({_PATH.pattern})?", "must be a path such as /whatsapp", "/")
-    ] = ""
-    """Cloud: the path on nanobot's own HTTP server; empty: that of `webhook_url`."""
     base_url: Annotated[str, Check(_checked_api)] = OFFICIAL_API
     """Cloud: the address of the Graph API."""
-    api_version: Annotated[
-        str,
-        _matching(r"v[0-9]{1,3}\.[0-9]{1,2}", "must be a version of the Graph API, such as v23.0"),
-    ] = "v23.0"
-    """Cloud: the version of the Graph API."""
     proxy: Annotated[SecretStr, Check(_checked_proxy)] = SecretStr("")
     """Cloud: an http, https or socks5 proxy to reach the Graph API by; the environment names
     none."""
@@ -161,4 +142,4 @@ class WhatsAppSettings(Checked, frozen=True):
     @property
     def local_path(self) -> str:
         """The path to register with the HTTP server."""
-        return self.webhook_path or urlsplit(self.webhook_url).path.rstrip("/")
+        return urlsplit(self.webhook_url).path.rstrip("/")

@@ -390,7 +390,7 @@ class Models:
 
         def budget_of(tokens: int, use: str = "") -> DayBudget:
             return DayBudget(
-                DayLimit(tokens, limits.warn_at, use),
+                DayLimit(tokens, use=use),
                 journal,
                 clock,
                 base.background,

@@ -12,7 +12,7 @@ from nanobot.app.base import Base, build_embedder
 from nanobot.cron.schedule import parse
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import load_template, template_folder
-from nanobot.memory.dream import Dream, DreamLimits, DreamSchedule
+from nanobot.memory.dream import Dream, DreamSchedule
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter
 from nanobot.memory.recall import FactUses
@@ -31,7 +31,7 @@ class MemoryParts:
 
     def __init__(self, base: Base, provider: Provider, *, notifies: bool = False) -> None:
         settings, stores, clock, scopes = base.settings, base.stores, base.clock, base.scopes
-        wanted, dreaming, sessions = settings.memory, settings.dream, stores.sessions
+        dreaming, sessions = settings.dream, stores.sessions
         template = load_template(template_folder())
         notifier = base.notifier if notifies else None
         self.memories = memories = Memories(
@@ -44,10 +44,9 @@ class MemoryParts:
             notifier.notify_loss if notifier else None,
             budget=settings.prompt_tokens("chat", "memory"),
             uses=FactUses(stores.journal.state),
-            recent_days=wanted.recent_days,
         )
 
-        library = stores.workspace.path / "library" if wanted.library else None
+        library = stores.workspace.path / "library"
         worker = VectorWorker(clock)
         self.index = MemoryIndex(
             stores.state / "index.db",
@@ -63,13 +62,12 @@ class MemoryParts:
             memories=memories,
             clock=clock,
             read_messages=sessions.read_conversation,
-            limits=DreamLimits(dreaming.batch, dreaming.max_calls, dreaming.max_tokens),
             state=stores.journal.state,
             on_digest=notifier.notify_digest if notifier and dreaming.digest else None,
             on_failures=notifier.notify_failures if notifier else None,
         )
         due = parse(dreaming.cron).next_after
-        schedule = DreamSchedule(dream, memories, due, clock, dreaming.max_unread)
+        schedule = DreamSchedule(dream, memories, due, clock)
         self.schedule = schedule if dreaming.enabled else None
         explainer = Explainer(memories, sessions, scopes)
         forgetter = Forgetter(

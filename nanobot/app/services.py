@@ -79,7 +79,6 @@ class Agent:
         context = ContextBuilder(
             sources,
             clock,
-            timestamps=settings.agent.timestamps,
             media=media,
             max_message_tokens=budget // MAX_MESSAGE_SHARE,
         )
@@ -94,7 +93,7 @@ class Agent:
         limits = ConsolidationLimits(
             budget,
             wanted.window,
-            wanted.chunk,
+            wanted.window // 2,
             wanted.idle_minutes,
             request_budget=settings.prompt_tokens("memory"),
             budgets=budgets,
@@ -149,7 +148,6 @@ class Agent:
             counter=counter,
             runner=runner,
             on_busy=settings.agent.on_busy,
-            wait_for_model_hours=settings.agent.wait_for_model_hours,
             speaking=toolbox.speaking,
             sees_apart=bool(settings.use.pictures),
         )
@@ -256,9 +254,7 @@ class Upkeep:
         kept, journal, self._base = settings.retention, base.stores.journal, base
         reserve = kept.disk_reserve_megabytes
         self.room = DiskReserve(settings.shared, reserve, base.bus, clock, base.notifier.warn)
-        limits = RetentionLimits(
-            kept.media_days, kept.media_megabytes, kept.spill_days, kept.audit_days
-        )
+        limits = RetentionLimits(kept.media_days, kept.media_megabytes, audit_days=kept.audit_days)
         mentions = partial(journal.find_mentions, MEDIA_NAME)
         retention = Retention(home, limits, clock, mentions, shared=settings.shared)
         wanted = settings.backup.schedule and not settings.team.shared
@@ -362,10 +358,7 @@ class Monitoring:
         if (health := settings.health).enabled:
             web = WebServer(health.host, health.port, section="health", public_hosts=None)
             token = health.token.get_secret_value()
-            endpoint = HealthEndpoint(
-                web, monitor, self.status, metrics=health.metrics, token=token
-            )
-            self.routines.append(endpoint)
+            self.routines.append(HealthEndpoint(web, monitor, self.status, token))
 
 
 class Parts(Struct, frozen=True):

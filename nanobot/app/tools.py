@@ -36,7 +36,7 @@ from nanobot.memory.documents import LONG_TERM, RULES
 from nanobot.memory.keeping import Keeping
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search.library import PdfLimits, read_pages
-from nanobot.memory.search.tool import SearchMemory
+from nanobot.memory.search.tool import MOST_CHARACTERS, SearchMemory
 from nanobot.memory.tools import Documents, Note, UpdateMemory
 from nanobot.programs import find
 from nanobot.security.audit import AuditLog
@@ -64,6 +64,9 @@ from nanobot.tools.search import FindFiles, Grep
 from nanobot.tools.shell.tools import Exec, ExecKill, ExecLimits, ExecRead
 from nanobot.tools.web.fetch import WebFetch
 from nanobot.tools.web.search import SearchSettings, WebSearch
+
+HELPER_ITERATIONS = 20
+"""Steps that a helper may take: it has one task, and no conversation that goes on."""
 
 HELPER_TOOLS = (
     "read_file",
@@ -141,7 +144,6 @@ class CallerFiles(Struct, frozen=True):
             extra_read_only=tuple(map(Path, wanted.paths)) if mine else (),
             environment=plain_values(wanted.environment) if mine else {},
             memory_megabytes=wanted.memory_megabytes,
-            processes=wanted.processes,
             ledger=ledger,
         )
 
@@ -240,7 +242,7 @@ class Toolbox:
 
     def _file_tools(self) -> tuple[Tool, ...]:
         base, memory, roots = self._base, self._memory, self._files.roots_of
-        recall, window = base.settings.memory.search, base.settings.model.context_window
+        window = base.settings.model.context_window
         memories, undo, received = memory.memories, base.stores.undo, self._files.received
         writer = WorkspaceWriter(
             roots, undo, Documents(memories), base.processes, is_skill_file, self._files.is_others
@@ -256,8 +258,7 @@ class Toolbox:
                 memory.index,
                 base.scopes.readable,
                 lambda scope, facts: memories.of(scope).recall.note_use(facts),
-                recall.results,
-                min(recall.characters, window // 3),
+                characters=min(MOST_CHARACTERS, window // 3),
             ),
             Note(memories, undo.before_change, Keeping(base.stores.sessions, base.stores.journal)),
             UpdateMemory(memories, undo.before_change),
@@ -271,7 +272,7 @@ class Toolbox:
             base.processes,
             base.clock,
             egress,
-            ExecLimits(wanted.timeout_seconds, wanted.max_timeout_seconds, wanted.network),
+            ExecLimits(network=wanted.network),
             self._files.note_changes,
         )
         return (run, ExecRead(base.processes, base.clock), ExecKill(base.processes))
@@ -280,14 +281,8 @@ class Toolbox:
 def _web_tools(
     settings: Settings, egress: Egress, searching: Egress, public: Egress
 ) -> tuple[Tool, ...]:
-    wanted, search = settings.tools.web, settings.tools.web.search
-    fetch = WebFetch(
-        egress,
-        _pdf_text,
-        seconds=wanted.timeout_seconds,
-        megabytes=wanted.fetch_megabytes,
-        for_others=public,
-    )
+    search = settings.tools.web.search
+    fetch = WebFetch(egress, _pdf_text, for_others=public)
     key = search.api_key.get_secret_value()
     return (fetch, WebSearch(searching, SearchSettings(search.provider, key, search.base_url)))
 
@@ -303,12 +298,12 @@ def _pdf_text(content: bytes) -> str:
 
 def _build_helpers(base: Base, models: Models, tools: ToolRegistry, memory: MemoryParts) -> Helpers:
     """Helper agents, with some of `tools`."""
-    settings, wanted = base.settings, base.settings.tools.helpers
+    settings = base.settings
     runner = AgentRunner(
         models.provider,
         tools.only(HELPER_TOOLS),
         base.clock,
-        max_iterations=wanted.max_iterations,
+        max_iterations=HELPER_ITERATIONS,
         max_tokens=settings.limits.tokens_per_turn,
         room=PromptRoom(settings.prompt_tokens("helpers"), models.counter),
     )
@@ -325,8 +320,6 @@ def _build_helpers(base: Base, models: Models, tools: ToolRegistry, memory: Memo
         bus=base.bus,
         processes=base.processes,
         holding=memory.memories.holding,
-        at_once=wanted.max_concurrent,
-        minutes=wanted.timeout_minutes,
     )
 
 

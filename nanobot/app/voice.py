@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 FOLDER = "voice"
 """In the state folder of a home: where programs work."""
 
-_MEBIBYTE = 1024 * 1024
-
 
 def endpoint_of(wanted: SideModel, section: str) -> Endpoint:
     """The model on a server that a `section` of the settings names."""
@@ -46,18 +44,13 @@ class Voice:
         elif listening.model:
             self.listener = _transcriber(listening, clock)
         if speaking.is_on:
-            from nanobot.voice.engines import ProgramSpeaker, Speech, SpeechLimits
+            from nanobot.voice.engines import ProgramSpeaker, Speech
 
             if speaking.command:
                 speaker = ProgramSpeaker(programs, _program(speaking))
             else:
                 speaker = _speech_server(speaking, clock)
-            limits = SpeechLimits(
-                speaking.max_characters,
-                float(speaking.max_seconds),
-                speaking.max_megabytes * _MEBIBYTE,
-            )
-            self.speech = Speech(speaker.speak, programs, limits)
+            self.speech = Speech(speaker.speak, programs)
         self.closables = tuple(one for one in (self.listener, speaker) if one)
 
 
@@ -74,15 +67,13 @@ def _programs(settings: Settings, folder: Path) -> Programs:
 def _program(wanted: TranscriptionSettings | SpeechSettings) -> Program:
     from nanobot.voice.programs import Program
 
-    read, seconds = tuple(map(Path, wanted.read)), wanted.timeout_seconds
-    return Program(wanted.command, read, seconds, wanted.memory_megabytes, wanted.sandbox)
+    return Program(wanted.command, tuple(map(Path, wanted.read)), sandboxed=wanted.sandbox)
 
 
 def _program_transcriber(programs: Programs, wanted: TranscriptionSettings) -> ProgramTranscriber:
     from nanobot.voice.engines import ProgramTranscriber
 
-    most = wanted.max_megabytes * _MEBIBYTE
-    return ProgramTranscriber(programs, _program(wanted), max_bytes=most)
+    return ProgramTranscriber(programs, _program(wanted))
 
 
 def _transcriber(wanted: TranscriptionSettings, clock: Clock) -> Transcriber:
@@ -92,8 +83,6 @@ def _transcriber(wanted: TranscriptionSettings, clock: Clock) -> Transcriber:
         endpoint_of(wanted, "model.transcription"),
         clock,
         language=wanted.language,
-        timeout_seconds=wanted.timeout_seconds,
-        max_bytes=wanted.max_megabytes * _MEBIBYTE,
     )
 
 
@@ -104,6 +93,4 @@ def _speech_server(wanted: SpeechSettings, clock: Clock) -> SpeechServer:
         endpoint_of(wanted, "model.speech"),
         clock,
         voice=wanted.voice,
-        timeout_seconds=wanted.timeout_seconds,
-        max_bytes=wanted.max_megabytes * _MEBIBYTE,
     )

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from nanobot.config.keys import KeyInfo
     from nanobot.validation import KeyPath
 
-_WIDENS = (
-    "careful: {} {} what the agent may do, whom it listens to or where data goes"
+_CAREFUL = (
+    "careful: {} may decide what the agent does, whom it listens to or where data goes"
     " (docs/security.md)\n"
 )
 _EXAMPLE = "config.example.yaml"
@@ -188,7 +188,7 @@ def change_config(
     if not (planned.edit.changes or planned.edit.secrets):
         return _report(options, planned, "Everything stays as it is.\n")
     if not options.json:
-        print_text(_shown(options.home, before, planned))
+        print_text(_shown(options.home, planned))
     if not options.yes and not said_yes("\nWrite it?"):
         return 1
     make_home(options.home)
@@ -218,15 +218,12 @@ def diff_text(home: Path, planned: ConfigPlan) -> str:
     return "".join(f"{home / name}\n" + indent("\n".join(lines)) for name, lines in files if lines)
 
 
-def _shown(home: Path, before: ExistingFiles, planned: ConfigPlan) -> str:
-    from nanobot.config.care import opening_keys
-
+def _shown(home: Path, planned: ConfigPlan) -> str:
     shown = diff_text(home, planned)
     shown += "".join(f"still wrong: {error}\n" for error in planned.errors)
     shown += "".join(f"warning: {warning}\n" for warning in planned.warnings)
-    keys = opening_keys(home, before, planned.edit)
-    if named := list(dict.fromkeys(".".join(key.split(".")[:3]) for key in keys)):
-        shown += _WIDENS.format(", ".join(named), "widens" if len(named) == 1 else "widen")
+    if keys := list(dict.fromkeys(".".join(key.split(".")[:3]) for key in planned.widening)):
+        shown += _CAREFUL.format(", ".join(keys))
     return shown
 
 

@@ -171,12 +171,9 @@ def _begin_log(settings: Settings, *, on_console: bool) -> None:
 
     closed = make_home(settings.home)
     chosen = settings.log
-    outputs: list[Console | LogFile] = []
+    outputs: list[Console | LogFile] = [LogFile(settings.home / "logs" / LOG_FILE)]
     if on_console:
         outputs.append(Console(sys.stderr, chosen.format))
-    if chosen.file:
-        path = settings.home / "logs" / LOG_FILE
-        outputs.append(LogFile(path, chosen.max_megabytes * 1_000_000, chosen.keep))
     log_to(outputs, chosen.level, Redactor(secret_values(settings)), settings.agent.timezone)
     for warning in settings.warnings:
         logger.warning("{}", warning)

@@ -49,23 +49,18 @@ ELSEWHERE: Sequence[tuple[str, ...]] = tuple(
         "model.name", "model.context_window", "model.max_completion_tokens", "model.prices",
         "model.timeout_seconds", "model.first_token_seconds", "model.retry_seconds",
         "model.reasoning_effort", "model.temperature", "use",
-        "model.transcription.language", "model.transcription.timeout_seconds",
-        "model.transcription.max_megabytes",
+        "model.transcription.language",
         "agent",
         # What is remembered, but not who shares it.
-        "memory.window", "memory.chunk", "memory.idle_minutes", "memory.notices",
-        "memory.library", "memory.search", "memory.embeddings.local",
+        "memory.window", "memory.idle_minutes", "memory.notices", "memory.embeddings.local",
         "dream", "cron", "heartbeat",
-        "tools.helpers", "tools.web.fetch_megabytes", "tools.web.timeout_seconds",
-        "limits.tokens_per_day", "limits.uses", "limits.tokens_per_turn", "limits.warn_at",
+        "limits.tokens_per_day", "limits.uses", "limits.tokens_per_turn",
         "log",
         # When copies are made, but not where they go and who can read them.
         "backup.schedule", "backup.keep", "backup.media",
-        "retention.media_days", "retention.media_megabytes", "retention.spill_days",
-        "retention.disk_reserve_megabytes",
+        "retention.media_days", "retention.media_megabytes", "retention.disk_reserve_megabytes",
         "channels.telegram.previews", "channels.telegram.reactions",
-        "channels.telegram.rich_messages", "channels.whatsapp.read_receipts",
-        "channels.whatsapp.self_chat_prefix", "channels.whatsapp.online",
+        "channels.whatsapp.read_receipts",
     )
 )  # fmt: skip
 """What may be changed elsewhere than in the terminal, each with all beneath it."""

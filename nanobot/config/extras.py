@@ -33,7 +33,6 @@ def extras_needed(settings: Settings) -> Mapping[str, bool]:
         "backup-encryption": bool(settings.backup.recipient),
         "embeddings": embeddings.local or (embeddings.is_on and find_spec("numpy") is None),
         "mcp": any(server.enabled for server in settings.mcp.servers.values()),
-        "metrics": settings.health.enabled and settings.health.metrics,
         "team": bool(settings.team.shared),
     }
 

@@ -87,8 +87,6 @@ class VoiceProgram(SideModel, frozen=True):
     read: tuple[AbsolutePath, ...] = ()
     """Files and folders that it may read, as absolute paths, beside those that `command` names and
     the system's own."""
-    memory_megabytes: Annotated[int, Meta(ge=64)] = 4_096
-    """Megabytes of memory that it may use."""
     sandbox: bool = True
     """Whether it is shut in. `false` lets it do all that you may do yourself, such as use a
     graphics card."""
@@ -128,10 +126,6 @@ class TranscriptionSettings(VoiceProgram, frozen=True):
     language: str = ""
     """The language that is spoken, as two letters such as `de`; empty: the model finds out. A
     program is told in `command`."""
-    timeout_seconds: Seconds = 60.0
-    """Seconds that one transcription may take."""
-    max_megabytes: Count = 20
-    """Megabytes of the largest recording that is transcribed."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         yield from VoiceProgram.faults(self, home)
@@ -159,14 +153,6 @@ class SpeechSettings(VoiceProgram, frozen=True):
     """A program and its arguments, as a list, that is run in the sandbox instead: it reads the
     text, or the file `{input}`, and prints the sound, or writes it to `{output}`, as OGG/Opus or
     WAV."""
-    timeout_seconds: Seconds = 60.0
-    """Seconds that reading one reply may take."""
-    max_characters: Count = 1_500
-    """Characters of a reply that are read; what is longer is read up to the end of a sentence."""
-    max_seconds: Count = 300
-    """Seconds of the longest voice message that is sent."""
-    max_megabytes: Count = 10
-    """Megabytes of the largest one."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         yield from VoiceProgram.faults(self, home)

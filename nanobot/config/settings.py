@@ -83,11 +83,6 @@ class AgentSettings(Checked, frozen=True):
     timezone: Annotated[str, Check(_known_zone)] = ""
     """The person's time zone, such as `Europe/Berlin`; empty for the system's. Required in a
     team."""
-    timestamps: Literal["relative", "absolute", "off"] = "relative"
-    """How the model sees when a message was sent: `relative` says today or yesterday as well,
-    `absolute` just the date and time, `off` nothing."""
-    wait_for_model_hours: Duration = 24.0
-    """Hours for which a message waits for a model that is out of reach."""
     shutdown_grace_seconds: Duration = 20.0
     """Seconds that running turns and sends get to finish when nanobot stops. A stop takes ten
     seconds more at most."""
@@ -107,50 +102,23 @@ def _whole_keys(people: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], .
     return people
 
 
-class RecallSettings(Checked, frozen=True):
-    """What the agent sees of what it searches for in its memory."""
-
-    results: Annotated[int, Meta(ge=1, le=50)] = 20
-    """Results of one search, and half as many again where there is room; the agent can ask for
-    more."""
-    characters: Annotated[int, Meta(ge=2_000, le=100_000)] = 12_000
-    """Characters that the text of one search may have, with what was said around the results; never
-    more than a third of the number of `model.context_window`."""
-
-
 class MemorySettings(Checked, frozen=True):
     """What is remembered, when, and who shares it."""
 
-    window: Count = 100
-    """Messages that a conversation may have in the prompt before the oldest are consolidated into
-    memory, however large the model's context window is."""
-    chunk: Count = 50
-    """How many messages are then consolidated at once; fewer than `memory.window`."""
+    window: Annotated[int, Meta(ge=2)] = 100
+    """Messages that a conversation may have in the prompt, however large the model's context window
+    is. Then the older half is consolidated into memory."""
     idle_minutes: Annotated[int, Meta(ge=0)] = 0
     """Minutes without a message after which a conversation is consolidated; 0 for never."""
     notices: bool = False
     """Whether the chat is told, in one line, what was consolidated from it."""
-    recent_days: Annotated[int, Meta(ge=0, le=31)] = 2
-    """Days whose notes are in the prompt, today included; 0 for none."""
     identities: Annotated[tuple[tuple[str, ...], ...], Check(_whole_keys)] = ()
     """People with several accounts: for each, the list of their `channel:id`. They share one
     memory, and `/continue` carries a conversation over."""
     groups_see_owner: bool = False
     """Whether groups are answered with the owner's memory as well as their own."""
-    library: bool = True
-    """Whether the documents in `workspace/library/` are searched with the rest."""
-    search: RecallSettings = RecallSettings()
-    """How much one search shows to the agent."""
     embeddings: EmbeddingSettings = EmbeddingSettings()
     """Search by meaning, as an addition to search by words."""
-
-    def faults(self, home: Path) -> Iterator[Fault]:
-        if self.chunk >= self.window:
-            yield Fault(
-                ("chunk",),
-                "must be less than `memory.window`",
-                "Half of `memory.window` is a good choice.",
-            )
 
 
 def _known_schedule(text: str) -> str:
@@ -171,14 +139,6 @@ class DreamSettings(Checked, frozen=True):
     cron: Annotated[str, Check(_known_schedule)] = "every 24h"
     """When: `every 24h` (or `30m`, `7d`), words such as `every day at 4:00`, or the five fields of
     cron such as `0 4 * * *`."""
-    max_unread: Count = 20
-    """So many history entries that it has not read make it happen sooner."""
-    batch: Count = 20
-    """History entries that it reads at a time."""
-    max_calls: Count = 20
-    """Model calls that one run may make."""
-    max_tokens: Count = 200_000
-    """Tokens that one run may use, answers included."""
     digest: bool = False
     """Whether the owner is told afterwards what was learned, with a button to undo it."""
 
@@ -264,8 +224,6 @@ class LimitSettings(Checked, frozen=True):
     messages_per_minute: Annotated[int, Meta(ge=0)] = 20
     """Messages that each person other than you may send in a minute before the rest is turned away
     without asking the model; 0 for no limit."""
-    warn_at: Annotated[float, Meta(gt=0, le=1)] = 0.8
-    """The part of `limits.tokens_per_day` after which you are warned, once a day."""
 
 
 class LogSettings(Checked, frozen=True):
@@ -276,13 +234,6 @@ class LogSettings(Checked, frozen=True):
     format: Literal["auto", "text", "json"] = "auto"
     """What the gateway writes to standard error: `text` for people, `json` with one object a line
     for machines; `auto` is `text` in a terminal and `json` elsewhere."""
-    file: bool = True
-    """Whether the gateway writes its log to `logs/nanobot.log` as well, which `nanobot logs`
-    reads."""
-    max_megabytes: Count = 10
-    """Megabytes after which a new log file is begun."""
-    keep: Count = 5
-    """Log files that are kept beside the current one."""
 
 
 class HttpSettings(Checked, frozen=True):
@@ -309,8 +260,6 @@ class HealthSettings(Checked, frozen=True):
     """The address that it is served on; the default is reached from this machine alone."""
     port: Port = 8088
     """The port that it is served on."""
-    metrics: bool = False
-    """Whether `/metrics` is served beside it, for Prometheus."""
     token: ApiKey = SecretStr("")
     """What a client has to send, as `Authorization: Bearer …`; empty: nothing, which only the
     default address may have."""
@@ -388,8 +337,6 @@ class RetentionSettings(Checked, frozen=True):
     """Days for which files that were sent and received are kept."""
     media_megabytes: WholeFrom0 = 0
     """Megabytes that they may take together; beyond it those used longest ago go."""
-    spill_days: WholeFrom0 = 30
-    """Days for which tool results that were too long for the model are kept whole."""
     audit_days: WholeFrom0 = 0
     """Days for which the audit log goes back at least."""
     disk_reserve_megabytes: WholeFrom0 = 200

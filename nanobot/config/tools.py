@@ -14,11 +14,9 @@ from msgspec.structs import asdict
 from nanobot.config.values import (
     AbsolutePath,
     ApiKey,
-    Count,
     Domain,
     Headers,
     HostRule,
-    Megabytes,
     Name,
     ProxyUrl,
     Seconds,
@@ -68,14 +66,8 @@ class ExecSettings(Checked, frozen=True):
     """What shuts commands in: `auto` takes bubblewrap or else Landlock, whichever is proven to hold
     on this machine; where neither is, there is no shell. `none` runs them unconfined, with all that
     you may do yourself."""
-    timeout_seconds: Count = 60
-    """Seconds that a command may run where it asks for no other time."""
-    max_timeout_seconds: Count = 600
-    """Seconds that a command may ask for."""
     memory_megabytes: Annotated[int, Meta(ge=64)] = 2_048
     """Megabytes of memory for commands: each process, and all that run together."""
-    processes: Annotated[int, Meta(ge=8)] = 256
-    """Processes and threads that a command may have."""
     network: bool = True
     """Whether commands may ask for the network; they then reach public addresses only, and
     `tools.approval.exec` decides."""
@@ -89,12 +81,6 @@ class ExecSettings(Checked, frozen=True):
     """Folders outside the workspace that commands may read, as absolute paths."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
-        if self.timeout_seconds > self.max_timeout_seconds:
-            yield Fault(
-                ("timeout_seconds",),
-                "must be at most `max_timeout_seconds`",
-                "Raise that, or lower this.",
-            )
         yield from exposed_path_faults("paths", self.paths, home)
         if self.enabled and self.sandbox == "none":
             hint = "`nanobot doctor` says which sandbox this machine can have."
@@ -138,10 +124,6 @@ class WebSettings(Checked, frozen=True):
     domains: tuple[Domain, ...] = ()
     """Where there are any, pages and commands with network reach these domains, all names below
     them and `allow_hosts`, and nothing else; `web_search` and MCP servers are not concerned."""
-    fetch_megabytes: Megabytes = 10
-    """Megabytes of the largest page or file that is fetched."""
-    timeout_seconds: Seconds = 30.0
-    """Seconds that one fetch may take in all."""
     search: SearchSettings = SearchSettings()
     """Web search."""
 
@@ -155,17 +137,6 @@ class WebSettings(Checked, frozen=True):
         return (*self.allow_hosts, f"{host}:{url.port or (443 if url.scheme == 'https' else 80)}")
 
 
-class HelperSettings(Checked, frozen=True):
-    """Helper agents, which the model starts for work on the side."""
-
-    max_concurrent: Count = 4
-    """Helpers that run at the same time; 1 to queue them."""
-    max_iterations: Count = 20
-    """Steps (model calls) that a helper may take."""
-    timeout_minutes: Count = 30
-    """Minutes that a helper may take."""
-
-
 class ToolSettings(Checked, frozen=True):
     """What the agent can do, and what it asks about."""
 
@@ -175,8 +146,6 @@ class ToolSettings(Checked, frozen=True):
     """Commands in a shell."""
     web: WebSettings = WebSettings()
     """Reading the web."""
-    helpers: HelperSettings = HelperSettings()
-    """Helper agents."""
 
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,31}", re.ASCII)

@@ -291,21 +291,19 @@ def _metrics(
 
 
 class HealthEndpoint:
-    """Serves `/health` and `/metrics` until stopped, on a `web` of its own. Without `metrics` there
-    are none. With a `token` only for who sends it; without one for this machine, so not for a
-    proxy, which passes on what others ask."""
+    """Serves `/health` and `/metrics` until stopped, on a `web` of its own. With a `token` only for
+    who sends it; without one for this machine, so not for a proxy, which passes on what others
+    ask."""
 
     def __init__(
         self,
         web: WebServer,
         monitor: HealthMonitor,
         status: Status,
-        *,
-        metrics: bool,
         token: str = "",
     ) -> None:
         self._web, self._monitor, self._status = web, monitor, status
-        self._metrics, self._token = metrics, token
+        self._token = token
         self._stop = asyncio.Event()
 
     async def run_forever(self) -> None:
@@ -314,8 +312,7 @@ class HealthEndpoint:
             stack.push_async_callback(self._web.close)
             try:
                 await stack.enter_async_context(self._web.serve("/health", self._health))
-                if self._metrics:
-                    await stack.enter_async_context(self._web.serve("/metrics", self._measure))
+                await stack.enter_async_context(self._web.serve("/metrics", self._measure))
             except NanobotError as error:
                 logger.error("no /health: {} {}", error, error.hint)
                 return

@@ -63,11 +63,15 @@ def write_line(stream: TextIO, text: str) -> None:
         stream.flush()
 
 
+LOG_BYTES, LOGS_KEPT = 10_000_000, 5
+"""Weeks of a busy nanobot, in 60 MB."""
+
+
 class LogFile:
     """The log at `path` as JSON, of up to about `max_bytes`, with `keep` older files beside it.
     Calls come from one thread at a time."""
 
-    def __init__(self, path: Path, max_bytes: int, keep: int) -> None:
+    def __init__(self, path: Path, max_bytes: int = LOG_BYTES, keep: int = LOGS_KEPT) -> None:
         self._path, self._max_bytes, self._keep = path, max_bytes, keep
         self._is_failing = False
 

@@ -70,7 +70,7 @@ class Transcriber:
         too_large = ProviderRejected(
             f"the recording is too large to be transcribed ({len(audio):,} bytes)",
             status=413,
-            hint=f"model.transcription.max_megabytes allows {self._max_bytes:,} bytes.",
+            hint=f"At most {self._max_bytes:,} bytes are transcribed.",
         )
         if len(audio) > self._max_bytes:
             raise too_large

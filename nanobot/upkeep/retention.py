@@ -128,7 +128,7 @@ class RetentionLimits(Struct, frozen=True):
 
     media_days: int = 0
     media_megabytes: int = 0
-    spill_days: int = 0
+    spill_days: int = 30
     audit_days: int = 0
 
 

@@ -26,6 +26,8 @@ SPEAKING = ("input", "output")
 _MOST_TEXT = 400_000
 _HEARD_CHARACTERS = 100_000
 _MOST_WAV = 250 * MEGABYTE
+MOST_RECORDED = 20 * MEGABYTE
+"""Bytes of a recording: Telegram gives bots no larger file."""
 _NO_CONVERTER = "Install opus-tools or ffmpeg (`apt-get install opus-tools`)."
 
 Installed = Callable[[str], str]
@@ -40,7 +42,7 @@ class ProgramTranscriber:
         programs: Programs,
         program: Program,
         *,
-        max_bytes: int,
+        max_bytes: int = MOST_RECORDED,
         find: Installed = installed,
     ) -> None:
         self._programs, self._program, self._find = programs, program, find
@@ -52,7 +54,7 @@ class ProgramTranscriber:
         if len(audio) > self._max_bytes:
             raise VoiceFailed(
                 f"the recording is too large to be transcribed ({len(audio):,} bytes)",
-                hint=f"model.transcription.max_megabytes allows {self._max_bytes:,} bytes.",
+                hint=f"At most {self._max_bytes:,} bytes are transcribed.",
             )
         command = self._program.command
         async with self._programs.desk(self._program) as desk:
@@ -126,10 +128,11 @@ class Speech:
         self,
         speak: Callable[[str], Awaitable[bytes]],
         programs: Programs,
-        limits: SpeechLimits,
+        limits: SpeechLimits | None = None,
         find: Installed = installed,
     ) -> None:
-        self._speak, self._programs, self._limits, self._find = speak, programs, limits, find
+        self._speak, self._programs, self._find = speak, programs, find
+        self._limits = limits or SpeechLimits()
 
     def words(self, reply: str) -> str:
         """What is said of a reply; empty where nothing of it can be."""

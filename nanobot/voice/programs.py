@@ -34,6 +34,10 @@ from nanobot.voice import VoiceFailed
 
 MEGABYTE = 1_000_000
 
+MOST_SECONDS = 300.0
+"""For everything that one file takes: a large model on a slow processor needs minutes."""
+MEMORY_MEGABYTES = 8_192
+"""Room for the largest of the usual speech models."""
 _PROCESSES = 128
 _LOOK_SECONDS = 0.2
 """How often what a program has written is added up."""
@@ -53,8 +57,8 @@ class Program(Struct, frozen=True):
 
     command: tuple[str, ...]
     read: tuple[Path, ...] = ()
-    seconds: float = 60.0
-    memory_megabytes: int = 4_096
+    seconds: float = MOST_SECONDS
+    memory_megabytes: int = MEMORY_MEGABYTES
     sandboxed: bool = True
 
     @property
@@ -119,7 +123,7 @@ class Programs:
             except TimeoutError as error:
                 raise VoiceFailed(
                     f"{program.name} took longer than {program.seconds:g} seconds",
-                    hint="A smaller model is faster; or raise timeout_seconds.",
+                    hint="A smaller model is faster.",
                 ) from error
             finally:
                 await asyncio.to_thread(_clear, folder)

@@ -276,9 +276,7 @@ async def test_a_message_that_waited_too_long_ends_with_a_clear_text(tmp_path: P
     clock = FakeClock(auto=True)
     channel = FakeChannel(clock=clock)
     model = ScriptedModel(author=lambda _: fails(OUT))
-    async with running(
-        tmp_path, model, channel, clock=clock, NANOBOT_AGENT__WAIT_FOR_MODEL_HOURS="1"
-    ):
+    async with running(tmp_path, model, channel, clock=clock):
         await channel.say("hello")
         texts = await channel.received(2)
     assert texts[1] == (

@@ -45,7 +45,7 @@ def test_a_value_is_read_as_its_key_takes_it(here: Nanobot, config: Path) -> Non
         return json.loads(here("config", "get", key, "--json").stdout)["value"]
 
     assert value("agent.max_iterations", "9") == 9
-    assert value("limits.warn_at", "0.5") == 0.5
+    assert value("model.temperature", "0.5") == 0.5
     assert value("memory.notices", "on") is True
     assert value("owner.telegram", "12345") == ["12345"]
     assert value("tools.web.domains", "example.org", "example.com") == [
@@ -68,17 +68,10 @@ def test_get_shows_values_alone_and_sections_as_tables(here: Nanobot, config: Pa
     assert (unknown.returncode, "Did you mean 'agent.on_busy'?" in unknown.stderr) == (1, True)
 
 
-def test_careful_is_said_of_a_change_that_opens_something(here: Nanobot, config: Path) -> None:
-    careful = "careful: tools.exec.sandbox widens what the agent may do"
+def test_careful_is_said_of_what_decides_about_security(here: Nanobot, config: Path) -> None:
+    careful = "careful: tools.exec.sandbox may decide what the agent does"
     assert careful in here("config", "set", "tools.exec.sandbox", "none", "--yes").stdout
-    for words in (
-        ("set", "tools.exec.timeout_seconds", "30"),
-        ("set", "tools.exec.sandbox", "auto"),
-        ("set", "tools.approval.exec", "ask"),
-    ):
-        done = here("config", *words, "--yes")
-        assert (done.returncode, "careful" in done.stdout) == (0, False), words
-    assert "careful" in here("config", "unset", "tools.approval.exec", "--yes").stdout
+    assert "careful" not in here("config", "set", "log.level", "debug", "--yes").stdout
 
 
 def test_unset_brings_the_default_back(here: Nanobot, config: Path) -> None:
@@ -104,12 +97,12 @@ def test_what_would_be_wrong_is_not_written(here: Nanobot, config: Path) -> None
 def test_a_broken_configuration_can_be_put_right_one_key_at_a_time(
     here: Nanobot, config: Path
 ) -> None:
-    config.write_text("agent:\n  on_busy: quue\n  timestamps: never\n")
+    config.write_text("agent:\n  on_busy: quue\n  max_iterations: never\n")
     first = here("config", "set", "agent.on_busy", "queue", "--yes")
     assert first.returncode == 0
     assert "still wrong" in first.stdout
     assert here("config", "set", "log.level", "loud", "--yes").returncode == 78
-    assert here("config", "unset", "agent.timestamps", "--yes").returncode == 0
+    assert here("config", "unset", "agent.max_iterations", "--yes").returncode == 0
     assert here("config", "check").returncode == 0
 
 
@@ -121,7 +114,6 @@ def test_a_secret_goes_into_secrets_env_and_is_never_shown(here: Nanobot, config
     done = here(*words, stdin="hush-1234567\n")
     assert done.returncode == 0
     assert "+MODEL_API_KEY=…" in done.stdout
-    assert "careful" not in done.stdout, "a key opens nothing"
     assert "api_key: ${MODEL_API_KEY}\n" in config.read_text()
     assert (config.parent / "secrets.env").read_text() == "MODEL_API_KEY=hush-1234567\n"
     shown = here("config", "get", stdin="").stdout + here("config", "get", "--json").stdout

@@ -45,7 +45,7 @@ def model() -> SlowMemoryAgent:
 async def server(home: Path, model: SlowMemoryAgent) -> AsyncIterator[FakeOpenAI]:
     async with FakeOpenAI(model) as server:
         chosen = {"name": "fake-model", "base_url": server.base_url}
-        write_config(home, {"model": chosen, "memory": {"window": 4, "chunk": 2}})
+        write_config(home, {"model": chosen, "memory": {"window": 4}})
         yield server
         model.released.set()
 

@@ -229,7 +229,7 @@ def test_a_good_configuration_is_said_to_be_good(here: Any, home: Path) -> None:
     done = here("config", "check")
     assert (done.returncode, "the defaults apply" in done.stdout) == (0, True)
     home.mkdir(mode=0o700)
-    (home / "config.yaml").write_text("agent:\n  timestamps: off\n")
+    (home / "config.yaml").write_text("agent:\n  on_busy: queue\n")
     (home / "config.yaml").chmod(0o600)
     done = here("config", "check")
     assert (done.returncode, done.stderr) == (0, "")

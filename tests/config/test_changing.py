@@ -112,11 +112,11 @@ def test_a_secret_that_changes_shows_as_a_change(page: Page) -> None:
 
 
 def test_what_is_applied_is_what_was_planned_and_the_rest_stays(page: Page, home: Home) -> None:
-    done = page.change(model__name="b", agent__max_iterations=9, limits__warn_at=0.5)
-    assert done["changed"] == ["model.name", "agent.max_iterations", "limits.warn_at"]
+    done = page.change(model__name="b", agent__max_iterations=9, limits__tokens_per_day=9)
+    assert done["changed"] == ["model.name", "agent.max_iterations", "limits.tokens_per_day"]
     assert done["diff"][:2] == ["-  name: a-model  # the small one", "+  name: b  # the small one"]
     assert home.config.read_text() == CONFIG.replace("a-model", "b") + (
-        "\nagent:\n  max_iterations: 9\n\nlimits:\n  warn_at: 0.5\n"
+        "\nagent:\n  max_iterations: 9\n\nlimits:\n  tokens_per_day: 9\n"
     )
     assert page.ask("show")["restart_needed"]
 

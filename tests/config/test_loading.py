@@ -24,8 +24,7 @@ def test_a_home_without_files_is_offline_with_the_defaults(home: Home) -> None:
     assert (settings.model.context_window, settings.model.max_completion_tokens) == (128_000, 8_192)
     assert (settings.model.timeout_seconds, settings.model.retry_seconds) == (120, 60)
     assert (settings.agent.max_iterations, settings.agent.max_concurrent_turns) == (50, 64)
-    assert (settings.agent.on_busy, settings.agent.timestamps) == ("steer", "relative")
-    assert (settings.agent.wait_for_model_hours, settings.agent.shutdown_grace_seconds) == (24, 20)
+    assert (settings.agent.on_busy, settings.agent.shutdown_grace_seconds) == ("steer", 20)
     assert (settings.agent.timezone, settings.log.level) == ("", "info")
     assert not settings.channels
     assert settings.warnings == ()
@@ -70,8 +69,8 @@ def test_every_kind_of_value_is_read(home: Home) -> None:
 
 
 def test_the_word_off_is_not_mistaken_for_false(home: Home) -> None:
-    home.write("agent: {timestamps: off}\n")
-    assert home.load().agent.timestamps == "off"
+    home.write("model: {speech: {when: off}}\n")
+    assert home.load().model.speech.when == "off"
 
 
 @pytest.mark.parametrize("name", ["0123", "1e3", "true", "null-model", "12:30", "2026-01-01", "="])

@@ -14,12 +14,7 @@ ACCOUNTS = "Write it like [[telegram:12345, whatsapp:4915112345678]]."
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (
-            "memory:\n  chunk: 100\n",
-            "HOME/config.yaml:2: memory.chunk: must be less than `memory.window`\n"
-            "  Half of `memory.window` is a good choice.",
-        ),
-        ("memory:\n  window: 0\n", "HOME/config.yaml:2: memory.window: must be at least 1"),
+        ("memory:\n  window: 1\n", "HOME/config.yaml:2: memory.window: must be at least 2"),
         (
             "memory:\n  idle_minutes: -1\n",
             "HOME/config.yaml:2: memory.idle_minutes: must be at least 0",
@@ -63,7 +58,6 @@ ACCOUNTS = "Write it like [[telegram:12345, whatsapp:4915112345678]]."
             "dream:\n  cron: at 2026-12-01T09:00\n",
             f"HOME/config.yaml:2: dream.cron: must be a schedule that comes again\n  {SCHEDULE}",
         ),
-        ("dream:\n  max_calls: 0\n", "HOME/config.yaml:2: dream.max_calls: must be at least 1"),
         (
             "owner:\n  telegram: 12345\n",
             "HOME/config.yaml:2: owner.telegram: must be a list\n"

@@ -148,7 +148,6 @@ def test_every_key_has_a_row_with_a_meaning() -> None:
     assert named >= {".".join(path) for path in KEYS}
     assert named >= {f"mcp.servers.<name>.{key}" for key in McpServerSettings.__struct_fields__}
     of_one = [".".join(path) for path, _ in keys_of(NamedModel)]
-    assert named >= {f"model.fallbacks.<n>.{key}" for key in of_one}
     assert named >= {f"models.<name>.{key}" for key in of_one}
     assert "owner.<channel>" in named
     assert all(len(row) == 4 and len(row[3]) > 10 for row in rows)

@@ -27,11 +27,10 @@ def test_transcription_is_off_until_it_has_a_model(home: Home) -> None:
 def test_transcription_takes_what_it_lacks_from_the_main_model(
     home: Home, written: str, url: str, key: str
 ) -> None:
-    home.write(f"{MODEL}    model: w\n    timeout_seconds: 5\n{written}")
+    home.write(f"{MODEL}    model: w\n{written}")
     transcription = home.load().model.transcription
     assert (transcription.base_url, transcription.api_key.get_secret_value()) == (url, key)
-    assert (transcription.model, transcription.timeout_seconds) == ("w", 5.0)
-    assert transcription.max_megabytes == 20
+    assert transcription.model == "w"
 
 
 def test_transcription_by_the_official_api_needs_a_key_whatever_answers(home: Home) -> None:

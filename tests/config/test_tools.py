@@ -36,11 +36,6 @@ def tools(*lines: str) -> str:
             "  Did you mean 'bubblewrap'?",
         ),
         (
-            tools("exec:", "  timeout_seconds: 700"),
-            "3: tools.exec.timeout_seconds: must be at most `max_timeout_seconds`\n"
-            "  Raise that, or lower this.",
-        ),
-        (
             tools("exec:", "  environment: {LD_PRELOAD: x.so}"),
             "3: tools.exec.environment: cannot hold LD_PRELOAD, which changes every program\n"
             "  Leave it out.",
@@ -125,7 +120,6 @@ def tools(*lines: str) -> str:
             "2: heartbeat.active_hours: must be two different times of the day\n"
             "  Write it like 08:00-22:00, or 00:00-24:00 for always.",
         ),
-        ("limits:\n  warn_at: 80\n", "2: limits.warn_at: must be at most 1"),
         ("limits:\n  tokens_per_day: -1\n", "2: limits.tokens_per_day: must be at least 0"),
     ],
 )

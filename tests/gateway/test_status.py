@@ -217,7 +217,7 @@ async def asked(
 ) -> tuple[int, dict[str, str], bytes]:
     """What the endpoint answers to who says that."""
     web = WebServer(port=0)
-    endpoint = HealthEndpoint(web, house.monitor, house.running, metrics=True, token=token)
+    endpoint = HealthEndpoint(web, house.monitor, house.running, token)
     serving = asyncio.ensure_future(endpoint.run_forever())
     try:
         async with web.serve("/here", Platform().handle) as url:

@@ -41,6 +41,9 @@ from nanobot.text import one_line
 from nanobot_whatsapp.cloud.payload import Raw, number_in, object_in, objects_in, text_in
 from nanobot_whatsapp.settings import WhatsAppSettings
 
+API_VERSION = "v23.0"
+"""Of the Graph API. Meta keeps a version for two years."""
+
 DOWNLOAD_SECONDS = 50.0
 """For a file in all, attempts and pauses included: the core gives up after a minute."""
 
@@ -200,7 +203,7 @@ class Graph:
         health: HealthReporter | None = None,
     ) -> None:
         self._options, self._clock, self._health = options, clock or SystemClock(), health
-        self._root = f"/{options.api_version}"
+        self._root = f"/{API_VERSION}"
         self._number = f"{self._root}/{quote(options.phone_number_id, safe='')}"
         token = options.access_token.get_secret_value()
         headers, proxy = {"Authorization": f"Bearer {token}"}, options.proxy.get_secret_value()

@@ -62,9 +62,7 @@ async def login(request: LoginRequest) -> None:
     number = phone_digits(request.number) if request.number else ""
     node = await asyncio.to_thread(find_node, options.node)
     main = await install(request.state_folder, node, request.say)
-    welcome = Welcome(
-        "code" if number else "qr", number, options.read_receipts, online=options.online
-    )
+    welcome = Welcome("code" if number else "qr", number, options.read_receipts)
     request.say("Connecting to WhatsApp …")
     program = (str(node), str(main))
     dialogue = _Dialogue(request, number)

@@ -39,6 +39,8 @@ OPEN_SECONDS = 30.0
 """How long a part waits for the connection with WhatsApp before it is tried later."""
 _TYPING_SECONDS = 8.0
 """After which typing is shown again; phones hide it after about ten."""
+_SELF_CHAT_PREFIX = "🤖 "
+"""Begins replies in the chat with oneself, where yours and its own look alike."""
 LOGIN = "nanobot channels login whatsapp"
 _LINK_HINT = f"Run `{LOGIN}` and scan the code with the phone."
 
@@ -88,7 +90,7 @@ class LinkedTransport:
         folder, clock, options = host.state_folder, host.clock, self._options
         program = await asyncio.to_thread(self._find_program, options, folder)
         session = _Session(host, options)
-        welcome = Welcome(read_receipts=options.read_receipts, online=options.online)
+        welcome = Welcome(read_receipts=options.read_receipts)
         backoff = Backoff(clock, MAX_PAUSE)
         while True:
             started = clock.monotonic()
@@ -145,7 +147,7 @@ class _Session:
     """What lasts as long as the channel runs, whatever becomes of helpers."""
 
     def __init__(self, host: ChannelHost, options: WhatsAppSettings) -> None:
-        self.host, self.prefix = host, options.self_chat_prefix
+        self.host, self.prefix = host, _SELF_CHAT_PREFIX
         self.health = HealthReporter("whatsapp", host)
         self.people = People(host.state_folder)
         self.downloads = Downloads(host.state_folder, host.clock)

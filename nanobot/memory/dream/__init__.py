@@ -98,13 +98,14 @@ class Dream:
         memories: Memories,
         clock: Clock,
         read_messages: ReadMessages,
-        limits: DreamLimits,
         state: StateStore,
+        limits: DreamLimits | None = None,
         on_digest: OnDigest | None = None,
         on_failures: OnFailures | None = None,
     ) -> None:
         self._provider, self._memories, self._clock = provider, memories, clock
-        self._read_messages, self._limits, self._state = read_messages, limits, DreamState(state)
+        self._read_messages, self._state = read_messages, DreamState(state)
+        self._limits = limits or DreamLimits()
         self._on_digest, self._on_failures = on_digest, on_failures
         self._running, self._writing = asyncio.Lock(), asyncio.Lock()
         self._forgotten = 0
@@ -337,12 +338,21 @@ def _credible(when: datetime | None, now: datetime) -> datetime | None:
     return when if when is not None and when <= now + _LONGEST_PAUSE else None
 
 
+MAX_UNREAD = 20
+"""Unread entries that make a run due: as many as one question to the model holds."""
+
+
 class DreamSchedule:
     """Runs every scope when it is due. A scope with `max_unread` unread entries is due at once;
     `nudge` says that there may be one. It outlives any error."""
 
     def __init__(
-        self, dream: Dream, memories: Memories, next_due: NextDue, clock: Clock, max_unread: int
+        self,
+        dream: Dream,
+        memories: Memories,
+        next_due: NextDue,
+        clock: Clock,
+        max_unread: int = MAX_UNREAD,
     ) -> None:
         self._dream, self._memories = dream, memories
         self._next_due, self._clock, self._max_unread = next_due, clock, max_unread

@@ -23,6 +23,8 @@ from nanobot.memory.search.question import Span
 from nanobot.memory.search.results import Shown, around_text, results_text
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 
+MOST_CHARACTERS = 12_000
+"""Of one search: what was said around the results included, and 3,000 tokens of the prompt."""
 _CONTEXT, _BEST = 4, 3
 _DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?(?:[T ].*)?$")
 
@@ -63,7 +65,7 @@ class SearchMemory(Tool, Struct, frozen=True):
     readable: Callable[[str], tuple[str, ...]]
     note_use: Callable[[str, Sequence[str]], None] = lambda _, __: None
     results: int = 20
-    characters: int = 12_000
+    characters: int = MOST_CHARACTERS
     name = "search_memory"
     description = _DESCRIPTION
     arguments = SearchArguments

@@ -30,5 +30,5 @@ async def test_the_bot_is_named_and_no_update_confirmed(
 async def test_a_webhook_that_telegram_was_not_told_of_is_a_warning(tmp_path: Path) -> None:
     url = "https://example.org/telegram"
     async with FakeTelegram() as server:
-        _, webhook = await _found(server, tmp_path, mode="webhook", webhook_url=url)
+        _, webhook = await _found(server, tmp_path, webhook_url=url)
     assert (webhook.state, url in webhook.text) == ("warn", True)

@@ -170,7 +170,7 @@ async def test_a_webhook_is_set_up_without_a_word_about_token_or_secret(
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}/hook"
-    settings = {"mode": "webhook", "webhook_url": url}
+    settings = {"webhook_url": url}
     model = ScriptedModel(says("fine"))
     telegram.fail("setWebhook", 502, f"bot{TOKEN}")
     async with talking(

@@ -35,10 +35,8 @@ def test_an_address_of_the_api_is_forgiven_its_end(written: str) -> None:
         {"base_url": "ftp://example.org"},
         {"base_url": "https://me@example.org"},
         {"proxy": "ftp://127.0.0.1:1080"},
-        {"mode": "webhook"},
         {"webhook_url": "http://example.org/telegram"},
         {"webhook_url": "https://example.org"},
-        {"webhook_path": "no path"},
         {"tokens": "x"},
     ],
     ids=str,
@@ -48,11 +46,9 @@ def test_what_cannot_work_is_refused(wrong: dict[str, str]) -> None:
         build(TelegramSettings, {"token": TOKEN, **wrong})
 
 
-def test_the_path_of_the_webhook_is_that_of_its_address_unless_set() -> None:
-    given = {"token": TOKEN, "mode": "webhook", "webhook_url": "https://example.org/bots/telegram"}
+def test_the_path_of_the_webhook_is_that_of_its_address() -> None:
+    given = {"token": TOKEN, "webhook_url": "https://example.org/bots/telegram"}
     assert build(TelegramSettings, given).local_path == "/bots/telegram"
-    other = given | {"webhook_path": "/hook"}
-    assert build(TelegramSettings, other).local_path == "/hook"
 
 
 def test_checking_the_settings_loads_no_platform_library() -> None:

@@ -29,7 +29,7 @@ async def listening(telegram: FakeTelegram, host: RecordingHost) -> AsyncIterato
     with socket.create_server(("127.0.0.1", 0)) as free:
         host.port = free.getsockname()[1]
     telegram.webhook.route = f"http://127.0.0.1:{host.port}/telegram"
-    async with running(telegram, host, mode="webhook", webhook_url=PUBLIC):
+    async with running(telegram, host, webhook_url=PUBLIC):
         await telegram.wait_for(lambda: telegram.webhook.url == PUBLIC)
         yield telegram.webhook.route
 
@@ -127,7 +127,7 @@ async def test_a_start_without_network_registers_later(
     telegram: FakeTelegram, host: RecordingHost, clock: WatchedClock
 ) -> None:
     telegram.fail("setWebhook", 502)
-    async with running(telegram, host, mode="webhook", webhook_url=PUBLIC):
+    async with running(telegram, host, webhook_url=PUBLIC):
         await clock.until_asked(1.0)
         assert "cannot be reached" in host.reports[-1]
         await clock.advance(1.0)
@@ -139,7 +139,7 @@ async def test_an_address_that_telegram_refuses_turns_the_channel_off(
     telegram: FakeTelegram, host: RecordingHost
 ) -> None:
     telegram.fail("setWebhook", 400, "Bad Request: bad webhook: HTTPS url must be provided")
-    off = await turned_off(telegram, host, mode="webhook", webhook_url=PUBLIC)
+    off = await turned_off(telegram, host, webhook_url=PUBLIC)
     assert "https url must be provided" in str(off)
     assert "webhook_url" in off.hint
 
@@ -156,7 +156,7 @@ async def test_a_refusal_that_may_pass_is_said_and_asked_again(
     said: str, telegram: FakeTelegram, host: RecordingHost, clock: WatchedClock
 ) -> None:
     telegram.fail("setWebhook", 400, said)
-    async with running(telegram, host, mode="webhook", webhook_url=PUBLIC):
+    async with running(telegram, host, webhook_url=PUBLIC):
         await clock.until_asked(1.0)
         assert said.rpartition(": ")[2].casefold() in host.reports[-1].casefold()
         await clock.advance(1.0)
@@ -182,7 +182,7 @@ async def test_a_refused_call_does_not_condemn_a_token_that_is_right(
     telegram: FakeTelegram, host: RecordingHost, clock: WatchedClock
 ) -> None:
     telegram.fail("setWebhook", 404)
-    async with running(telegram, host, mode="webhook", webhook_url=PUBLIC):
+    async with running(telegram, host, webhook_url=PUBLIC):
         await clock.until_asked(1.0)
         assert "refuses the request all the same" in host.reports[-1]
         await clock.advance(1.0)

@@ -51,7 +51,7 @@ async def test_what_is_written_is_the_value_from_then_on(tmp_path: Path) -> None
     [
         ("agent.max_iterations", "many", "whole number"),
         ("agent.max_iterations", "-3", "agent.max_iterations"),
-        ("limits.warn_at", "nan", "a number"),
+        ("model.timeout_seconds", "nan", "a number"),
         ("dream.cron", HOSTILE, "dream.cron"),
     ],
 )
@@ -99,7 +99,6 @@ async def test_nothing_is_written_that_was_not_shown(tmp_path: Path) -> None:
 async def test_no_secret_is_sent_and_hostile_values_stay_text(tmp_path: Path) -> None:
     config = {
         "model": {"api_key": "sk-very-secret-0123456789", "name": HOSTILE},
-        "channels": {"whatsapp": {"self_chat_prefix": PREFIX}},
     }
     async with serving(tmp_path, config=config) as web, web.visit() as visit:
         for path in ("/settings", "/settings/edit?key=model.api_key"):

@@ -37,16 +37,12 @@ def test_the_cloud_api_needs_each_of_its_keys(key: str) -> None:
     [
         {"webhook_url": "https://bot.example.org/whatsapp"},
         {"node": "  "},
-        {"self_chat_prefix": "two\nlines"},
-        {"self_chat_prefix": "more than sixteen characters"},
         CLOUD | {"self_chat": True},
         CLOUD | {"webhook_url": "http://bot.example.org/whatsapp"},
         CLOUD | {"webhook_url": "https://bot.example.org"},
-        CLOUD | {"webhook_path": "no path"},
         CLOUD | {"phone_number_id": "+1 555 000 1111"},
         CLOUD | {"base_url": "ftp://graph.example.org"},
         CLOUD | {"base_url": "https://me@graph.example.org"},
-        CLOUD | {"api_version": "23"},
         {"phone": "15550001111"},
     ],
     ids=str,
@@ -70,10 +66,8 @@ def test_strangers_are_answered_in_the_cloud_and_never_at_a_linked_number_unaske
     assert WhatsAppSettings(pairing="always").answers_strangers
 
 
-def test_the_path_of_the_webhook_is_that_of_its_address_unless_set() -> None:
+def test_the_path_of_the_webhook_is_that_of_its_address() -> None:
     assert build(WhatsAppSettings, CLOUD).local_path == "/whatsapp"
-    other = CLOUD | {"webhook_path": "/hook"}
-    assert build(WhatsAppSettings, other).local_path == "/hook"
 
 
 def test_checking_the_settings_loads_no_transport() -> None:

@@ -81,7 +81,6 @@ class FakeGraphAPI(People, Faults, Seen):
         return {
             "transport": "cloud",
             "base_url": self.base_url,
-            "api_version": self.version,
             "phone_number_id": self.phone_number_id,
             "access_token": self.token,
             "app_secret": self.app_secret,
