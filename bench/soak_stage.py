@@ -19,7 +19,6 @@ model:
   name: soak
   base_url: {model}
   timeout_seconds: 3
-  first_token_seconds: 3
   retry_seconds: 20
   context_window: 32000
   max_completion_tokens: 2000

@@ -79,8 +79,8 @@ class _Link(Struct, frozen=True):
 
 
 class Sessions:
-    """The sessions in `folder`, which exists; they end after `SESSION_DAYS` without use. Its methods
-    block for a small file, and raise `StorageError`."""
+    """The sessions in `folder`, which exists; they end after `SESSION_DAYS` without use. Its
+    methods block for a small file, and raise `StorageError`."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._file = StateFile(folder / SESSIONS_FILE, _Stored)

@@ -187,6 +187,10 @@ def _counted(model: ModelSettings, dialects: Dialects | None) -> Model:
     return Model(model_name(model), build_adapter(model, dialects), costs)
 
 
+_READING_SHARE = 5
+"""A slow machine reads a long prompt in minutes, in which most servers send nothing."""
+
+
 def build_adapter(model: ModelSettings, dialects: Dialects | None = None) -> Provider:
     """One model on its server, by the API that the server has."""
     if model.provider == "offline":
@@ -208,7 +212,7 @@ def build_adapter(model: ModelSettings, dialects: Dialects | None = None) -> Pro
         api_key=model.api_key.get_secret_value(),
         max_tokens=model.max_completion_tokens,
         stall_seconds=model.timeout_seconds,
-        first_token_seconds=model.first_token_seconds,
+        first_token_seconds=_READING_SHARE * model.timeout_seconds,
         settings=RequestSettings(
             model.reasoning_effort,
             model.temperature,

@@ -47,9 +47,8 @@ ELSEWHERE: Sequence[tuple[str, ...]] = tuple(
     for key in (
         # How it answers, and with how much: on a server that the owner named, with its key.
         "model.name", "model.context_window", "model.max_completion_tokens", "model.prices",
-        "model.timeout_seconds", "model.first_token_seconds", "model.retry_seconds",
-        "model.reasoning_effort", "model.temperature", "use",
-        "model.transcription.language",
+        "model.timeout_seconds", "model.retry_seconds", "model.reasoning_effort",
+        "model.temperature", "model.transcription.language", "use",
         "agent",
         # What is remembered, but not who shares it.
         "memory.window", "memory.idle_minutes", "memory.notices", "memory.embeddings.local",

@@ -328,11 +328,8 @@ class ModelSettings(AnyModel, frozen=True):
     out. Left out, it is `openai` as soon as a name, a key, another address or fallbacks are
     given."""
     timeout_seconds: Seconds = 120.0
-    """Seconds of silence from the server that end a call. A server on a private address has longer
-    before its first word, see `model.first_token_seconds`."""
-    first_token_seconds: Seconds = 600.0
-    """Seconds that a server on this machine or on a private address may take to read the prompt,
-    before it sends anything."""
+    """Seconds of silence from the server that end a call. A server on this machine or on a private
+    address has five times as long to read the prompt, before it sends anything."""
     retry_seconds: Duration = 60.0
     """Seconds for which one call is tried again within a turn; 0 for never."""
     fallbacks: tuple[FallbackModel, ...] = ()

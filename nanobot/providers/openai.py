@@ -255,9 +255,7 @@ class OpenAIProvider:
                     limit.reschedule(until)
         except TimeoutError as error:
             if incoming.ending is None and not incoming.complete:
-                reading = self._reading and not incoming.has_begun
-                setting = "first_token_seconds" if reading else "timeout_seconds"
-                raise self._endpoint.stalled(silence, setting) from error
+                raise self._endpoint.stalled(silence, "timeout_seconds") from error
         except ProviderUnavailable:
             if not incoming.complete:
                 raise

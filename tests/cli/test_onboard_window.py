@@ -278,7 +278,7 @@ async def test_the_person_sees_how_far_a_slow_server_has_read(
 async def test_a_server_nearby_may_read_longer_than_its_silence_may_last() -> None:
     async with FakeOpenAI(latency=0.5, pages=llama(16_384)) as server:
         present = ModelSettings(
-            name="fake-model", base_url=server.base_url, timeout_seconds=0.1, provider="openai"
+            name="fake-model", base_url=server.base_url, timeout_seconds=0.3, provider="openai"
         )
         person = ScriptedPerson()
         part = await step(
@@ -304,10 +304,9 @@ async def test_a_server_nearby_that_reads_too_long_names_the_setting_for_that() 
             name="fake-model",
             base_url=server.base_url,
             timeout_seconds=0.1,
-            first_token_seconds=0.3,
             provider="openai",
         )
         asked = ("--non-interactive", "--base-url", server.base_url)
-        with pytest.raises(ProviderError, match=r"sent nothing for 0\.3 seconds") as caught:
+        with pytest.raises(ProviderError, match=r"sent nothing for 0\.5 seconds") as caught:
             await step(ScriptedPerson(), *asked, present=present).run()
-    assert caught.value.hint == "If it needs longer, raise model.first_token_seconds."
+    assert caught.value.hint == "If it needs longer, raise model.timeout_seconds."
