@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import shutil
 import sqlite3
 from abc import ABC, abstractmethod
-from hashlib import sha256
 from pathlib import Path
 
-from nanobot.bus.journal_file import SCHEMA, inspect_journal
+from nanobot.bus.journal_file import SCHEMA
 from nanobot.bus.sqlite_journal import SqliteJournal
-from nanobot.bus.state import DOCUMENTS
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
 from nanobot.gateway.lock import home_lock
-from nanobot.memory.documents import LONG_TERM
-from nanobot.memory.git import Repository
-from nanobot.memory.repositories import is_split
-from nanobot.memory.scopes import OWNER, Memories
-from nanobot.memory.version import Change, CommitMessage
-from nanobot.security.paths import Root
 from nanobot.upkeep import UNFINISHED
 from nanobot.upkeep.backups import (
     BackupOrder,
@@ -39,12 +30,10 @@ _CLOCK = SystemClock("UTC")
 _LINE = '{"role": "user", "content": "%s", "seq": 1, "timestamp": "2026-03-02T09:00:00+00:00"}\n'
 _OLD = "nanobot-20260101T000000Z.tar.gz"
 
-_PREFIXES, _CHANGES = ("", "people/telegram_7/", "groups/telegram_-9/"), 4
-
 Tree = dict[str, bytes]
 
 
-def made_home(home: Path, word: str, formats: int = SCHEMA.version) -> Path:
+def made_home(home: Path, word: str) -> Path:
     """A home in which `word` stands everywhere."""
     files = {
         "config.yaml": f"# {word}\n",
@@ -60,9 +49,8 @@ def made_home(home: Path, word: str, formats: int = SCHEMA.version) -> Path:
         (home / path).write_text(text)
     (home / "state").mkdir()
     with contextlib.closing(sqlite3.connect(home / "state/journal.db")) as db:
-        for migration in SCHEMA.migrations[: formats - SCHEMA.first + 1]:
-            db.executescript(migration)
-        db.execute(f"PRAGMA user_version={formats}")
+        db.executescript(SCHEMA.tables)
+        db.execute(f"PRAGMA user_version={SCHEMA.version}")
         db.execute("INSERT INTO cursor VALUES ('fake', ?)", (word,))
         db.commit()
     return home
@@ -204,104 +192,3 @@ class Replacing(Deed):
     def _is_aside(self) -> bool:
         before = self.home.glob("before-*")
         return any((path / "sessions/fake_old.jsonl").exists() for path in before)
-
-
-_DOCUMENTS = {name: json.dumps({"version": 1, "of": name}).encode() for name in DOCUMENTS}
-"""What an earlier version kept in files of their own."""
-
-
-class Migrating(Deed):
-    """The first start after an upgrade."""
-
-    name = "an upgrade"
-
-    def prepare(self) -> None:
-        made_home(self.home, "old", formats=SCHEMA.first)
-        for name, content in _DOCUMENTS.items():
-            (self.home / "state" / f"{name}.json").write_bytes(content)
-
-    def do(self) -> None:
-        asyncio.run(self._open())
-
-    async def _open(self) -> None:
-        journal = SqliteJournal(self.home / "state/journal.db", _CLOCK)
-        await journal.open()
-        await journal.close()
-
-    def faults(self, *, over: bool) -> list[str]:
-        state = self.home / "state"
-        with contextlib.closing(sqlite3.connect(state / "journal.db")) as db:
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-        wrong = [] if _cursor(self.home) == "old" else ["a row is lost"]
-        found = inspect_journal(state / "journal.db")
-        if found.documents != _DOCUMENTS:
-            wrong.append(f"documents are lost: {sorted(found.documents)} {found.damage}")
-        left = [path.name for name in DOCUMENTS for path in state.glob(f"{name}.json")]
-        if over and left:
-            wrong.append(f"files are not taken in: {left}")
-        if version not in (SCHEMA.first, SCHEMA.version) or (over and version == SCHEMA.first):
-            wrong.append(f"the format is {version}")
-        kept = [path.name for path in state.glob("*.before-*")]
-        if version != SCHEMA.first and f"journal.db.before-{SCHEMA.first}" not in kept:
-            wrong.append("what was before is not kept")
-        if over and len(kept) != 1:
-            wrong.append(f"kept are {kept}")
-        return wrong
-
-
-class Splitting(Deed):
-    """The first start where one repository has the versions of all scopes; the last change was cut
-    short before its version was made."""
-
-    name = "a split of versions"
-
-    def prepare(self) -> None:
-        repository = Repository(self.home / "state/memory.git")
-        repository.create()
-        for number, prefix in enumerate(_PREFIXES * _CHANGES, 1):
-            path, content = f"{prefix}{LONG_TERM}", b"- fact %d\n" % number
-            message = CommitMessage(Change("agent", f"change {number}"), number, prefix).text
-            parent, now = repository.tip(), _CLOCK.now()
-            if number == len(_PREFIXES) * _CHANGES:
-                before = (self.home / "workspace" / path).read_bytes()
-                texts = {"before": sha256(before), "after": sha256(content)}
-                intent = {"path": path, "parent": parent, "message": message}
-                intent |= {name: text.hexdigest() for name, text in texts.items()}
-                intent |= {"when": now.isoformat()}
-                repository.write_file("intent.json", json.dumps(intent).encode())
-            else:
-                repository.set_tip(repository.store(parent, {path: content}, message, now))
-            (self.home / "workspace" / path).parent.mkdir(parents=True, exist_ok=True)
-            (self.home / "workspace" / path).write_bytes(content)
-        self._before = list(repository.chain(repository.tip()))
-        repository.close()
-
-    def do(self) -> None:
-        self._memories().recover()
-
-    def faults(self, *, over: bool) -> list[str]:
-        state = self.home / "state"
-        owners = Repository(state / "memory.git")
-        kept = list(owners.chain(owners.tip()))
-        owners.close()
-        wrong = [] if kept[-len(self._before) :] == self._before else ["the owner's are others"]
-        if not is_split(state):
-            return [*wrong, "it was not split"] if over else wrong
-        last = len(_PREFIXES) * _CHANGES
-        for first, prefix in enumerate(_PREFIXES, 1):
-            store = self._memories().of(prefix.rstrip("/") or OWNER).versions
-            numbers = list(range(first, last + 1, len(_PREFIXES)))
-            found = [one for one in store.versions() if one.is_in(prefix)]
-            if [one.number for one in found] != numbers:
-                wrong.append(f"{prefix or OWNER} has {[one.number for one in found]}")
-            elif [one.summary for one in found] != [f"change {number}" for number in numbers]:
-                wrong.append(f"a version of {prefix or OWNER} has another name")
-            elif f"+- fact {numbers[-1]}" not in store.diff(numbers[-1]):
-                wrong.append(f"the last version of {prefix or OWNER} has another text")
-            elif made := store.record_hand_edits():
-                wrong.append(f"{prefix or OWNER}: {made} were made the person's")
-        left = [path.name for path in state.glob("versions.*") if path.suffix != ".lock"]
-        return [*wrong, f"left are {left}"] if left else wrong
-
-    def _memories(self) -> Memories:
-        return Memories(Root(self.home / "workspace"), self.home / "state", _CLOCK)

@@ -1,16 +1,13 @@
 """The fault campaign on backups: whoever makes or restores one is killed at every step of it.
 
-Four things are done over and over to a small home: a backup is made while an old one has to go, a
-backup is restored over another home, a journal of the first format is brought forward, and the
-versions of all scopes, which lie in one repository, are split. The
-process that does it is killed with SIGKILL at its Nth write, fsync and rename (before it, in the
-middle, after it), or the disk is full from there on for half a second. What must be true then:
+Two things are done over and over to a small home: a backup is made while an old one has to go, and
+a backup is restored over another home. The process that does it is killed with SIGKILL at its Nth
+write, fsync and rename (before it, in the middle, after it), or the disk is full from there on for
+half a second. Afterwards:
 
 - No file with a backup's name is anything but a whole one, and the home is what it was.
 - The home is what it was or what the backup holds, all of it; or it says that it is neither, no
   gateway starts on it, and the same command again makes it whole. What stood there is not lost.
-- A journal of the old format is there, and the rows.
-- Every version has its number, its words and its author, in the repository for all or in its own.
 - Doing it again works, and leaves nothing lying about.
 
     python -m bench.crash_backup              every N
@@ -30,25 +27,15 @@ from pathlib import Path
 
 from loguru import logger
 
-from bench.backup_deeds import (
-    Deed,
-    Making,
-    Migrating,
-    Replacing,
-    Splitting,
-    back_up,
-    made_home,
-)
+from bench.backup_deeds import Deed, Making, Replacing, back_up, made_home
 from bench.injection import AFTER, BEFORE, FULL, TORN, arm, calls, options_of
 from bench.reporting import report
 
 MODES = {BEFORE: "before each", TORN: "in the middle", AFTER: "after each", FULL: "disk full"}
-_DEEDS = (Making, Replacing, Migrating, Splitting)
+_DEEDS = (Making, Replacing)
 _HANDFUL: dict[type[Deed], tuple[tuple[int, int], ...]] = {
     Making: ((20, TORN),),
     Replacing: ((24, AFTER), (29, BEFORE)),
-    Migrating: ((8, AFTER),),
-    Splitting: ((9, AFTER), (60, TORN)),
 }
 """Where it hurts most: in the middle of packing, and while things change places."""
 

@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 
 from nanobot.bus.journal_file import COPY, SCHEMA, copied_documents, is_json
-from nanobot.bus.sqlite import is_damaged, opened_read_only
+from nanobot.bus.sqlite import is_damaged, layout, opened_read_only
 from nanobot.io import replace_file, sync_folder
 
 SMALL = 2_000_000
@@ -68,18 +68,15 @@ def check(db: sqlite3.Connection, state: Path, *, whole: bool) -> str:
     """What SQLite finds wrong in all of the journal in the folder `state`, or in its small
     tables."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
-    layout, ours = _layout(db), _layout_of_this_version()
-    if version != SCHEMA.version and layout == ours:
-        return f"its format is given as {version}"
-    if version == SCHEMA.version and not ours <= layout:
+    if SCHEMA.mismatch(db):  # opening it says so
+        return ""
+    if version == SCHEMA.version and not SCHEMA.layout() <= layout(db):
         return "its list of tables is damaged"
     pragmas = [f"integrity_check({name})" for name in _TABLES_OF_START]
     for pragma in ["integrity_check(1)"] if whole else pragmas:
         found = "; ".join(str(row[0]) for row in db.execute(f"PRAGMA {pragma}"))
         if found != "ok":
             return " ".join(found.removeprefix("*** in database main ***").split())[:300]
-    if "document" not in tables(db):  # of an earlier format
-        return ""
     copied = copied_documents(state / COPY)
     for name, content in db.execute("SELECT name, content FROM document"):
         if name in copied and not is_json(content):
@@ -97,18 +94,6 @@ def check_rest(path: Path) -> str:
             return check(db, path.parent, whole=True)
     except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
         return str(error) if is_damaged(error) else ""
-
-
-def _layout_of_this_version() -> set[str]:
-    with contextlib.closing(sqlite3.connect(":memory:")) as new:
-        new.executescript(";".join(SCHEMA.migrations))
-        return _layout(new)
-
-
-def _layout(db: sqlite3.Connection) -> set[str]:
-    """The statements that made the tables and indexes, of which each version has others."""
-    statements = db.execute("SELECT sql FROM sqlite_master WHERE sql != ''")
-    return {"".join(str(sql).split()) for (sql,) in statements}
 
 
 def damage_reports(state: Path) -> Iterator[tuple[str, str, str]]:

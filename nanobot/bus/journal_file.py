@@ -4,8 +4,8 @@ as a file (backups, restores, `doctor`, erasing). Who works with messages knows 
 Documents of a home: after each change all of them are written to `state/documents.json` as well. A
 database that is made again, because the one before was damaged and moved away, takes them from
 there. A file `state/NAME.json` with the name of a document is taken in when the database is opened,
-and called `NAME.json.imported` then. That is how documents of earlier versions come in, within the
-transaction that brings the database forward, and how a person puts one in place by hand.
+and called `NAME.json.imported` then. That is how imported jobs come in, and how a person puts a
+document in place by hand.
 
 Erasing: `redact_rows` changes texts in a transaction; `compact` then rebuilds the file, because
 SQLite keeps old bytes in free pages and in the write-ahead log. Doing both again is safe.
@@ -26,7 +26,6 @@ from loguru import logger
 from msgspec import Struct, field
 
 from nanobot.bus.journal import QueueCounts, Redact
-from nanobot.bus.journal_looking import USED
 from nanobot.bus.rows import KEYS, NOTICES, OPEN_MESSAGES, OPEN_PARTS, TEXTS, decode_helper
 from nanobot.bus.sqlite import (
     Schema,
@@ -69,9 +68,11 @@ _TABLES = """
         state TEXT NOT NULL CHECK (state IN ('running', 'done', 'failed', 'stopped')),
         progress INTEGER NOT NULL DEFAULT 0,
         started_at TEXT NOT NULL,
-        report TEXT NOT NULL DEFAULT ''
+        report TEXT NOT NULL DEFAULT '',
+        asked INTEGER NOT NULL DEFAULT 0
     );
     CREATE INDEX turn_running ON turn (state) WHERE state = 'running';
+    CREATE INDEX turn_session ON turn (session_key);
 
     CREATE TABLE step (
         turn_id TEXT NOT NULL,
@@ -104,6 +105,7 @@ _TABLES = """
         reason TEXT NOT NULL DEFAULT '',
         payload TEXT,
         created_at TEXT NOT NULL,
+        in_doubt INTEGER NOT NULL DEFAULT 0,
         UNIQUE (turn_id, call, part)
     );
     CREATE INDEX outbox_open ON outbox (state) WHERE state IN ('pending', 'sending', 'dead');
@@ -136,10 +138,19 @@ _TABLES = """
         day TEXT PRIMARY KEY,
         tokens INTEGER NOT NULL,
         warned INTEGER NOT NULL
-    ) WITHOUT ROWID
-"""
+    ) WITHOUT ROWID;
 
-_DOCUMENTS = """
+    CREATE TABLE used (
+        day TEXT NOT NULL,
+        session_key TEXT NOT NULL,
+        turns INTEGER NOT NULL,
+        prompt INTEGER NOT NULL,
+        cached INTEGER NOT NULL,
+        completion INTEGER NOT NULL,
+        cost INTEGER,
+        PRIMARY KEY (day, session_key)
+    ) WITHOUT ROWID;
+
     CREATE TABLE document (
         name TEXT PRIMARY KEY,
         content TEXT NOT NULL,
@@ -163,13 +174,13 @@ def importable_files(folder: Path) -> list[Path]:
     return [path for path in paths if os.path.lexists(path)]
 
 
-def import_documents(db: sqlite3.Connection, folder: Path, version: int) -> list[Path]:
+def import_documents(db: sqlite3.Connection, folder: Path, is_new: bool) -> list[Path]:
     """Store the documents that lie in `folder` as files, within the caller's transaction; the
-    files, to be renamed once that is durable. `version`: of the database before, 0 for none.
+    files, to be renamed once that is durable. A new database takes the copy first.
 
     A file that replaces a stored document must be JSON. Raises `OSError` where one cannot be read.
     """
-    if version == 0:
+    if is_new:
         _take_copy(db, folder / COPY)
     taken = []
     for path in importable_files(folder):
@@ -234,22 +245,7 @@ def is_json(content: str) -> bool:
     return True
 
 
-SCHEMA = Schema(
-    first=5,
-    migrations=(
-        _TABLES,
-        # Whether an earlier attempt may have arrived.
-        "ALTER TABLE outbox ADD COLUMN in_doubt INTEGER NOT NULL DEFAULT 0",
-        # How often a turn that was taken up asked the model since it last made progress.
-        "ALTER TABLE turn ADD COLUMN asked INTEGER NOT NULL DEFAULT 0",
-        _DOCUMENTS,
-        USED,
-    ),
-    import_files=import_documents,
-)
-
-FORMAT = SCHEMA.version
-"""The format that this version writes; it reads those from `SCHEMA.first` on."""
+SCHEMA = Schema(_TABLES, import_files=import_documents)
 
 
 class SqliteState:
@@ -374,19 +370,17 @@ def documents_set_aside(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def inspect_journal(path: Path) -> JournalInspection:
-    """Look at the journal at `path`, of any version, without changing it; never raises for what is
-    wrong with it."""
+    """Look at the journal at `path` without changing it; never raises for what is wrong with it."""
     version, damage = check_file(path) if path.exists() else (0, "")
-    if 0 < version < SCHEMA.first:
-        damage = f"it was written by an older nanobot (format {version})"
     if damage:
         return JournalInspection(version, damage)
     try:
         counts, documents = QueueCounts(), dict[str, bytes]()
         with opened_read_only(path) if version else nullcontext() as db:
             if db:
+                if mismatch := SCHEMA.mismatch(db):
+                    return JournalInspection(version, mismatch)
                 counts = queue_counts(db)
-            if db and db.execute("SELECT 1 FROM sqlite_master WHERE name = 'document'").fetchone():
                 rows = db.execute("SELECT name, content FROM document")
                 documents = {name: content.encode() for name, content in rows}
         documents |= {file.stem: file.read_bytes() for file in importable_files(path.parent)}
@@ -399,7 +393,7 @@ REASON = "it was under way when the backup was made, and may have been done sinc
 
 
 def fail_open_work(path: Path) -> int:
-    """In the journal at `path`, of any version, let every message that waits, every part of a
+    """In the journal at `path`, let every message that waits, every part of a
     reply, and what is to be said of every helper that was at work, be one that failed; how many.
     What was under way in a journal that was restored has in all likelihood been finished since, and
     waits for a person's decision. That a helper was lost is no news by itself. Raises

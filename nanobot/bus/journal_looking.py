@@ -13,28 +13,6 @@ from nanobot.bus.journal import DayTimes, DayUsage, TurnRow
 
 USED_DAYS = 400
 
-USED = """
-    CREATE INDEX turn_session ON turn (session_key);
-    CREATE TABLE used (
-        day TEXT NOT NULL,
-        session_key TEXT NOT NULL,
-        turns INTEGER NOT NULL,
-        prompt INTEGER NOT NULL,
-        cached INTEGER NOT NULL,
-        completion INTEGER NOT NULL,
-        cost INTEGER,
-        PRIMARY KEY (day, session_key)
-    ) WITHOUT ROWID;
-    INSERT INTO used
-        SELECT substr(started_at, 1, 10), session_key, count(*),
-            total(json_extract(report, '$.prompt_tokens')),
-            total(json_extract(report, '$.cached_tokens')),
-            total(json_extract(report, '$.completion_tokens')),
-            sum(json_extract(report, '$.cost'))
-        FROM turn WHERE state != 'running' AND json_valid(report) GROUP BY 1, 2
-"""
-"""The step of the format that brings them; what is kept of turns by then is counted."""
-
 COUNT_TURN = """
     INSERT INTO used
         SELECT substr(started_at, 1, 10), session_key, 1,

@@ -41,7 +41,7 @@ _TRIES = 2_000
 _PAGE = 4096
 _MOST_MISSING = 1 << 30
 """Bytes: a header that speaks of more is damaged."""
-_OWN_TABLES = Schema(SCHEMA.migrations, SCHEMA.first)
+_OWN_TABLES = Schema(SCHEMA.tables)
 
 _NAMES = {
     "inbox": "messages",

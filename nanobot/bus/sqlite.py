@@ -28,7 +28,7 @@ from loguru import logger
 from msgspec import Struct
 
 from nanobot.errors import DatabaseDamaged, HomeMoved, StorageError, storage_hint
-from nanobot.io import make_folder, sync_folder
+from nanobot.io import make_folder
 
 _BUSY_SECONDS = 10.0
 """How long somebody who only reads waits for a writer."""
@@ -50,50 +50,55 @@ def copy_to(connection: sqlite3.Connection, path: Path) -> None:
 
 
 class Schema(Struct, frozen=True):
-    """The tables of a database. `migrations[0]` makes those of version `first` in an empty file,
-    each later one brings them one version on. `import_files` takes files of the folder into a
-    database that had the given version, in the same transaction, and returns those files; they are
-    renamed once that is durable."""
+    """The `tables` of a database, made in an empty file, and the `version` of that layout.
+    `import_files` takes files of the folder into the database, in one transaction with new tables,
+    and returns those files. They are renamed once that is durable. It is told whether the database
+    is new."""
 
-    migrations: Sequence[str]
-    first: int = 1
-    import_files: Callable[[sqlite3.Connection, Path, int], list[Path]] | None = None
+    tables: str
+    version: int = 1
+    import_files: Callable[[sqlite3.Connection, Path, bool], list[Path]] | None = None
 
-    @property
-    def version(self) -> int:
-        """The newest one."""
-        return self.first + len(self.migrations) - 1
-
-    def migrate(self, connection: sqlite3.Connection, path: Path) -> None:
-        """Bring the database at `path` to the newest version; as it was before it is kept beside it
-        as `<name>.before-<version>`. Raises `StorageError` for a version that is not known."""
-        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version and not self.first <= version <= self.version:
-            age, hint = "an older", "Let the version of 2026-11-23 open this home once."
-            if version > self.version:
-                age, hint = "a newer", "Install that version again, or use another NANOBOT_HOME."
-            raise StorageError(
-                path, f"it was written by {age} nanobot (format {version})", hint=hint
-            )
-        if 0 < version < self.version:
-            for older in path.parent.glob(f"{path.name}.before-*"):
-                older.unlink()
-            copy_to(connection, path.with_name(f"{path.name}.before-{version}"))
-            sync_folder(path.parent)
-        steps = self.migrations[version - self.first + 1 :] if version else self.migrations
-        # All or none: what is kept beside it is the file that the older nanobot can open.
-        steps = [*steps, f"PRAGMA user_version={self.version}"] if version < self.version else []
-        connection.executescript(";\n".join(("BEGIN IMMEDIATE", *steps)))
-        carried = self.import_files(connection, path.parent, version) if self.import_files else []
+    def prepare(self, connection: sqlite3.Connection, path: Path) -> None:
+        """Make the tables in the database at `path` if it is empty, and import files. Raises
+        `StorageError` for a database with other tables."""
+        if problem := self.mismatch(connection):
+            hint = "Use that version, or another NANOBOT_HOME (docs/upgrade.md)."
+            raise StorageError(path, problem, hint=hint)
+        is_new = not layout(connection)
+        made = f"{self.tables};" if is_new else ""
+        connection.executescript(f"BEGIN IMMEDIATE;{made}PRAGMA user_version={self.version}")
+        carried = []
+        if self.import_files:
+            carried = self.import_files(connection, path.parent, is_new)
         connection.execute("COMMIT")
         for file in carried:
             file.replace(file.with_name(f"{file.name}.imported"))
 
+    def mismatch(self, connection: sqlite3.Connection) -> str:
+        """Return how a database differs from this schema, empty if it fits or is new. The number
+        of the version may differ if the tables are the same."""
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version == self.version or layout(connection) in (set(), self.layout()):
+            return ""
+        return f"it was written by another version of nanobot (format {version})"
+
+    def layout(self) -> set[str]:
+        """Return the layout of a new database."""
+        with contextlib.closing(sqlite3.connect(":memory:")) as new:
+            new.executescript(self.tables)
+            return layout(new)
+
+
+def layout(connection: sqlite3.Connection) -> set[str]:
+    """Return the statements that made the tables and indexes, without white space."""
+    statements = connection.execute("SELECT sql FROM sqlite_master WHERE sql != ''")
+    return {"".join(str(sql).split()) for (sql,) in statements}
+
 
 def open_file(path: Path, schema: Schema) -> sqlite3.Connection:
     """Open or create the file at `path`, with the settings that the promises rest on. Raises
-    `StorageError` when it cannot be used or comes from another version that `schema` does not
-    know."""
+    `StorageError` when it cannot be used or is of another version than `schema`."""
     try:
         # Made here, for its owner only: SQLite lets others read, and its side files follow it.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -121,7 +126,7 @@ def _opened(path: Path, schema: Schema, how: str = "") -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA cache_size=-2000")
-        schema.migrate(connection, path)
+        schema.prepare(connection, path)
     except BaseException:
         connection.close()
         raise

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from nanobot import __version__
 from nanobot.bus.damage import damage_reports
 from nanobot.bus.events import TERMINAL
-from nanobot.bus.journal_file import FORMAT, documents_set_aside, inspect_journal
+from nanobot.bus.journal_file import SCHEMA, documents_set_aside, inspect_journal
 from nanobot.channel import Check, CheckRequest
 from nanobot.channel import CheckFinding as Finding
 from nanobot.cli.answer import Data
@@ -286,9 +286,10 @@ def check_journal(case: CheckContext) -> Iterator[Finding]:
     if not path.exists():
         return
     found = inspect_journal(path)
-    if found.version > FORMAT:
-        text = f"it was written by a newer nanobot (format {found.version})"
-        yield Finding("fail", text, "Install that version again.")
+    if found.damage and found.version not in (0, SCHEMA.version):
+        yield Finding(
+            "fail", found.damage, "Use that version, or start a new journal (docs/upgrade.md)."
+        )
     elif found.damage:
         hint = (
             "Restart the gateway: it keeps a copy, rebuilds the journal from its readable rows, and"

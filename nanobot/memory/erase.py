@@ -77,7 +77,6 @@ Kind = Literal["store", "text", "log", "removed", "kept"]
 in a log in place; the file goes; or it is only reported."""
 
 _AT_HOME: tuple[tuple[str, Kind], ...] = (
-    ("state/journal.db.before-", "removed"),
     ("state/journal.db.damaged-", "removed"),
     ("state/journal.db.moved-to-team", "removed"),
     ("state/journal.db", "store"),

@@ -34,7 +34,7 @@ from typing import Any, BinaryIO, Literal, Self
 
 from msgspec import Struct
 
-from nanobot.bus.journal_file import FORMAT as JOURNAL_FORMAT
+from nanobot.bus.journal_file import SCHEMA
 from nanobot.errors import ExtraMissing, NanobotError, StorageError, storage_hint
 from nanobot.io import storage_errors, write_new
 from nanobot.parsing import ValueCounter
@@ -363,9 +363,9 @@ class _Unpacking:
             self.head = BackupHeader.decoded(b"".join(self._content(first, _MOST_HEAD)))
         except ValueError as error:
             raise BadBackup(str(error)) from error
-        if self.head.format > FORMAT or self.head.journal > JOURNAL_FORMAT:
+        if (self.head.format, self.head.journal) != (FORMAT, SCHEMA.version):
             raise NanobotError(
-                f"the backup was made by a newer nanobot ({self.head.nanobot})",
+                f"the backup was made by another version of nanobot ({self.head.nanobot})",
                 hint="Install that version, then restore it.",
             )
 

@@ -27,7 +27,7 @@ from loguru import logger
 from msgspec import Struct
 
 import nanobot
-from nanobot.bus.journal_file import FORMAT as JOURNAL_FORMAT
+from nanobot.bus.journal_file import SCHEMA
 from nanobot.clock import Clock
 from nanobot.cron.schedule import Schedule
 from nanobot.errors import NanobotError, StorageError
@@ -162,7 +162,7 @@ def make_backup(
         left_out += sorted({item.path for item in found} - {item.path for item in items})
         head = BackupHeader(
             nanobot=nanobot.__version__,
-            journal=JOURNAL_FORMAT,
+            journal=SCHEMA.version,
             made_at=taken.made_at,
             live=taken.live,
             media=order.media,

@@ -62,7 +62,7 @@ _OUT = re.compile(
     r"|state/(backup|backup\.lock|gateway\.(lock|sock)|sends\.log(\.new)?|versions\.lock|voice)"
     r"|state/(memory|versions/.+)\.git(\.(lock|syncing)|/[^/]+\.jsonl)"
     r"|state/(catalogue|index)\.db[^/]*|state/index\.vectors"
-    r"|state/journal\.db(-wal|-shm|-journal|\.(before|damaged)-[^/]*|\.(rebuilt|salvage|suspect).*)?"
+    r"|state/journal\.db(-wal|-shm|-journal|\.damaged-[^/]*|\.(rebuilt|salvage|suspect).*)?"
     r"|logs/(?!audit)[^/]*"
 )
 _MAY_BE_CACHE = re.compile(

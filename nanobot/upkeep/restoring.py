@@ -27,7 +27,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.bus.journal_file import FORMAT, JournalInspection, fail_open_work, inspect_journal
+from nanobot.bus.journal_file import JournalInspection, fail_open_work, inspect_journal
 from nanobot.bus.state import InvalidDocument
 from nanobot.clock import Clock
 from nanobot.cron.job import decoded
@@ -79,8 +79,6 @@ def examine_home(home: Path, clock: Clock) -> HomeContents:
         journal = inspect_journal(home / JOURNAL)
     if journal.damage:
         troubles.append(f"the journal cannot be used: {journal.damage}")
-    if journal.version > FORMAT:
-        troubles.append(f"the journal is of a newer nanobot (format {journal.version})")
     jobs, counts = journal.documents.get("jobs"), journal.counts
     workspace = home / "workspace"
     conversations = list(conversations_in(home / "sessions", clock.now(), archive=True))

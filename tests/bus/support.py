@@ -79,10 +79,10 @@ def rows(path: Path, query: str) -> list[tuple[object, ...]]:
         return connection.execute(query).fetchall()
 
 
-def change(path: Path, statement: str) -> None:
-    """Change the file, as damage or an older version would have left it."""
+def change(path: Path, statement: str, *values: object) -> None:
+    """Change the file, as damage or another process would have left it."""
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(statement)
+        connection.execute(statement, values)
 
 
 @contextlib.contextmanager

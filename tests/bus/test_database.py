@@ -19,12 +19,12 @@ from nanobot.errors import DatabaseDamaged, StorageError
 from tests.bus.support import change, no_file_may_grow_beyond, rows
 from tests.privileges import without_privileges
 
-MIGRATIONS = ("CREATE TABLE note (text TEXT NOT NULL UNIQUE)",)
+SCHEMA = Schema("CREATE TABLE note (text TEXT NOT NULL UNIQUE)")
 
 
 @contextlib.asynccontextmanager
-async def opened(path: Path, *migrations: str) -> AsyncIterator[Database]:
-    database = Database(path, Schema(migrations or MIGRATIONS))
+async def opened(path: Path) -> AsyncIterator[Database]:
+    database = Database(path, SCHEMA)
     database.open()
     try:
         yield database
@@ -137,7 +137,7 @@ async def test_a_cancelled_caller_does_not_disturb_the_writer(database: Database
 
 
 async def test_work_before_opening_and_after_closing_is_refused(path: Path) -> None:
-    database = Database(path, Schema(MIGRATIONS))
+    database = Database(path, SCHEMA)
     with pytest.raises(StorageError, match="not open"):
         await database.run(texts)
     database.open()
@@ -152,13 +152,13 @@ async def test_what_run_reported_survives_a_kill(path: Path) -> None:
         "import asyncio, os, signal, sys; from pathlib import Path\n"
         "from nanobot.bus.sqlite import Database, Schema\n"
         "async def main():\n"
-        "    database = Database(Path(sys.argv[1]), Schema([sys.argv[2]]))\n"
+        "    database = Database(Path(sys.argv[1]), Schema(sys.argv[2]))\n"
         "    database.open()\n"
         "    await database.run(lambda db: db.execute(\"INSERT INTO note VALUES ('kept')\"))\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "asyncio.run(main())\n"
     )
-    child = await asyncio.create_subprocess_exec(sys.executable, "-c", program, path, MIGRATIONS[0])
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", program, path, SCHEMA.tables)
     assert await child.wait() == -signal.SIGKILL
     async with opened(path) as database:
         assert await database.run(texts) == ["kept"]
@@ -222,7 +222,7 @@ async def test_insisting_work_is_told_when_the_database_closes_without_it(path: 
 def test_garbage_in_place_of_the_file_is_named_with_a_way_out(path: Path) -> None:
     path.write_bytes(b"this is not a database" * 1000)
     with pytest.raises(DatabaseDamaged, match="damaged") as caught:
-        Database(path, Schema(MIGRATIONS)).open()
+        Database(path, SCHEMA).open()
     assert "Start nanobot again" in caught.value.hint
 
 
@@ -248,7 +248,7 @@ async def test_a_text_with_broken_bytes_does_not_fail_the_query(database: Databa
 
 async def test_a_missing_folder_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
-        Database(tmp_path / "nowhere" / "journal.db", Schema(MIGRATIONS)).open()
+        Database(tmp_path / "nowhere" / "journal.db", SCHEMA).open()
 
 
 @pytest.fixture
@@ -256,7 +256,7 @@ def protected() -> Iterator[Path]:
     """A journal that we may read and not write, even where the tests run as root."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "journal.db"
-        change(path, MIGRATIONS[0])
+        change(path, SCHEMA.tables)
         path.chmod(0o444)
         path.parent.chmod(0o555)
         with without_privileges():
@@ -266,51 +266,33 @@ def protected() -> Iterator[Path]:
 
 def test_whose_a_file_is_that_may_not_be_written_is_said(protected: Path) -> None:
     with pytest.raises(StorageError, match=r"journal\.db") as caught:
-        Database(protected, Schema(MIGRATIONS)).open()
+        Database(protected, SCHEMA).open()
     assert f"uid {os.geteuid()}" in caught.value.hint
     assert str(protected) in caught.value.hint
 
 
-async def test_a_file_of_a_newer_nanobot_is_left_alone(path: Path) -> None:
-    async with opened(path, *MIGRATIONS, "CREATE TABLE more (a)"):
+async def test_a_file_with_other_tables_is_left_alone(path: Path) -> None:
+    async with opened(path):
         pass
-    with pytest.raises(StorageError, match=r"newer nanobot \(format 2\)") as caught:
-        Database(path, Schema(MIGRATIONS)).open()
+    other = Schema(f"{SCHEMA.tables}; CREATE TABLE more (a)", version=2)
+    with pytest.raises(StorageError, match=r"another version of nanobot \(format 1\)") as caught:
+        Database(path, other).open()
     assert "NANOBOT_HOME" in caught.value.hint
 
 
-async def test_an_older_file_is_brought_forward_with_what_it_holds(path: Path) -> None:
+async def test_a_file_with_the_same_tables_and_another_number_is_used(path: Path) -> None:
     async with opened(path) as database:
-        await database.run(add("old"))
-    async with opened(path, *MIGRATIONS, "ALTER TABLE note ADD COLUMN size INTEGER") as database:
-        columns = "SELECT text, size FROM note"
-        assert await database.run(lambda db: db.execute(columns).fetchall()) == [("old", None)]
-
-
-async def test_a_migration_that_fails_changes_nothing(path: Path) -> None:
-    async with opened(path):
-        pass
-    broken = "ALTER TABLE note ADD COLUMN size INTEGER; CREATE TABLE note (a)"
-    with pytest.raises(StorageError):
-        Database(path, Schema((*MIGRATIONS, broken))).open()
+        await database.run(add("kept"))
+    change(path, "PRAGMA user_version = 9")
+    async with opened(path) as database:
+        assert await database.run(texts) == ["kept"]
     assert rows(path, "PRAGMA user_version") == [(1,)]
-    assert [row[1] for row in rows(path, "PRAGMA table_info(note)")] == ["text"]
 
 
 async def test_the_file_is_readable_by_its_owner_only(path: Path) -> None:
     async with opened(path):
         for file in path.parent.glob(f"{path.name}*"):
             assert file.stat().st_mode & 0o077 == 0
-
-
-async def test_of_several_migrations_all_are_made_or_none(path: Path) -> None:
-    async with opened(path):
-        pass
-    steps = ("ALTER TABLE note ADD COLUMN size INTEGER", "CREATE TABLE note (a)")
-    with pytest.raises(StorageError):
-        Database(path, Schema((*MIGRATIONS, *steps))).open()
-    assert rows(path, "PRAGMA user_version") == [(1,)]
-    assert [row[1] for row in rows(path, "PRAGMA table_info(note)")] == ["text"]
 
 
 async def test_whatever_follows_a_transaction_and_fails_the_writer_goes_on(

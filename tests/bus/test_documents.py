@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from nanobot.bus import journal_file
 from nanobot.bus.journal_file import SCHEMA, SqliteState, inspect_journal
+from nanobot.bus.sqlite import Schema, open_file
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.bus.state import DOCUMENTS, Stored
 from nanobot.errors import StorageError
@@ -34,16 +35,14 @@ def stored(folder: Path) -> dict[str, str]:
     return {name: one.content.decode() for name, one in found.items() if one}
 
 
-def older(folder: Path, version: int) -> None:
-    """A home of an earlier nanobot, with a message in its journal."""
+def put_files(folder: Path) -> None:
+    """A journal with a message, and documents as files beside it."""
+    open_file(folder / "journal.db", Schema(SCHEMA.tables)).close()
     with contextlib.closing(sqlite3.connect(folder / "journal.db")) as db, db:
-        for migration in SCHEMA.migrations[: version - SCHEMA.first + 1]:
-            db.executescript(migration)
         db.execute(
             "INSERT INTO inbox (channel, chat_id, event_id, session_key, received_at, payload)"
             " VALUES ('c', '1', 'e', 'c:1', '2026-03-02T08:00:00+00:00', '{}')"
         )
-        db.execute(f"PRAGMA user_version={version}")
     for name, content in FILES.items():
         (folder / name).write_text(content)
 
@@ -56,11 +55,8 @@ def wanted() -> dict[str, str]:
     return {name.removesuffix(".json"): content for name, content in FILES.items()}
 
 
-@pytest.mark.parametrize("version", [SCHEMA.first, SCHEMA.version - 1])
-def test_the_files_of_an_earlier_version_are_taken_in_and_kept(
-    tmp_path: Path, version: int
-) -> None:
-    older(tmp_path, version)
+def test_documents_that_are_files_are_taken_in_and_kept(tmp_path: Path) -> None:
+    put_files(tmp_path)
     assert stored(tmp_path) == wanted()
     assert not any((tmp_path / name).exists() for name in FILES)
     kept = {name: (tmp_path / f"{name}.imported").read_text() for name in FILES}
@@ -87,10 +83,10 @@ def dying_at(step: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 @pytest.mark.parametrize("step", range(16))
-def test_killed_at_any_step_of_the_upgrade_the_next_start_ends_it(
+def test_killed_at_any_step_of_taking_them_in_the_next_start_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    older(tmp_path, SCHEMA.first)
+    put_files(tmp_path)
     dying = dying_at(step)
     with monkeypatch.context() as patch:
         schema = replace(SCHEMA, import_files=dying(journal_file.import_documents))
@@ -163,9 +159,9 @@ async def test_an_erasure_reaches_the_documents_and_their_copy(tmp_path: Path) -
 
 
 def test_a_look_at_a_journal_changes_nothing_and_knows_files_that_wait(tmp_path: Path) -> None:
-    older(tmp_path, SCHEMA.first)
+    put_files(tmp_path)
     before = contents(tmp_path)
     found = inspect_journal(tmp_path / "journal.db")
-    assert (found.version, found.damage, found.counts.received) == (SCHEMA.first, "", 1)
+    assert (found.version, found.damage, found.counts.received) == (SCHEMA.version, "", 1)
     assert {name: content.decode() for name, content in found.documents.items()} == wanted()
     assert contents(tmp_path) == before

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nanobot.bus.events import OutboundMessage
+from nanobot.bus.events import OutboundMessage, encode_event
 from nanobot.bus.journal import Completion, InboxEntry, Outgoing, Step
-from nanobot.bus.journal_file import SCHEMA
+from nanobot.bus.journal_file import SCHEMA, fail_open_work
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock
@@ -155,6 +155,17 @@ async def test_a_process_that_runs_for_months_forgets_too(path: Path, clock: Fak
         clock.jump(timedelta(days=31).total_seconds())
         await journal.receive("fake", (said("m2"),))
     assert rows(path, "SELECT event_id FROM inbox") == [("m2",)]
+
+
+async def test_of_a_backup_helpers_wait_for_a_word_as_well(path: Path, clock: FakeClock) -> None:
+    async with opened(path, clock) as journal:
+        await journal.receive("fake", (said("m1"),))
+    lost = encode_event(said("task:h1"))
+    change(path, "INSERT INTO helper VALUES ('h0', '2026-03-02T08:00:00+00:00', 'broken')")
+    change(path, "INSERT INTO helper VALUES ('h1', '2026-03-02T08:00:00+00:00', ?)", lost)
+    assert fail_open_work(path) == 2
+    assert rows(path, "SELECT count(*) FROM helper") == [(0,)]
+    assert rows(path, "SELECT state FROM inbox WHERE event_id = 'task:h1'") == [("failed",)]
 
 
 async def test_a_new_file_gets_the_current_format(path: Path, clock: FakeClock) -> None:

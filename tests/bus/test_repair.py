@@ -147,7 +147,8 @@ async def test_a_flipped_bit_of_the_header_or_of_the_list_of_tables_costs_nothin
         flip(path, place, bit)
         waiting, report = await report_of(path, clock)
         assert len(waiting) == MANY, (place, bit)
-        assert "Nothing was lost." in report or (place, bit) in {(18, 2), (47, 4)}, (place, bit)
+        is_used_as_it_is = 60 <= place <= 63 or (place, bit) in {(18, 2), (47, 4)}
+        assert "Nothing was lost." in report or is_used_as_it_is, (place, bit)
 
 
 async def test_a_row_whose_number_was_damaged_does_not_hold_up_the_start(

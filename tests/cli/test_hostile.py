@@ -39,7 +39,7 @@ CHANGING = frozenset(
     memory rebuild; memory sync; dream; approvals revoke; cron add; cron remove; cron run;
     cron pause; cron resume; skills enable; skills disable; skills install; queue retry;
     queue drop; mcp add; mcp remove; mcp serve; mcp check; mcp approve; config set; config unset;
-    backup; restore; import; update; uninstall""".replace("\n", " ").split("; ")
+    backup; restore; import""".replace("\n", " ").split("; ")
 )
 """Commands that change something, ask a person, or run on."""
 NAMES = {

@@ -44,17 +44,16 @@ def made_home(home: Path) -> Path:
     return home
 
 
-def journal(home: Path, version: int = SCHEMA.version) -> sqlite3.Connection:
-    """A connection to the home's journal, which is made in the format of that version."""
+def journal(home: Path) -> sqlite3.Connection:
+    """A connection to the home's journal, which is made if there is none."""
     path = home / "state" / "journal.db"
     is_new = not path.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
     db = sqlite3.connect(path, isolation_level=None)
     if is_new:
         db.execute("PRAGMA journal_mode=WAL")
-        for migration in SCHEMA.migrations[: version - SCHEMA.first + 1]:
-            db.executescript(migration)
-        db.execute(f"PRAGMA user_version={version}")
+        db.executescript(SCHEMA.tables)
+        db.execute(f"PRAGMA user_version={SCHEMA.version}")
     return db
 
 

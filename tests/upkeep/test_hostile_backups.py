@@ -137,11 +137,11 @@ def test_a_manifest_lists_no_more_than_the_backup_holds(tmp_path: Path) -> None:
         restore(file, tmp_path / "home", None, SystemClock())
 
 
-def test_a_newer_one_says_which_version_it_takes(tmp_path: Path) -> None:
+def test_one_of_another_version_says_which_version_it_takes(tmp_path: Path) -> None:
     file = tmp_path / "backup.tar.gz"
     newer = head(journal=SCHEMA.version + 1, nanobot="9.1")
     file.write_bytes(archive([newer, member("home/a", b"x"), MANIFEST]))
-    with pytest.raises(NanobotError, match=r"newer nanobot \(9\.1\)") as caught:
+    with pytest.raises(NanobotError, match=r"another version of nanobot \(9\.1\)") as caught:
         restore(file, tmp_path / "home", None, SystemClock())
     assert "Install" in caught.value.hint
 

@@ -23,7 +23,6 @@ from nanobot.upkeep.contents import backup_items, backup_part, stays_inside
         ("workspace/report.pdf", "apart"),
         ("state/journal.db", "out"),
         ("state/journal.db-wal", "out"),
-        ("state/journal.db.before-3", "out"),
         ("state/index.db", "out"),
         ("state/index.db-shm", "out"),
         ("state/gateway.lock", "out"),

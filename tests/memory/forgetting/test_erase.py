@@ -102,7 +102,6 @@ async def in_files(home: RealHome) -> None:
     (folder / "sessions" / "x.jsonl.corrupt-1").write_text(f'{{"content":"{SECRET}')
     (folder / "media" / "letter.txt").write_text(f"Dear {SECRET}")
     (folder / "media" / "photo.png").write_bytes(PNG + SECRET.encode())
-    (folder / "state" / "journal.db.before-1").write_bytes(b"SQLite\0" + SECRET.encode())
     damaged = folder / "state" / "journal.db.damaged-20260302T090000"
     damaged.mkdir()
     (damaged / "journal.db-wal").write_bytes(SECRET.encode())
@@ -168,7 +167,6 @@ async def test_all_else_stays_and_goes_on_and_versions_keep_their_numbers(home: 
     assert await home.finds("zoo of Bergen") == ["The zoo of Bergen has [erased] at the gate."]
     assert (home.folder / "media" / "other.png").exists()
     assert not (home.folder / "media" / "photo.png").exists()
-    assert not (home.folder / "state" / "journal.db.before-1").exists()
     assert not list((home.folder / "state").glob("journal.db.damaged-*/journal.db-wal"))
     story = (home.folder / "workspace" / "story.md").read_text()
     assert story == "Once there was\n[erased], [erased].\n"
