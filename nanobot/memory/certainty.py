@@ -11,114 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from msgspec import Struct
-
 from nanobot.memory.analysis import is_stop_word, stemmed
 from nanobot.memory.figures import MONTHS
-from nanobot.memory.languages import ENGLISH
+from nanobot.memory.languages import LANGUAGES, RUNS, Language
 
-
-class _Cues(Struct, frozen=True):
-    """`doubt` and `jest` and `people` are beginnings, with `=` whole words. `own` are words of the
-    first person, of languages that do not leave them out."""
-
-    doubt: str
-    jest: str
-    people: str
-    own: str = ""
-
-
-_CUES = {
-    ENGLISH: _Cues(
-        "=if =may might maybe perhaps would could =whether suppos imagin wonder wish pretend unsure"
-        " probabl planning consider =almost nearly heard claim rumo believe"
-        " translat =story =novel =poem =once =before =until =till =used former previous =child"
-        " =childhood =ago",
-        "kidding =joke joking =jk =wait =haha =lol nonsense",
-        "mother father =mum =mom =dad parent brother sister friend neighbo colleague coworker"
-        " =boss =son =sons daughter wife husband partner cousin =aunt uncle grand nephew niece"
-        " client customer roommate flatmate girlfriend boyfriend =people everyone someone",
-        "i im ive ill id my me mine we were weve our us",
-    ),
-    "german": _Cues(
-        "=ob =falls =wenn vielleicht evtl eventuell konnte moglich mocht angeblich behaupt"
-        " wahrscheinlich vermut uberleg wunsch stell gehort fast =beinah glaub"
-        " ubersetz geschichte fruher =damals =einst ehemal =kind kindheit",
-        "scherz spass =witz =quatsch =moment =haha unsinn",
-        "mutter vater =mama =papa =mami eltern bruder schwester freund nachbar kolleg =chef =chefin"
-        " sohn tochter =frau =mann partner cousin =tante onkel =opa =oma gross enkel neffe nichte"
-        " kund",
-        "ich mein meine meinen meinem meiner mir mich wir unser unsere unseren uns",
-    ),
-    "french": _Cues(
-        "=si peut pourrai voudrai =aurais =serais suppos imagin parait reve presque"
-        " probabl pretend croi traduis =avant autrefois =jadis =enfant ancien",
-        "plaisant blague =rigole =attends =haha betise",
-        "mere pere =maman =papa parent frere soeur =ami =amie =amis voisin collegue =chef fils"
-        " fille femme mari compagn cousin tante =oncle grand neveu niece client",
-        "je j mon ma mes moi me nous notre nos",
-    ),
-    "spanish": _Cues(
-        "=si quiza =tal podria =puede gustaria suppon imagin parece sueno =casi"
-        " probabl dicen creo traduc"
-        " =antes antigu =niño =niña",
-        "broma bromeando =espera =jaja",
-        "madre padre =mama =papa hermano hermana amigo amiga vecin coleg =jefe =jefa hijo hija"
-        " esposa esposo mujer marido primo prima =tia =tio abuel sobrin client companer",
-    ),
-    "portuguese": _Cues(
-        "=se talvez poderia =pode gostaria imagin parece sonh quase provavel acho traduz =antes"
-        " antig =criança",
-        "brincadeira brincando =espera =haha",
-        "=mãe =pai irmao irma amigo amiga vizinh coleg chefe filho filha esposa esposo mulher"
-        " marido primo prima =tia =tio =avó =avô sobrin client",
-    ),
-    "italian": _Cues(
-        "=se forse potrebb potrei vorrei magari suppon immagin =pare sogn quasi"
-        " probabil credo traduc =prima"
-        " =bambino =bambina",
-        "scherz =aspetta =haha",
-        "madre padre mamma =papa fratello sorella amico amica vicin colleg =capo figlio figlia"
-        " moglie marito cugin =zia =zio nonn nipote client",
-    ),
-    "dutch": _Cues(
-        "=als =of misschien zou zouden waarschijnlijk =stel bijna vertaal vroeger =toen =kind",
-        "grapje =wacht =haha",
-        "moeder vader =mama =papa ouders broer =zus vriend buur buren colleg =baas zoon dochter"
-        " vrouw =man partner =neef =nicht =tante =oom =opa =oma klant",
-        "ik mijn mij me wij we ons onze",
-    ),
-    "polish": _Cues(
-        "jesli jezeli gdyby =czy moze chyba podobno prawie prawdopodob przetlumacz"
-        " dawniej kiedys =dziecko =dzieckiem",
-        "zart zartuje =czekaj =haha",
-        "matk mama =ojciec =tata brat siostr przyjaci kolega kolezank sasiad =szef =syn cork =żona"
-        " =mąż kuzyn ciotk wuj babci dziad klient",
-    ),
-    "russian": _Cues(
-        "=если =бы =ли может возможно наверн вдруг кажется почти говорят переведи"
-        " раньше =прежде когда-то детств =ребенком",
-        "шучу шутка шутк =погоди =стоп =хаха",
-        "мать мама мамы =отец отца папа =папы брат сестр друг подруг сосед коллег начальни =сын"
-        " =сына дочь дочк жена =жены =муж =мужа тетя дядя бабушк дедушк племянни клиент",
-    ),
-    "turkish": _Cues(
-        "eger belki galiba sanirim acaba keske neredeyse muhtemelen eskiden =çocukken",
-        "=şaka =dur =haha",
-        "anne =baba babam kardes abla =abi arkadas komsu =patron ogul oglum oglu kizim =kızı esim"
-        " =eşi karim koca kuzen teyze =amca =hala dayi dede =nine musteri",
-    ),
-}
-_DOUBT_RUNS = (
-    "以前 从前 從前 过去 過去 小时候 小時候 昔 예전 옛날 翻译 翻譯 翻訳 如果 要是 可能 也许"
-    " 也許 会不会 吗 嗎 もし かもしれ たら だろう 만약 만일 아마"
-)
-_JEST_RUNS = "开玩笑 開玩笑 冗談 うそ 농담"
-_PEOPLE_RUNS = (
-    "朋友 妈妈 媽媽 爸爸 父 母 哥 姐 弟 妹 同事 邻居 鄰居 老板 儿子 女儿 兒子 女兒 妻 老婆 丈夫"
-    " 老公 友達 兄 姉 息子 娘 同僚 隣 上司 夫 친구 엄마 아빠 어머니 아버지 형 누나 동생 동료 이웃"
-    " 아들 딸 아내 남편"
-)
 _THEY = (
     "he she his her er sein seine ihr ihre elle ils elles ella ele ela lui lei hij zij zijn haar"
     " он она его ее onun"
@@ -139,12 +35,12 @@ def is_doubtful(sentence: str, languages: Iterable[str]) -> bool:
     cues, words = _known(languages), _words(sentence)
     if sentence.rstrip().endswith(("?", "？")) or _HEARSAY_WORDS & {*words[1:2]}:
         return True
-    return _has(sentence, (one.doubt for one in cues), _DOUBT_RUNS)
+    return _has(sentence, (one.doubt for one in cues), RUNS.doubt)
 
 
 def is_jest(text: str, languages: Iterable[str]) -> bool:
     """Whether a message takes itself, or the one before it, back."""
-    return _has(text, (one.jest for one in _known(languages)), _JEST_RUNS)
+    return _has(text, (one.jest for one in _known(languages)), RUNS.jest)
 
 
 def speaks_of_others(
@@ -162,7 +58,7 @@ def _people_in(sentence: str, languages: Sequence[str]) -> list[str]:
     cues, words = _known(languages), _words(sentence)
     found = [word for word in words if _has(word, (one.people for one in cues), "")]
     if not sentence.isascii():
-        found += [run for run in _PEOPLE_RUNS.split() if run in sentence]
+        found += [run for run in RUNS.people.split() if run in sentence]
     first, *rest = re.findall(_WORD, sentence) or [""]
     names = [] if _FREELY_CAPITAL in languages else rest
     own = {word for one in _known(languages[:1]) for word in one.own.split()}
@@ -178,8 +74,8 @@ def _may_name(word: str, languages: Collection[str]) -> bool:
     return not any(is_stop_word(part, one) for part in folded.split("'") for one in languages)
 
 
-def _known(languages: Iterable[str]) -> list[_Cues]:
-    return [_CUES[one] for one in dict.fromkeys(languages) if one in _CUES]
+def _known(languages: Iterable[str]) -> list[Language]:
+    return [LANGUAGES[one] for one in dict.fromkeys(languages) if one in LANGUAGES]
 
 
 def _words(text: str) -> list[str]:

@@ -25,7 +25,7 @@ import asyncio
 import os
 import re
 import stat
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -345,8 +345,8 @@ class Eraser:
         """Erase a text; with `forgets` also what says it in other words is forgotten, otherwise the
         conversations that hold it go on without it.
 
-        What refuses keeps nothing else from being erased, and stands in the report; doing it again
-        goes on from there. Raises like `plan`, and where another worker keeps a scope.
+        What refuses keeps nothing else from being erased, and is in the report; doing it again
+        goes on from there. Raises like `plan`, and if another worker holds a scope.
         """
         matcher = TextMatcher(text)
         scopes = await asyncio.to_thread(self._scopes)
@@ -356,24 +356,22 @@ class Eraser:
                 plan = await self._what_to_forget(text, matcher)
                 await _trying(matcher, self._forgetter.apply(plan))
             async with self._forgetter.pause_learning():
-                left, reason = await self._erase(matcher)
+                left, reason = await self._erase(matcher, before)
         refused = [f"the versions of memory: {reason}"] if reason else []
         if self.tell_others is not None:
             self.tell_others(text)
         return erase_report(before, left, refused, self._home.beyond)
 
     async def erase_own(self, text: str) -> None:
-        """Take a text that another worker of the team has erased out of what is this one's alone,
-        its caches and logs. What refuses is logged."""
+        """Take a text that another worker of the team has erased out of this one's own caches and
+        logs. What refuses is logged."""
         matcher = TextMatcher(text)
         self._memories.forgotten += 1
         await asyncio.to_thread(self._scopes)  # looks at the conversations that changed
         await _trying(matcher, self._rebuild_index())
         own = self._home.own or self._home.folder
         found = await asyncio.to_thread(Home(own, own / "workspace").occurrences, matcher)
-        for one in found:
-            if one.changes and one.kind != "store":
-                await _trying(matcher, asyncio.to_thread(erase_from, one, matcher))
+        await _erase_files(matcher, found)
 
     def _scopes(self) -> set[str]:
         """All that have anything: memory, versions, conversations."""
@@ -389,44 +387,55 @@ class Eraser:
                 return await self._forgetter.plan(text, OWNER, matcher.redact_plain)
         return ForgetPlan(OWNER)
 
-    async def _erase(self, matcher: TextMatcher) -> tuple[list[Occurrence], str]:
-        """What still holds the text after some passes, and why the versions of memory may."""
-        known = set[Path]()
-        for _ in range(_PASSES):
-            for info in await asyncio.to_thread(lambda: list(self._sessions.list_sessions())):
-                await _trying(matcher, self._sessions.rewrite(info.key, matcher.redact))
-            for scope in await asyncio.to_thread(self._memories.existing_scopes):
-                memory = self._memories.of(scope)
-                history = asyncio.to_thread(memory.history.rewrite, matcher.redact_plain)
-                await _trying(matcher, history)
-                await _trying(matcher, memory.store.rewrite(matcher.without_lines))
-            self._memories.forgotten += 1  # before the search: no turn writes it down from then on
-            found = await asyncio.to_thread(self._home.occurrences, matcher)
-            await self._erase_files(matcher, found, known)
-            refused = ""
-            for scope in await asyncio.to_thread(self._memories.versioned_scopes):
-                rewrite = self._memories.of(scope).versions.rewrite
-                versions = asyncio.to_thread(rewrite, matcher.without_lines)
-                refused = await _trying(matcher, versions) or refused
+    async def _erase(
+        self, matcher: TextMatcher, found: Sequence[Occurrence]
+    ) -> tuple[Sequence[Occurrence], str]:
+        """The files that still hold the text after some passes, and why the versions of memory
+        may."""
+        refused = ""
+        for again in range(_PASSES):
+            await self._rewrite_memory(matcher)
+            self._memories.forgotten += 1  # no turn writes it down from here on
+            # Turns may be adding to conversations and temporary files: these are left to their
+            # owners in the first pass.
+            await _erase_files(matcher, [one for one in found if again or not self._in_use(one)])
+            refused = await self._rewrite_versions(matcher)
             await _trying(matcher, self._rebuild_index())
             await _trying(matcher, self._journal.erase(matcher.redact))
-            known = {one.path for one in found}
-            left = await asyncio.to_thread(self._home.occurrences, matcher)
-            if not any(one.changes for one in left):
+            found = await asyncio.to_thread(self._home.occurrences, matcher)
+            if not any(one.changes for one in found):
                 break
-        return left, refused
+        return found, refused
 
-    async def _erase_files(
-        self, matcher: TextMatcher, found: Sequence[Occurrence], known: Collection[Path]
-    ) -> None:
-        """All that belongs to no store. Turns may add lines to conversations and write temporary
-        files: these only go where they were `known` to the pass before."""
-        sessions = self._home.folder / "sessions"
-        for one in found:
-            in_use = one.path.parent == sessions and one.path.suffix == SUFFIX
-            in_use = in_use or _TEMPORARY.fullmatch(one.path.name) is not None
-            if one.changes and one.kind != "store" and (one.path in known or not in_use):
-                await _trying(matcher, asyncio.to_thread(erase_from, one, matcher))
+    async def _rewrite_memory(self, matcher: TextMatcher) -> None:
+        """Conversations, histories, and files of facts and notes."""
+        for info in await asyncio.to_thread(lambda: list(self._sessions.list_sessions())):
+            await _trying(matcher, self._sessions.rewrite(info.key, matcher.redact))
+        for scope in await asyncio.to_thread(self._memories.existing_scopes):
+            memory = self._memories.of(scope)
+            history = asyncio.to_thread(memory.history.rewrite, matcher.redact_plain)
+            await _trying(matcher, history)
+            await _trying(matcher, memory.store.rewrite(matcher.without_lines))
+
+    async def _rewrite_versions(self, matcher: TextMatcher) -> str:
+        """Why some of them could not be rewritten."""
+        refused = ""
+        for scope in await asyncio.to_thread(self._memories.versioned_scopes):
+            rewrite = self._memories.of(scope).versions.rewrite
+            versions = asyncio.to_thread(rewrite, matcher.without_lines)
+            refused = await _trying(matcher, versions) or refused
+        return refused
+
+    def _in_use(self, one: Occurrence) -> bool:
+        in_session = one.path.parent == self._home.folder / "sessions" and one.path.suffix == SUFFIX
+        return in_session or _TEMPORARY.fullmatch(one.path.name) is not None
+
+
+async def _erase_files(matcher: TextMatcher, found: Iterable[Occurrence]) -> None:
+    """Take the text out of those files that belong to no store."""
+    for one in found:
+        if one.changes and one.kind != "store":
+            await _trying(matcher, asyncio.to_thread(erase_from, one, matcher))
 
 
 async def _trying(matcher: TextMatcher, work: Awaitable[object]) -> str:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from nanobot.memory.analysis import stemmed
-from nanobot.memory.claims import CLAIMS, RUN_DIGITS
+from nanobot.memory.languages import LANGUAGES, Language
 
 _ISO = r"(?<!\d)(?P<y>\d{4})[-/.](?P<m>\d{1,2})[-/.](?P<d>\d{1,2})(?!\d)"
 _CJK_DATE = r"(?:(?P<y2>\d{4})[年년]\s*)?(?P<m2>\d{1,2})[月월]\s*(?P<d2>\d{1,2})[日號号일]"
@@ -45,6 +45,11 @@ _LONGEST = 40
 """Digits of a number; more are no figure but data, and compared as they are."""
 _SHORT_UNIT = 3
 _LONG_UNITS = {"kilo": "kilogram", "kilos": "kilogram", "кило": "килограмм"}
+_RUN_DIGITS = {sign: value for value, sign in enumerate("〇一二三四五六七八九")} | {
+    "两": 2,
+    "兩": 2,
+}
+"""Chinese and Japanese numerals below ten; `十` is ten."""
 _TENS = (20, 30, 40, 50, 60, 70, 80, 90, 100)
 
 Day = tuple[int, int, int]
@@ -284,15 +289,15 @@ def folded(word: str) -> str:
 
 def _cjk_number(run: str) -> int:
     tens, ten, ones = run.rpartition("十")
-    first = RUN_DIGITS.get(tens, 1) if ten else 0
-    return first * 10 + RUN_DIGITS.get(ones, 0) if len(run) <= 3 else 0
+    first = _RUN_DIGITS.get(tens, 1) if ten else 0
+    return first * 10 + _RUN_DIGITS.get(ones, 0) if len(run) <= 3 else 0
 
 
 @lru_cache(maxsize=256)
 def _numbers_of(languages: tuple[str, ...]) -> Mapping[str, int]:
     found = dict[str, int]()
     for language in languages:
-        for at, forms in enumerate(CLAIMS[language].numbers.split() if language in CLAIMS else ()):
+        for at, forms in enumerate(LANGUAGES.get(language, Language()).numbers.split()):
             value = at + 1 if at < 12 else _TENS[at - 12]
             found |= dict.fromkeys((stemmed(form, "") for form in forms.split("/")), value)
     return found
@@ -302,8 +307,7 @@ def _numbers_of(languages: tuple[str, ...]) -> Mapping[str, int]:
 def _months_of(languages: tuple[str, ...]) -> Mapping[str, int]:
     found = dict[str, int]()
     for language in languages:
-        names = CLAIMS[language].months.split() if language in CLAIMS else ()
-        for at, forms in enumerate(names):
+        for at, forms in enumerate(LANGUAGES.get(language, Language()).months.split()):
             found |= dict.fromkeys((stemmed(form, "") for form in forms.split("/")), at + 1)
     return found
 
@@ -315,8 +319,6 @@ def _firsts_of(languages: tuple[str, ...]) -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def _small_words() -> Mapping[str, frozenset[str]]:
-    from nanobot.memory.languages import LANGUAGES
-
     return {name: frozenset(known.words.split()) for name, known in LANGUAGES.items()}
 
 
@@ -341,5 +343,5 @@ def has_passed(line: str, today: date, age: int) -> bool:
 def begins_with_month(text: str) -> bool:
     """Whether the first word of a text may be a month in any language."""
     first = next(iter(_WORD.findall(text)), "")
-    months = _months_of(tuple(CLAIMS))
+    months = _months_of(tuple(LANGUAGES))
     return any(stemmed(first, "")[:length] in months for length in range(3, 7))

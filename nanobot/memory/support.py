@@ -27,7 +27,6 @@ from msgspec import Struct
 
 from nanobot.memory.analysis import bases, is_stop_word, language_of, stemmed, words_of
 from nanobot.memory.certainty import is_doubtful, is_jest, speaks_of_others
-from nanobot.memory.claims import CLAIMS, RUNS_NO, RUNS_NOW, RUNS_OVER, Claims
 from nanobot.memory.figures import (
     Figures,
     begins_with_month,
@@ -36,7 +35,7 @@ from nanobot.memory.figures import (
     is_number_word,
 )
 from nanobot.memory.importance import without_importance
-from nanobot.memory.languages import ENGLISH
+from nanobot.memory.languages import ENGLISH, LANGUAGES, RUNS, Language
 from nanobot.memory.similarity import similar
 from nanobot.messages import Message
 from nanobot.tasks import paced
@@ -506,9 +505,9 @@ def stated_in(text: str, languages: Sequence[str], *, figures: bool = True) -> S
         tuple(dict.fromkeys(words)),
         figures_of(text, spoken) if figures else Figures(),
         any(word in no for word in tokens)
-        or (runs and any(run in text for run in RUNS_NO.split())),
-        _has_cue(tokens, known.over) or (runs and any(run in text for run in RUNS_OVER.split())),
-        _has_cue(tokens, known.now) or (runs and any(run in text for run in RUNS_NOW.split())),
+        or (runs and any(run in text for run in RUNS.no.split())),
+        _has_cue(tokens, known.over) or (runs and any(run in text for run in RUNS.over.split())),
+        _has_cue(tokens, known.now) or (runs and any(run in text for run in RUNS.now.split())),
     )
 
 
@@ -575,7 +574,7 @@ class _Cues(Struct, frozen=True):
 
 @lru_cache(maxsize=128)
 def _cues(languages: tuple[str, ...]) -> _Cues:
-    known = [CLAIMS.get(language, Claims()) for language in languages]
+    known = [LANGUAGES.get(language, Language()) for language in languages]
 
     def cue(texts: Iterable[str]) -> tuple[frozenset[str], tuple[str, ...]]:
         words = [stemmed(word, "") for text in texts for word in text.split()]
@@ -592,9 +591,9 @@ def _cues(languages: tuple[str, ...]) -> _Cues:
 @lru_cache(maxsize=1)
 def _negations() -> frozenset[str]:
     """Words that negate in one language and mean nothing else in another."""
-    no = {name: {stemmed(word, "") for word in one.no.split()} for name, one in CLAIMS.items()}
+    no = {name: {stemmed(word, "") for word in one.no.split()} for name, one in LANGUAGES.items()}
     months = {
-        stemmed(form, "") for one in CLAIMS.values() for form in re.split(r"[\s/]", one.months)
+        stemmed(form, "") for one in LANGUAGES.values() for form in re.split(r"[\s/]", one.months)
     }
     every = {word for words in no.values() for word in words if len(word) > 3} - months
     every -= {"sense", "pole", "chang", "dung"}  # which are English
