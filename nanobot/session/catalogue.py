@@ -4,8 +4,8 @@ A look lists the folder, with one stat for each file, and reads those that chang
 them. What it found stays in a database that processes share and that may be deleted at any time.
 Nothing is written when a turn ends: the next look reads a conversation that changed.
 
-A conversation goes by the key that its file says. Where nanobot has another name for that key, this
-holds unless another file has the key already: a copy goes by its own name.
+A conversation goes by the key that its file says if nanobot or another program of this format would
+find it there; any other file, such as a copy, goes by its own name.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot.io import FileState, storage_errors
 from nanobot.session.jsonl_reader import glance, key_in
-from nanobot.session.records import SUFFIX, key_of, stem_of
+from nanobot.session.records import SUFFIX, foreign_stem_of, key_of, stem_of
 from nanobot.session.session import SessionInfo
 from nanobot.tasks import paced
 
 ARCHIVE = "archive"
-_VERSION = 1
+_VERSION = 2
 _TABLES = """
 CREATE TABLE file (
-    place TEXT PRIMARY KEY, stem TEXT NOT NULL, states TEXT NOT NULL, said TEXT, updated REAL,
+    place TEXT PRIMARY KEY, stem TEXT NOT NULL, states TEXT NOT NULL, updated REAL,
     is_sealed INTEGER NOT NULL, info TEXT, revision INTEGER NOT NULL
 );
 CREATE INDEX file_stem ON file (stem);
@@ -50,9 +50,8 @@ CREATE TABLE origin (id TEXT NOT NULL);
 """A row for each live file, and one without `info` for each folder of archived segments.
 
 `stem` joins the two: it is the name for their key. `states` are the states of the files, a line
-each; `revision` is the number of the look that found them. `said` is the key (as JSON) that a file
-says whose name is another one. `origin` names the sequence of revisions: another one begins where
-a row goes, or goes by another key.
+each; `revision` is the number of the look that found them. `origin` names the sequence of
+revisions: another one begins where a row goes, or goes by another key.
 """
 
 _INFO = Decoder(SessionInfo)
@@ -60,7 +59,7 @@ _LAST_OF_ONE_ESCAPE = "\uffff"
 """What is after it, JSON in ASCII writes as two halves."""
 
 T = TypeVar("T")
-_Row = tuple[str, str, str, str | None, float | None, bool, str | None]
+_Row = tuple[str, str, str, float | None, bool, str | None]
 
 
 class ChangedSession(NamedTuple):
@@ -128,9 +127,7 @@ class SessionCatalogue:
 
     def forget(self, path: Path) -> None:
         """Keep nothing of what was read from a file; the next look reads it again."""
-        blank = (
-            "UPDATE file SET states = '', said = NULL, is_sealed = 0, info = NULL WHERE place = ?"
-        )
+        blank = "UPDATE file SET states = '', is_sealed = 0, info = NULL WHERE place = ?"
 
         self._run(lambda db: db.execute(blank, (_place_of(path.name),)), None)
         self.expire()
@@ -193,7 +190,7 @@ class SessionCatalogue:
         gone = known.keys() - states.keys()
         if is_new or rows or gone:
             with transaction(db):
-                _store(db, rows, gone, states, self._clock.now())
+                _store(db, rows, gone, self._clock.now())
         self._refused, self._looked, self._seen = refused, began, now
 
     def _states(self) -> tuple[dict[str, str], set[str]]:
@@ -220,17 +217,24 @@ class SessionCatalogue:
     def _row(self, place: str, states: str) -> _Row:
         name = _name_of(place)
         if "/" in name:
-            return place, place.rpartition("/")[2], states, None, None, False, None
+            return place, place.rpartition("/")[2], states, None, False, None
         path = self.folder / name
         try:
             info = glance(path)
+            info = replace(info, key=self._key_of(name, info.key))
             encoded = _encoded(info)
         except RecursionError as error:
             raise StorageError(path, "its metadata is nested too deep") from error
-        stem = stem_of(info.key)
-        said = None if f"{stem}{SUFFIX}" == name else json.dumps(info.key)
         is_sealed = info.last_consolidated < info.epoch_seq
-        return place, stem, states, said, info.updated_at.timestamp(), is_sealed, encoded
+        stem = stem_of(info.key)
+        return place, stem, states, info.updated_at.timestamp(), is_sealed, encoded
+
+    def _key_of(self, name: str, said: str) -> str:
+        """The key of the file of this name, which says that it belongs to a key."""
+        own, foreign = (f"{stem}{SUFFIX}" for stem in (stem_of(said), foreign_stem_of(said)))
+        if name == own or (name == foreign and not (self.folder / own).exists()):
+            return said
+        return key_of(name.removesuffix(SUFFIX))
 
     def _changes(self, db: sqlite3.Connection, mark: str) -> Changes:
         newest = "SELECT id, (SELECT max(revision) FROM file) FROM origin"
@@ -264,31 +268,17 @@ def _store(
     db: sqlite3.Connection,
     rows: Sequence[_Row],
     gone: Collection[str],
-    places: Collection[str],
     when: datetime,
 ) -> None:
-    """Take in what a look found; `places` are all that there are."""
+    """Take in what a look found."""
     (revision,) = db.execute("SELECT coalesce(max(revision), 0) + 1 FROM file").fetchone()
     # By the time: a power cut may take the last ones, and theirs must not be given again.
     revision = max(revision, int(when.timestamp() * 1000))
     stems = dict(db.execute("SELECT place, stem FROM file"))
-    new = "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    new = "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?, ?, ?)"
     db.executemany(new, [(*row, revision) for row in rows])
     db.executemany("DELETE FROM file WHERE place = ?", [(place,) for place in gone])
-    now, taken = {row[0]: row[1] for row in rows}, set[str]()
-    others = "SELECT place, stem, said, info FROM file WHERE said IS NOT NULL ORDER BY place"
-    for place, stem, said, info in db.execute(others).fetchall():
-        key = json.loads(said)
-        if said in taken or _place_of(f"{stem_of(key)}{SUFFIX}") in places:
-            key = key_of(_name_of(place).removesuffix(SUFFIX))
-        taken.add(said)
-        now[place] = stem_of(key)
-        if now[place] != stem:
-            db.execute(
-                "UPDATE file SET stem = ?, info = ?, revision = ? WHERE place = ?",
-                (now[place], _encoded(replace(_decoded(info), key=key)), revision, place),
-            )
-    has_moved = any(stems.get(place, stem) != stem for place, stem in now.items())
+    has_moved = any(stems.get(place, stem) != stem for place, stem, *_ in rows)
     if gone or has_moved or not db.execute("SELECT 1 FROM origin").fetchone():
         db.execute("DELETE FROM origin")
         db.execute("INSERT INTO origin VALUES (?)", (token_hex(8),))

@@ -6,9 +6,8 @@ queued up for all sessions at once: one write per file, then one sync per file. 
 the disk refuses keeps its backlog, which is tried again after 1, 2, 4 … 60 seconds, while the
 others go on. Other changes of a file (archiving) run in the same thread when it has no backlog.
 
-What an append may leave behind is noted first (`Debris`). After one that failed, the next removes
-it, looks which lines are there, and writes the rest again: a descriptor whose sync failed is never
-synced again, because the kernel may have dropped the bytes.
+What an append that failed has written is cut off, because the kernel may have dropped bytes that it
+could not sync. The next one looks which lines are there, and writes the others.
 """
 
 from __future__ import annotations
@@ -54,18 +53,11 @@ from nanobot.session.records import (
 from nanobot.tasks import Background
 
 
-class Debris(Struct, frozen=True):
-    """What an append under way may leave: `payload` or its beginning, from byte `base` on."""
-
-    inode: int
-    base: int
-    payload: bytes
-
-
 class SessionFile(Struct, eq=False):
     """A session's file as we know it: `known` is the state in which we last saw it.
 
-    `stale` says that somebody else changed it since, so that it must be read again.
+    `stale` says that somebody else changed it since, so that it must be read again; `in_doubt` that
+    the last append failed.
     """
 
     path: Path
@@ -73,7 +65,7 @@ class SessionFile(Struct, eq=False):
     created_at: datetime
     known: FileState | None = None
     stale: bool = False
-    debris: Debris | None = None
+    in_doubt: bool = False
 
 
 def append_lines(
@@ -102,24 +94,24 @@ def append_lines(
     _own(file)
     with opened(file.path, os.O_RDWR | os.O_APPEND) as descriptor:
         before = None if is_new else FileState.of(os.fstat(descriptor))
-        size = _without_debris(files, file, descriptor)
-        if verify or file.debris is not None:
+        size = os.fstat(descriptor).st_size
+        if verify or file.in_doubt:
             data = _missing(descriptor, data, archived)
         prefix, base = _join(files, file, descriptor, size, data, now)
         payload = prefix + data if data or base else b""
-        file.debris = Debris(os.fstat(descriptor).st_ino, base, payload)
+        file.in_doubt = True
         try:
             write_all(descriptor, payload, files)
+            files.sync(descriptor)
+            if base == 0:
+                sync_folder(file.path.parent, files)
         except OSError:
             with contextlib.suppress(OSError):  # the next attempt looks again
                 files.truncate(descriptor, base)
             raise
-        files.sync(descriptor)
-        if base == 0:
-            sync_folder(file.path.parent, files)
         after = FileState.of(os.fstat(descriptor))
     file.stale = file.stale or before != file.known
-    file.known, file.debris = after, None
+    file.known, file.in_doubt = after, False
 
 
 def _own(file: SessionFile) -> None:
@@ -128,19 +120,6 @@ def _own(file: SessionFile) -> None:
     own_inode(file.path)
     if before == file.known and file.known is not None:
         file.known = state_of(file.path)
-
-
-def _without_debris(files: FileOps, file: SessionFile, descriptor: int) -> int:
-    """Cut off what a failed attempt left; returns the size of the file then."""
-    status = os.fstat(descriptor)
-    debris = file.debris
-    if debris is None or status.st_ino != debris.inode or status.st_size <= debris.base:
-        return status.st_size
-    left = os.pread(descriptor, len(debris.payload) + 1, debris.base)
-    if not debris.payload.startswith(left):
-        return status.st_size
-    files.truncate(descriptor, debris.base)
-    return debris.base
 
 
 def _join(

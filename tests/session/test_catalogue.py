@@ -187,18 +187,16 @@ async def test_without_a_place_on_the_disk_sessions_are_listed_all_the_same(
     assert len(warnings) == 1
 
 
-async def test_a_copy_yields_to_the_file_with_the_name_of_the_key(
+async def test_a_copy_goes_by_its_own_name(
     managed: Open, folder: Path, catalogue: SessionCatalogue
 ) -> None:
     await say(managed(), "cli:direct", "hello")
-    live(folder).rename(folder / "copy.jsonl")
-    assert previews(catalogue) == {"cli:direct": "hello"}
-    (folder / "later.jsonl").write_bytes((folder / "copy.jsonl").read_bytes())
-    assert previews(catalogue) == {"cli:direct": "hello", "later": "hello"}
+    (folder / "copy.jsonl").write_bytes(live(folder).read_bytes())
+    assert previews(catalogue) == {"cli:direct": "hello", "copy": "hello"}
     mark = catalogue.changes("").mark
-    await say(managed(), "cli:direct", "again")
-    assert previews(catalogue) == {"cli:direct": "again", "copy": "hello", "later": "hello"}
-    assert set(changed(catalogue.changes(mark))) == {"cli:direct", "copy", "later"}
+    live(folder).rename(folder / "later.jsonl")
+    assert previews(catalogue) == {"later": "hello", "copy": "hello"}
+    assert set(changed(catalogue.changes(mark))) == {"copy", "later"}
 
 
 async def test_what_cannot_be_read_is_said_once_and_hides_no_other(

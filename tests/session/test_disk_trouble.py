@@ -125,7 +125,7 @@ async def test_after_a_failed_sync_the_bytes_are_written_anew(
     disk.steps.clear()
     manager.retry()
     await asyncio.gather(*saved)
-    assert disk.steps == ["truncate", "write", "sync"]
+    assert disk.steps == ["write", "sync"]
 
 
 async def test_a_file_that_was_edited_during_trouble_keeps_the_edit(
