@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-import aiohttp
 import pytest
 
 from tests.doubles.dialects.hosted import signature
-from tests.doubles.dialects.replies import Call, Says
-from tests.doubles.dialects.server import KINDS, DialectServer, Line
+from tests.doubles.dialects.server import KINDS
 
 SYSTEM = {"role": "system", "content": "Be kind."}
 USER = {"role": "user", "content": "Hello"}
@@ -188,59 +185,3 @@ def test_what_the_real_server_refuses_is_refused_in_its_words(
     assert refusal is not None
     assert refusal.status == status
     assert words in refusal.body.decode()
-
-
-async def post(server: DialectServer, content: object) -> tuple[int, str]:
-    async with (
-        aiohttp.ClientSession() as session,
-        session.post(f"{server.base_url}/chat/completions", json=content) as answer,
-    ):
-        return answer.status, await answer.text()
-
-
-async def test_a_server_refuses_answers_in_its_manner_and_counts() -> None:
-    script: list[Line] = [Says("I look.", (Call("f", '{"a":1}'), Call("f")), "hm"), "done"]
-    async with DialectServer(KINDS["kimi"], script) as server:
-        assert (await post(server, body(*TURN)))[0] == 400
-        status, text = await post(server, body(USER))
-        message = json.loads(text)["choices"][0]["message"]
-        assert [one["id"] for one in message["tool_calls"]] == ["functions.f:0", "functions.f:1"]
-        assert (status, message["reasoning_content"]) == (200, "hm")
-        results = [result(one["id"]) for one in message["tool_calls"]]
-        status, text = await post(server, body(USER, message, *results, stream=True))
-        assert (status, text.count("data: [DONE]")) == (200, 1)
-        assert "fine" in (await post(server, body(USER)))[1]
-        assert len(server.refused) == 1
-
-
-@pytest.mark.parametrize("kind", ["openrouter-gemini", "gemini", "deepseek", "kimi"])
-async def test_what_a_server_gives_along_with_a_call_is_what_it_wants_back(kind: str) -> None:
-    async with DialectServer(KINDS[kind], [Says("", (Call("f"),), "hm")]) as server:
-        message = json.loads((await post(server, body(USER)))[1])["choices"][0]["message"]
-        again = body(USER, message, result(message["tool_calls"][0]["id"]))
-        assert (await post(server, again))[0] == 200
-
-
-@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.too_long])
-async def test_a_prompt_that_is_too_long_is_refused_in_the_servers_words(kind: str) -> None:
-    async with DialectServer(KINDS[kind], window=50) as server:
-        status, text = await post(
-            server, {"model": "m", "messages": [{**USER, "content": "x" * 400}]}
-        )
-        assert status in (400, 413)
-        assert "50" in text
-        assert server.too_long == 1
-
-
-async def test_llama_tells_what_it_is_and_how_far_it_has_read() -> None:
-    async with DialectServer(KINDS["llama.cpp-without-tools"]) as server:
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(server.base_url.removesuffix("/v1") + "/props") as answer,
-        ):
-            assert (await answer.json())["chat_template_caps"]["supports_tools"] is False
-        asked = {"messages": [USER], "stream": True, "return_progress": True}
-        text = (await post(server, asked))[1]
-        assert text.count('"prompt_progress"') == 2
-        assert text.count('"timings"') == 1
-        assert "prompt_progress" not in (await post(server, {**asked, "return_progress": 0}))[1]

@@ -1,33 +1,17 @@
-"""A request that is wrong in itself is refused and remembered, whichever table is used."""
+"""What the Bot API refuses is refused."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.doubles.telegram.rules import first_problem
-from tests.doubles.telegram.schema import DOCUMENTED, Schema, load_schema
-from tests.doubles.telegram.server import FakeTelegram
+from tests.doubles.telegram.schema import load_schema
 from tests.doubles.telegram.values import Call, Upload
-from tests.testing.telegram_support import Api
 
-SCHEMAS = [
-    pytest.param(None, id="own table"),
-    pytest.param(
-        DOCUMENTED,
-        id="documentation",
-        marks=pytest.mark.skipif(not DOCUMENTED.exists(), reason="no copy of the documentation"),
-    ),
-]
+SCHEMA = load_schema(None)
 FILE = {"a": Upload("a.png", "image/png", b"x"), "b": Upload("b.png", "image/png", b"y")}
-
-
-@pytest.fixture(params=SCHEMAS)
-def schema(request: pytest.FixtureRequest) -> Schema:
-    path: Path | None = request.param
-    return load_schema(path)
 
 
 def entity(kind: str, offset: int, length: int, **more: str) -> dict[str, Any]:
@@ -187,58 +171,10 @@ WRONG = [
 
 
 @pytest.mark.parametrize("call", GOOD, ids=range(len(GOOD)))
-def test_what_the_documentation_allows_is_taken(call: Call, schema: Schema) -> None:
-    assert first_problem(call, schema) == ""
+def test_what_the_documentation_allows_is_taken(call: Call) -> None:
+    assert first_problem(call, SCHEMA) == ""
 
 
 @pytest.mark.parametrize(("call", "words"), WRONG, ids=[words for _, words in WRONG])
-def test_what_the_documentation_forbids_is_refused(call: Call, words: str, schema: Schema) -> None:
-    assert words in first_problem(call, schema)
-
-
-async def test_a_wrong_request_gets_400_and_is_remembered(telegram: FakeTelegram, api: Api) -> None:
-    answered = await api("sendMessage", chat_id=7, text="")
-    assert answered.error == (400, "Bad Request: message text is empty")
-    assert [str(one) for one in telegram.violations] == ["sendMessage: message text is empty"]
-    assert telegram.messages() == []
-
-
-async def test_an_unknown_method_is_a_violation(telegram: FakeTelegram, api: Api) -> None:
-    assert (await api("sendRegards", chat_id=7)).error[0] == 404
-    assert len(telegram.violations) == 1
-
-
-async def test_what_only_the_state_forbids_is_no_violation(
-    telegram: FakeTelegram, api: Api
-) -> None:
-    assert (await api("sendMessage", chat_id=99, text="x")).error[0] == 400
-    assert telegram.violations == []
-
-
-async def test_a_wrong_token_is_refused_as_the_real_server_does(
-    telegram: FakeTelegram, api: Api
-) -> None:
-    other = "123456789:" + "x" * 35
-    assert (await api.post("getMe", token=other)).error == (401, "Unauthorized")
-    assert (await api.post("getMe", token="nonsense")).error == (404, "Not Found")
-    old = telegram.token
-    telegram.revoke_token()
-    assert (await api.post("getMe", token=old)).error == (401, "Unauthorized")
-
-
-@pytest.mark.parametrize("form", ["json", "data", "params"])
-async def test_every_encoding_of_parameters_is_read(
-    telegram: FakeTelegram, api: Api, form: str
-) -> None:
-    params = {"chat_id": "7", "text": "5", "entities": '[{"type":"bold","offset":0,"length":1}]'}
-    body: dict[str, Any] = {form: params}
-    await api.post("sendMessage", **body)
-    [sent] = telegram.messages()
-    assert (sent.text, sent.entities) == ("5", (entity("bold", 0, 1),))
-    assert telegram.violations == []
-
-
-async def test_a_body_that_is_no_json_is_refused(api: Api) -> None:
-    headers = {"Content-Type": "application/json"}
-    answered = await api.post("getMe", data=b"{", headers=headers)
-    assert answered.error == (400, "Bad Request: can't parse JSON object")
+def test_what_the_documentation_forbids_is_refused(call: Call, words: str) -> None:
+    assert words in first_problem(call, SCHEMA)
