@@ -1,4 +1,4 @@
-"""Whatever a page links to is there."""
+"""Whatever a page links to is there, and the code of docs/extending.md runs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
+from nanobot.bus.events import InboundMessage
+from nanobot.commands import CommandCall, CommandRegistry
+from nanobot.config.schema import section_schema
 from nanobot.messages import ToolCall
+from nanobot.session.session import Session
+from nanobot.testing import FakeClock
 from nanobot.tooling import TurnContext
 from nanobot.tooling.registry import ToolRegistry
+from nanobot.validation import Invalid, build
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -55,18 +62,42 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-async def test_the_tool_of_the_page_about_extending_works_behind_the_gate(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def examples(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the code blocks of docs/extending.md define, each block in a module of its own."""
     page = (ROOT / "docs" / "extending.md").read_text()
-    (source,) = re.findall(r"```python\n(from .*?)```", page, re.DOTALL)
-    example = ModuleType("example")
-    monkeypatch.setitem(sys.modules, "example", example)  # a dataclass looks its module up
-    exec(compile(source, "docs/extending.md", "exec"), vars(example))
+    found: dict[str, Any] = {}
+    for number, source in enumerate(re.findall(r"```python\n(.*?)```", page, re.DOTALL)):
+        example = ModuleType(f"example_{number}")
+        monkeypatch.setitem(sys.modules, example.__name__, example)  # msgspec looks its types up
+        exec(compile(source, "docs/extending.md", "exec"), vars(example))
+        found |= vars(example)
+    return found
+
+
+async def test_the_tool_of_the_page_about_extending_works_behind_the_gate(
+    examples: dict[str, Any],
+) -> None:
     registry = ToolRegistry()
-    registry.register(example.Roll(lambda sides: sides - 1))
+    registry.register(examples["Roll"](lambda sides: sides - 1))
     caller = TurnContext("cli", "direct", "cli:direct", "turn-1")
     assert (await registry.call(ToolCall("1", "roll", '{"sides": 20}'), caller)).text == "20"
     assert (
         "no such die" in (await registry.call(ToolCall("2", "roll", '{"sides": 13}'), caller)).text
     )
+
+
+async def test_the_other_examples_of_that_page_work(examples: dict[str, Any]) -> None:
+    message = InboundMessage("cli", "direct", "me", "/hello", "e1", FakeClock().now())
+    commands = CommandRegistry([examples["HELLO"]])
+    command, arguments = commands.called_by(message) or pytest.fail("no command")
+    session = Session("cli:direct", FakeClock())
+    answer = await command.run(CommandCall(arguments, message, session, "owner", 1))
+    assert answer.text == "Hello, you."
+    echo = examples["Echo"]().table()["echo.repeat"]
+    assert await echo({"text": "hi", "count": 2}) == {"texts": ["hi", "hi"]}
+    assert build(examples["EchoSettings"], {}).pause_seconds == 30
+    with pytest.raises(Invalid):
+        build(examples["EchoSettings"], {"pause_seconds": "601"})
+    schema = section_schema(examples["EchoSettings"], described=False)
+    assert schema["properties"]["pause_seconds"]["maximum"] == 600
