@@ -156,7 +156,7 @@ def of_journal(home: Path) -> Iterator[Case]:
         yield case(f"a {kind} of {name} zeroed", partial(zero, page=page - 1))
     yield case("first page zeroed", lambda path: zero(path, 0))
     yield case("magic flipped", lambda path: _put(path, 3, b"\xff"))
-    yield case("version flipped", lambda path: _put(path, 60, b"\x01"))
+    yield case("version flipped", lambda path: _put(path, 60, b"\x01"), lost=False)
     yield case("version of the format flipped", lambda path: _put(path, 18, b"\x03"))
     yield case("cut in half", cut)
     yield case("last page cut off", lambda path: cut(path, 1 - PAGE / path.stat().st_size))

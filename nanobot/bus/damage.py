@@ -29,7 +29,7 @@ ASIDE, REPORT = ".damaged-", "report.txt"
 NEW = ".rebuilt"
 """Ends the name of the journal that is to replace the damaged one."""
 _NOTE = ".suspect"
-_PAGE = 4096
+PAGE = 4096
 _TABLES_OF_START = ("cursor", "document", "helper", "learning", "spending", "step", "unfiled")
 """Small tables, which are checked in a large journal as well."""
 
@@ -136,7 +136,7 @@ class Log:
         self._order = "<" if head[3:4] == b"\x82" else ">"
         is_log = head[:3] == b"\x37\x7f\x06"
         self._is_whole = is_log and _checksum(self._order, b"", head[:24]) == head[24:_HEAD]
-        self._page = struct.unpack_from(">I", head, 8)[0] if self._is_whole else _PAGE
+        self._page = struct.unpack_from(">I", head, 8)[0] if self._is_whole else PAGE
         step = self._page + _FRAME_HEAD
         self._starts = range(_HEAD, size - step + 1, step)
         self._salt = head[16:24] if self._is_whole else head[_HEAD + 8 : _HEAD + 16]

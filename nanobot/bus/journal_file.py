@@ -58,7 +58,6 @@ _TABLES = """
         payload TEXT,
         UNIQUE (channel, chat_id, event_id)
     );
-    CREATE INDEX inbox_open ON inbox (state) WHERE state IN ('received', 'working', 'failed');
 
     CREATE TABLE cursor (channel TEXT PRIMARY KEY, value TEXT NOT NULL);
 
@@ -71,8 +70,6 @@ _TABLES = """
         report TEXT NOT NULL DEFAULT '',
         asked INTEGER NOT NULL DEFAULT 0
     );
-    CREATE INDEX turn_running ON turn (state) WHERE state = 'running';
-    CREATE INDEX turn_session ON turn (session_key);
 
     CREATE TABLE step (
         turn_id TEXT NOT NULL,
@@ -108,7 +105,6 @@ _TABLES = """
         in_doubt INTEGER NOT NULL DEFAULT 0,
         UNIQUE (turn_id, call, part)
     );
-    CREATE INDEX outbox_open ON outbox (state) WHERE state IN ('pending', 'sending', 'dead');
 
     CREATE TABLE learning (
         day TEXT PRIMARY KEY,
@@ -155,8 +151,15 @@ _TABLES = """
         name TEXT PRIMARY KEY,
         content TEXT NOT NULL,
         revision INTEGER NOT NULL
-    ) WITHOUT ROWID
+    ) WITHOUT ROWID;
+
+    CREATE INDEX inbox_open ON inbox (state) WHERE state IN ('received', 'working', 'failed');
+    CREATE INDEX turn_running ON turn (state) WHERE state = 'running';
+    CREATE INDEX turn_session ON turn (session_key);
+    CREATE INDEX outbox_open ON outbox (state) WHERE state IN ('pending', 'sending', 'dead')
 """
+"""The indexes come last: so the tables of a new file and of a compacted one are in the same places,
+which a damaged list of tables is made again from (`nanobot.bus.repair`)."""
 
 COPY = "documents.json"
 """The copy of all documents, beside the database."""

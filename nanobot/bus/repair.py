@@ -1,10 +1,10 @@
 """Rebuild a damaged journal from what can be read of it. `nanobot.bus.damage` finds the damage.
 
 Nothing is changed in place. The file, its log (WAL) and its index (-shm) are first copied to
-`journal.db.damaged-<time>/`. The pages in the log are then applied to a second copy, and the rows
-of each table are read by rowid from both ends, and between damaged pages, into a new file. Indexes
-are made there from the rows. Documents that cannot be read come from `documents.json`. What was
-lost is in `report.txt` beside the copy: as long as that folder is there, health shows it.
+`journal.db.damaged-<time>/`. The pages in the log are then written to a second copy, and the rows
+of each table are read, row by row, into a new file; indexes are made there. Documents that cannot
+be read come from `documents.json`. What was lost is in `report.txt` in that folder: as long as it
+is there, health shows it.
 
 If rows of running turns or parts of the log are lost, a message may have been worked on although
 the journal says that it waits. Such messages are not run again by themselves (`settle`).
@@ -18,14 +18,12 @@ import os
 import shutil
 import sqlite3
 import struct
-import tempfile
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from loguru import logger
 
-from nanobot.bus.damage import ASIDE, NEW, REPORT, Log, Settle, finish, tables
+from nanobot.bus.damage import ASIDE, NEW, PAGE, REPORT, Log, Settle, finish, tables
 from nanobot.bus.journal_file import COPY, SCHEMA, copied_documents, is_json
 from nanobot.bus.rows import WAITING_MESSAGES
 from nanobot.bus.sqlite import Schema, lenient_text, open_file
@@ -37,10 +35,11 @@ _MOST_AN_HOUR = 5
 """Copies of an hour, and copies that are kept: a disk that damages the journal again and again is
 not written full."""
 _TRIES = 2_000
-"""Rows that are looked for in vain between damaged pages."""
-_PAGE = 4096
+"""Reads between damaged pages of a table, of which a damaged number may make a desert."""
 _MOST_MISSING = 1 << 30
 """Bytes: a header that speaks of more is damaged."""
+_UNUSED = 1_000_000
+"""Numbers that are skipped after a loss: other files name rows by numbers that may be lost."""
 _OWN_TABLES = Schema(SCHEMA.tables)
 
 _NAMES = {
@@ -79,24 +78,14 @@ def rebuild(path: Path, cause: str, log: Log, now: datetime, settle: Settle) -> 
         for name in (path.name, f"{path.name}-wal", f"{path.name}-shm", COPY):
             with contextlib.suppress(FileNotFoundError):
                 shutil.copyfile(path.with_name(name), work / name)
-        source, new = work / "source.db", work / "new.db"
-        shutil.copyfile(path, source) if path.exists() else source.touch(mode=0o600)
-        damaged_log = log.apply_to(source)
-        with source.open("rb") as file:
-            head = file.read(100)
-        is_head = head.startswith(b"SQLite format 3\0")
-        identity = struct.unpack(">i", head[68:72])[0] if is_head else 0
-        make_readable(source)
-        lost = _fill(source, new, identity, is_log_damaged=damaged_log, settle=settle)
+        lost = _salvage(work, path.name, log, settle)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)  # a full disk has no room for half a copy
         raise
     shown = "".join(filter(str.isprintable, cause))
     report = f"The journal was damaged ({shown}) and has been rebuilt. {lost}\n"
     (work / REPORT).write_text(report)
-    ready = new.replace(path.with_name(path.name + NEW + "-part"))
-    for rest in work.glob(f"{source.name}*"):
-        rest.unlink()
+    ready = (work / "new.db").replace(path.with_name(path.name + NEW + "-part"))
     os.sync()  # all of that is on the disk before the damaged file goes
     work.rename(path.with_name(f"{path.name}{ASIDE}{now:{_TIME}}"))
     ready.replace(path.with_name(path.name + NEW))
@@ -106,31 +95,45 @@ def rebuild(path: Path, cause: str, log: Log, now: datetime, settle: Settle) -> 
         shutil.rmtree(copy)
 
 
-def _fill(work: Path, new: Path, identity: int, *, is_log_damaged: bool, settle: Settle) -> str:
-    """Bring the readable rows of `work` to a new journal. Return a report of the losses."""
-    with contextlib.ExitStack() as stack:
-        target = stack.enter_context(contextlib.closing(open_file(new, _OWN_TABLES)))
-        source = stack.enter_context(contextlib.closing(sqlite3.connect(work)))
-        source.text_factory = lenient_text
-        target.execute("BEGIN")
-        lost = {
-            name: _Table(source, target, name).copy(is_log_damaged=is_log_damaged)
-            for name in tables(target)
-        }
-        if identity and lost["outbox"] != "all":  # of `sends.log`, which goes by these numbers
-            target.execute(f"PRAGMA application_id = {identity}")
-        restored = _fill_documents(target, work.with_name(COPY), lost)
-        set_aside = 0
-        if is_log_damaged:
-            set_aside = settle(target, WAITING_MESSAGES)
-        elif lost["step"]:
-            set_aside = settle(target, "state = 'working'")
-        elif lost["turn"]:
-            set_aside = settle(target, "state = 'working' AND turn_id NOT IN (SELECT id FROM turn)")
-        target.execute("COMMIT")
+def _salvage(work: Path, name: str, log: Log, settle: Settle) -> str:
+    """Make `new.db` in the folder `work` of the copies there. Return a report of the losses."""
+    source, new = work / "source.db", work / "new.db"
+    source.touch(mode=0o600)
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copyfile(work / name, source)
+    is_log_damaged = log.apply_to(source)
+    with contextlib.closing(open_file(new, _OWN_TABLES)) as target:
+        make_readable(source)
+        with contextlib.closing(sqlite3.connect(source)) as damaged:
+            damaged.text_factory = lenient_text
+            target.execute("BEGIN")
+            report = _fill(damaged, target, work / COPY, settle, is_log_damaged=is_log_damaged)
+            target.execute("COMMIT")
         target.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    for suffix in ("-wal", "-shm"):
-        new.with_name(new.name + suffix).unlink(missing_ok=True)
+    for rest in (*work.glob(f"{source.name}*"), *work.glob(f"{new.name}-*")):
+        rest.unlink()
+    return report
+
+
+def _fill(
+    source: sqlite3.Connection,
+    target: sqlite3.Connection,
+    copy: Path,
+    settle: Settle,
+    *,
+    is_log_damaged: bool,
+) -> str:
+    """Bring the readable rows of a journal to a new one. Return a report of the losses."""
+    lost = {name: _Table(source, target, name).copy() for name in tables(target)}
+    with contextlib.suppress(sqlite3.Error):  # of `sends.log`, which goes by numbers of rows
+        ((identity,),) = source.execute("PRAGMA application_id")
+        target.execute(f"PRAGMA application_id = {identity}")
+    restored = _fill_documents(target, copy, lost)
+    set_aside = 0
+    if is_log_damaged:
+        set_aside = settle(target, WAITING_MESSAGES)
+    elif lost["step"] or lost["turn"]:
+        set_aside = settle(target, "state = 'working'")
     texts = [f"{_NAMES.get(name, name)} ({extent})" for name, extent in lost.items() if extent]
     texts += ["the newest changes"] if is_log_damaged else []
     told = [f"Lost: {', '.join(texts)}." if texts else "Nothing was lost."]
@@ -159,62 +162,42 @@ def _fill_documents(target: sqlite3.Connection, copy: Path, lost: dict[str, str]
 
 def make_readable(work: Path) -> None:
     """Give a damaged copy of a journal the size that it says to have, and, if its first page or its
-    list of tables is damaged, a first page that names the tables where this version has them."""
+    list of tables is damaged, those of a new journal: each has its tables in the same places."""
     with work.open("r+b") as file:
         head, size = file.read(100), file.seek(0, 2)
         (pages,) = struct.unpack(">I", head[28:32]) if len(head) == 100 else (0,)
-        if size < pages * _PAGE <= size + _MOST_MISSING:
-            file.truncate(pages * _PAGE)
+        if size < pages * PAGE <= size + _MOST_MISSING:
+            file.truncate(pages * PAGE)
     try:
         with contextlib.closing(sqlite3.connect(work)) as db:
             if {*_NAMES} <= {*tables(db)}:
                 return
     except (sqlite3.Error, UnicodeDecodeError):
         pass
-    if size >= _PAGE:
-        with tempfile.TemporaryDirectory(dir=work.parent) as folder:
-            best = min(_first_pages(Path(folder)), key=lambda page: _misfits(page, work))
-        _misfits(best, work)
-
-
-def _first_pages(folder: Path) -> Iterator[bytes]:
-    """Yield first pages with the places of the tables in a new and in a compacted journal."""
-    with contextlib.closing(open_file(folder / "new.db", _OWN_TABLES)) as new:
-        for compacted in (False, True):
-            if compacted:
-                new.execute("VACUUM")
-            yield _first_page(new, folder / f"{compacted}.db")
-
-
-def _first_page(db: sqlite3.Connection, path: Path) -> bytes:
-    """One that fits into a page: the tables of `db` without their indexes and constraints."""
-    query = "SELECT name, rootpage FROM sqlite_master WHERE type = 'table'"
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as short:
-        for name in tables(db):
-            table = _Table(db, db, name)
-            short.execute(table.short_form())
-        short.execute("PRAGMA writable_schema = ON")
-        for name, root in db.execute(query):
-            short.execute("UPDATE sqlite_master SET rootpage = ? WHERE name = ?", (root, name))
-        short.execute(f"PRAGMA user_version = {SCHEMA.version}")
-    return path.read_bytes()[:_PAGE]
-
-
-def _misfits(page: bytes, work: Path) -> int:
-    """Try this first page in the file `work`. Return how many tables it does not find."""
-    pages = struct.pack(">I", work.stat().st_size // _PAGE)
-    # The size counts only if the change counter before it is repeated behind it.
-    counted = page[:28] + pages + bytes(8) + page[40:92] + page[24:28] + page[96:]
+    new = work.with_name("tables.db")
+    open_file(new, _OWN_TABLES).close()
+    content = new.read_bytes()
+    new.unlink()
+    if size < PAGE:
+        return
     with work.open("r+b") as file:
-        file.write(counted)
-    misfits = 0
-    with contextlib.closing(sqlite3.connect(work)) as db:
-        for name in _NAMES:
-            try:
-                db.execute(f"SELECT count(*) FROM {name} NOT INDEXED").fetchone()
-            except (sqlite3.Error, UnicodeDecodeError):
-                misfits += 1
-    return misfits
+        for page in _list_of_tables(content):
+            file.seek(page * PAGE)
+            file.write(content[page * PAGE : (page + 1) * PAGE])
+        file.seek(28)
+        file.write(bytes(4))  # the size, which SQLite takes from the file then
+        if head.startswith(b"SQLite format 3\0"):
+            file.seek(68)
+            file.write(head[68:72])  # the identity, of `sends.log`
+
+
+def _list_of_tables(content: bytes) -> list[int]:
+    """The pages of a database that list its tables: its first one, whose cells lead to the others
+    (sqlite.org/fileformat2.html#b_tree_pages)."""
+    (cells,) = struct.unpack_from(">H", content, 103)
+    places = struct.unpack_from(f">{cells}H", content, 112)
+    below = [struct.unpack_from(">I", content, place)[0] for place in (108, *places)]
+    return [0, *(page - 1 for page in below)]
 
 
 class _Table:
@@ -222,76 +205,48 @@ class _Table:
 
     def __init__(self, source: sqlite3.Connection, target: sqlite3.Connection, name: str) -> None:
         self._source, self._target, self._name = source, target, name
-        (sql,) = target.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,)).fetchone()
-        self._is_counted = "AUTOINCREMENT" in sql
-        info = target.execute(f"PRAGMA table_info({name})").fetchall()
-        self._columns = [row[1] for row in info]
-        keys = [row[1] for row in sorted(info, key=lambda row: int(row[5])) if row[5]]
-        self._keys = keys if "WITHOUT ROWID" in sql else ["rowid"]
-        self._unread = 0
+        query = "SELECT sql FROM sqlite_master WHERE name = ?"
+        (self._sql,) = target.execute(query, (name,)).fetchone()
+        self._info = target.execute(f"PRAGMA table_info({name})").fetchall()
+        self._found, self._tries = 0, _TRIES
 
-    def short_form(self) -> str:
-        """Return a statement that makes a table with the same rows, without constraints."""
-        columns = ", ".join(self._columns)
-        if self._is_counted:
-            columns = columns.replace("id", "id INTEGER PRIMARY KEY AUTOINCREMENT", 1)
-        if self._keys == ["rowid"]:
-            return f"CREATE TABLE {self._name} ({columns})"
-        keys = ", ".join(self._keys)
-        return f"CREATE TABLE {self._name} ({columns}, PRIMARY KEY ({keys})) WITHOUT ROWID"
-
-    def copy(self, *, is_log_damaged: bool) -> str:
+    def copy(self) -> str:
         """Bring what can be read; how much could not be, in words, empty for nothing."""
-        try:
-            info = self._source.execute(f"PRAGMA table_info({self._name})").fetchall()
-        except (sqlite3.Error, UnicodeDecodeError):
-            return "all"
-        present = {row[1] for row in info}
-        if not present:
-            return "all"
-        self._columns = [name for name in self._columns if name in present]
-        is_whole, low = self._read("1", "ASC")
-        if not is_whole and self._keys != ["rowid"]:
-            self._read("1", "DESC")
-            lost = "some"
-        elif not is_whole:
-            _, high = self._read(f"rowid > {low}" if low is not None else "1", "DESC")
-            lost = self._between(low, high)
-        else:
-            lost = ""
-        if self._is_counted:
-            self._keep_numbers(are_known=not (lost or is_log_damaged))
-        return lost
+        has_rowid = "WITHOUT ROWID" not in self._sql
+        ordered = sorted((row for row in self._info if row[5]), key=lambda row: int(row[5]))
+        keys = ["rowid"] if has_rowid else [row[1] for row in ordered]
+        is_whole, low = self._read("1", keys, "ASC")
+        if not is_whole:
+            _, high = self._read("1", keys, "DESC")
+            if has_rowid and low is not None and high is not None:
+                self._read_between(low + 1, high - 1)
+        if "AUTOINCREMENT" in self._sql:
+            self._keep_numbers()
+        return "" if is_whole else "some" if self._found else "all"
 
-    def _between(self, low: int | None, high: int | None) -> str:
-        """Look between damaged pages."""
-        if low is None or high is None:
-            return "most"
-        gaps, tries = [(low + 1, high - 1)], 0
-        while gaps and tries < _TRIES:
-            first, last = gaps.pop()
-            if first > last:
-                continue
-            middle, tries = (first + last) // 2, tries + 1
-            is_whole, read = self._read(f"rowid BETWEEN {middle} AND {last}", "ASC")
-            self._unread += not is_whole
-            gaps.append((first, middle - 1))
-            if not is_whole:
-                gaps.append(((middle if read is None else read) + 1, last))
-        return f"up to {self._unread}" if not gaps else "most"
+    def _read_between(self, first: int, last: int) -> None:
+        """Look for rows between damaged pages."""
+        if first > last or self._tries <= 0:
+            return
+        self._tries -= 1
+        middle = (first + last) // 2
+        is_whole, read = self._read(f"rowid BETWEEN {middle} AND {last}", ["rowid"], "ASC")
+        self._read_between(first, middle - 1)
+        if not is_whole:
+            self._read_between((middle if read is None else read) + 1, last)
 
-    def _read(self, condition: str, order: str) -> tuple[bool, int | None]:
+    def _read(self, condition: str, keys: list[str], order: str) -> tuple[bool, int | None]:
         """Bring rows until one cannot be read; whether all could be, and the last rowid."""
-        columns, last = ", ".join(self._columns), None
-        first = "rowid" if self._keys == ["rowid"] else "0"
-        by = ", ".join(f"{key} {order}" for key in self._keys)
-        marks = ", ".join("?" * len(self._columns))
+        columns, last = ", ".join(row[1] for row in self._info), None
+        by = ", ".join(f"{key} {order}" for key in keys)
+        marks = ", ".join("?" * len(self._info))
         insert = f"INSERT OR IGNORE INTO {self._name} ({columns}) VALUES ({marks})"
-        query = f"SELECT {first}, {columns} FROM {self._name} NOT INDEXED"
+        number = "rowid" if keys == ["rowid"] else "0"
+        query = f"SELECT {number}, {columns} FROM {self._name} NOT INDEXED WHERE {condition}"
         try:
-            for rowid, *row in self._source.execute(f"{query} WHERE {condition} ORDER BY {by}"):
+            for rowid, *row in self._source.execute(f"{query} ORDER BY {by}"):
                 with contextlib.suppress(sqlite3.IntegrityError):  # garbage is no row of ours
-                    self._target.execute(insert, row)
+                    self._found += self._target.execute(insert, row).rowcount
                 last = rowid
         except (sqlite3.Error, OverflowError, MemoryError, UnicodeDecodeError) as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
@@ -299,15 +254,14 @@ class _Table:
             return False, last
         return True, last
 
-    def _keep_numbers(self, *, are_known: bool) -> None:
+    def _keep_numbers(self) -> None:
         """See to it that no number is given a second time: other files name rows by them."""
-        try:
+        known = 0
+        with contextlib.suppress(sqlite3.Error):
             query = "SELECT max(seq) FROM sqlite_sequence WHERE name = ?"
             known = self._source.execute(query, (self._name,)).fetchone()[0] or 0
-        except sqlite3.Error:
-            known = 0
         query = f"SELECT coalesce(max(id), 0) FROM {self._name}"
         highest = max(known, self._target.execute(query).fetchone()[0])
-        highest += 0 if are_known and known else 1_000_000
         self._target.execute("DELETE FROM sqlite_sequence WHERE name = ?", (self._name,))
-        self._target.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (self._name, highest))
+        row = (self._name, highest + _UNUSED)
+        self._target.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", row)

@@ -122,7 +122,7 @@ async def test_rows_on_other_pages_of_the_table_are_kept(
     zero(path, page)
     waiting, report = await report_of(path, clock)
     assert MANY - 10 < len(waiting) < MANY
-    assert f"messages (up to {MANY - len(waiting)})" in report
+    assert "messages (some)" in report
 
 
 def content(path: Path) -> bytes:
@@ -164,7 +164,7 @@ async def test_a_row_whose_number_was_damaged_does_not_hold_up_the_start(
         zero(whole, page)
     waiting, report = await report_of(whole, clock)
     assert 0 < len(waiting) < MANY
-    assert "messages (most)" in report
+    assert "messages (some)" in report
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage" * 2000])
