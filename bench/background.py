@@ -36,7 +36,6 @@ from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Query, Sources
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.vectors import LocalEmbedder, VectorWorker
-from nanobot.memory.touched import LineTimes
 from nanobot.memory.version import Change
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 from nanobot.session.catalogue import SessionCatalogue
@@ -221,9 +220,7 @@ class Work:
         """The ages of all lines where 1,000 versions are read for the first time."""
         state = self._base.stores.state
         versions = GitStore(state, self._base.stores.workspace, self._base.clock)
-        for kept in versions.repository.path.glob("*.jsonl"):
-            kept.unlink()
-        await asyncio.to_thread(LineTimes(versions).of, "memory/MEMORY.md")
+        await asyncio.to_thread(versions.line_times, "memory/MEMORY.md")
 
     async def erasing(self) -> None:
         """Looking for a text in every file."""

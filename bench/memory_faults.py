@@ -180,8 +180,8 @@ def _of_the_versions(home: Path) -> Iterator[str]:
     if standing != before:
         differ = [path for path in standing | before if standing.get(path) != before.get(path)]
         yield f"the last version is not what stands in {differ}"
-    if (home / "state" / "memory.git" / "intent.json").exists():
-        yield "an intent is open"
+    if (home / "state" / "memory.git" / "refs" / "heads" / "prepared").exists():
+        yield "a write is open"
 
 
 async def _of_the_index(home: Path) -> list[str]:

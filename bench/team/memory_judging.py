@@ -22,8 +22,8 @@ from bench.team.model import MARK
 from bench.transcript import faults_of_transcript
 from nanobot.clock import SystemClock
 from nanobot.memory.documents import TRACKED
+from nanobot.memory.git import repositories
 from nanobot.memory.history import HistoryLog
-from nanobot.memory.repositories import repositories
 from nanobot.memory.version import CommitMessage
 from nanobot.security.paths import Root
 
@@ -139,8 +139,8 @@ def _of_the_versions(shared: Path) -> Iterator[str]:
             )
             if checking.returncode:
                 yield f"{path.name}: {checking.stderr}"
-        if (path / "intent.json").exists():
-            yield f"{path.name} has an open intent"
+        if (path / "refs/heads/prepared").exists():
+            yield f"{path.name} has an open write"
         owner = next((name for name, one in SCOPES.items() if one.prefix == prefix), prefix)
         with Repo(str(path)) as repo:
             for identity in repo.object_store:

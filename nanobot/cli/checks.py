@@ -381,7 +381,7 @@ def check_conversations(case: CheckContext) -> Iterator[Finding]:
 
 def check_versions(case: CheckContext) -> Iterator[Finding]:
     """Whether the newest version of each scope is there with all that is in it."""
-    from nanobot.memory.repositories import Newest, read_newest, repositories
+    from nanobot.memory.git import Newest, read_newest, repositories
 
     newest, errors = list[Newest](), list[NanobotError]()
     for path in (places := repositories(case.settings.shared / "state")).values():

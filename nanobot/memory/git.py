@@ -1,8 +1,9 @@
 """A bare git repository of small text files, for one writer: a thin layer over dulwich.
 
-An object is synced before the ref that points to it, so what a power cut leaves is a whole
-repository. There is no index and no work tree: a commit names the files it changes, all others stay
-as in its parent. Nothing is read from a person's git configuration.
+Every scope has one: the owner's is `memory.git` in the state folder, the others are below
+`versions`. There is no index and no work tree: a commit names the files it changes, all others stay
+as in its parent. An object is synced before the ref that points to it, so what a power cut leaves
+is a whole repository. Nothing is read from a person's git configuration.
 
 The first commit makes the repository and its folder. dulwich is imported when one is opened.
 """
@@ -15,7 +16,7 @@ import re
 import secrets
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
@@ -25,28 +26,42 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 
 from nanobot.errors import StorageError
-from nanobot.io import FENCE, make_folder, replace_file, storage_errors, sync_folder
+from nanobot.io import FENCE, make_folder, replace_file, sync_folder
+from nanobot.memory.version import CommitMessage, scope_of
 from nanobot.tasks import paced
 
 if TYPE_CHECKING:
-    from dulwich.object_store import BaseObjectStore, DiskObjectStore, MemoryObjectStore
-    from dulwich.objects import Commit as GitCommit
+    from dulwich.object_store import DiskObjectStore
     from dulwich.objects import ObjectID
 
 AnyObject = TypeVar("AnyObject")
+Files = Mapping[str, bytes | None]
+"""The new contents of the files that a commit changes, by path; None for one that goes."""
 
+_OWNERS, _OTHERS = "memory.git", "versions"
 _CONFIG = (
     b"[core]\n\trepositoryformatversion = 0\n\tbare = true\n\tfilemode = false\n"
     b"\tlogAllRefUpdates = false\n\tfsyncObjectFiles = true\n"
 )
 _AUTHOR = b"Nanobot <nanobot@local>"
 _FILE = 0o100644
-_PACK_BYTES = 256 * 1024
-_LEFTOVERS = ("*.lock", "tmp_pack_*", "*.nanobot-tmp", "*.new")
+_LEFTOVERS = ("*.lock", "tmp_pack_*", "*.nanobot-tmp")
 
 
-PACK_EVERY = 500
-"""After so many commits the loose objects become one file."""
+def repository_of(state: Path, prefix: str) -> Path:
+    """Return the place of the repository of the scope with this prefix, in the folder `state`."""
+    return state / _OTHERS / f"{prefix.rstrip('/')}.git" if prefix else state / _OWNERS
+
+
+def repositories(state: Path) -> dict[str, Path]:
+    """Return the repositories of all scopes that have versions, by prefix, the owner's first.
+    Blocks."""
+    found = {"": state / _OWNERS} if os.path.lexists(state / _OWNERS) else {}
+    for path in sorted((state / _OTHERS).glob("*/*.git")):
+        prefix = f"{path.parent.name}/{path.stem}/"
+        if scope_of(f"{prefix}USER.md") == prefix:
+            found[prefix] = path
+    return found
 
 
 class Damaged(StorageError):
@@ -75,8 +90,13 @@ def build(path: Path, branch: str) -> None:
 
 
 def blob_id(content: bytes) -> str:
-    """The id that git gives this content of a file."""
+    """Return the id that git gives this content of a file."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+def new_branch() -> str:
+    """Return a random name for the branch of a device."""
+    return f"device-{secrets.token_hex(4)}"
 
 
 class Repository:
@@ -85,48 +105,67 @@ class Repository:
     Raises `StorageError`, or `Damaged` for what is missing or broken.
     """
 
-    _is_durable = True
-
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._new, self._old = (path.with_name(f"{path.name}.{kind}") for kind in ("new", "old"))
+
+    def create(self) -> None:
+        """Make it, in one step, with a branch of a random name, unless it exists."""
+        if os.path.lexists(self.path):
+            return
+        with self._translated():
+            make_folder(self.path.parent)
+            new = self.path.with_name(f"{self.path.name}.new")
+            shutil.rmtree(new, ignore_errors=True)
+            build(new, new_branch())
+            new.rename(self.path)
+            sync_folder(self.path.parent)
 
     @property
     def branch(self) -> str:
         """The name of this device's own branch."""
         absent = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-        with self.translated(), suppress(*absent):
+        with self._translated(), suppress(*absent):
             head = (self.path / "HEAD").read_bytes()
             if match := re.fullmatch(rb"ref: refs/heads/([\w.-]+)\s*", head):
                 return match[1].decode()
         raise self._damaged("HEAD names no branch")
 
-    def create(self) -> None:
-        """Make it where there is none, in one step, with a branch of a random name."""
-        if os.path.lexists(self.path):
-            return
-        with self.translated():
-            make_folder(self.path.parent)
-            shutil.rmtree(self._new, ignore_errors=True)
-            build(self._new, new_branch())
-            self._new.rename(self.path)
-            sync_folder(self.path.parent)
+    def rename_branch(self, name: str) -> None:
+        """Call this device's own branch `name` from now on."""
+        old = self.branch
+        self.set_tip(self.tip(), name)
+        with self._translated():
+            replace_file(self.path / "HEAD", f"ref: refs/heads/{name}\n".encode())
+        self.remove_branch(old)
+
+    def branches(self) -> list[str]:
+        """Return the names of all branches, in order."""
+        with self._translated():
+            return sorted(path.name for path in (self.path / "refs/heads").iterdir())
 
     def tip(self, branch: str = "") -> str:
-        """The newest commit of a branch (this device's own one), empty for none."""
+        """Return the newest commit of a branch (this device's own one), empty for none."""
         if not os.path.lexists(self.path):
             return ""
-        with self.translated(), suppress(FileNotFoundError):
+        with self._translated(), suppress(FileNotFoundError, NotADirectoryError):
             tip = (self.path / "refs/heads" / (branch or self.branch)).read_bytes()
             return tip.decode("utf-8", "replace").strip()
         return ""
 
     def set_tip(self, commit: str, branch: str = "") -> None:
         """Let a branch (this device's own one) end at `commit`."""
-        self.write_file(f"refs/heads/{branch or self.branch}", f"{commit}\n".encode())
+        with self._translated():
+            name = branch or self.branch
+            replace_file(self.path / "refs/heads" / name, f"{commit}\n".encode())
+
+    def remove_branch(self, name: str) -> None:
+        """Remove a branch, if it exists."""
+        with self._translated():
+            FENCE.wait()
+            (self.path / "refs/heads" / name).unlink(missing_ok=True)
 
     def commit(self, identity: str) -> Commit:
-        """The commit of that id."""
+        """Return the commit of that id."""
         from dulwich.objects import Commit as GitCommit
 
         found = self._get(identity, GitCommit)
@@ -140,156 +179,134 @@ class Repository:
         )
 
     def chain(self, tip: str) -> Iterator[Commit]:
-        """`tip` and what it came from, newest first."""
+        """Yield `tip` and its ancestors, newest first."""
         while tip:
             found = self.commit(tip)
             yield found
             tip = found.parent
 
-    def branches(self) -> list[str]:
-        """The names of all branches, in order."""
-        with self.translated():
-            return sorted(path.name for path in (self.path / "refs/heads").iterdir())
+    def files(self, commit: str) -> dict[str, str]:
+        """Return the files as they are after a commit, each with the id of its content; none for an
+        empty id."""
+        if not commit:
+            return {}
+        from dulwich.object_store import iter_tree_contents
 
-    def changes(
-        self, commits: Iterable[Commit], tree: str = ""
-    ) -> Iterator[tuple[Commit, dict[str, str]]]:
-        """Each of these commits, which follow one another, with what it changed (see `changed`);
-        `tree` is that of the commit before them."""
-        for commit in paced(commits):
-            yield commit, dict(self.changed(tree, commit.tree))
-            tree = commit.tree
-
-    def history(self, branch: str = "") -> Iterator[tuple[Commit, dict[str, bytes | None]]]:
-        """All commits of a branch (this device's own one), oldest first, each with the files that
-        it changed; None for one that went."""
-        commits = list(paced(self.chain(self.tip(branch))))
-        for commit, blobs in self.changes(reversed(commits)):
-            contents = {path: self.content(id) if id else None for path, id in blobs.items()}
-            yield commit, contents
-
-    def changed(self, before: str, after: str) -> Iterator[tuple[str, str]]:
-        """The paths in which two trees differ, each with the id of its later content, empty where
-        the file is gone; an empty id of a tree is an empty tree."""
-        from dulwich.diff_tree import tree_changes
-
-        old, new = (_object_id(tree) if tree else None for tree in (before, after))
-        with self.translated():
-            for change in tree_changes(self.objects, old, new):
-                entry = change.new or change.old
-                if entry is not None and entry.path is not None:
-                    path = entry.path.decode("utf-8", "surrogateescape")
-                    yield path, change.new.sha.decode() if change.new and change.new.sha else ""
+        tree = self.commit(commit).tree
+        with self._translated(tree):
+            return {
+                one.path.decode("utf-8", "surrogateescape"): one.sha.decode()
+                for one in iter_tree_contents(self._objects, _object_id(tree))
+                if one.path is not None and one.sha is not None
+            }
 
     def content(self, blob: str) -> bytes:
-        """The bytes of a file's content."""
+        """Return the content of a file by its id; empty for an empty id."""
         from dulwich.objects import Blob
 
-        return self._get(blob, Blob).data
+        return self._get(blob, Blob).data if blob else b""
 
-    def store(
-        self, parent: str, files: Mapping[str, bytes | None], message: str, when: datetime
-    ) -> str:
-        """Write a commit that changes these files (None: one that is there goes); no branch moves
-        yet."""
+    def store(self, parent: str, files: Files, message: str, when: datetime) -> str:
+        """Write a commit that changes these files; return its id. No branch moves yet."""
         from dulwich.object_store import commit_tree_changes
         from dulwich.objects import Blob, Tree
+        from dulwich.objects import Commit as GitCommit
 
-        base = self.commit(parent).tree if parent else ""
         changes: list[tuple[bytes, int | None, ObjectID | None]] = []
-        with self.translated():
+        with self._translated():
             for path, content in files.items():
                 name = path.encode("utf-8", "surrogateescape")
                 if content is None:
                     changes.append((name, None, None))
                     continue
                 blob = Blob.from_string(content)
-                self.objects.add_object(blob)
+                self._objects.add_object(blob)
                 changes.append((name, _FILE, blob.id))
-            tree = _object_id(base) if base else Tree()
-            changed = commit_tree_changes(self.objects, tree, changes)
-            commit = _new_commit(changed, parent, message, when)
-            self.objects.add_object(commit)
+            base = _object_id(self.commit(parent).tree) if parent else Tree()
+            commit = GitCommit()
+            commit.tree = commit_tree_changes(self._objects, base, changes)
+            commit.parents = [_object_id(parent)] if parent else []
+            commit.author = commit.committer = _AUTHOR
+            commit.author_time = commit.commit_time = int(when.timestamp())
+            offset = int((when.utcoffset() or timedelta()).total_seconds())
+            commit.author_timezone = commit.commit_timezone = offset // 60 * 60
+            commit.encoding = b"UTF-8"
+            commit.message = message.encode("utf-8", "backslashreplace")
+            self._objects.add_object(commit)
         return commit.id.decode()
 
     def pack(self) -> None:
         """Put the loose objects into one file."""
-        with self.translated():
-            self.disk.pack_loose_objects()
+        with self._translated():
+            self._objects.pack_loose_objects()
 
     def rewrite(
         self, redact_message: Callable[[str], str], redact_content: Callable[[bytes], bytes]
     ) -> int:
-        """Put all commits of this device's branch through these; return how many changed.
+        """Put all commits of this device's branch through these; return how many changed. All else
+        is deleted, other branches and all old objects included.
 
-        The new repository is built beside the old one and put in its place.
+        The branch moves once the new history is stored. After a crash it has the old history or the
+        new one, and doing it again deletes what is left over.
         """
-        changed, parent = 0, ""
-        with self.translated():
-            shutil.rmtree(self._new, ignore_errors=True)
-            new = Draft(self._new, self.branch)
-        for commit, contents in self.history():
-            message = redact_message(commit.message)
-            files = {path: text and redact_content(text) for path, text in contents.items()}
-            parent = new.store(parent, files, message, commit.when)
-            changed += (message, files) != (commit.message, contents)
-        new.finish({self.branch: parent})
-        self.close()
-        with self.translated():
+        changed, parent, before = 0, "", dict[str, str]()
+        commits = list(paced(self.chain(self.tip())))
+        with self._translated():
+            self._objects.fsync_object_files = False  # once for all is far faster
+            for commit in paced(reversed(commits)):
+                now = self.files(commit.id)
+                old = {
+                    path: self.content(now[path]) if path in now else None
+                    for path in changed_paths(before, now)
+                }
+                new = {path: text and redact_content(text) for path, text in old.items()}
+                message = redact_message(commit.message)
+                parent, before = self.store(parent, new, message, commit.when), now
+                changed += (message, new) != (commit.message, old)
             os.sync()
-            FENCE.wait()
-            self.path.rename(self._old)
-        self.finish_rewrite()
+            self.close()
+            self._keep_only(parent)
         return changed
 
-    def finish_rewrite(self) -> None:
-        """Complete a replacement that was under way, or forget one that never got that far."""
-        with storage_errors(self.path):
-            if self._old.exists() and not self.path.exists():  # the new one was complete before
-                (self._new if self._new.exists() else self._old).rename(self.path)
-                sync_folder(self.path.parent)
-            for rest in (self._old, self._new):
-                if rest.exists():
-                    shutil.rmtree(rest)
-                    sync_folder(self.path.parent)
+    def _keep_only(self, tip: str) -> None:
+        """Let this device's branch end at `tip`, and delete all that does not belong to it."""
+        from dulwich.gc import find_unreachable_objects
+        from dulwich.refs import DiskRefsContainer
+
+        own = self.path / "refs/heads" / self.branch
+        self.set_tip(tip)
+        for path in [self.path / "packed-refs", *(self.path / "refs").rglob("*")]:
+            if path.is_file() and path != own:
+                FENCE.wait()
+                path.unlink()
+        gone = find_unreachable_objects(self._objects, DiskRefsContainer(self.path))
+        FENCE.wait()
+        self._objects.repack(exclude=gone)
 
     def remove_leftovers(self) -> None:
         """Remove what a process that died left half done."""
-        with self.translated():
+        with self._translated():
             for pattern in _LEFTOVERS:
                 for path in self.path.rglob(pattern):
                     path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close open files; the next access opens them again."""
-        if "disk" in self.__dict__:
-            self.disk.close()
-            del self.disk
-
-    def write_file(self, name: str, content: bytes) -> None:
-        """Replace a file of the repository itself, durably."""
-        with self.translated():
-            replace_file(self.path / name, content)
-
-    @property
-    def objects(self) -> BaseObjectStore:
-        """What is stored, as dulwich sees it."""
-        return self.disk
+        if "_objects" in self.__dict__:
+            self._objects.close()
+            del self._objects
 
     @cached_property
-    def disk(self) -> DiskObjectStore:
-        """What of it is on the disk."""
+    def _objects(self) -> DiskObjectStore:
         from dulwich.file import SharedPerm
         from dulwich.object_store import DiskObjectStore
 
         mine = SharedPerm(0o600, replace=True)
-        return DiskObjectStore(
-            self.path / "objects", fsync_object_files=self._is_durable, shared_perm=mine
-        )
+        return DiskObjectStore(self.path / "objects", fsync_object_files=True, shared_perm=mine)
 
     def _get(self, identity: str, kind: type[AnyObject]) -> AnyObject:
-        with self.translated(identity):
-            found = self.objects[_object_id(identity)]
+        with self._translated(identity):
+            found = self._objects[_object_id(identity)]
             if not isinstance(found, kind):
                 raise self._damaged(f"{identity} is no {kind.__name__}")
             return found
@@ -303,95 +320,49 @@ class Repository:
         )
 
     @contextmanager
-    def translated(self, identity: str = "a part") -> Iterator[None]:
+    def _translated(self, identity: str = "a part") -> Iterator[None]:
         """Raise errors of dulwich and of the disk within as errors of this repository."""
         try:
             yield
         except OSError as error:
             raise StorageError.of(self.path, error) from error
+        except (AssertionError, EOFError, KeyError, ValueError, zlib.error) as error:
+            raise self._damaged(f"{identity} is missing or broken") from error
         except Exception as error:
             # dulwich is loaded only now: most starts find nothing to do here.
             from dulwich.errors import ChecksumMismatch, FileFormatException, ObjectMissing
-            from dulwich.file import FileLocked
 
-            if isinstance(error, FileLocked):
-                raise StorageError(self.path, "a lock was left", hint="Restart nanobot.") from error
-            own = (ChecksumMismatch, FileFormatException, ObjectMissing)
-            if isinstance(
-                error, (*own, AssertionError, EOFError, KeyError, ValueError, zlib.error)
-            ):
+            if isinstance(error, (ChecksumMismatch, FileFormatException, ObjectMissing)):
                 raise self._damaged(f"{identity} is missing or broken") from error
             raise
 
 
-class Draft(Repository):
-    """A new repository in the folder `path`, for a history that another one has. Nothing is synced
-    to the disk, and what is stored waits in memory to be written many at once: a file for each
-    object would take many times as long."""
+class Newest(Struct, frozen=True):
+    """The newest version: its number, its time, and how many files there are."""
 
-    _is_durable = False
-
-    def __init__(self, path: Path, branch: str) -> None:
-        build(path, branch)
-        super().__init__(path)
-        self._size = 0
-
-    @property
-    def objects(self) -> BaseObjectStore:
-        """What waits, and what is on the disk."""
-        from dulwich.object_store import OverlayObjectStore
-
-        return OverlayObjectStore([self._waiting, self.disk], self._waiting)
-
-    @cached_property
-    def _waiting(self) -> MemoryObjectStore:
-        from dulwich.object_store import MemoryObjectStore
-
-        return MemoryObjectStore()
-
-    def store(
-        self, parent: str, files: Mapping[str, bytes | None], message: str, when: datetime
-    ) -> str:
-        """Write a commit."""
-        commit = super().store(parent, files, message, when)
-        self._size += len(message) + sum(map(len, filter(None, files.values())))
-        if self._size > _PACK_BYTES:
-            self.pack()
-        return commit
-
-    def pack(self) -> None:
-        """Put what waits into one file."""
-        with self.translated():
-            self.disk.add_objects([(self._waiting[one], None) for one in self._waiting])
-        self.close()
-        del self._waiting
-        self._size = 0
-
-    def finish(self, tips: Mapping[str, str]) -> None:
-        """Write what waits, and let the branches end at these commits."""
-        self.pack()
-        for branch, tip in tips.items():
-            self.set_tip(tip, branch)
+    number: int
+    when: datetime
+    files: int
 
 
-def _new_commit(tree: ObjectID, parent: str, message: str, when: datetime) -> GitCommit:
-    from dulwich.objects import Commit as GitCommit
+def read_newest(path: Path) -> Newest | None:
+    """Return the newest version in a repository, every file of it read; None if there is none.
+    Changes nothing. Raises `StorageError` for what is damaged."""
+    repository = Repository(path)
+    try:
+        if not (tip := repository.tip()):
+            return None
+        newest, files = repository.commit(tip), repository.files(tip)
+        for blob in set(files.values()):
+            repository.content(blob)
+        return Newest(CommitMessage.parse(newest.message).number, newest.when, len(files))
+    finally:
+        repository.close()
 
-    commit = GitCommit()
-    commit.tree = tree
-    commit.parents = [_object_id(parent)] if parent else []
-    commit.author = commit.committer = _AUTHOR
-    commit.author_time = commit.commit_time = int(when.timestamp())
-    offset = int((when.utcoffset() or timedelta()).total_seconds())
-    commit.author_timezone = commit.commit_timezone = offset // 60 * 60
-    commit.encoding = b"UTF-8"
-    commit.message = message.encode("utf-8", "backslashreplace")
-    return commit
 
-
-def new_branch() -> str:
-    """A name for the branch of a device."""
-    return f"device-{secrets.token_hex(4)}"
+def changed_paths(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return the paths in which the files of two commits differ, in order."""
+    return sorted(path for path in before.keys() | now if before.get(path) != now.get(path))
 
 
 def _object_id(identity: str) -> ObjectID:

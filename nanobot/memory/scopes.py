@@ -35,11 +35,11 @@ from nanobot.bus.events import (
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import OTHER_SCOPE, TRACKED
+from nanobot.memory.git import repositories
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.history import HISTORY, HistoryLog
 from nanobot.memory.pending import NotifyHeld, Pending
 from nanobot.memory.recall import FactUses, Recall
-from nanobot.memory.repositories import repositories
 from nanobot.memory.store import MemoryStore, NotifyLoss
 from nanobot.security.paths import Root
 from nanobot.session.records import JsonValue, stem_of
@@ -328,12 +328,10 @@ class Memories:
         return [(scope, self.of(scope).root.path / "memory") for scope in self.existing_scopes()]
 
     def recover(self) -> None:
-        """Finish what a crash cut short in the owner's versions and in the history of each scope,
-        and what is left of an earlier format of the versions. Blocks; for the start."""
+        """Finish what a crash cut short in the owner's versions and in the history of each scope.
+        Blocks; for the start."""
         try:
-            versions = self.of(OWNER).versions
-            versions.recover()
-            versions.split()
+            self.of(OWNER).versions.recover()
         except NanobotError as error:
             logger.error("the versions cannot be recovered: {} {}", error, error.hint)
         for scope in self.existing_scopes():

@@ -47,7 +47,6 @@ from nanobot.memory.gitstore import LIMIT, GitStore
 from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import Operation, apply_operations, operations_between, split
 from nanobot.memory.taint import mark_of, unconfirmed_in
-from nanobot.memory.touched import LineTimes
 from nanobot.memory.version import Author, Change
 from nanobot.security.paths import Place
 
@@ -126,7 +125,7 @@ class MemoryStore:
         on_loss: Callable[[Loss], Awaitable[None]] | None = None,
         recent_days: int = 2,
     ) -> None:
-        self._versions, self._written = versions, LineTimes(versions)
+        self._versions = versions
         self._root, self._clock, self._prefix = versions.work_tree, versions.clock, versions.prefix
         self._folder = f"{self._root.path}/{self._prefix}"
         self._template = template or {}
@@ -208,7 +207,7 @@ class MemoryStore:
     def fact_ages(self, path: str) -> dict[str, int]:
         """How many days ago each line of a document was written as it stands; nothing is told of
         lines not yet in a version. Blocks."""
-        written, now = self._written.of(self._prefix + path), self._clock.now()
+        written, now = self._versions.line_times(self._prefix + path), self._clock.now()
         text = without_importance(self._read_now(path))
         lines = {line.strip() for line in split(text)}
         return {line: max(0, (now - written[line]).days) for line in lines if line in written}
@@ -327,11 +326,11 @@ class MemoryStore:
         """The history entries whose changes a version holds. Blocks."""
         return self._versions.applied_cursors()
 
-    async def record_hand_edits(self, author: Author = "you") -> tuple[int, ...]:
+    async def record_hand_edits(self, author: Author = "you") -> int:
         """Make what was changed since the last version a version: of the person's, or of the
-        `author` who is known to have changed it."""
+        `author` who is known to have changed it. Return its number, 0 for none."""
         if not self._versions.is_held():
-            return ()
+            return 0
         return await asyncio.to_thread(self._versions.record_hand_edits, author)
 
     async def note_hand_edits(self) -> None:
@@ -520,8 +519,9 @@ class MemoryStore:
         of."""
         self._versions.record_hand_edits()
         since = self._clock.now() - age
-        lineage = self._versions.lineage(self._prefix + path)
-        recent = list(takewhile(lambda one: one.version.when > since, lineage))
+        with self._versions.locked():
+            lineage = self._versions.lineage(self._prefix + path)
+            recent = list(takewhile(lambda one: one.version.when > since, lineage))
         gone, by_person, first = set[str](), set[str](), dict[str, str]()
         for snapshot in reversed(recent):
             lost = guard.lost_facts(snapshot.before, snapshot.after)

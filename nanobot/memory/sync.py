@@ -186,8 +186,9 @@ def _push(address: str, repository: Path, branch: str, tip: str) -> None:
         )
 
 
-def _resolved(address: str, branch: str) -> str:
-    """The address for the client. A folder that is missing or empty becomes a repository."""
+def _resolved(address: str) -> str:
+    """Return the address for the client. A folder that is missing or empty becomes a
+    repository."""
     if "://" in address and not address.startswith(_SCHEMES):
         raise SyncFailed(address, "no such kind of address is known")
     if ":" in address and not address.startswith(("/", "./", "../", "~")):
@@ -195,7 +196,7 @@ def _resolved(address: str, branch: str) -> str:
     folder = expanduser(address)
     try:
         if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-            build(folder, branch)
+            build(folder, "main")
     except OSError as error:
         raise SyncFailed(address, str(error)) from error
     return str(folder)
@@ -221,12 +222,8 @@ def sync(
 ) -> SyncResult:
     """Fetch, merge and push the versions of the owner, of the scopes with these prefixes, and of
     those that are there only. Blocks. Raises `SyncFailed`, and what `write` raises."""
-    owner = store_of("")
-    with owner.locked():
-        owner.repository.create()
-        branch = owner.repository.branch
-    address = _resolved(address.strip(), branch)
-    result, there = _sync_scope(owner, address, None, write, hides)
+    address = _resolved(address.strip())
+    result, there = _sync_scope(store_of(""), address, None, write, hides)
     others, conflicts = dict[str, tuple[int, ...]](), list(result.conflicts)
     for prefix in sorted({*prefixes, *there} - {""}):
         found, _ = _sync_scope(store_of(prefix), address, there.get(prefix, {}), write, hides)
@@ -239,32 +236,30 @@ def sync(
 def _sync_scope(
     store: GitStore, address: str, known: Tips | None, write: Write, hides: Hides
 ) -> tuple[SyncResult, Mapping[str, Tips]]:
-    """Sync one scope; what it brought, and all that is there. Nothing is asked of the other side
-    where what is `known` to be there is what is here."""
+    """Sync one scope; return what it brought, and all that is there. The other side is not asked if
+    all that is `known` to be there is here."""
     repository, conflicts = store.repository, list[str]()
     with store.sync_lock():
         with store.locked():
             repository.create()
             store.record_hand_edits()
-            branch = repository.branch
             if known == {name: repository.tip(name) for name in repository.branches()}:
                 return SyncResult(), {}
         there = fetch(address, repository.path, store.prefix)
         tips = there.get(store.prefix, {})
         with store.locked():
-            own = _own_branch(store, branch, tips)
+            own = _own_branch(store, tips)
             others = {device: tip for device, tip in sorted(tips.items()) if device != own}
             ours = _texts(store, repository.tip())
             merged = dict(ours)
             for device, tip in others.items():
-                base = _texts(store, _base(store, device, tip, own))
+                base = _texts(store, _base(store, device, tip))
                 for path, text in sorted(_texts(store, tip).items()):
                     mine = merged.get(path, "")
                     theirs = _without_forgotten(path, text, mine, hides)
                     result = merge(base.get(path, ""), mine, theirs)
-                    if result.text != mine:
-                        merged[path] = result.text
-                        conflicts += [f"{path}: {conflict}" for conflict in result.conflicts]
+                    merged[path] = result.text
+                    conflicts += [f"{path}: {conflict}" for conflict in result.conflicts]
             numbers_there = {device: _number(repository, tip) for device, tip in others.items()}
         changed = {path: text for path, text in merged.items() if text != ours.get(path, "")}
         numbers = list[int]()
@@ -283,45 +278,41 @@ def _sync_scope(
     return SyncResult(tuple(numbers), tuple(others), tuple(conflicts)), there
 
 
-def _own_branch(store: GitStore, branch: str, tips: Tips) -> str:
-    """The branch to push. Where the one there is of a twin, made of a copy or a backup of this
+def _own_branch(store: GitStore, tips: Tips) -> str:
+    """Return the branch to push. If the one there is of a twin, made of a copy or a backup of this
     home, that is another device from now on, and this one gets a new name."""
-    if branch not in tips:
-        return branch
     repository = store.repository
-    there, number = repository.commit(tips[branch]), _number(repository, tips[branch])
-    ours = store.at(number)
-    if ours and ours.number == number and ours.when == there.when:
-        return branch  # this device's own; after erasing with another id
-    own = new_branch()
-    repository.set_tip(repository.tip(), own)
-    repository.write_file("HEAD", f"ref: refs/heads/{own}\n".encode())
-    return own
+    if (branch := repository.branch) in tips:
+        there = repository.commit(tips[branch])
+        same = (CommitMessage.parse(there.message).number, there.when)
+        # This device's own has another id after erasing.
+        if all((one.number, one.when) != same for one in store.versions()):
+            repository.rename_branch(new_branch())
+    return repository.branch
 
 
-def _base(store: GitStore, device: str, tip: str, own: str) -> str:
-    """The commit of the last state that both sides know, empty for none."""
+def _base(store: GitStore, device: str, tip: str) -> str:
+    """Return the commit of the last state that both sides know, empty for none: our version that
+    they merged, or theirs that we have seen, whichever came later. Twins have commits in common."""
     repository, versions = store.repository, store.versions()
-    theirs = [(one.id, CommitMessage.parse(one.message)) for one in repository.chain(tip)]
-    merges_there = (said.change.merged for _, said in theirs)
-    merged_there = next((merges[own] for merges in merges_there if own in merges), 0)
+    theirs = {one.id: CommitMessage.parse(one.message) for one in repository.chain(tip)}
+    own = repository.branch
+    merges = (said.change.merged for said in theirs.values())
+    merged_there = next((found[own] for found in merges if own in found), 0)
     merged_here = next((one for one in reversed(versions) if device in one.change.merged), None)
-    ours, newest_here = store.at(merged_there), merged_here.number if merged_here else 0
-    if ours and newest_here <= merged_there <= versions[-1].number:
+    ours = next((one for one in versions if one.number == merged_there), None)
+    if ours and (not merged_here or merged_here.number <= merged_there):
         return ours.commit
-    seen, there = repository.tip(device), {commit for commit, _ in theirs}
-    commits = [version.commit for version in versions]
-    if seen in commits and seen not in there:  # a twin's, whom we have not met: ours alone
-        return next((commit for commit in reversed(commits) if commit in there), "")
-    if seen or not merged_here:
+    if seen := repository.tip(device):
         return seen
-    # An erasure took our copy of its branch; which of its versions we merged is still said.
-    upto = merged_here.change.merged[device]
-    return next((commit for commit, said in theirs if said.number == upto), "")
+    # Erasing took our copy of their branch; our version still names theirs.
+    number = merged_here.change.merged[device] if merged_here else -1
+    common = {version.commit for version in versions}
+    return next((one for one, said in theirs.items() if said.number == number or one in common), "")
 
 
 def _without_forgotten(path: str, theirs: str, mine: str, hides: Hides) -> str:
-    """Their text without the lines that were forgotten here."""
+    """Return their text without the lines that were forgotten here."""
     known = {"", *split(mine)}
     lines = ((line, line.strip()) for line in theirs.split("\n"))
     return "\n".join(raw for raw, line in lines if line in known or not hides(path, line))
@@ -332,12 +323,12 @@ def _number(repository: Repository, commit: str) -> int:
 
 
 def _texts(store: GitStore, commit: str) -> dict[str, str]:
-    """The texts of the scope in a commit; another device has no say in any file but the tracked
-    ones."""
-    if not commit:
-        return {}
-    repository = store.repository
-    files = repository.changed("", repository.commit(commit).tree)
-    tracked = {path: blob for path, blob in files if scope_of(path) == store.prefix}
-    contents = {path: repository.content(blob) for path, blob in tracked.items()}
+    """Return the texts of the scope after a commit; another device has no say in any file but the
+    tracked ones."""
+    files = store.repository.files(commit).items()
+    contents = {
+        path: store.repository.content(blob)
+        for path, blob in files
+        if scope_of(path) == store.prefix
+    }
     return {path: text_of(text) for path, text in contents.items() if len(text) <= LIMIT}

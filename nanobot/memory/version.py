@@ -1,7 +1,7 @@
 """What a version is, and what it says about itself: the message of its commit, there and back.
 
 The message is a subject for people (`[Dream] learned two things`), a blank line, and trailers that
-git tools read as well: `Version`, `Scope`, `Session`, `Turn`, `Run`, `History` (cursors),
+git tools read as well: `Version`, `Session`, `Turn`, `Run`, `History` (cursors),
 `Operation` (JSON, one a line) and, on versions made by a sync, `Known` (another device, and up to
 which of its versions it is merged here). Pure.
 """
@@ -60,14 +60,12 @@ class UnknownVersion(NanobotError):
 
 
 class Version(Struct, frozen=True):
-    """One change of long-term files. `commit` is its id in hex, `when` is aware, `scope` the prefix
-    of the scope it was made in. `blobs` has the id of the new content of each file that it changed,
-    empty where the file went; files of other scopes are not among them."""
+    """One change of long-term files. `commit` is its id in hex, `when` is aware. `blobs` has the id
+    of the new content of each file that it changed, empty if the file went."""
 
     number: int
     commit: str
     when: datetime
-    scope: str
     change: Change
     blobs: Mapping[str, str]
 
@@ -85,11 +83,6 @@ class Version(Struct, frozen=True):
     def paths(self) -> tuple[str, ...]:
         """The files that it changed."""
         return tuple(self.blobs)
-
-    def is_in(self, prefix: str) -> bool:
-        """Whether it is one of the scope with this prefix, in whose repository it is; an empty
-        prefix is the owner's."""
-        return self.scope == prefix or bool(self.blobs)
 
 
 class VersionSnapshot(Struct, frozen=True):
@@ -120,24 +113,16 @@ def scope_of(path: str) -> str | None:
     return match[1] or "" if match and match[2] in TRACKED else None
 
 
-def belongs(path: str, prefix: str) -> bool:
-    """Whether a path is a file of the scope with this prefix."""
-    if prefix:
-        return path.startswith(prefix)
-    return not path.startswith(("people/", "groups/"))
-
-
 _SUBJECT = re.compile(r"(\[\w+\]) ?(.*)")
 _AUTHORS = {tag: author for author, tag in TAGS.items()}
 _SUBJECT_LENGTH = 500
 
 
 class CommitMessage(Struct, frozen=True):
-    """The message of a version; `scope` is the prefix of its scope, empty for the owner's."""
+    """The message of a version. The number is 0 in a commit that nanobot did not make."""
 
     change: Change
     number: int = 0
-    scope: str = ""
 
     @property
     def text(self) -> str:
@@ -146,7 +131,6 @@ class CommitMessage(Struct, frozen=True):
         subject = f"{TAGS[change.author]} {' '.join(change.summary.split())}".rstrip()
         trailers = [
             ("Version", str(self.number)),
-            ("Scope", self.scope),
             ("Session", change.session),
             ("Turn", change.turn),
             ("Run", change.run),
@@ -179,7 +163,7 @@ class CommitMessage(Struct, frozen=True):
             merged={device: int(number) for device, _, number in known if number.isdecimal()},
         )
         number = next(iter(_numbers(first.get("Version", ""))), 0)
-        return cls(change, number, first.get("Scope", ""))
+        return cls(change, number)
 
     def redacted(self, redact: Callable[[str], str]) -> CommitMessage:
         """This message with every text that a person could have said put through `redact`."""

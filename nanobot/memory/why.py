@@ -35,7 +35,6 @@ from nanobot.memory.pending import CONFIRMED
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.similarity import Request, most_similar, share, words
 from nanobot.memory.store import day_of, note_path
-from nanobot.memory.touched import Touched, bare, versions_touching
 from nanobot.memory.version import TAGS, Author, Change, Version, VersionSnapshot
 from nanobot.messages import Message, attributed
 from nanobot.session.manager import SessionManager
@@ -195,10 +194,11 @@ class Explainer:
             best = matching_lines(text, list(lines_of(memory)))
             best = (best or matching_lines(text, list(note_lines(memory))))[:_MOST_LINES]
             found = list[Provenance]()
-            for line in best:
-                given = self._given(memory, line) if importance_mark(line.text) else ""
-                standing = memory.recall.standing_of(line.path, line.text, given)
-                found.append(replace(self.provenance(memory, line, asker), standing=standing))
+            with memory.versions.locked():
+                for line in best:
+                    given = self._given(memory, line) if importance_mark(line.text) else ""
+                    standing = memory.recall.standing_of(line.path, line.text, given)
+                    found.append(replace(self.provenance(memory, line, asker), standing=standing))
             memory.recall.note_use(line.text for line in best)
             return Explanation(text, tuple(found))
 
@@ -207,13 +207,13 @@ class Explainer:
     def _given(self, memory: Memory, line: FactLine) -> str:
         """The version that gave a line the importance that it has, also in other words."""
         mark, now = importance_mark(line.text), line.text.strip()
-
-        def is_wanted(touched: Touched) -> bool:
-            return touched.has_marked(now)
-
-        for snapshot in versions_touching(memory.versions, memory.prefix + line.path, is_wanted):
-            gone = {one.strip() for one in split(snapshot.before) if importance_mark(one) == mark}
-            gone -= {one.strip() for one in split(snapshot.after)}
+        for snapshot in memory.versions.lineage(memory.prefix + line.path):
+            before, after = (
+                {one.strip() for one in split(text)} for text in (snapshot.before, snapshot.after)
+            )
+            if now not in after - before:
+                continue
+            gone = {one for one in before - after if importance_mark(one) == mark}
             previous = most_similar(now, sorted(gone))
             if not previous:
                 return f"{TAGS[snapshot.version.author]} version {snapshot.version.number}"
@@ -246,11 +246,7 @@ class Explainer:
         """The versions that worded `line` so, or a wording that it replaced; with `removed` from
         where it was last taken out."""
         wording = without_importance(line).strip()
-
-        def is_wanted(touched: Touched) -> bool:
-            return touched.has_taken(wording) if removed else touched.has_brought(wording)
-
-        for snapshot in versions_touching(memory.versions, memory.prefix + path, is_wanted):
+        for snapshot in memory.versions.lineage(memory.prefix + path):
             before, after = _lines(snapshot.before), _lines(snapshot.after)
             if removed:
                 gone = (one for one in before - after if bare(one) == bare(wording))
@@ -462,6 +458,11 @@ def source_message(
         if about:
             text = max(text.splitlines() or [""], key=lambda line: share(about, line))
     return SourceMessage(session, message.seq, who, message.timestamp, text, message.kept)
+
+
+def bare(line: str) -> str:
+    """Return a line without its list mark."""
+    return line.strip().lstrip("-*+ ")
 
 
 def _previous(snapshot: VersionSnapshot, wording: str, before: set[str], after: set[str]) -> str:

@@ -60,7 +60,7 @@ _LINKED = ("sessions/", "state/memory.git/", "state/versions/", "state/channels/
 _OUT = re.compile(
     r"backups|before-restore-[^/]*|\.restoring-[^/]*|\.restore-under-way\.json"
     r"|state/(backup|backup\.lock|gateway\.(lock|sock)|sends\.log(\.new)?|versions\.lock|voice)"
-    r"|state/(memory|versions/.+)\.git(\.(lock|syncing)|/[^/]+\.jsonl)"
+    r"|state/(memory|versions/.+)\.git\.(lock|syncing)"
     r"|state/(catalogue|index)\.db[^/]*|state/index\.vectors"
     r"|state/journal\.db(-wal|-shm|-journal|\.damaged-[^/]*|\.(rebuilt|salvage|suspect).*)?"
     r"|logs/(?!audit)[^/]*"

@@ -33,8 +33,8 @@ from nanobot.clock import Clock
 from nanobot.cron.job import decoded
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import replace_file, sync_folder
+from nanobot.memory.git import read_newest, repositories
 from nanobot.memory.history import HISTORY, HistoryLog
-from nanobot.memory.repositories import read_newest, repositories
 from nanobot.security.paths import Root
 from nanobot.session.manager import conversations_in
 from nanobot.upkeep import UNFINISHED

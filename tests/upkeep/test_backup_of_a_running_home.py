@@ -195,4 +195,4 @@ async def test_memory_and_its_versions_are_of_the_same_moment(home: Path, tmp_pa
         new = tmp_path / str(number)
         assert restore(tmp_path / f"{number}.tar.gz", new, None, SystemClock()).found.versions > 0
         there = GitStore(new / "state", Root(new / "workspace"), SystemClock())
-        assert there.record_hand_edits() == ()
+        assert there.record_hand_edits() == 0

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from nanobot.upkeep.contents import backup_items, backup_part, stays_inside
+from nanobot.upkeep.contents import backup_part, stays_inside
 
 
 @pytest.mark.parametrize(
@@ -33,7 +31,6 @@ from nanobot.upkeep.contents import backup_items, backup_part, stays_inside
         ("state/voice", "out"),
         ("state/versions/people/telegram_7.git.lock", "out"),
         ("state/versions/groups/telegram_-9.git.syncing", "out"),
-        ("state/memory.git/versions.jsonl", "out"),
         ("state/backup.lock", "out"),
         ("logs/nanobot.log.1", "out"),
         ("state/.0123456789abcdef.nanobot-tmp", "out"),
@@ -95,13 +92,3 @@ def test_media_can_be_left_out() -> None:
 )
 def test_a_link_has_to_stay_in_the_workspace(path: str, target: str, inside: bool) -> None:
     assert stays_inside(path, target) is inside
-
-
-def test_what_is_kept_of_versions_to_look_at_them_is_left_out(tmp_path: Path) -> None:
-    for scope in ("memory.git", "versions/people/telegram_7.git"):
-        folder = tmp_path / "state" / scope
-        folder.mkdir(parents=True)
-        for name in ("HEAD", "versions.jsonl", "touched.jsonl"):
-            (folder / name).write_text("x")
-    found = [one.path for one in backup_items(tmp_path, "together", []) if one.kind == "file"]
-    assert found == ["state/memory.git/HEAD", "state/versions/people/telegram_7.git/HEAD"]

@@ -488,12 +488,11 @@ def _overview(memory: Memory, versions: Sequence[Version]) -> Overview:
             overview.files.append(view)
         if path == LONG_TERM:
             overview.facts = [*lines]
-    numbers = (one.number for one in newest if one.is_in(memory.prefix))
     overview.retired = len(memory.store.retired())
     overview.history = {"entries": len(memory.history.cursors())}
     overview.notes = len(memory.store.note_days())
     overview.digests = len(memory.store.digest_months())
-    overview.latest_version = next(numbers, 0)
+    overview.latest_version = newest[0].number if newest else 0
     return overview
 
 

@@ -92,7 +92,7 @@ async def test_hand_edits_become_versions_of_the_person(
 ) -> None:
     await write(store, FACTS[:1])
     (workspace / MEMORY).write_text(facts(FACTS[:2]))
-    (number,) = await store.record_hand_edits()
+    number = await store.record_hand_edits()
     assert versions.version(number).author == "you"
 
 

@@ -16,11 +16,10 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import NanobotError, WriteConflict
-from nanobot.memory.git import Damaged, Repository
+from nanobot.memory.git import Damaged, Repository, repositories
 from nanobot.memory.gitstore import GitStore
-from nanobot.memory.repositories import repositories
 from nanobot.memory.sync import SyncFailed, SyncResult, Write, fetch, sync
-from nanobot.memory.version import Author, Change, CommitMessage, scope_of
+from nanobot.memory.version import Change, scope_of
 from nanobot.security.paths import Root
 from nanobot.testing.clock import FakeClock
 
@@ -206,32 +205,6 @@ def test_a_friends_changes_have_numbers_and_branches_of_their_own(
     assert two.sync() == SyncResult((), result.devices)
     branches = {path.parent.name for path in Path(one.remote).rglob("device-*")}
     assert branches == {"heads", "telegram_7"}
-
-
-def test_devices_whose_versions_were_split_go_on_from_their_last_sync(tmp_path: Path) -> None:
-    one, two = Device(tmp_path, "one"), Device(tmp_path, "two")
-    said: list[Author] = ["agent", "sync"]
-    for device, author in zip((one, two), said, strict=True):
-        repository = Repository(device.state / "memory.git")
-        repository.create()
-        for number, path in enumerate((FILE, f"{FRIEND}{FILE}"), 1):
-            device.edit(START, path)
-            message = CommitMessage(Change(author), number, scope_of(path) or "").text
-            files, parent = {path: START.encode()}, repository.tip()
-            repository.set_tip(repository.store(parent, files, message, device.clock.now()))
-        repository.close()
-    for device, other in ((one, two), (two, one)):
-        there = other.state / "memory.git"
-        tips = fetch(str(there), device.state / "memory.git")[""]
-        branch = Repository(there).branch
-        Repository(device.state / "memory.git").set_tip(tips[branch], branch)
-    one.write_for(FRIEND, f"{START}- has a dog\n")
-    two.write_for(FRIEND, START.replace("- likes tea\n", ""))
-    for device in (one, two, one):
-        assert device.sync().conflicts == ()
-    merged = START.replace("- likes tea\n", "- has a dog\n")
-    assert one.text(f"{FRIEND}{FILE}") == two.text(f"{FRIEND}{FILE}") == merged
-    assert one.text() == two.text() == START
 
 
 def test_other_branches_of_the_shared_repository_are_not_fetched(

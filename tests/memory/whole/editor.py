@@ -58,7 +58,7 @@ class Editor:
                 file.truncate()
 
     def _about_to_rename(self, target: str) -> None:
-        if target.endswith("intent.json") or Path(target).name.startswith("device-"):
+        if target.endswith("prepared") or Path(target).name.startswith("device-"):
             self._moments += 1
             if self._moments % 3 == 1:  # nobody saves so often that another never gets to write
                 self.save()
