@@ -4,7 +4,6 @@ operations on all of it."""
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 from loguru import logger
 
@@ -80,7 +79,7 @@ class MemoryParts:
             journal=stores.journal,
             memories=memories,
             forgetter=forgetter,
-            rebuild_index=partial(self.index.rebuild, keeps_vectors=True),
+            rebuild_index=self.index.refresh,
             scope_of=lambda key: scopes.of_session(key, sessions.metadata_of(key)),
             own_home=stores.home if stores.home != stores.shared else None,
         )

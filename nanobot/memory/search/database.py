@@ -20,9 +20,8 @@ trigger, which also sees to it that a purge is owed.
 Where an embedder is configured, `vector` has a row for each passage that was embedded. A passage
 names its `row`: NULL until it has one, `NO_VECTOR` where it can have none. A row that no passage
 names goes back to a passage of the same line (`hash`) at the next purge, or else is deleted. So
-vectors outlast a conversation that is indexed again, and an index that is thrown away after an
-erasure (`discard_passages`). Rows are never given twice, and `origin` is another one in each
-database: by these the worker knows which vectors it has read.
+vectors outlast a conversation that is indexed again. Rows are never given twice, and `origin` is
+another one in each database: by these the worker knows which vectors it has read.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from math import hypot
 from pathlib import Path
 from struct import pack
@@ -114,25 +113,6 @@ def unless_refused() -> Iterator[None]:
         if is_damaged(error) or code == sqlite3.SQLITE_INTERRUPT:
             raise
         logger.warning("the memory index: {}; the newest messages may be missing", error)
-
-
-_DISCARD = """
-BEGIN IMMEDIATE;
-DROP TABLE passage;
-DROP TABLE words;
-DELETE FROM speaker;
-UPDATE stream SET files = '', position = '[]', metadata = '{}', languages = '';
-DELETE FROM setting WHERE name = 'sessions';
-INSERT OR REPLACE INTO setting VALUES ('purge', '');
-"""
-
-
-def discard_passages(path: Path) -> None:
-    """Leave nothing in an index but vectors and the lines that they are of. A purge is owed, so
-    that those of lines which are not there again are deleted whatever happens meanwhile. Raises as
-    `connect`, and `sqlite3.Error`."""
-    with closing(connect(path)) as db:
-        db.executescript(f"{_DISCARD}{_TABLES}COMMIT;PRAGMA wal_checkpoint(TRUNCATE);")
 
 
 _SAME_LINE = "SELECT row FROM vector WHERE (stream, hash) = (passage.stream, passage.hash)"

@@ -19,7 +19,6 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,7 +33,6 @@ from nanobot.memory.search import Embedder, IndexStats, Passage, Query, SearchRe
 from nanobot.memory.search.database import (
     Vectors,
     connect,
-    discard_passages,
     purge,
     unless_refused,
 )
@@ -82,15 +80,10 @@ class MemoryIndex:
         """Take in what is new, then find what answers `query`; `within` is as for `refresh`."""
         today = self._clock.now().date()
         if self._meaning is None:
-            return await self._run(
-                lambda search: search.answer(search.prepare(query, today)), within
-            )
+            return await self._run(lambda search: search.answer(query, today), within)
         asked = await self._run(lambda search: search.prepare(query, today), within)
-        near, words = await asyncio.gather(  # in two processes, so at the same time
-            self._nearest(self._meaning, asked),
-            self._run(lambda search: search.by_words(asked), None),
-        )
-        return await self._run(lambda search: search.answer(asked, words, near), None)
+        near = await self._nearest(self._meaning, asked)
+        return await self._run(lambda search: search.answer(query, today, near), None)
 
     async def _nearest(self, meaning: Meaning, asked: PreparedQuery) -> list[tuple[int, float]]:
         """The passages that are near to a question; vectors that are of no use are given up."""
@@ -123,10 +116,9 @@ class MemoryIndex:
             while await self._embed_some(self._meaning):
                 pass
 
-    async def rebuild(self, *, keeps_vectors: bool = False) -> None:
-        """Throw the index away and build it again; with `keeps_vectors`, what comes from the same
-        lines as before has its vectors again, and the others are overwritten."""
-        await self._in_worker(lambda: self._discard(keeps_vectors))
+    async def rebuild(self) -> None:
+        """Throw the index away and build it again."""
+        await self._in_worker(self._discard)
         await self.refresh()
 
     async def stats(self) -> IndexStats:
@@ -168,20 +160,14 @@ class MemoryIndex:
                 self._discard()
         raise AssertionError("unreachable")
 
-    def _discard(self, keeps_vectors: bool = False) -> None:
-        """Delete the file, and the vectors."""
+    def _discard(self) -> None:
+        """Delete the file."""
         self._close()
         with storage_errors(self._path):
-            if keeps_vectors:
-                with suppress(sqlite3.Error):  # else they go as well
-                    discard_passages(self._path)
-                    return
             remove_cache(self._path)
 
     def _open(self) -> tuple[IndexIngest, Search]:
         if self._opened is None:
-            # Vectors were in a file of their own; what is erased must not stay in it.
-            self._path.with_name("index.vectors").unlink(missing_ok=True)
             db = connect(self._path, self._patience)
             db.set_progress_handler(self._closing.is_set, _STEPS)
             ingest = IndexIngest(db, self._sources, self._clock, self._closing.is_set)

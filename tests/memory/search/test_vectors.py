@@ -264,7 +264,7 @@ async def test_after_an_erasure_only_what_it_changed_is_embedded_again(home: Hom
     file = home.file("cli:direct")
     file.write_text(file.read_text().replace("our puppy is", "our [erased] is"))
     home.file("telegram:7").unlink()
-    await index.rebuild(keeps_vectors=True)
+    await index.refresh()
     assert (rows(home).count(dogs), dogs in everything(home.path / "state")) == (0, False)
     assert b"pupp" not in everything(home.path / "state").lower()
     await index.embed()
@@ -272,20 +272,6 @@ async def test_after_an_erasure_only_what_it_changed_is_embedded_again(home: Hom
     assert (await index.stats()).vectors == 13
     for question, answer in (("automobile", "m:cli:other:1"), ("doctor", "m:cli:direct:30")):
         assert ids(await index.search(Query(question, ("owner",))))[0] == answer
-    await index.close()
-
-
-async def test_an_index_that_cannot_be_read_keeps_no_vectors(home: Home) -> None:
-    embedder = Synonyms()
-    index = home.index(embedder=embedder)
-    await up_to_date(index)
-    await index.close()
-    home.database.write_bytes(b"no database" * 1000)
-    index = home.index(embedder=embedder)
-    await index.rebuild(keeps_vectors=True)
-    assert rows(home) == []
-    await index.embed()
-    assert (await index.stats()).vectors == 13
     await index.close()
 
 
@@ -320,16 +306,6 @@ async def test_damaged_vectors_are_made_again(home: Home) -> None:
     await index.embed()
     assert (await index.stats()).vectors == 13
     assert await find(index, "dog Oscar") == ["m:cli:direct:20"]
-    await index.close()
-
-
-async def test_a_file_of_vectors_of_an_earlier_version_goes(home: Home) -> None:
-    earlier = home.database.with_name("index.vectors")
-    home.database.parent.mkdir(exist_ok=True)
-    earlier.write_bytes(b"vectors")
-    index = home.index()
-    await index.refresh()
-    assert not earlier.exists()
     await index.close()
 
 
@@ -391,8 +367,6 @@ async def test_what_one_process_adds_and_takes_out_another_knows(home: Home) -> 
     home.say("cli:direct", said(40, "the dog sleeps"))
     home.retract("cli:direct", "", 20, 20)
     await up_to_date(first)
-    assert await find(second, "dog hound puppy") == ["m:cli:direct:40"]
-    await first.rebuild(keeps_vectors=True)
     assert await find(second, "dog hound puppy") == ["m:cli:direct:40"]
     await first.rebuild()
     await first.embed()
