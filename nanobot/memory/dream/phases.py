@@ -64,8 +64,8 @@ _MOST_ITEMS = 200
 _LONGEST_HEADING = 40
 _MOST_RATED = 20
 """Lines of files whose importance one answer says."""
-_MOST, _KEPT = 0.5, 0.6
-"""An edit that has more than this share of an update's words is about it."""
+_KEPT = 0.6
+"""An edit states an update if it has this share of its words."""
 
 _FILES = {
     "user_updates": PERSON,
@@ -379,71 +379,54 @@ def read_edits(answer: str) -> list[Operation] | None:
 def integrate(
     path: str, text: str, updates: Sequence[Operation], edits: Sequence[Operation] | None
 ) -> Write:
-    """What the edits of the file `text` come to; an update takes the place of one line at most.
-    None: the model gave none, so each update goes in as it is.
-
-    What the updates say happens whatever the model made of them: lines that are over go.
+    """What the edits of the file `text` come to. An update that no edit states goes in as it is; so
+    do all without `edits`. A line that an update says is over goes.
     """
-    marks = [importance_mark(one.new) for one in updates]
-    updates = [replace(one, new=without_importance(one.new)) for one in updates]
-    sections = dict(lines_of(text))
-    made, retired = dict[Operation, int](), list[str]()
-    plain = set(range(len(updates))) if edits is None else set[int]()
-    for edit in edits or ():
-        number, old = _nearest(edit.new, updates), find_line(edit.old, text)
-        said = "\n".join([old, *(one.new for one in made)])
-        if number < 0 or find_line(edit.new, said) or (old and number in made.values()):
-            continue  # no update asks for it, or there is nothing to do
-        update = updates[number]
-        supported = is_supported(edit.new, old, update.new) and _means(edit.new, old, update)
-        fits = supported and bool(old or not edit.old) and not is_heading(edit.new)
-        if fits and not old:
-            made[_added(edit.new, _section(edit.section, text), update)] = number
-        elif fits and (step := _reworded(old, edit.new, sections[old], update, retired)):
-            made[step] = number
-        else:
-            plain.add(number)
-        if not supported:  # it may say several in one line
-            shares = (share(words(one.new), edit.new) for one in updates)
-            plain.update(at for at, part in enumerate(shares) if part > _MOST)
-    made = {one: at for one, at in made.items() if at not in _cut_short(made, updates)}
-    # What the model left out is only left out if the file says it.
-    known = Known(fact_lines(text), languages_of([text]))
-    plain.update(at for at, one in enumerate(updates) if one.new and not known.has(one.new))
-    for number, update in enumerate(updates):
-        if update.new and number in plain and number not in made.values():
-            made[_added(update.new, sections.get(update.old, ""), update)] = number
-    steps = {
-        replace(one, new=f"{one.new}{marks[number]}"): None
-        for one, number in made.items()
-        if one.old or not find_line(one.new, text)
-    }
-    for number, update in enumerate(updates):
-        over = update.old and (not update.new or number in made.values())
-        if over and update.old not in retired:
-            retired.append(update.old)
-            steps[replace(update, new="", section=sections.get(update.old, ""))] = None
-    return Write(path, tuple(steps), tuple(retired))
+    sections, known = dict(lines_of(text)), Known(fact_lines(text), languages_of([text]))
+    made, retired, changed = dict[Operation, None](), list[str](), set[str]()
+    for update in updates:
+        mark, bare = (
+            importance_mark(update.new),
+            replace(update, new=without_importance(update.new)),
+        )
+        steps = (_fitting(edit, bare, text, sections) for edit in edits or ())
+        step = next((one for one in steps if one and one.old not in changed), None)
+        is_told = edits is not None and known.has(bare.new)
+        if step is None and bare.new and not is_told:
+            step = _added(bare.new, sections.get(bare.old, ""), bare)
+        if step and (step.old or not find_line(step.new, text)):
+            made[replace(step, new=f"{step.new}{mark}")] = None
+            changed |= {step.old} - {""}
+        old = update.old
+        loses = not step or step.old != old or _loses(old, step.new)
+        if old and loses and (step or not update.new) and old not in retired:
+            retired.append(old)
+            if not step or step.old != old:
+                made[replace(update, new="", section=sections.get(old, ""))] = None
+    return Write(path, tuple(made), tuple(retired))
 
 
-def _cut_short(made: Mapping[Operation, int], updates: Sequence[Operation]) -> set[int]:
-    """The numbers of updates that the edits made of them do not say whole."""
-    cut = set[int]()
-    for number in {*made.values()}:
-        lines = "; ".join(without_bullet(one.new) for one, at in made.items() if at == number)
-        wanted = updates[number].new
-        if not still_says(lines, wanted) or share(words(wanted), lines) < _KEPT:
-            cut.add(number)
-    return cut
-
-
-def _means(line: str, old: str, update: Operation) -> bool:
-    """Whether an edit states its update and, if it joins it to another line, that line as well: the
-    same words, numbers and negation."""
+def _fitting(
+    edit: Operation, update: Operation, text: str, sections: Mapping[str, str]
+) -> Operation | None:
+    """The change of `text` that an edit makes, if it states the update and nothing beyond it, and
+    keeps what the line says that it joins."""
+    old = find_line(edit.old, text)
+    states = (
+        bool(update.new)
+        and share(words(update.new), edit.new) >= _KEPT
+        and still_says(edit.new, update.new)
+        and is_supported(edit.new, old, update.new)
+    )
+    if not states or is_heading(edit.new) or (edit.old and not old):
+        return None
     if not old:
-        return still_says(update.new, line)
-    joins = is_part_of(old, line) and still_says(line, old)
-    return still_says(line, update.new) and (update.old == old or joins)
+        return _added(edit.new, _section(edit.section, text), update)
+    new = with_words(old, edit.new)
+    joins = is_part_of(old, edit.new) and still_says(edit.new, old) and not lost_facts(old, new)
+    if update.old != old and not joins:
+        return None
+    return replace(update, old=old, new=new, section=sections[old])
 
 
 def _added(line: str, section: str, update: Operation) -> Operation:
@@ -451,24 +434,9 @@ def _added(line: str, section: str, update: Operation) -> Operation:
     return replace(update, old="", new=item, section=section)
 
 
-def _reworded(
-    old: str, new: str, section: str, update: Operation, retired: list[str]
-) -> Operation | None:
-    """A line in other words, or another in its place, which retires it; None where that would lose
-    what it says."""
-    like = with_words(old, new)
-    if share(words(old), new) < 1.0 or not data_tokens(old) <= data_tokens(new):
-        if old in retired or (update.old != old and lost_facts(old, like)):
-            return None
-        retired.append(old)
-    return replace(update, old=old, new=like, section=section)
-
-
-def _nearest(line: str, updates: Sequence[Operation]) -> int:
-    """The number of the update that `line` is most likely about, -1 for none."""
-    shares = [share(words(line), update.new) for update in updates]
-    best = max(shares, default=0.0)
-    return shares.index(best) if best > 0 else -1
+def _loses(old: str, new: str) -> bool:
+    """Whether a line in other words says less, so that the old one is retired."""
+    return share(words(old), new) < 1.0 or not data_tokens(old) <= data_tokens(new)
 
 
 def _section(wanted: str, text: str) -> str:

@@ -215,14 +215,6 @@ def test_no_update_is_lost_where_the_model_makes_one_line_of_two() -> None:
     assert [one.new for one in result.operations] == [f"- {one.new}" for one in updates]
 
 
-def test_an_update_may_become_several_lines() -> None:
-    both = Operation("", "Tom's birthday is on 3 May, and Eve's birthday is on 4 June", "", 7)
-    lines = "- Tom's birthday is on 3 May", "- Eve's birthday is on 4 June"
-    edits = [Operation("", line, section) for section in ("", "home") for line in lines]
-    result = integrated(*edits, updates=(both,))
-    assert tuple(one.new for one in result.operations) == lines
-
-
 NESTED = "# Memory\n\n- Family\n  - Ana lives in Lisbon\n"
 
 

@@ -1,0 +1,117 @@
+"""Hold lines and changes that a model words against the conversation (`support`). Pure.
+
+A new fact with a number or a negation that was not said gives way to the line of the person's that
+says most of it. A known fact changes only by the person's own plain words. If they named the change
+less plainly, it waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from nanobot.memory.cleaning import Echoes, junk_reason
+from nanobot.memory.guard import without_bullet, without_list_mark
+from nanobot.memory.importance import without_importance
+from nanobot.memory.lines import Operation
+from nanobot.memory.support import UNSAID, Known, Talk, is_part_of
+from nanobot.memory.taint import quoted_line
+
+MOST_ASKED, _MOST_QUOTED = 5, 5
+_SHOWN = 160
+
+
+class Screen:
+    """Decides change by change. `asked` are changes that wait for the person, and `set_aside` says
+    what was not taken, and why; both grow. `facts` are known already, `echoes` our own prompts."""
+
+    def __init__(self, talk: Talk, facts: Iterable[str] = (), echoes: Echoes | None = None) -> None:
+        self.talk, self.known, self._echoes = talk, Known(facts, talk.languages), echoes
+        self._quoted = 0
+        self._used: set[str] = set()
+        self.asked: list[Operation] = []
+        self.set_aside: list[str] = []
+
+    def junk_in(self, line: str) -> str:
+        """Return the reason why a line says nothing, or ""."""
+        if self.talk.has_own_line(without_list_mark(line)):
+            return ""
+        if reason := junk_reason(line):
+            return reason
+        is_copy = self._echoes and self._echoes.has(line) and not self.talk.is_told(line)
+        return "it copies the instructions" if is_copy else ""
+
+    def screen_new(self, change: Operation, *, is_wish: bool = False) -> Iterator[Operation]:
+        """Yield a new fact as it may be written, if at all. For a wish about the agent's manner
+        only the person's own words count, and no line of theirs takes its place."""
+        line = without_importance(change.new)
+        if self.known.has(line):
+            return
+        fact = self.known.touched_by(line)
+        reason = self.talk.objection(line, own=True) if is_wish else ""
+        if not reason:
+            talk = self.talk
+            reason = talk.objection_to_change(fact, line) if fact else talk.objection(line)
+        if reason and fact and self.talk.names_change(fact, line):
+            self.ask(replace(change, old=fact))
+        elif reason:
+            yield from self._quote_instead(change, reason, may_quote=not is_wish)
+        else:
+            is_turned = bool(fact) and self.known.is_turned(fact, line)
+            self.known.add(line)
+            yield replace(change, old=fact) if is_turned else change
+
+    def screen_replacement(
+        self, change: Operation, *, replaces: bool = True, asks: bool = False
+    ) -> Iterator[Operation]:
+        """Yield a change of a known fact as it may be made, if at all. Without `replaces` a similar
+        line is not meant to replace one. With `asks` the person is asked if the old one is over."""
+        old, new = change.old, without_importance(change.new)
+        new_fact, over = replace(change, old=""), replace(change, new="")
+        if reason := self.talk.objection_to_change(old, new):
+            if self.talk.names_change(old, new):
+                self.ask(change)
+            elif self.known.touched_by(new) or self.talk.objection(new, own=True):
+                yield from self._quote_instead(new_fact, reason)
+            else:  # the person said it and it changes no fact: it is one of its own
+                yield from self.screen_new(new_fact)
+        elif new in self._used:  # it takes the place of one fact only
+            self.ask(over)
+        elif is_part_of(old, new) or (replaces and self.talk.ends(old, new)):
+            self.known.add(new)
+            self._used.add(new)
+            yield change
+        else:
+            yield from self.screen_new(new_fact)
+            if asks:
+                self.ask(over)
+
+    def ask(self, change: Operation) -> None:
+        """Let the person say whether it is so."""
+        if len(self.asked) < MOST_ASKED and change not in self.asked:
+            self.asked.append(change)
+
+    def note(self, line: str, reason: str) -> None:
+        """Note why a line was not taken."""
+        self.set_aside.append(f"{shown(line)}: {reason}")
+
+    def _quote_instead(
+        self, change: Operation, reason: str, *, may_quote: bool = True
+    ) -> Iterator[Operation]:
+        """Yield the line that the person wrote about a fact that was not said."""
+        line = without_importance(change.new)
+        self.note(line, reason)
+        may_quote = may_quote and reason != UNSAID and self._quoted < _MOST_QUOTED
+        quote = self.talk.quote(line) if may_quote else None
+        text = quoted_line(*quote) if quote else ""
+        if quote and text and not self.known.has(quote[0]) and not self.known.has(text):
+            self._quoted += 1
+            self.known.add(text)
+            yield replace(change, old="", new=f"- {without_bullet(text)}")
+
+
+def shown(line: str) -> str:
+    """Return a line without its list mark, shortened."""
+    text = without_list_mark(line)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
