@@ -6,20 +6,20 @@ file that cannot be read is reported once and does not hide the others.
 
 What is read is compared with the index by a hash of each line: what is equal from the start on
 stays, wherever it now stands, and the rest is indexed again. So whatever was done to a file (lines
-added, moved to the archive, saved by an editor, erased, cut, retracted) takes the same path. The
-archive of a session is passed over where it has only grown, and so is what stood in its live file
-before lines were added. A line whose number is not above all before may be a copy, such as a crash
-leaves while it archives: it is not indexed twice.
+added, moved to the archive, saved by an editor, erased, cut, retracted) takes the same path. What
+stood in the live file of a session before lines were added is passed over. A line whose number is
+not above all before may be a copy, such as a crash leaves while it archives: it is not indexed
+twice.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from itertools import chain, islice
+from itertools import islice
 from typing import NamedTuple, TypeVar
 from zlib import crc32
 
@@ -44,7 +44,8 @@ from nanobot.memory.search.reading import (
     lines_of,
     streams,
 )
-from nanobot.session.records import Mark, Retraction, decode
+from nanobot.session.jsonl_reader import amendments
+from nanobot.session.records import Epoch, Mark, Retraction
 from nanobot.tasks import paced
 
 T = TypeVar("T")
@@ -70,14 +71,13 @@ _PASSAGE = (
 
 
 class _Position(NamedTuple):
-    """How far a session was read: the highest number in its archive (0: that may not be passed
-    over), and of all; how many bytes of the live file (0: it is not to be read on from there), and
-    their checksum."""
+    """How far a session was read: the highest number; how many bytes of the live file, and their
+    checksum; and how many lines are about others."""
 
-    archived: int = 0
     number: int = 0
     read: int = 0
     mark: int = 0
+    amendments: int = 0
 
 
 Lines = Iterable[tuple[int, bytes | IndexEntry]]
@@ -177,67 +177,54 @@ class IndexIngest:
             logger.warning("{} {} is not searched: {}", name[0], name[2], error)
 
     def _take_session(self, id: int, files: Files, before: str, known: _Position) -> None:
-        """Take in a session, which had the stamps `before`: what was added to its live file or to
-        its archive where nothing else has changed, or all of it."""
-        archive, now = before.split("\n")[:-1], _stamps(files).split("\n")
-        new = files[len(archive) :] if archive == now[: len(archive)] else ()
-        is_taken = False
-        if len(new) == 1 and known.read and checksum(new[0], known.read) == known.mark:
-            is_taken = self._take_lines(id, new, known)
-        elif new and known.archived:
-            is_taken = self._take_lines(id, new, _Position(known.archived, known.archived))
-        if not is_taken:
-            self._take_lines(id, files, _Position())
+        """Take in a session, which had the stamps `before`: only the lines that were added to its
+        live file if nothing else has changed, or all of it."""
+        about = [one for file in files for one in amendments(file.folder / file.name)]
+        now = _stamps(files).split("\n")
+        has_grown = known.number and len(about) == known.amendments
+        if has_grown and before.split("\n")[:-1] == now[:-1]:
+            is_same = checksum(files[-1], known.read) == known.mark
+            if is_same and self._take_lines(id, files[-1:], known, about):
+                return
+        for one in about:
+            if isinstance(one, Retraction):
+                first, last = min(one.first, NUMBER_LIMIT), min(one.last, NUMBER_LIMIT)
+                self._db.execute(
+                    "DELETE FROM passage WHERE stream = ? AND seq BETWEEN ? AND ?"
+                    " AND ? IN ('', turn)",
+                    (id, first, last, storable(one.turn_id)),
+                )
+        self._take_lines(id, files, _Position(), about)
+        self._db.execute("UPDATE passage SET kept = 0 WHERE stream = ? AND kept", (id,))
+        marks = [(one.kept, id, min(one.seq, NUMBER_LIMIT)) for one in about if type(one) is Mark]
+        self._db.executemany("UPDATE passage SET kept = ? WHERE stream = ? AND seq = ?", marks)
 
-    def _take_lines(self, id: int, files: Files, known: _Position) -> bool:
+    def _take_lines(
+        self, id: int, files: Files, known: _Position, about: Sequence[Epoch | Retraction | Mark]
+    ) -> bool:
         """Take in the lines of `files` that are behind what is `known`. False where they are not in
         the order of their numbers: with those before them they have to be taken in again."""
-        raw_lines = chain.from_iterable(lines_of(file, known.read) for file in files)
-        others = [decode(raw) for raw in raw_lines if b'"_type"' in raw]  # no messages
-        gone = [one for one in others if isinstance(one, Retraction)]
-        for one in gone:
-            first, last = min(one.first, NUMBER_LIMIT), min(one.last, NUMBER_LIMIT)
-            self._db.execute(
-                "DELETE FROM passage WHERE stream = ? AND seq BETWEEN ? AND ? AND ? IN ('', turn)",
-                (id, first, last, storable(one.turn_id)),
-            )
+        gone = [one for one in about if isinstance(one, Retraction)]
         reader, in_order = SessionReader(known.number, gone), True
-        archived, number, read, mark = known
+        number, read, mark, _ = known
 
         def lines() -> Lines:
-            nonlocal archived, number, read, mark, in_order
+            nonlocal number, read, mark, in_order
             for file in files:
                 read, mark = known.read, known.mark
                 for raw in lines_of(file, known.read):
                     yield line_hash(raw), raw
                     in_order = in_order and reader.number >= number + (b'"_type"' not in raw)
                     number = max(number, reader.number)
-                    read, mark = read + len(raw) if raw.endswith(b"\n") else 0, crc32(raw, mark)
-                archived = number if file is not files[-1] else archived
+                    read, mark = read + len(raw), crc32(raw, mark)
 
         self._append(id, self._new_entries(id, lines(), reader, known.number))
-        # A retraction speaks of numbers, so it holds for messages that are written after it too:
-        # where one may, every line is read, now or the next time that the session changes.
-        if any(one.last > number for one in gone):
-            read = 0
-        marks = [one for one in others if isinstance(one, Mark)]
-        if gone or marks or not in_order:
-            archived = 0
-        self._mark(id, marks, are_all=not known.number)
+        position = _Position(number if in_order else 0, read, mark, len(about))
         self._db.execute(
             "UPDATE stream SET position = ?, metadata = coalesce(?, metadata) WHERE id = ?",
-            (json.dumps(_Position(archived, number, read, mark)), reader.metadata, id),
+            (json.dumps(position), reader.metadata, id),
         )
         return in_order
-
-    def _mark(self, stream: int, marks: Iterable[Mark], *, are_all: bool) -> None:
-        """Take in marks to keep, in their order; `are_all`: there are no others."""
-        if are_all:
-            self._db.execute("UPDATE passage SET kept = 0 WHERE stream = ? AND kept", (stream,))
-        self._db.executemany(
-            "UPDATE passage SET kept = ? WHERE stream = ? AND seq = ?",
-            ((one.kept, stream, min(one.seq, NUMBER_LIMIT)) for one in marks),
-        )
 
     def _new_entries(
         self, stream: int, lines: Lines, reader: SessionReader, after: int = 0

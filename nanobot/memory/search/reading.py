@@ -20,7 +20,6 @@ from zlib import crc32
 
 from loguru import logger
 from msgspec import Struct
-from msgspec.structs import replace
 
 from nanobot.bus.sqlite import storable
 from nanobot.io import FileState, lstate_of, opened, without_long_lines
@@ -47,7 +46,8 @@ from nanobot.memory.store import day_of, is_by_hand, retired_in
 from nanobot.memory.taint import NOTE, OTHERS, is_unconfirmed
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message, speaker_in
 from nanobot.security.paths import Place, Root
-from nanobot.session.records import Foreign, Metadata, Retraction, decode, decode_fields
+from nanobot.session.jsonl_reader import place
+from nanobot.session.records import Metadata, Retraction, decode_fields
 from nanobot.tasks import paced
 
 LONGEST_MESSAGE = 200_000
@@ -219,27 +219,19 @@ class SessionReader(Struct):
 
     def entry(self, raw: bytes) -> IndexEntry | None:
         """The passage on a line; None where it is no message of interest."""
-        match decode(raw):
-            case Message() as message:
-                self.number = message.seq if 0 < message.seq < NUMBER_LIMIT else self.number + 1
-                return self._entry(message, raw)
-            case Metadata() as record:
-                self.metadata = json.dumps(dict(record.metadata or {}))
-                self.number = max(self.number, min(record.first_seq, NUMBER_LIMIT) - 1)
-            case Foreign(numbered=True):
-                self.number += 1
-            case None:
-                self.number += b'"role"' in raw
-        return None
+        placed, number = place(raw.rstrip(b"\r\n"), self.number)
+        self.number = number if number < NUMBER_LIMIT else self.number + 1
+        record = placed.record
+        if isinstance(record, Metadata):
+            self.metadata = json.dumps(dict(record.metadata or {}))
+        return self._entry(record, raw) if isinstance(record, Message) else None
 
     def _entry(self, message: Message, raw: bytes) -> IndexEntry | None:
         text, is_output = message.content, message.role == "tool"
         if text in _NOTICES or not text.strip() or (is_output and message.name == _SEARCH):
             return None
-        if self.retractions:
-            numbered = replace(message, seq=self.number)
-            if any(gone.covers(numbered) for gone in self.retractions):
-                return None
+        if any(gone.covers(message) for gone in self.retractions):
+            return None
         return IndexEntry(
             self.number,
             text[: LONGEST_OUTPUT if is_output else LONGEST_MESSAGE],

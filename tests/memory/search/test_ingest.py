@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -53,22 +52,6 @@ async def test_moving_to_the_archive_indexes_nothing_twice_and_loses_nothing(
     home.say("cli:direct", said(11, "elephant number 11"))
     assert sorted(await find(index, "elephant")) == sorted([*before, "m:cli:direct:11"])
     assert (await index.stats()).messages == 11
-
-
-async def test_that_lines_moved_takes_no_memory_for_each_of_them(
-    home: Home, index: MemoryIndex
-) -> None:
-    home.say("cli:direct", *(said(n, f"elephant number {n}") for n in range(1, 6_001)))
-    assert await find(index, "elephant")
-    home.archive("cli:direct", 5_990)
-    home.say("cli:direct", said(6_001, "a giraffe"))
-    tracemalloc.start()
-    try:
-        assert await find(index, "giraffe") == ["m:cli:direct:6001"]
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 100 * 6_000
 
 
 async def test_lines_that_a_crash_left_in_both_places_count_once(
