@@ -226,18 +226,15 @@ def _named(what: str, paths: Sequence[str]) -> str:
 
 def _restore(options: Options) -> int:
     from nanobot.clock import SystemClock
-    from nanobot.io import storage_errors
     from nanobot.upkeep.backups import exclusive_backup
-    from nanobot.upkeep.restoring import expect_room, finish, is_empty, restore
+    from nanobot.upkeep.restoring import expect_room, is_empty, is_half, restore
 
     log_errors_only()
     file = _existing(options.file)
     home = path_of(options.to) if options.to else options.home
     expect_room(home, replace=options.replace)
-    with storage_errors(home):
-        finish(home)  # else its lock may lie in what stood there before
     with ExitStack() as stack:
-        if not is_empty(home):
+        if not (is_empty(home) or is_half(home)):  # no gateway starts on half a home
             stack.enter_context(owned(home))
             # A backup is packed without that lock, and would be of two homes.
             stack.enter_context(exclusive_backup(home))

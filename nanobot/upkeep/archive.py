@@ -1,8 +1,8 @@
 """A backup as a file: one compressed tar archive, encrypted if a public key is given.
 
-`backup.json` comes first, then the home below `home/`, last `manifest.json` with the hash of every
-file. So it is written and read in one pass, and a truncated backup has no manifest. `tar` and, if
-it is encrypted, `age` can unpack it too.
+`backup.json` comes first, then the home below `home/`. So it is written and read in one pass, and
+`tar` and, if it is encrypted, `age` can unpack it too. The checksum at the end of the compressed
+stream shows that it is whole.
 
 Encryption is that of age (age-encryption.org): the public key may be kept anywhere; only the secret
 key, the *identity*, can decrypt. Backups can be of any size, so they are streamed: a thread stands
@@ -10,74 +10,88 @@ between our reading or writing and the library, which does both by itself.
 
 A backup that is read may come from anywhere: nothing in it is trusted before it is checked. Names
 stay below the target folder, no name is used twice, links are made last and stay within the
-workspace, devices are refused. Files are never larger than the head says, and the disk has room for
-that. Every file matches its hash in the manifest, and the manifest lists every file.
+workspace, devices are rejected. It is never larger than its head says, and the disk has room for
+that.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gzip
-import hashlib
 import io
 import json
 import os
+import shutil
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from errno import ENOSPC
 from io import BufferedReader
 from itertools import count
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Literal, Self
+from typing import Annotated, Any, BinaryIO, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct, ValidationError, convert
+from msgspec.structs import asdict
 
 from nanobot.bus.journal_file import SCHEMA
 from nanobot.errors import ExtraMissing, NanobotError, StorageError, storage_hint
 from nanobot.io import storage_errors, write_new
-from nanobot.parsing import ValueCounter
 from nanobot.tasks import paced
-from nanobot.upkeep.contents import (
-    FORMAT,
-    BackupHeader,
-    BackupItem,
-    backup_part,
-    open_plain,
-    stays_inside,
-)
+from nanobot.upkeep.contents import BackupItem, belongs_in_backup, open_plain, stays_inside
 from nanobot.upkeep.retention import has_room
+
+FORMAT = 1
+"""The layout of a backup: `backup.json`, and the files below `home/`."""
 
 _MAGIC = b"age-encryption.org/v1"
 _SECRET = "AGE-SECRET-KEY-"  # noqa: S105 - how such keys begin
 _MOST_IDENTITIES = 100_000
 _KEYGEN = "`nanobot backup keygen FILE` makes a pair of keys."
 
-_HEAD, _HOME, _MANIFEST = "backup.json", "home/", "manifest.json"
+_HEAD, _HOME = "backup.json", "home/"
+_MOST_HEAD = 1 << 20
 _LEVEL = 3
 """Text comes out a tenth larger than with the default 6, in half the time."""
 _BLOCK = 256 * 1024
-
-_MOST_HEAD, _MOST_MANIFEST = 1 << 20, 256 << 20
-_MOST_HEADER = 1 << 20
-_HEADERS = (
-    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
-    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
-)
-_MARKS_PER_FILE = 5
-"""Of JSON in the manifest: two texts and a comma."""
-_MOST_FOLDERS = 1_000_000
-"""Folders and links; each costs the sender next to nothing, once compressed."""
 _RESERVE = 50 << 20
-_LATEST = 1 << 33
 _DAMAGE = (
-    EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError, UnicodeError, RecursionError,
+    EOFError, OverflowError, gzip.BadGzipFile, zlib.error, tarfile.TarError, UnicodeError,
     FileExistsError, NotADirectoryError, IsADirectoryError,
 )  # fmt: skip
 
 Progress = Callable[[int, int], None]
 """Called with how many bytes more are done, and of how many in all; may raise to call it off."""
+
+
+class BackupHeader(Struct, frozen=True):
+    """What a backup says first. `journal` is the format of its journal; `live`: a gateway ran when
+    it was made; `files` and `size` (in bytes) are the most that it holds; `left_out` is what of the
+    home is not in it and may be missed, the first of it."""
+
+    nanobot: str
+    journal: int
+    made_at: Annotated[datetime, Meta(tz=True)]
+    live: bool
+    media: bool
+    files: Annotated[int, Meta(ge=0)]
+    size: Annotated[int, Meta(ge=0)]
+    left_out: tuple[str, ...] = ()
+    format: int = FORMAT
+
+    def encoded(self) -> bytes:
+        """As it is stored."""
+        return json.dumps({**asdict(self), "made_at": self.made_at.isoformat()}, indent=1).encode()
+
+    @classmethod
+    def decoded(cls, data: bytes) -> BackupHeader:
+        """Read what `encoded` made. Raises `BadBackup`."""
+        try:
+            return convert(json.loads(data), cls)
+        except (ValueError, ValidationError, RecursionError) as error:
+            raise BadBackup(f"its first file is not that of a backup ({error})") from error
 
 
 class BadBackup(NanobotError):
@@ -216,8 +230,7 @@ def pack(
     """Write the backup of `items` to `out`: how many files went in, and those that became shorter
     while they were read, which are filled up with zeros. A file that has gone is left out, but not
     one of the snapshot: without it there is no backup. Raises `OSError`."""
-    sums: dict[str, str] = {}
-    changed: list[str] = []
+    files, changed = 0, list[str]()
     steps = paced(count())
 
     def read(more: int) -> None:
@@ -230,7 +243,10 @@ def pack(
             fileobj=compressed, mode="w|", copybufsize=_BLOCK
         ) as tar,
     ):
-        _add(tar, _HEAD, head.encoded(), head)
+        member, content = tarfile.TarInfo(_HEAD), head.encoded()
+        member.size, member.mode = len(content), 0o600
+        member.mtime = int(head.made_at.timestamp())
+        tar.addfile(member, io.BytesIO(content))
         for item in items:
             if item.kind != "file":
                 tar.addfile(_member(item))
@@ -245,11 +261,10 @@ def pack(
             with file:
                 reader = _Exactly(file, item.size, read)
                 tar.addfile(_member(item), reader)
-            sums[item.path] = reader.hash.hexdigest()
+            files += 1
             if reader.is_short:
                 changed.append(item.path)
-        _add(tar, _MANIFEST, json.dumps({"sha256": sums}, indent=0).encode(), head)
-    return len(sums), changed
+    return files, changed
 
 
 def _member(item: BackupItem) -> tarfile.TarInfo:
@@ -262,31 +277,21 @@ def _member(item: BackupItem) -> tarfile.TarInfo:
     return member
 
 
-def _add(tar: tarfile.TarFile, name: str, content: bytes, head: BackupHeader) -> None:
-    member = tarfile.TarInfo(name)
-    member.size, member.mode = len(content), 0o600
-    member.mtime = int(head.made_at.timestamp())
-    tar.addfile(member, io.BytesIO(content))
-
-
 class _Exactly:
-    """The first `size` bytes of a file, hashed on the way; zeros where it is shorter by now."""
+    """The first `size` bytes of a file, with zeros at the end if it is shorter by now."""
 
     def __init__(self, file: BinaryIO, size: int, progress: Callable[[int], None]) -> None:
         self._file, self._left, self._progress = file, size, progress
-        self.hash = hashlib.sha256()
         self.is_short = False
 
-    def read(self, size: int = -1) -> bytes:
-        """At most `size` bytes; fewer only at the end."""
-        wanted = self._left if size < 0 else min(size, self._left)
+    def read(self, size: int) -> bytes:
+        """Return at most `size` bytes; fewer only at the end."""
+        wanted = min(size, self._left)
         data = b"" if self.is_short else self._file.read(wanted)
         self.is_short |= len(data) < wanted
-        data = data.ljust(wanted, b"\0")
         self._left -= wanted
-        self.hash.update(data)
         self._progress(wanted)
-        return data
+        return data.ljust(wanted, b"\0")
 
 
 class Unpacked(Struct, frozen=True):
@@ -313,155 +318,90 @@ def unpack(
             file.open("rb") as source,
             _decrypting(source, identity) as plain,
             gzip.GzipFile(fileobj=plain, mode="rb") as stream,
-            tarfile.open(
-                fileobj=stream, mode="r|", bufsize=_BLOCK, encoding="utf-8", tarinfo=_Member
-            ) as tar,
+            tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK, encoding="utf-8") as tar,
         ):
-            unpacking = _Unpacking(tar, folder, wanted or (lambda _: True), progress)
-            size = unpacking.head.size
-            if wanted is None and not has_room(folder, size + _RESERVE):
+            head = _read_head(tar)
+            if wanted is None and not has_room(folder, head.size + _RESERVE):
                 hint = storage_hint(ENOSPC, folder)
-                raise StorageError(folder, f"there is no room for {size:,} bytes", hint=hint)
-            unpacking.run()
+                raise StorageError(folder, f"there is no room for {head.size:,} bytes", hint=hint)
+            files, size = _extract(tar, folder, head, wanted or (lambda _: True), progress)
             while stream.read(_BLOCK):  # to the end, the sums of the compression included
                 pass
-            return Unpacked(unpacking.head, len(unpacking.sums), unpacking.size)
+            return Unpacked(head, files, size)
     except _DAMAGE as error:
         raise BadBackup(f"it is not a backup of nanobot, or it is damaged ({error})") from error
     except OSError as error:
         raise StorageError.of(error.filename or file, error) from error
 
 
-class _Member(tarfile.TarInfo):
-    """A header of an archive that is read. The library holds the headers of headers (long names,
-    extended attributes) in memory, whatever their size."""
+def _read_head(tar: tarfile.TarFile) -> BackupHeader:
+    first = tar.next()
+    reader = tar.extractfile(first) if first and first.name == _HEAD else None
+    if reader is None:
+        raise BadBackup("it does not start like a backup")
+    head = BackupHeader.decoded(reader.read(_MOST_HEAD))
+    if (head.format, head.journal) != (FORMAT, SCHEMA.version):
+        raise NanobotError(
+            f"the backup was made by another version of nanobot ({head.nanobot})",
+            hint="Install that version, then restore it.",
+        )
+    return head
 
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        """See `tarfile.TarInfo`."""
-        member = super().frombuf(buf, encoding, errors)
-        if member.type in _HEADERS and member.size > _MOST_HEADER:
-            raise tarfile.ReadError(f"a header of {member.size:,} bytes")
-        return member
 
-
-class _Unpacking:
-    """Reads an archive once, from its head to its manifest."""
-
-    def __init__(
-        self, tar: tarfile.TarFile, folder: Path, wanted: Callable[[str], bool], progress: Progress
-    ) -> None:
-        self._tar, self._folder, self._wanted, self._progress = tar, folder, wanted, progress
-        self._folders: dict[str, tarfile.TarInfo] = {}
-        self._links: dict[str, str] = {}
-        self.sums: dict[str, str] = {}
-        self.size = 0
-        first = tar.next()
-        if first is None or first.name != _HEAD:
-            raise BadBackup("it does not start like a backup")
-        try:
-            self.head = BackupHeader.decoded(b"".join(self._content(first, _MOST_HEAD)))
-        except ValueError as error:
-            raise BadBackup(str(error)) from error
-        if (self.head.format, self.head.journal) != (FORMAT, SCHEMA.version):
-            raise NanobotError(
-                f"the backup was made by another version of nanobot ({self.head.nanobot})",
-                hint="Install that version, then restore it.",
-            )
-
-    def run(self) -> None:
-        """Unpack what follows the head. Raises `BadBackup`, and what reading and writing do."""
-        while (member := self._tar.next()) is not None and member.name != _MANIFEST:
-            self._add(member)
-        if member is None:
-            raise BadBackup("it is cut short")
-        try:
-            body = b"".join(self._content(member, _MOST_MANIFEST))
-            ValueCounter(_MARKS_PER_FILE * (len(self.sums) + 3)).feed(body)
-            data = json.loads(body)
-            expected = dict(data["sha256"])
-        except (ValueError, TypeError, KeyError) as error:
-            raise BadBackup("its manifest is not valid") from error
-        if self._tar.next() is not None:
-            raise BadBackup("something follows its manifest")
-        for path in sorted(expected.keys() | self.sums.keys()):
-            if expected.get(path) != self.sums.get(path):
-                raise BadBackup(f"{path!r} does not match its manifest")
-        self._finish()
-
-    def _content(self, member: tarfile.TarInfo, most: int) -> Iterator[bytes]:
-        """What a file holds, in blocks."""
-        if not 0 <= member.size <= most:
-            raise BadBackup("it is larger than it says")
-        reader = self._tar.extractfile(member) if member.isreg() and not member.issparse() else None
-        if reader is None:
-            raise BadBackup(f"{member.name!r} is neither a file nor a folder")
-        return iter(lambda: reader.read(_BLOCK), b"")
-
-    def _add(self, member: tarfile.TarInfo) -> None:
+def _extract(
+    tar: tarfile.TarFile,
+    folder: Path,
+    head: BackupHeader,
+    wanted: Callable[[str], bool],
+    progress: Progress,
+) -> tuple[int, int]:
+    """Unpack what follows the head. Return how many files and bytes there were."""
+    folders, links = dict[str, int](), dict[str, str]()
+    files = size = 0
+    while (member := tar.next()) is not None:
         path = _path_of(member.name)
-        if len(self._folders) + len(self._links) >= _MOST_FOLDERS:
-            raise BadBackup("it holds too many folders")
-        if path in self.sums or path in self._folders or path in self._links:
-            raise BadBackup(f"{path!r} is in it twice")
+        place = folder / path
         if member.isdir():
-            self._folders[path] = member
-            if self._wanted(path):
-                (self._folder / path).mkdir(mode=0o700, parents=True, exist_ok=True)
+            folders[path] = member.mode
         elif member.issym() and stays_inside(path, member.linkname):
-            self._links[path] = member.linkname
+            links[path] = member.linkname
+        elif not member.isreg() or member.issparse():
+            raise BadBackup(f"{path!r} is neither a file nor a folder")
         else:
-            self._write(path, member)
-
-    def _write(self, path: str, member: tarfile.TarInfo) -> None:
-        """Read a file, and write it if it is wanted."""
-        if len(self.sums) >= self.head.files:
-            raise BadBackup("it holds more than it says")
-        content = self._content(member, self.head.size - self.size)
-        self.size += member.size
-        digest, place = hashlib.sha256(), self._folder / path
-        with contextlib.ExitStack() as stack:
-            out: BinaryIO | None = None
-            if self._wanted(path):
-                place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                out = stack.enter_context(place.open("xb"))
-            for block in content:
-                digest.update(block)
-                self._progress(len(block), self.head.size)
-                if out:
-                    out.write(block)
-        if out:
-            place.chmod(member.mode & 0o777 | 0o400)
-            os.utime(place, (_time(member), _time(member)))
-        self.sums[path] = digest.hexdigest()
-
-    def _finish(self) -> None:
-        """Make the links, and give folders their modes and times."""
-        for path, target in self._links.items():
-            # Below a link it would lie somewhere else than its steps up were counted from.
-            if any(str(parent) in self._links for parent in PurePosixPath(path).parents):
-                raise BadBackup(f"{path!r} lies below a link")
-            if self._wanted(path):
-                place = self._folder / path
-                place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                place.symlink_to(target)
-        for path, member in reversed(self._folders.items()):
-            if self._wanted(path):
-                place = self._folder / path
-                place.chmod(member.mode & 0o777 | 0o700)
-                os.utime(place, (_time(member), _time(member)))
+            files, size = files + 1, size + member.size
+            if files > head.files or size > head.size:
+                raise BadBackup("it holds more than it says")
+            if wanted(path):
+                _write(tar, member, place)
+            progress(member.size, head.size)
+    for path, target in filter(lambda link: wanted(link[0]), links.items()):
+        # Below a link it would lie somewhere else than its steps up were counted from.
+        if any(str(parent) in links for parent in PurePosixPath(path).parents):
+            raise BadBackup(f"{path!r} lies below a link")
+        (folder / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / path).symlink_to(target)
+    for path, mode in filter(lambda one: wanted(one[0]), folders.items()):
+        (folder / path).mkdir(parents=True, exist_ok=True)
+        (folder / path).chmod(mode & 0o777 | 0o700)
+    return files, size
 
 
-def _time(member: tarfile.TarInfo) -> int:
-    return int(min(max(member.mtime, 0), _LATEST))
+def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
+    content = tar.extractfile(member)
+    assert content is not None
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with content, place.open("xb") as out:
+        shutil.copyfileobj(content, out, _BLOCK)
+        os.fchmod(out.fileno(), member.mode & 0o777 | 0o400)
+    os.utime(place, (member.mtime, member.mtime))
 
 
 def _path_of(name: str) -> str:
-    """A member's path in the home."""
+    """Return a member's path in the home."""
     path = name.removeprefix(_HOME)
     parts = path.split("/")
     if path == name or "\0" in path or any(part in ("", ".", "..") for part in parts):
         raise BadBackup(f"the name {name!r} is not allowed")
-    if backup_part(parts[0], folder=True) == "out":  # backups, and what belongs to a restore
+    if not belongs_in_backup(parts[0]):  # backups, and what belongs to a restore
         raise BadBackup(f"{path!r} does not belong in a backup")
     return path

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import re
 import shutil
@@ -34,14 +33,8 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.io import locked, make_folder, storage_errors, sync_folder
 from nanobot.tasks import Periodic
 from nanobot.upkeep import SNAPSHOT
-from nanobot.upkeep.archive import Progress, encrypting, pack, public_key
-from nanobot.upkeep.contents import (
-    BACKUPS,
-    WORKSPACE,
-    BackupHeader,
-    backup_items,
-    stays_inside,
-)
+from nanobot.upkeep.archive import BackupHeader, Progress, encrypting, pack, public_key
+from nanobot.upkeep.contents import BACKUPS, WORKSPACE, backup_items, stays_inside
 from nanobot.upkeep.retention import has_room
 from nanobot.upkeep.snapshot import BackupOperations, Snapshot
 
@@ -157,7 +150,7 @@ def make_backup(
         raise NanobotError(f"{target} exists already", hint="Give it another name.")
     left_out: list[str] = []
     try:
-        found = [*taken.items, *backup_items(home, "apart", left_out, media=order.media)]
+        found = [*taken.items, *backup_items(home, left_out, together=False, media=order.media)]
         items = [i for i in found if i.kind != "link" or stays_inside(i.path, i.target)]
         left_out += sorted({item.path for item in found} - {item.path for item in items})
         head = BackupHeader(
@@ -193,25 +186,22 @@ def _expect_apart(home: Path, target: Path) -> None:
 
 
 def _expect_room(home: Path, target: Path, needed: int) -> None:
-    """Raise `StorageError` where the target is on the home's disk, which would be too full."""
+    """Raise `OSError` if the target is on the home's disk, which would be too full."""
     same_disk = target.parent.stat().st_dev == home.stat().st_dev
     if same_disk and not has_room(home, needed):
-        raise StorageError.of(target, OSError(ENOSPC, os.strerror(ENOSPC)))
+        raise OSError(ENOSPC, os.strerror(ENOSPC))
 
 
 @contextlib.contextmanager
 def _atomic_target(target: Path) -> Iterator[BinaryIO]:
-    """A new file, which becomes `target` when all went well. It is locked while it is written; one
-    that is not locked is of an attempt that was killed, and is removed."""
+    """A new file, which becomes `target` when all went well. What a killed attempt left in the
+    folder goes first."""
     for path in target.parent.glob(f".*{_PARTIAL}"):
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
     partial = target.with_name(f".{target.name}{_PARTIAL}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as out:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield out
             out.flush()
             os.fsync(descriptor)

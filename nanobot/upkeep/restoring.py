@@ -1,10 +1,10 @@
 """Makes a home from a backup, and checks whether a home would work.
 
 The backup is unpacked and checked in a folder within the home (so it also works where the home is a
-mounted volume, which cannot be renamed). Then the entries of the two change places, one by one,
-under a plan on the disk: what stood there goes into `before-restore-TIME/`, what is new comes out.
-Invariant: until all of the old is aside, a crash is undone from the plan, and from then on it is
-completed; no gateway starts on a home with such a plan (see `gateway.lock`).
+mounted volume, which cannot be renamed). Then the entries of the two change places, one by one:
+what stood there goes into `before-restore-TIME/`, what is new comes out. Meanwhile a file marks the
+home, and no gateway starts on it (see `gateway.lock`). After a crash the same restore begins again
+and sets aside whatever it finds.
 
 `examine_home` opens and reads everything that a start needs. Nothing is written but SQLite's side
 files.
@@ -13,12 +13,10 @@ files.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from errno import EBUSY
 from itertools import chain, count
@@ -130,6 +128,11 @@ class Restored(Struct, frozen=True):
     previous: Path | None = None
 
 
+def is_half(home: Path) -> bool:
+    """Whether a restore was cut short there while entries changed places."""
+    return (home / UNFINISHED).exists()
+
+
 def is_empty(home: Path) -> bool:
     """Whether nothing stands there, but for what a restore that was killed has unpacked. Raises
     `StorageError`."""
@@ -143,7 +146,7 @@ def is_empty(home: Path) -> bool:
 
 def expect_room(home: Path, *, replace: bool) -> None:
     """Raise `NanobotError` where a home stands that is not to be replaced."""
-    if not replace and not is_empty(home):
+    if not (replace or is_empty(home) or is_half(home)):
         raise NanobotError(
             f"{home} is not empty",
             hint="Restore into another folder with --to, or use --replace: what is there now is"
@@ -164,11 +167,10 @@ def restore(
     """Make `home` what the backup in `file` holds. With `replace` the caller owns the home that
     stands there (its lock), and no backup of it is under way. With `resume` what was under way goes
     on by itself, even where it may have been finished since. Raises `NanobotError`; the home is as
-    it was then."""
+    it was then, or no gateway starts on it until this is done again."""
     home = home.resolve()  # a link stays a link, to the new home
     is_new = not home.exists()
     try:
-        finish(home)
         expect_room(home, replace=replace)
         with staging_in(home, STAGING) as staging:
             unpacked = unpack(file, identity, staging, progress=progress)
@@ -208,55 +210,53 @@ def verify(
 
 @contextlib.contextmanager
 def staging_in(folder: Path, prefix: str) -> Iterator[Path]:
-    """A new folder there whose name begins so. It is removed afterwards, unless it was renamed or
-    half a home waits for it; what killed attempts left is removed first. Raises `OSError`."""
+    """Make a folder there whose name begins so, and remove it afterwards if it was not renamed.
+    What killed attempts left is removed first. Raises `OSError`."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for path in folder.iterdir():
-        if path.name.startswith(prefix):
-            with contextlib.suppress(OSError), _locked(path):
-                shutil.rmtree(path, ignore_errors=True)
+    for path in folder.glob(f"{prefix}*"):
+        shutil.rmtree(path, ignore_errors=True)
     staging = Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
-    with _locked(staging):
-        try:
-            yield staging
-        finally:
-            if not (folder / UNFINISHED).exists():
-                shutil.rmtree(staging, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Raises `OSError` if another process holds the lock, or it is a link."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(folder, flags)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        yield staging
     finally:
-        os.close(descriptor)
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def put_in_place(staging: Path, home: Path, now: datetime) -> Path | None:
     """Let what is in `staging`, a folder in `home`, be the home; where what stood there went, None
     where nothing did. Backups stay. Raises `OSError`, and `NanobotError` where something cannot be
-    moved; the home is as it was then, or `finish` completes it."""
+    moved."""
     stamp = f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
     names = chain([f"{_BEFORE}-{stamp}"], (f"{_BEFORE}-{stamp}-{n}" for n in count(2)))
     previous = next(path for name in names if not os.path.lexists(path := home / name))
-    plan = {"staging": staging.name, "previous": previous.name}
-    _write_plan(home, {**plan, "all_aside": False})
+    replace_file(home / UNFINISHED, b"`nanobot restore` was cut short here.\n")
+    entries = [path for path in home.iterdir() if path.name != BACKUPS]
     ours = (STAGING, _BEFORE, UNFINISHED)
-    entries = (path for path in home.iterdir() if path.name != BACKUPS)
     existing = [path for path in entries if not path.name.startswith(ours)]
+    if existing:
+        previous.mkdir(mode=0o700)
+        _set_aside(existing, previous)
+        sync_folder(previous)
+        sync_folder(home)
+    for path in staging.iterdir():
+        path.rename(home / path.name)
+    home.chmod(0o700)
+    sync_folder(home)
+    (home / UNFINISHED).unlink()
+    sync_folder(home)
+    return previous if existing else None
+
+
+def _set_aside(existing: Sequence[Path], previous: Path) -> None:
+    """Move the entries of a home, all or none."""
     try:
-        if existing:
-            previous.mkdir(mode=0o700)
-            for path in existing:
-                path.rename(previous / path.name)
-            sync_folder(previous)
-            sync_folder(home)
+        for path in existing:
+            path.rename(previous / path.name)
     except OSError as error:
-        finish(home)
+        for path in previous.iterdir():
+            path.rename(previous.parent / path.name)
+        previous.rmdir()
+        (previous.parent / UNFINISHED).unlink()
         if error.errno != EBUSY:
             raise
         raise NanobotError(
@@ -264,28 +264,3 @@ def put_in_place(staging: Path, home: Path, now: datetime) -> Path | None:
             hint="Unmount that (in a container: leave it out of the volumes), give the same command"
             " again, and mount it afterwards. Or restore into another folder with --to.",
         ) from error
-    _write_plan(home, {**plan, "all_aside": True})
-    finish(home)
-    return previous if existing else None
-
-
-def finish(home: Path) -> None:
-    """End what was cut short, if so: where all that stood in the home is aside, what is new comes;
-    else what went comes back. May be done again from anywhere. Raises `OSError`."""
-    if not (home / UNFINISHED).exists():
-        return
-    with _locked(home):
-        plan = json.loads((home / UNFINISHED).read_bytes())
-        coming = home / (plan["staging"] if plan["all_aside"] else plan["previous"])
-        if coming.is_dir():
-            for path in coming.iterdir():
-                path.rename(home / path.name)
-            coming.rmdir()
-        home.chmod(0o700)
-        sync_folder(home)
-        (home / UNFINISHED).unlink()
-        sync_folder(home)
-
-
-def _write_plan(home: Path, plan: Mapping[str, object]) -> None:
-    replace_file(home / UNFINISHED, json.dumps(plan).encode())

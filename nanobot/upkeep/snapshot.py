@@ -26,6 +26,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
+from loguru import logger
 from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
@@ -98,7 +99,8 @@ class BackupOperations:
         lock = locked(self._home / _MEMORY_LOCK, wait=True)
         try:
             async with self._taking:
-                await asyncio.to_thread(_make_empty, folder)
+                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+                folder.mkdir(mode=0o700)
                 await asyncio.to_thread(lock.__enter__)
                 try:
                     items, pause = await self._freeze(folder)
@@ -125,18 +127,21 @@ class BackupOperations:
 
 
 def freeze_home(home: Path) -> list[BackupItem]:
-    """Keep what is taken together beside the journal's copy; what is where. Raises `OSError`."""
+    """Keep what is taken together in `state/backup`, next to the journal's copy. Raises
+    `OSError`."""
     folder = home / SNAPSHOT
     status, source = (folder / _JOURNAL).stat(), f"{SNAPSHOT}/{_JOURNAL}"
     frozen = [BackupItem(JOURNAL, "file", 0o600, int(status.st_mtime), status.st_size, source)]
-    for number, item in enumerate(backup_items(home, "together", [])):
+    for number, item in enumerate(backup_items(home, [], together=True)):
         linked = may_be_linked(item.path)
         if item.kind != "file" or (item.size > _MOST_COPIED and not linked):
             frozen.append(item)  # so large a one is none of ours: it is read when there is time
             continue
         place = folder / str(number)
         with contextlib.suppress(FileNotFoundError):
-            if not (linked and _linked(home / item.path, place)):
+            if linked:
+                _link(home / item.path, place)
+            if not place.exists():
                 with open_plain(home, item.path) as file, place.open("xb") as kept:
                     shutil.copyfileobj(file, kept)
             size, source = place.stat().st_size, f"{SNAPSHOT}/{number}"
@@ -144,19 +149,11 @@ def freeze_home(home: Path) -> list[BackupItem]:
     return frozen
 
 
-def _make_empty(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir(mode=0o700)
-
-
-def _linked(path: Path, place: Path) -> bool:
-    """Let `place` be a second name of that file; False where there are none, or on another file
-    system."""
+def _link(path: Path, place: Path) -> None:
+    """Give the file a second name, if the file system has such names and it is the same one."""
     try:
         os.link(path, place)
     except FileNotFoundError:
         raise
-    except OSError:
-        return False
-    return True
+    except OSError as error:
+        logger.debug("{} is copied: {}", path, error)

@@ -15,8 +15,8 @@ from msgspec.structs import force_setattr
 
 from nanobot.bus.journal_file import SCHEMA
 from nanobot.bus.sqlite import copy_to
+from nanobot.upkeep.archive import BackupHeader
 from nanobot.upkeep.backups import BackupOrder, MadeBackup, exclusive_backup, make_backup
-from nanobot.upkeep.contents import BackupHeader
 from nanobot.upkeep.snapshot import Snapshot, freeze_home
 
 MADE = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)

@@ -2,75 +2,71 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from nanobot.upkeep.contents import backup_part, stays_inside
+from nanobot.upkeep.contents import backup_items, stays_inside
+
+TOGETHER = [
+    "config.yaml",
+    "secrets.env",
+    "sessions/fake_1.jsonl",
+    "sessions/archive/fake_1/0001.jsonl",
+    "state/dream.json",
+    "state/jobs.json",
+    "state/channels/telegram/x",
+    "state/memory.git/HEAD",
+    "state/versions/people/telegram_7.git/HEAD",
+    "workspace/AGENTS.md",
+    "workspace/memory/MEMORY.md",
+    "workspace/people/telegram_7/USER.md",
+]
+"""In the order in which they are taken."""
+APART = {
+    "logs/audit.jsonl",
+    "media/a.png",
+    "somebody-elses/file",
+    "state/cli_history",
+    "state/journal.db.broken",
+    "state/undo/x",
+    "workspace/projects/a/b.txt",
+    "workspace/report.pdf",
+    "workspace/skills/tea/SKILL.md",
+}
+OUT = [
+    "backups/x",
+    "before-restore-20260302T090000Z/x",
+    "logs/nanobot.log.1",
+    "state/.0123456789abcdef.nanobot-tmp",
+    "state/backup/x",
+    "state/backup.lock",
+    "state/gateway.lock",
+    "state/index.db",
+    "state/index.db-shm",
+    "state/journal.db",
+    "state/journal.db-wal",
+    "state/memory.git.lock",
+    "state/sends.log",
+    "state/versions.lock",
+    "state/versions/groups/telegram_-9.git.syncing",
+    "state/versions/people/telegram_7.git.lock",
+    "state/voice",
+]
 
 
-@pytest.mark.parametrize(
-    ("path", "part"),
-    [
-        ("config.yaml", "together"),
-        ("secrets.env", "together"),
-        ("state/jobs.json", "together"),
-        ("state/dream.json", "together"),
-        ("state/journal.db.broken", "apart"),
-        ("state/cli_history", "apart"),
-        ("workspace/AGENTS.md", "together"),
-        ("logs/audit.jsonl", "apart"),
-        ("workspace/report.pdf", "apart"),
-        ("state/journal.db", "out"),
-        ("state/journal.db-wal", "out"),
-        ("state/index.db", "out"),
-        ("state/index.db-shm", "out"),
-        ("state/gateway.lock", "out"),
-        ("state/sends.log", "out"),
-        ("state/gateway.sock", "out"),
-        ("state/memory.git.lock", "out"),
-        ("state/versions.lock", "out"),
-        ("state/voice", "out"),
-        ("state/versions/people/telegram_7.git.lock", "out"),
-        ("state/versions/groups/telegram_-9.git.syncing", "out"),
-        ("state/backup.lock", "out"),
-        ("logs/nanobot.log.1", "out"),
-        ("state/.0123456789abcdef.nanobot-tmp", "out"),
-    ],
-)
-def test_each_file_has_its_place(path: str, part: str) -> None:
-    assert backup_part(path, folder=False) == part
+def test_each_file_has_its_place(tmp_path: Path) -> None:
+    for path in (*TOGETHER, *APART, *OUT):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("x")
 
+    def found(*, together: bool, media: bool = True) -> list[str]:
+        items = backup_items(tmp_path, [], together=together, media=media)
+        return [one.path for one in items if one.kind == "file"]
 
-@pytest.mark.parametrize(
-    ("path", "part"),
-    [
-        ("", "mixed"),
-        ("state", "mixed"),
-        ("workspace", "mixed"),
-        ("sessions", "together"),
-        ("state/memory.git", "together"),
-        ("state/versions", "mixed"),
-        ("state/versions/people", "mixed"),
-        ("state/versions/people/telegram_7.git", "together"),
-        ("state/versions/people/telegram_7.git.damaged-20260302T090000", "apart"),
-        ("state/channels", "together"),
-        ("workspace/memory", "together"),
-        ("workspace/people", "together"),
-        ("workspace/projects", "apart"),
-        ("workspace/skills", "apart"),
-        ("state/undo", "apart"),
-        ("media", "apart"),
-        ("somebody-elses", "apart"),
-        ("backups", "out"),
-        ("state/backup", "out"),
-        ("before-restore-20260302T090000Z", "out"),
-    ],
-)
-def test_each_folder_has_its_place(path: str, part: str) -> None:
-    assert backup_part(path, folder=True) == part
-
-
-def test_media_can_be_left_out() -> None:
-    assert backup_part("media", folder=True, media=False) == "out"
+    assert found(together=True) == TOGETHER
+    assert set(found(together=False)) == APART
+    assert set(found(together=False, media=False)) == APART - {"media/a.png"}
 
 
 @pytest.mark.parametrize(
