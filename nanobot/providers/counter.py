@@ -1,8 +1,12 @@
-"""How many tokens a prompt has, and how many of them a day may use.
+"""How many tokens a prompt has, what tokens cost, and how many of them a day may use.
 
-The estimate by class of character (`port.estimate_tokens`) is good to about a tenth. A running
-ratio between the provider's counts and the estimates corrects it for the chosen model. A prompt
-that is too long all the same is refused by the server, and shortened to the server's numbers.
+A prompt is counted as far as a decision needs to know. Three steps, each only where the one before
+does not decide. The estimate by class of character (`tokens`) is free and good to about a
+tenth. A running ratio between what the provider reported and what was estimated corrects it per
+model. Where the result is within a tenth of a threshold, tiktoken counts exactly in a process of
+its own, which ends afterwards: its tables take 79 MiB. Where its encoding is not available (no
+network), the estimate decides with a margin.
+
 Counting moves thresholds, never the bytes of a prompt.
 
 No model call begins whose prompt would exceed the day's limit, from any caller: turns, jobs,
@@ -13,17 +17,23 @@ runner's.
 from __future__ import annotations
 
 import asyncio
+import json
 import math
-from collections.abc import Callable, Coroutine, Mapping
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import date
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from loguru import logger
 from msgspec import Struct
 
+from nanobot import programs
 from nanobot.bus.journal import Journal, UsageTotals
+from nanobot.bus.state import Document, StateStore, versioned_object
 from nanobot.clock import Clock
-from nanobot.errors import BudgetSpent
+from nanobot.errors import BudgetSpent, NanobotError
 from nanobot.providers.port import (
     CallOptions,
     Prompt,
@@ -35,6 +45,9 @@ from nanobot.providers.port import (
 )
 from nanobot.tasks import Background
 
+ExactCount = Callable[[str], Awaitable[int | None]]
+"""Counts the tokens of a text; None where that cannot be done."""
+
 LEAST_RATIO, MOST_RATIO = 0.5, 3.0
 _WEIGHT = 0.2
 """How much the newest report counts in the running ratio."""
@@ -44,13 +57,53 @@ _LEAST_WINDOW = 512
 """A number below is none of a window."""
 _SHARE_OF_WINDOW = 0.75
 """The rest of a window that was learned is for the answer."""
+_NEAR = 0.1
+_MARGIN = 1.05
+_CHANGED = 0.02
+_KINDS = 256
+_WORKER_SECONDS = 10.0
+
+
+class TokenRatios:
+    """The ratio of a model in the document `usage`, so that a restart does not lose it."""
+
+    def __init__(self, store: StateStore, model: str, background: Background) -> None:
+        self._document = Document[dict[str, float]](store, "usage", _decoded, _encoded, {})
+        self._model, self._background = model, background
+
+    def load(self) -> float:
+        """What was kept before. Raises `StorageError`."""
+        return self._document.load().get(self._model, 1.0)
+
+    def save(self, ratio: float) -> None:
+        """Store it, soon."""
+        self._background.start(asyncio.to_thread(self._write, ratio), name="keep the token ratio")
+
+    def _write(self, ratio: float) -> None:
+        try:
+            self._document.change(lambda ratios: {**ratios, self._model: round(ratio, 4)})
+        except NanobotError as error:
+            logger.warning("token ratios could not be saved: {}", error)
+
+
+def _encoded(ratios: Mapping[str, float]) -> bytes:
+    return json.dumps({"version": 1, "token_ratios": ratios}).encode()
+
+
+def _decoded(content: bytes) -> dict[str, float]:
+    ratios = versioned_object(content, 1).get("token_ratios")
+    pairs = ratios.items() if isinstance(ratios, dict) else ()
+    return {name: float(ratio) for name, ratio in pairs if isinstance(ratio, int | float)}
 
 
 class TokenCounter:
-    """Corrects estimates for one model by the counts that its server reports."""
+    """Counts for one model. The running ratio is kept in `ratios` when it has changed by more than
+    2 %. `exact` counts exactly."""
 
-    def __init__(self) -> None:
-        self._ratio = 1.0
+    def __init__(self, ratios: TokenRatios | None = None, exact: ExactCount | None = None) -> None:
+        self._ratio = self._kept = 1.0
+        self._ratios, self._exact = ratios, exact
+        self._counted: OrderedDict[str, tuple[int, int]] = OrderedDict()
         self._windows: dict[str, int] = {}
 
     @property
@@ -58,16 +111,20 @@ class TokenCounter:
         """Tokens per estimated token, from `LEAST_RATIO` to `MOST_RATIO`."""
         return self._ratio
 
-    def tokens(self, estimated: int) -> int:
-        """Return about how many tokens an estimate stands for."""
-        return round(estimated * self._ratio)
+    def load(self) -> None:
+        """Go on from the ratio that was kept before. Raises `StorageError`."""
+        ratio = self._ratios.load() if self._ratios else 1.0
+        self._ratio = self._kept = min(MOST_RATIO, max(LEAST_RATIO, ratio))
 
     def calibrate(self, estimated: int, reported: int) -> None:
-        """Learn from the provider's count of a prompt of text only."""
+        """Learn from a prompt of text only: what was estimated, what the provider counted."""
         if estimated < _LEAST_ESTIMATE or reported <= 0:
             return
         ratio = min(MOST_RATIO, max(LEAST_RATIO, reported / estimated))
         self._ratio += _WEIGHT * (ratio - self._ratio)
+        if self._ratios is not None and abs(self._ratio - self._kept) > _CHANGED * self._kept:
+            self._kept = self._ratio
+            self._ratios.save(self._ratio)
 
     def limit(self, window: int, model: str = "") -> None:
         """Remember how many tokens `model` takes, as its server said when it refused a prompt. An
@@ -76,9 +133,76 @@ class TokenCounter:
             self._windows[model] = min(window, self._windows.get(model, window))
 
     def within(self, budget: int, model: str = "") -> int:
-        """Return a budget for prompts, lowered if the model takes less than was configured."""
+        """A budget for prompts, lowered if the model takes less than was configured."""
         window = self._windows.get(model, 0)
         return round(window * _SHARE_OF_WINDOW) if 0 < window <= budget else budget
+
+    def fits(self, estimated: int, budget: int) -> bool:
+        """Whether an estimate is so far below a budget that nothing has to be counted."""
+        return estimated * self._ratio < (1 - _NEAR) * budget
+
+    async def count(
+        self, text: Callable[[], str], estimated: int, budget: int, kind: str = ""
+    ) -> int:
+        """About how many tokens a prompt has; `text` gives it where it must be counted exactly.
+
+        `estimated` is of the same prompt and `budget` the threshold that matters. Prompts of one
+        `kind` (a conversation's) are alike: what was counted of one serves for the next, until that
+        is of another size.
+        """
+        tokens = round(estimated * self._ratio)
+        if self._exact is None or abs(tokens - budget) > _NEAR * budget:
+            return tokens
+        known = self._counted.get(kind)
+        if known is None or abs(estimated - known[0]) > _CHANGED * known[0]:
+            counted = await self._exact(text())
+            if counted is None:
+                return round(tokens * _MARGIN)
+            known = self._counted[kind] = (estimated, counted)
+            if len(self._counted) > _KINDS:
+                self._counted.popitem(last=False)
+        return round(estimated * known[1] / known[0])
+
+
+_WORKER = Path(__file__).with_name("tiktoken_worker.py")
+_FOR_ENCODINGS = (
+    r"TIKTOKEN_CACHE_DIR|DATA_GYM_CACHE_DIR|(?i:https?_proxy|all_proxy|no_proxy)"
+    r"|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
+)
+"""By these variables the encoding is found or fetched."""
+
+
+class Tiktoken:
+    """Counts in a worker process, one at a time; after one failure it is not tried again."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._works = True
+        self._one_at_a_time = asyncio.Lock()
+
+    async def __call__(self, text: str) -> int | None:
+        async with self._one_at_a_time:
+            if not self._works:
+                return None
+            try:
+                return await self._counted(text)
+            except (OSError, TimeoutError, ValueError) as error:
+                logger.info("tokens are estimated, not counted ({})", error or type(error).__name__)
+                self._works = False
+                return None
+
+    async def _counted(self, text: str) -> int:
+        launch = programs.own_script(_WORKER, self._model, **programs.environment(_FOR_ENCODINGS))
+        pipe = asyncio.subprocess.PIPE
+        worker = await launch.spawn(stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL)
+        try:
+            async with asyncio.timeout(_WORKER_SECONDS):
+                answer, _ = await worker.communicate(text.encode("utf-8", "replace"))
+        finally:
+            if worker.returncode is None:
+                worker.kill()
+                await worker.wait()
+        return int(answer)  # empty where the encoding is not to be had
 
 
 _WARNING = (

@@ -265,6 +265,7 @@ def test_the_estimate_of_a_prompt_is_the_sum_of_its_parts(tmp_path: Path) -> Non
     assert whole == bench.builder.build(bench.session, (new,)).tokens
     date_of_the_first = whole - bench.builder.fixed_tokens(bench.session) - sum(costs)
     assert 0 <= date_of_the_first < 20
+    assert "and now?" in bench.builder.text(bench.session, (new,))
 
 
 def test_memory_that_cannot_be_read_for_a_while_is_no_news(tmp_path: Path) -> None:

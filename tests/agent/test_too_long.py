@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.agent.prompt import PromptRoom
+from nanobot.agent.prompt import PromptRoom, prompt_text
 from nanobot.agent.truncation import tokens_to_try
 from nanobot.errors import ContextTooLong, ProviderStalled
 from nanobot.providers.counter import TokenCounter
@@ -29,9 +29,7 @@ CHINESE = "今天天气很好我们去公园散步吧，" * 153
 
 def counted(prompt: Prompt) -> int:
     """The count of such a server."""
-    texts = [message.text for message in prompt.messages]
-    texts += [call.name + call.arguments for m in prompt.messages for call in m.tool_calls]
-    text = "\n\n".join([*texts, prompt.tools.wire.decode()])
+    text = prompt_text(prompt)
     chinese = len(re.findall(r"[^\x00-\x7f]", text))
     return round((len(text) - chinese) / 4.4 + 2 * chinese)
 

@@ -46,6 +46,9 @@ class PlainPromptSize:
     def cost(self, session: Session, message: Message) -> int:
         return tokens_of(message)
 
+    def text(self, session: Session, coming: Sequence[Message] = ()) -> str:
+        return "".join(message.content for message in (*session.messages, *coming))
+
 
 class OneMemory(Memories):
     """There is but the one of a home."""

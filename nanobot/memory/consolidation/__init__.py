@@ -108,7 +108,7 @@ class MemoryConsolidator:
                 await self._archivist.apply_waiting(memory)
             self._caught_up.add(session)
         too_many = not coming and self._gauge.window_boundary(session) > 0
-        if too_many or self._excess(session, coming) > 0:
+        if too_many or await self._excess(session, coming) > 0:
             with self._summariser.limited(session.key) if coming else nullcontext():
                 work = partial(self._make_room, session, coming)
                 await self._one_by_one(session, work, for_turn=bool(coming))
@@ -123,11 +123,12 @@ class MemoryConsolidator:
 
     def has_room(self, session: Session, coming: Sequence[Message] = ()) -> bool:
         """Whether it can be said at once that nothing has to be consolidated; mostly so."""
-        limits = self._gauge.limits
+        limits, prompt = self._gauge.limits, self._gauge.prompt
         too_many = not coming and 0 < limits.window <= len(session.messages)
         if too_many or session not in self._caught_up:
             return False
-        return self._excess(session, coming) <= 0
+        budget = self._gauge.budget_of(session)
+        return self._gauge.counter.fits(prompt.tokens(session, coming), budget)
 
     async def consolidate_half(self, session: Session) -> bool:
         """Consolidate the older half whatever the estimate says; False when there is none."""
@@ -225,16 +226,17 @@ class MemoryConsolidator:
         """The memory that a session belongs to."""
         return self._memories.of(self._scopes.of_session(session.key, session.metadata))
 
-    def _excess(self, session: Session, coming: Sequence[Message]) -> int:
-        """Return by how many tokens the prompt, with the `coming` messages, exceeds the budget; 0
-        or less if it fits."""
-        estimated = self._gauge.prompt.tokens(session, coming)
-        return self._gauge.counter.tokens(estimated) - self._gauge.budget_of(session)
+    async def _excess(self, session: Session, coming: Sequence[Message]) -> int:
+        """By how many tokens the prompt, with the `coming` messages, exceeds the budget; 0 or less
+        where it does not."""
+        prompt, budget = self._gauge.prompt, self._gauge.budget_of(session)
+        text, estimated = partial(prompt.text, session, coming), prompt.tokens(session, coming)
+        return await self._gauge.counter.count(text, estimated, budget, session.key) - budget
 
-    def _surplus(self, session: Session, coming: Sequence[Message]) -> int:
+    async def _surplus(self, session: Session, coming: Sequence[Message]) -> int:
         """How many messages have to go, because of their tokens or, where no turn waits, their
         number."""
-        if (excess := self._excess(session, coming)) > 0:
+        if (excess := await self._excess(session, coming)) > 0:
             return self._gauge.boundary(session, excess)
         return 0 if coming else self._gauge.window_boundary(session)
 
@@ -243,7 +245,7 @@ class MemoryConsolidator:
         urgencies: tuple[Urgency, ...] = ("urgent", "raw") if coming else ("patient",)
         for urgency in urgencies:
             if await self._seal(session, urgency):
-                while count := self._surplus(session, coming):
+                while count := await self._surplus(session, coming):
                     if not await self._consolidate_oldest(session, count, urgency):
                         break
 

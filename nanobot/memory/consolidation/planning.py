@@ -122,6 +122,10 @@ class PromptSize(Protocol):
         """Of one message."""
         ...
 
+    def text(self, session: Session, coming: Sequence[Message] = ()) -> str:
+        """The prompt's text, for an exact count."""
+        ...
+
 
 class ConsolidationLimits(Struct, frozen=True):
     """When consolidation sets in.
