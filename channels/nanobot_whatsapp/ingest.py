@@ -22,7 +22,6 @@ from msgspec.structs import replace
 
 from nanobot.bus.events import InboundMessage, Media, Quote
 from nanobot.channel import ChannelHost, Chat, Sender
-from nanobot.channel.health import RateLimitedLog
 from nanobot.io import FENCE
 from nanobot.text import one_line, valid_unicode
 from nanobot_whatsapp.people import People, Person, is_group, is_id
@@ -100,7 +99,6 @@ class Ingest:
         self._host, self._people = host, people
         self._self_chat, self._pairing, self._prefix = self_chat, pairing, prefix
         self._commands = frozenset(entry.name for entry in host.menu())
-        self._log = RateLimitedLog("whatsapp", host.clock)
 
     async def store(self, received: Sequence[Incoming]) -> Sequence[Incoming]:
         """Store what is admitted and return when that is durable; what was admitted, in order.
@@ -130,7 +128,7 @@ class Ingest:
             person = self._people.chat_of(incoming.person.ids)
             message = _message(incoming, person, sender, chat, self._host)
         except (TypeError, ValueError) as error:
-            self._log.warn(f"a message is left out: {error}")
+            logger.warning("whatsapp: a message is left out: {}", error)
             return None
         if message is None:
             return None

@@ -18,7 +18,6 @@ from msgspec.json import decode
 
 from nanobot.bus.events import Media
 from nanobot.channel import ChannelHost
-from nanobot.channel.health import RateLimitedLog
 from nanobot.errors import SendRefused, StorageError
 from nanobot.io import append_line, json_line, replace_file, storage_errors
 from nanobot.text import one_line
@@ -40,7 +39,7 @@ class Quarantine:
 
     def __init__(self, channel: str, host: ChannelHost) -> None:
         self._path, self._clock = host.state_folder / _FILE, host.clock
-        self._log = RateLimitedLog(channel, host.clock)
+        self._channel = channel
         self._known = deque[int](maxlen=256)
 
     def keep(self, raw: object, reason: str) -> None:
@@ -50,14 +49,14 @@ class Quarantine:
         if hash(text) in self._known:
             return
         self._known.append(hash(text))
-        self._log.warn(f"put something aside that cannot be read ({reason}): {_FILE}")
+        logger.warning("{}: unreadable input is put aside ({}): {}", self._channel, reason, _FILE)
         time = self._clock.now().isoformat()
         entry = {"time": time, "reason": reason, "what": text[:_MOST_CHARACTERS]}
         try:
             if append_line(self._path, json_line(entry, compact=False).encode()) > _FILE_BYTES:
                 self._path.replace(self._path.with_suffix(".old.jsonl"))
         except OSError as failure:
-            self._log.warn(f"cannot write {self._path} ({failure.strerror})")
+            logger.warning("{}: cannot write {}: {}", self._channel, self._path, failure.strerror)
 
 
 def _as_text(raw: object) -> str:

@@ -1,12 +1,8 @@
-"""How an adapter handles faults: it reports each problem once and without flooding the log,
-sets deadlines, and lets its connection come and go. Time is the host's
-clock.
-"""
+"""How an adapter handles faults: it reports each problem once, and waits for its connection."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Generic, TypeVar
@@ -14,14 +10,11 @@ from typing import Generic, TypeVar
 from loguru import logger
 
 from nanobot.channel import ChannelHost
-from nanobot.clock import Clock
 
 T = TypeVar("T")
 
 _PARTING_SECONDS = 1.0
 """Grace for what is being sent when the channel stops: cut off, it would be sent again."""
-_WARNINGS = 5
-_WARNING_SECONDS = 3600.0
 
 
 class HealthReporter:
@@ -60,23 +53,6 @@ class HealthReporter:
         else:
             logger.info("{}: works again", self._channel)
         self._host.report_problem(self._reported)
-
-
-class RateLimitedLog:
-    """One kind of warning that anybody can cause at will: five an hour at the level `warning`, the
-    rest at `debug`."""
-
-    def __init__(self, channel: str, clock: Clock) -> None:
-        self._channel, self._clock = channel, clock
-        self._warned: deque[float] = deque(maxlen=_WARNINGS)
-
-    def warn(self, text: str) -> None:
-        """Log `text`, at `debug` where the limit is reached."""
-        now = self._clock.monotonic()
-        allowed = len(self._warned) < _WARNINGS or now - self._warned[0] >= _WARNING_SECONDS
-        if allowed:
-            self._warned.append(now)
-        logger.log("WARNING" if allowed else "DEBUG", "{}: {}", self._channel, text)
 
 
 class ConnectionSlot(Generic[T]):

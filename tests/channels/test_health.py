@@ -6,9 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from loguru import logger
 
-from nanobot.channel.health import HealthReporter, RateLimitedLog
+from nanobot.channel.health import HealthReporter
 from nanobot.clock import Backoff, with_timeout
 from nanobot.testing.clock import FakeClock
 from tests.channels.telegram.support import RecordingHost, WatchedClock
@@ -34,21 +33,6 @@ def test_problems_with_different_causes_come_and_go_independently(tmp_path: Path
     health.resolve("connection")
     health.resolve("disk")
     assert host.reports == ["no network", "no network; no space", "no space", ""]
-
-
-async def test_a_few_an_hour_are_warnings() -> None:
-    log: list[str] = []
-    sink = logger.add(log.append, level="WARNING")
-    clock = FakeClock()
-    limited = RateLimitedLog("whatsapp", clock)
-    for _ in range(60):
-        limited.warn("nobody can read this")
-    assert 0 < len(log) < 10
-    said = len(log)
-    await clock.advance(3600.0)
-    limited.warn("nobody can read this")
-    logger.remove(sink)
-    assert len(log) == said + 1
 
 
 def test_pauses_double_up_to_a_limit_and_are_never_shorter_than_asked_for() -> None:

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from nanobot.bus.events import BUTTON_ID, EXPIRED_BUTTON
 from nanobot.channel import ChannelHost, Chat, WebhookReply, WebhookRequest
 from nanobot.channel.documents import Quarantine
-from nanobot.channel.health import HealthReporter, RateLimitedLog
+from nanobot.channel.health import HealthReporter
 from nanobot.errors import StorageError
 from nanobot.io import FENCE
 from nanobot.parsing import off_loop, parse_json
@@ -146,7 +146,6 @@ class Inbox:
         self._host, self._people, self._ingest = host, people, ingest
         self._recent, self._phone_number_id = recent, phone_number_id
         self.quarantine = Quarantine("whatsapp", host)
-        self._log = RateLimitedLog("whatsapp", host.clock)
         self._last: OrderedDict[str, str] = OrderedDict()
         self._stored: OrderedDict[tuple[str, tuple[str, ...]], None] = OrderedDict()
         """By id, and all ids of the sender."""
@@ -175,7 +174,7 @@ class Inbox:
                 case Broken(raw, reason):
                     self.quarantine.keep(raw, reason)
                 case Remark(text, is_grave=True):
-                    self._log.warn(text)
+                    logger.warning("whatsapp: {}", text)
                 case Remark(text):
                     logger.debug("whatsapp: {}", text)
         await FENCE.wait_aside()

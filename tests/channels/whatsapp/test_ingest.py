@@ -208,17 +208,6 @@ async def test_in_a_group_the_owner_may_be_written_down_another_way_and_keeps_th
     assert len(host.stored) == 1
 
 
-async def test_odd_ids_do_not_fill_the_log(host: StrictHost, warnings: list[str]) -> None:
-    way_in = ingest(host)
-    for _ in range(100):
-        await way_in.store([heard("two words")])
-    assert 0 < len(warnings) < 10
-    await host.clock.advance(3600.0)
-    before = len(warnings)
-    await way_in.store([heard("two words")])
-    assert len(warnings) == before + 1
-
-
 @pytest.mark.parametrize(
     "bad",
     [
