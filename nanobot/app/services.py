@@ -23,7 +23,7 @@ from nanobot.agent.turn_state import AgentParts
 from nanobot.app.base import Base, Models, about, expect_own
 from nanobot.app.memory import MemoryParts
 from nanobot.app.tools import Toolbox
-from nanobot.channel import Operation, Serving
+from nanobot.channel import Operation
 from nanobot.config.settings import Settings
 from nanobot.cron.heartbeat import ActiveHours, Heartbeat, show_heartbeat
 from nanobot.cron.schedule import parse
@@ -190,9 +190,6 @@ class Platforms:
             own_home=settings.home if base.worker else None,
         )
         self.supervisor = Supervisor(base.outlets, parts, base.rng)
-        for channel in base.outlets.values():
-            if isinstance(channel, Serving):
-                self.web.reserve(channel.paths)
 
 
 HEARTBEAT = "HEARTBEAT.md"
