@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from loguru import logger
 from msgspec.structs import replace
 
+from nanobot.agent.admission import off_record_session
 from nanobot.agent.notifier import failure_text
 from nanobot.agent.turn import Turns
-from nanobot.agent.turn_state import AgentParts, RunningTurn, off_record_session
+from nanobot.agent.turn_state import AgentParts, RunningTurn
 from nanobot.bus.events import TERMINAL, InboundMessage
 from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
 from nanobot.bus.queue import DISK_PAUSE
@@ -62,10 +64,10 @@ class AgentLoop:
         """A new message: to its session's lane, or at once if it may not wait."""
         message, key = entry.message, entry.message.session_key
         self._hook(message)
-        match = self._commands.called_by(message)
-        if message.deletes or (match is not None and match[0].immediate):
+        if self.may_not_wait(message):
             self._background.start(self._at_once(entry), name=f"at once {entry.id}")
             return
+        match = self._commands.called_by(message)
         turn = self._turns.running.get(key)
         asks = match is None and not message.edits and not message.unanswered
         asks = asks and message.expects_answer and not (turn is not None and turn.includes(entry))
@@ -75,7 +77,8 @@ class AgentLoop:
             self._background.start(self._stop_turn(turn), name=f"interrupt {turn.id}")
         is_new = match is not None and match[0].name == "new"
         if is_new and isinstance(self._sessions.unreadable.get(key), SessionDamaged):
-            self._background.start(self._renew(entry), name=f"renew {key}")
+            self._queue.put_back((entry,))  # what waits is answered in the new conversation
+            self._queue.resume(key)
             return
         behind = key in self._queue.paused and (asks or (match and match[0].ordered))
         held = self._queue.delayed(key) if behind else None
@@ -85,26 +88,13 @@ class AgentLoop:
             self._background.start(telling, name=f"queued {entry.id}")
         self._queue.enqueue(entry)
 
-    async def _renew(self, entry: InboxEntry) -> None:
-        """Handle `/new` in a conversation with a damaged file: set the file aside and answer the
-        waiting messages in a new one."""
-        key = entry.message.session_key
-        try:
-            await self._sessions.renew_damaged(key)
-        except StorageError as error:
-            self._hold(entry, error)
-            return
-        self._queue.enqueue(entry)
-        self._queue.resume(key)
-
     async def resume(self, entries: Sequence[InboxEntry]) -> None:
         """Take up what an earlier process left. `/stop` and the like go first, so that a stopped
         turn is not run again. What several processes died over begins one after another, beside
         everything else: then the next crash tells which of them it was."""
         at_once, waiting = [], dict[str, list[InboxEntry]]()
         for entry in entries:
-            match = self._commands.called_by(entry.message)
-            if entry.message.deletes or (match is not None and match[0].immediate):
+            if self.may_not_wait(entry.message):
                 at_once.append(entry)
             else:
                 waiting.setdefault(entry.message.session_key, []).append(entry)
@@ -228,7 +218,7 @@ class AgentLoop:
         self._turns.running[key] = turn  # `/stop` finds it from now
         TURN.set(turn.id)
         try:
-            session, turn.scope = await self._turns.admit(entry.message)
+            session, turn.scope = await self._parts.admission.admit(entry.message)
             await self._turns.respond(session, turn)
             if is_internal(session.key):
                 bounding = self._parts.consolidator.bound(session)
@@ -247,15 +237,15 @@ class AgentLoop:
 
     async def _run_command(self, command: Command, arguments: str, entry: InboxEntry) -> None:
         try:
-            session, scope = await self._turns.admit(entry.message)
+            session, scope = await self._parts.admission.admit(entry.message)
         except SessionDamaged:
             if command.name != "new" or not await self._sessions.renew_damaged(
                 entry.message.session_key
             ):
                 raise
-            session, scope = await self._turns.admit(entry.message)
+            session, scope = await self._parts.admission.admit(entry.message)
         session.begin_turn()
-        self._turns.identify(session, entry.message, scope)
+        self._parts.admission.identify(session, entry.message, scope)
         once = partial(self._begin_once, entry)
         call = CommandCall(arguments, entry.message, session, scope, entry.id, once)
         answer = await answer_of(command, call)
@@ -285,8 +275,8 @@ class AgentLoop:
                 self._background.start(telling, name=f"queued {entry.id}")
 
     async def _at_once(self, entry: InboxEntry) -> None:
-        """Handle what bypasses the lanes, again later where the disk refuses it. A command may read
-        the session there but must not stage anything on it."""
+        """Handle what bypasses the lanes. A command may read the session there, which is empty if
+        its file cannot be read, but must not stage anything on it."""
         message = entry.message
         SCOPES.set((entry.scope,))
         match = None if message.deletes else self._commands.called_by(message)
@@ -294,18 +284,18 @@ class AgentLoop:
             if match is None:
                 await self._take_back(entry)
                 return
-            session = await self._sessions.get_or_create(message.session_key)
-            scopes, known = self._parts.scopes, session.metadata
-            if scopes.expect_own(message, session.key, known):  # the next message sets it aside
-                session = Session(session.key, self._clock)
-            scope = scopes.of_message(message, session.key, known)
+            key, scopes, session = message.session_key, self._parts.scopes, None
+            with suppress(StorageError):
+                session = await self._sessions.get_or_create(key)
+            known = session.metadata if session else {}
+            if scopes.expect_own(message, key, known):  # the next message sets it aside
+                session = None
+            session = session or Session(key, self._clock)
+            scope = scopes.of_message(message, key, known)
             call = CommandCall(match[1], message, session, scope, entry.id, outcome=entry.outcome)
             await self._turns.answer_command(entry, await answer_of(match[0], call))
         except OthersConversation as error:
             await self._refuse(entry, error)
-        except StorageError as error:
-            again = self._queue.note_refusal(entry, error)
-            self._background.start(self._accept_later(again), name=f"again {entry.id}")
 
     async def _take_back(self, entry: InboxEntry) -> None:
         """A person deleted a message of theirs: while it waits it is dropped, without a trace. A
@@ -326,10 +316,6 @@ class AgentLoop:
         finally:  # nothing waits for what was dropped
             if dropped:
                 self._queue.resume(key)
-
-    async def _accept_later(self, entry: InboxEntry) -> None:
-        await self._clock.sleep(DISK_PAUSE)
-        self.accept(entry)
 
 
 async def answer_of(command: Command, call: CommandCall) -> Answer:

@@ -10,7 +10,6 @@ staged changes belong to the holder of that lock.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Literal
@@ -18,6 +17,7 @@ from typing import Literal
 from loguru import logger
 from msgspec.structs import replace
 
+from nanobot.agent.admission import messages_before
 from nanobot.agent.messaging import is_repetition
 from nanobot.agent.notifier import (
     BEHIND_ANOTHER,
@@ -34,23 +34,19 @@ from nanobot.agent.notifier import (
     waiting_text,
 )
 from nanobot.agent.prompt import NO_PICTURES
-from nanobot.agent.runner import Resumed, Turn, whole_groups, with_stopped_calls
+from nanobot.agent.runner import Resumed, Turn
 from nanobot.agent.session_queue import turn_ended
 from nanobot.agent.turn_state import (
     AgentParts,
     RunningTurn,
-    messages_before,
-    off_record_session,
     turn_name,
 )
 from nanobot.bus.events import (
-    NANOBOT,
     PAGE,
     TERMINAL,
     Button,
     InboundMessage,
     OutboundMessage,
-    TurnEnded,
     TurnStarted,
 )
 from nanobot.bus.journal import GIVE_UP_AFTER, Committed, Completion, InboxEntry, Outgoing
@@ -69,9 +65,8 @@ from nanobot.errors import (
     TurnStopped,
 )
 from nanobot.memory.taint import combined_mark, origins_of
-from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
+from nanobot.messages import Message
 from nanobot.providers.port import CallOptions, ModelUse, ToolSpec, Usage
-from nanobot.session.records import JsonValue
 from nanobot.session.session import Session
 from nanobot.tasks import is_cancelled
 from nanobot.tooling import OWNER, TurnContext
@@ -142,7 +137,7 @@ class Turns:
                 async with session.removal_lock:
                     session.retract(earlier)
             inbound, scope = turn.inbound, turn.scope
-            self.identify(session, inbound, scope)
+            self._parts.admission.identify(session, inbound, scope)
             if inbound.is_background and session.messages:
                 session.discard(turn.entries[0].id)
             is_first = session.next_seq == 1
@@ -336,16 +331,16 @@ class Turns:
     async def stop_waiting(self, entry: InboxEntry) -> None:
         """End a message that waits, unanswered: it is kept in the session, without its files."""
         turn = RunningTurn(entry, self._parts)
-        session, turn.scope = await self.admit(entry.message)
+        session, turn.scope = await self._parts.admission.admit(entry.message)
         await self._begin(session, turn)
         await self.stop(session, turn)
 
     async def store_unanswered(self, entry: InboxEntry) -> None:
         """Keep a message that begins no turn in the conversation."""
         turn = RunningTurn(entry, self._parts)
-        session, turn.scope = await self.admit(entry.message)
+        session, turn.scope = await self._parts.admission.admit(entry.message)
         session.begin_turn()
-        self.identify(session, entry.message, turn.scope)
+        self._parts.admission.identify(session, entry.message, turn.scope)
         self._stage(session, turn, turn.messages)
         done = Completion(turn.id, session.key, (entry.id,), "done", session.staged_lines())
         self._bus.forward(await self._commit(entry.message, session, done))
@@ -392,59 +387,16 @@ class Turns:
         if answer.afterwards is not None:
             answer.afterwards()
 
-    async def admit(self, inbound: InboundMessage) -> tuple[Session, str]:
-        """The conversation that a message goes into, and the scope that it is answered in. In a
-        chat that is another scope's now, a new conversation begins, and the old one stays with its
-        own. Raises `OthersConversation` and `StorageError`."""
-        sessions, key = self._parts.sessions, inbound.session_key
-        if inbound.off_record:
-            session = off_record_session(inbound, self._clock)
-            return session, self._scopes.of_message(inbound, key, session.metadata)
-        session = await sessions.get_or_create(key)
-        if owner := self._scopes.expect_own(inbound, key, session.metadata):
-            logger.info("{} is another scope's now: its conversation is set aside", key)
-            try:
-                async with self._parts.holding(owner):
-                    await sessions.set_aside(session, scope=owner)
-            except StorageError:
-                raise
-            except NanobotError as error:  # another worker has it; it is tried again
-                raise StorageError(key, str(error), hint=error.hint) from error
-            session = await sessions.get_or_create(key)
-        return session, self._scopes.of_message(inbound, key, session.metadata)
-
-    def identify(self, session: Session, inbound: InboundMessage, scope: str) -> None:
-        """Stage whose a conversation is, once, and what its key does not tell about who it is
-        with."""
-        known = session.metadata
-        changes: dict[str, JsonValue] = {}
-        if inbound.off_record:  # no file has it
-            return
-        if inbound.scope or (inbound.sender_id != NANOBOT and not known.get("scope")):
-            changes["scope"] = scope
-        if not inbound.session_override and not inbound.scope:
-            if self._scopes.of_session(session.key, _unowned(known)) != scope:
-                changes |= {
-                    "sender": None if inbound.is_group else inbound.sender_id,
-                    "group": True if inbound.is_group else None,
-                    "chat": inbound.chat_id if inbound.thread_id else None,
-                }
-            if inbound.sender_name and not inbound.is_group:
-                changes["name"] = inbound.sender_name
-        changes = {name: value for name, value in changes.items() if known.get(name) != value}
-        if changes:
-            session.set_metadata(**changes)
-
     def announce_waiting(self, entry: InboxEntry) -> None:
         """Tell those who watch that the turn of a message goes on later."""
-        self._hook(self._ended(RunningTurn(entry, self._parts), "waiting"))
+        self._hook(RunningTurn(entry, self._parts).ended("waiting"))
 
     async def _notify_waiting(
         self, turn: RunningTurn, name: str, text: str, error: ProviderError | None = None
     ) -> None:
         """The turn goes on later: notify those who watch, and once the person; for a job the
         readers of its chat."""
-        self._hook(self._ended(turn, "waiting", type(error).__name__ if error else ""))
+        self._hook(turn.ended("waiting", type(error).__name__ if error else ""))
         inbound = turn.inbound
         if text := text if inbound.expects_answer else job_waiting_text(inbound):
             outgoing = await self._outgoing(inbound, text, turn.event_ids, "waiting")
@@ -468,13 +420,7 @@ class Turns:
         async with turn.ending:
             turn.refuse_if_ended()
             turn.open = False
-            ended = replace(
-                self._ended(turn, state, error),
-                prompt_tokens=usage.prompt,
-                completion_tokens=usage.completion,
-            )
-            if inbound.by_program:
-                ended = replace(ended, origin=combined_mark(origins_of(turn.messages_read())))
+            ended = turn.ended(state, error, usage)
             if inbound.is_background:  # it may say that there is nothing to say
                 text = "" if is_silent(text) else text
                 text = failed_text(inbound, text) if state == "failed" else text
@@ -494,7 +440,7 @@ class Turns:
                     final = Message("assistant", result.text, self._clock.now())
                     self._stage(session, turn, [*turn.messages, final])
                 else:
-                    self._stage(session, turn, self._messages_left(turn, state))
+                    self._stage(session, turn, turn.messages_left(state))
                 completion = Completion(
                     turn.id,
                     session.key,
@@ -503,18 +449,7 @@ class Turns:
                     lines="" if inbound.off_record else session.staged_lines(),
                     outgoing=outgoing,
                     republish=notes,
-                    report=json.dumps(
-                        {
-                            "model": result.model if result else "",
-                            **turn.report,
-                            "tool_milliseconds": turn.milliseconds,
-                            "prompt_tokens": usage.prompt,
-                            "completion_tokens": usage.completion,
-                            "cached_tokens": usage.cached,
-                            **({} if usage.cost is None else {"cost": usage.cost}),
-                            "milliseconds": ended.milliseconds,
-                        }
-                    ),
+                    report=turn.report_of(result.model if result else "", usage),
                     reason=reason,
                     # A program was told, and asks again or not.
                     given_up=inbound.by_program and state == "failed",
@@ -567,16 +502,6 @@ class Turns:
         if not saved.cancelled() and saved.exception() is None:
             self._journal.mark_filed((unfiled_id,))
 
-    def _messages_left(self, turn: RunningTurn, state: str) -> Sequence[Message]:
-        """What a turn without an answer leaves in its conversation, so that each call there has its
-        result."""
-        now = self._clock.now()
-        if state == "failed":
-            note = Message("user", TURN_FAILED, now, origin="nanobot")
-            return [*whole_groups(turn.messages), note]
-        note = Message("user", TURN_STOPPED, now, origin="nanobot")
-        return [*with_stopped_calls(turn.messages, self._clock), note]
-
     def _stage(self, session: Session, turn: RunningTurn, messages: Sequence[Message]) -> None:
         """Stage a turn's messages. What the model said after it read foreign text carries the mark
         of that: it may repeat it."""
@@ -590,19 +515,6 @@ class Turns:
                 used = tools if message is messages[-1] else ()
                 origin = combined_mark(origins_of(marked)) if marked else ""
             session.add_message(replace(message, turn_id=turn.id, tools_used=used, origin=origin))
-
-    def _ended(
-        self,
-        turn: RunningTurn,
-        outcome: Literal["done", "failed", "stopped", "waiting"],
-        error: str = "",
-    ) -> TurnEnded:
-        return replace(
-            turn_ended(turn.inbound, turn.id, turn.event_ids, outcome),
-            tools=tuple(turn.tools),
-            milliseconds=round((self._clock.monotonic() - turn.started_at) * 1000),
-            error=error,
-        )
 
     async def _outgoing(
         self,
@@ -631,11 +543,6 @@ class Turns:
             late=late,
         )
         return Outgoing(call, await self._parts.split(message), event_ids)
-
-
-def _unowned(metadata: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    """The small facts of a conversation but for whose it is."""
-    return {name: value for name, value in metadata.items() if name != "scope"}
 
 
 def _form_of(schema: str) -> ToolSpec | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import takewhile
 from typing import Literal
@@ -17,13 +16,22 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nanobot.agent.admission import Admission
 from nanobot.agent.intake import Intake
 from nanobot.agent.notifier import MessageSplitter
 from nanobot.agent.prompt import LATE, ContextBuilder, PromptCache, ScopedSources, late_notice
-from nanobot.agent.runner import AgentHook, AgentRunner, Resumed, TurnLog, open_calls
-from nanobot.agent.session_queue import SessionQueue
+from nanobot.agent.runner import (
+    AgentHook,
+    AgentRunner,
+    Resumed,
+    TurnLog,
+    open_calls,
+    whole_groups,
+    with_stopped_calls,
+)
+from nanobot.agent.session_queue import SessionQueue, turn_ended
 from nanobot.agent.speaking import Speaking
-from nanobot.bus.events import Address, InboundMessage
+from nanobot.bus.events import Address, InboundMessage, TurnEnded
 from nanobot.bus.journal import InboxEntry, Journal, Step
 from nanobot.bus.queue import MessageBus
 from nanobot.clock import Clock
@@ -31,16 +39,19 @@ from nanobot.commands import CommandRegistry
 from nanobot.errors import TurnStopped
 from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.scopes import Scopes
-from nanobot.messages import Message, ToolCall
+from nanobot.memory.taint import combined_mark, origins_of
+from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message, ToolCall
 from nanobot.providers.counter import TokenCounter
+from nanobot.providers.port import Usage
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import decode, encode_step
-from nanobot.session.session import Contents, Session
 from nanobot.tasks import Background
 from nanobot.tooling import TurnContext
 
 ALBUM_SECONDS = 1.0
 """An album is complete when nothing has come for that long; what comes later joins the turn."""
+
+_NOTHING_USED = Usage()
 
 OnBusy = Literal["steer", "queue", "interrupt"]
 
@@ -49,7 +60,6 @@ class AgentParts(Struct, frozen=True):
     """What the parts of the agent share. `awaited_background` owns background work that is finished
     before a command that hosts the gateway ends. `on_busy` is what a message does that arrives
     during a turn; a message waits for a model that is out for up to `wait_for_model_hours`.
-    `holding` a scope is entered around changes of its files that no message of it asked for.
     `warn_of_failure` tells the owner why others get no answer in a conversation.
     `speaking` says replies aloud, where there is a voice; `sees_apart`: another model than that of
     the chats answers messages with pictures."""
@@ -69,7 +79,7 @@ class AgentParts(Struct, frozen=True):
     sources: ScopedSources
     context: ContextBuilder
     consolidator: MemoryConsolidator
-    holding: Callable[[str], AbstractAsyncContextManager[None]]
+    admission: Admission
     warn_of_failure: Callable[[str, Exception], None]
     counter: TokenCounter
     runner: AgentRunner
@@ -166,6 +176,50 @@ class RunningTurn(TurnLog):
         if not cache.remembered:
             self._journal.remember_prompt(cache.system_id, cache.system.text)
             cache.remembered = True
+
+    def ended(
+        self,
+        outcome: Literal["done", "failed", "stopped", "waiting"],
+        error: str = "",
+        usage: Usage = _NOTHING_USED,
+    ) -> TurnEnded:
+        """The event that the turn is over, or goes on later."""
+        read = self.messages_read() if self.inbound.by_program and outcome != "waiting" else ()
+        return replace(
+            turn_ended(self.inbound, self.id, self.event_ids, outcome),
+            tools=tuple(self.tools),
+            milliseconds=self._elapsed(),
+            error=error,
+            prompt_tokens=usage.prompt,
+            completion_tokens=usage.completion,
+            origin=combined_mark(origins_of(read)) if read else "",
+        )
+
+    def report_of(self, model: str, usage: Usage) -> str:
+        """What is kept of the turn, for `nanobot turn show`, as JSON."""
+        report = {
+            "model": model,
+            **self.report,
+            "tool_milliseconds": self.milliseconds,
+            "prompt_tokens": usage.prompt,
+            "completion_tokens": usage.completion,
+            "cached_tokens": usage.cached,
+            **({} if usage.cost is None else {"cost": usage.cost}),
+            "milliseconds": self._elapsed(),
+        }
+        return json.dumps(report)
+
+    def messages_left(self, state: str) -> Sequence[Message]:
+        """What a turn without an answer leaves in its conversation, so that each call there has its
+        result."""
+        is_failed, now = state == "failed", self._clock.now()
+        note = TURN_FAILED if is_failed else TURN_STOPPED
+        messages = self.messages
+        left = whole_groups(messages) if is_failed else with_stopped_calls(messages, self._clock)
+        return [*left, Message("user", note, now, origin="nanobot")]
+
+    def _elapsed(self) -> int:
+        return round((self._clock.monotonic() - self.started_at) * 1000)
 
     def as_entry(self) -> InboxEntry:
         """The turn as a message that waits, with what it has done so far."""
@@ -288,34 +342,6 @@ def _replay(steps: Sequence[Step]) -> tuple[list[Message], frozenset[str]]:
             started.clear()
         messages.append(message)
     return messages, frozenset(started)
-
-
-def messages_before(
-    message: InboundMessage, known: Sequence[Message] = (), *, is_first: bool = True
-) -> Sequence[Message]:
-    """Return the earlier messages that a program sends along, for a conversation that has `known`.
-    Its context counts if the message `is_first`, its instructions if they are new."""
-    said = message.context if is_first else ()
-    if (given := message.instructions) is not None:
-        before = {*(one.content for one in known), *(one.text for one in said)}
-        said = said if given.text in before else (*said, given)
-    moment = message.timestamp
-    return [Message(one.role, one.text, moment, name=one.name, origin=one.origin) for one in said]
-
-
-def off_record_session(message: InboundMessage, clock: Clock) -> Session:
-    """The conversation of a message that is off the record, for its one turn.
-
-    It is made of what the message brings, so it is the same after a crash. The message and the
-    steps of its turn are in the journal until it is answered, and nothing of it anywhere else: the
-    turn's end stores no lines of it (`Turns`), so there is no file that a memory, a search or a
-    list of conversations could find.
-    """
-    moment = message.timestamp
-    said = enumerate(messages_before(message), 1)
-    before = tuple(replace(one, seq=number) for number, one in said)
-    contents = Contents(moment, moment, before, {"sender": message.sender_id})
-    return Session(message.session_key, clock, replace(contents, next_seq=len(before) + 1))
 
 
 def turn_name(entry: InboxEntry, clock: Clock) -> str:

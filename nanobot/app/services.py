@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from loguru import logger
 from msgspec import Struct
 
+from nanobot.agent.admission import Admission
 from nanobot.agent.approving import Approving
 from nanobot.agent.intake import Intake
 from nanobot.agent.loop import AgentLoop
@@ -143,7 +144,7 @@ class Agent:
             sources=sources,
             context=context,
             consolidator=self.consolidator,
-            holding=memory.memories.holding,
+            admission=Admission(stores.sessions, base.scopes, clock, memory.memories.holding),
             warn_of_failure=base.notifier.warn_of_failure,
             counter=counter,
             runner=runner,
