@@ -18,6 +18,7 @@ from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.agent.admission import off_record_session
+from nanobot.agent.completion import Completions
 from nanobot.agent.notifier import failure_text
 from nanobot.agent.turn import Turns
 from nanobot.agent.turn_state import AgentParts, RunningTurn
@@ -43,8 +44,10 @@ _SUSPECT_SECONDS = 10.0
 class AgentLoop:
     """Takes what the bus delivers."""
 
-    def __init__(self, parts: AgentParts, turns: Turns) -> None:
+    def __init__(self, parts: AgentParts) -> None:
         self._parts = parts
+        self._completions = Completions(parts)
+        self.turns = turns = Turns(parts, self._completions)
         self._sessions, self._journal, self._clock = parts.sessions, parts.journal, parts.clock
         self._background, self._hook = parts.background, parts.hook
         self._turns, self._queue = turns, parts.queue
@@ -170,7 +173,7 @@ class AgentLoop:
             try:
                 await self._turns.stop_waiting(entries[0])
             except OthersConversation:
-                await self._turns.drop_waiting(entries[0])
+                await self._completions.drop_waiting(entries[0])
             del entries[0]
 
     async def _handle(self, entry: InboxEntry) -> None:
@@ -200,9 +203,9 @@ class AgentLoop:
         """A message is for a conversation of another scope: nothing of it goes there."""
         logger.warning("{}: a message of another scope is refused", entry.message.session_key)
         if entry.message.expects_answer:
-            await self._turns.answer_command(entry, Answer(str(error), failed=True))
+            await self._completions.answer_command(entry, Answer(str(error), failed=True))
         else:
-            await self._turns.drop_waiting(entry)
+            await self._completions.drop_waiting(entry)
 
     def _hold(self, entry: InboxEntry, error: StorageError) -> None:
         """Keep a message whose conversation or files cannot be read or stored; its person is told
@@ -251,7 +254,7 @@ class AgentLoop:
         answer = await answer_of(command, call)
         if answer.failed:
             session.rollback()
-        await self._turns.answer_command(entry, answer, session)
+        await self._completions.answer_command(entry, answer, session)
         self._begun.discard(entry.id)
 
     async def _begin_once(self, entry: InboxEntry) -> None:
@@ -293,7 +296,7 @@ class AgentLoop:
             session = session or Session(key, self._clock)
             scope = scopes.of_message(message, key, known)
             call = CommandCall(match[1], message, session, scope, entry.id, outcome=entry.outcome)
-            await self._turns.answer_command(entry, await answer_of(match[0], call))
+            await self._completions.answer_command(entry, await answer_of(match[0], call))
         except OthersConversation as error:
             await self._refuse(entry, error)
 
@@ -312,7 +315,7 @@ class AgentLoop:
         dropped = self._queue.remove_waiting(key, is_meant)
         try:
             for one in (*dropped, entry):
-                await self._turns.drop_waiting(one)
+                await self._completions.drop_waiting(one)
         finally:  # nothing waits for what was dropped
             if dropped:
                 self._queue.resume(key)

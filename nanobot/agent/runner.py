@@ -16,8 +16,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Protocol
 
@@ -26,8 +25,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nanobot.agent.media import FOLDER, MediaStore
-from nanobot.agent.prompt import PromptRoom
 from nanobot.agent.session_queue import Screen
+from nanobot.agent.truncation import PromptRoom
 from nanobot.bus.events import (
     InboundMessage,
     Progress,
@@ -73,16 +72,7 @@ class Hooks:
     """Shows on `screen` what happens in conversations with a person, and calls all `others`."""
 
     def __init__(self, screen: Screen | None = None, others: Sequence[AgentHook] = ()) -> None:
-        self._screen, self._others = screen, list(others)
-
-    @contextmanager
-    def following(self, hook: AgentHook) -> Iterator[None]:
-        """Call one more, while inside."""
-        self._others.append(hook)
-        try:
-            yield
-        finally:
-            self._others.remove(hook)
+        self._screen, self._others = screen, others
 
     def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
         """Tell all of them, and keep each one's failure to itself."""

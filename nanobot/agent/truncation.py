@@ -8,11 +8,19 @@ message loses its middle. The model is told where something is missing. The syst
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from itertools import product
+from types import MappingProxyType
 
+from loguru import logger
 from msgspec.structs import replace
 
+from nanobot.errors import ContextTooLong
+from nanobot.parsing import off_loop
+from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import (
+    CallOptions,
     Prompt,
     PromptMessage,
     assistant_message,
@@ -113,3 +121,70 @@ def _without_oldest(
         start += 1
     note = user_message(LEFT_OUT.format(left_out))
     return [messages[0], note, *asked, *messages[start:]]
+
+
+_WORTH_A_TRY = 0.98
+_TARGET = 0.75
+"""Down to this share of the budget, so that not every step has to shorten again."""
+
+
+class PromptRoom:
+    """Keeps prompts within `budget` tokens, or within the smaller one that a model has in
+    `budgets`."""
+
+    def __init__(
+        self, budget: int, counter: TokenCounter, budgets: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
+        self._budget, self._counter, self._budgets = budget, counter, budgets
+
+    async def fit(
+        self, prompt: Prompt, model: str = "", refused: ContextTooLong | None = None
+    ) -> Prompt:
+        """The prompt itself if it fits into what `model` takes, else a shorter one. Raises
+        `refused`, with which a server answered a longer one, if this one can't be made shorter."""
+        if refused is not None:
+            target = tokens_to_try(refused.estimated, refused.tokens, refused.window)
+            shorter = prompt if prompt.tokens <= target else await _truncated(prompt, target)
+            if shorter.tokens > refused.estimated * _WORTH_A_TRY:
+                raise refused
+            return shorter
+        budget = min(self._budget, self._budgets.get(model, self._budget))
+        budget = self._counter.within(budget, model)
+        if self._counter.fits(prompt.tokens, budget):
+            return prompt
+        kind = prompt.messages[1].text[:200] if len(prompt.messages) > 1 else ""
+        text = partial(prompt_text, prompt)
+        tokens = await self._counter.count(text, prompt.tokens, budget, kind)
+        if tokens <= budget:
+            return prompt
+        target = round(budget * _TARGET * prompt.tokens / max(1, tokens))
+        return await _truncated(prompt, target)
+
+    def learn(self, prompt: Prompt, error: ContextTooLong, options: CallOptions) -> None:
+        """Correct our counts by those of a server that refused `prompt`."""
+        error.estimated = prompt.tokens
+        if error.of_fallback or options.use != "chat":
+            return  # these are the counts and the window of another model
+        if 0 < error.window <= self._budget:
+            logger.warning(
+                "{} takes {:,} tokens, less than model.context_window says; prompts are kept"
+                " shorter until that is corrected",
+                options.model or "the model",
+                error.window,
+            )
+        self._counter.limit(error.window, options.model)
+        has_images = any(message.images for message in prompt.messages)
+        if error.tokens and not has_images and not options.model:
+            self._counter.calibrate(prompt.tokens, error.tokens)
+
+
+async def _truncated(prompt: Prompt, target: int) -> Prompt:
+    """`truncated_prompt`; a token has about four bytes."""
+    return await off_loop(4 * prompt.tokens, truncated_prompt, prompt, target)
+
+
+def prompt_text(prompt: Prompt) -> str:
+    """All text of a prompt, for counting."""
+    texts = [message.text for message in prompt.messages]
+    texts += [call.name + call.arguments for m in prompt.messages for call in m.tool_calls]
+    return "\n\n".join([*texts, prompt.tools.wire.decode()])

@@ -18,6 +18,7 @@ from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.agent.admission import messages_before
+from nanobot.agent.completion import Completions
 from nanobot.agent.messaging import is_repetition
 from nanobot.agent.notifier import (
     BEHIND_ANOTHER,
@@ -29,29 +30,23 @@ from nanobot.agent.notifier import (
     failure_text,
     is_silent,
     job_waiting_text,
-    late_head,
     program_answer_text,
     waiting_text,
 )
 from nanobot.agent.prompt import NO_PICTURES
 from nanobot.agent.runner import Resumed, Turn
-from nanobot.agent.session_queue import turn_ended
 from nanobot.agent.turn_state import (
     AgentParts,
     RunningTurn,
-    turn_name,
 )
 from nanobot.bus.events import (
-    PAGE,
     TERMINAL,
-    Button,
     InboundMessage,
     OutboundMessage,
     TurnStarted,
 )
-from nanobot.bus.journal import GIVE_UP_AFTER, Committed, Completion, InboxEntry, Outgoing
+from nanobot.bus.journal import GIVE_UP_AFTER, Completion, InboxEntry, Outgoing
 from nanobot.clock import pause_after
-from nanobot.commands import Answer
 from nanobot.errors import (
     ContextTooLong,
     NanobotError,
@@ -69,7 +64,7 @@ from nanobot.messages import Message
 from nanobot.providers.port import CallOptions, ModelUse, ToolSpec, Usage
 from nanobot.session.session import Session
 from nanobot.tasks import is_cancelled
-from nanobot.tooling import OWNER, TurnContext
+from nanobot.tooling import OWNER
 
 _MAY_BE_AN_IMAGE = frozenset({400, 404, 415, 422, 500})
 """How servers answer to an image that is broken, or that their model cannot see."""
@@ -84,7 +79,8 @@ _MOST_STALLS = 2
 class Turns:
     """Begins, answers and ends turns."""
 
-    def __init__(self, parts: AgentParts) -> None:
+    def __init__(self, parts: AgentParts, completions: Completions) -> None:
+        self._completions = completions
         self._parts, self._journal, self._bus = parts, parts.journal, parts.bus
         self._hook, self._clock, self._scopes = parts.hook, parts.clock, parts.scopes
         self._context = parts.context
@@ -145,27 +141,11 @@ class Turns:
                 session.add_message(message)
             if session.has_staged:
                 lines = session.staged_lines()
-                await self._commit(
+                await self._completions.commit(
                     inbound, session, Completion(turn.id, session.key, (), "done", lines)
                 )
             turn.entries[0] = replace(turn.entries[0], previous_turn="")
-            turn.before = lambda: (*self._parts.sources.unconfirmed(scope), *session.messages)
-            turn.caller = TurnContext(
-                inbound.channel,
-                inbound.chat_id,
-                session.key,
-                turn.id,
-                inbound.sender_id,
-                scope,
-                inbound.thread_id,
-                messages_read=turn.messages_read,
-                origins=lambda: origins_of(turn.messages_read()),
-                initiator=inbound.initiator,
-                job=inbound.job,
-                off_record=inbound.off_record,
-                conversation=f"{session.key} {session.epoch}",
-                note_approval=lambda there: turn.approved_in.update({there: None}),
-            )
+            turn.join(session, self._parts.sources)
             ids = [entry.id for entry in turn.entries]
             self._journal.claim(turn.id, session.key, ids, at_once=turn.entries[0].recovered)
 
@@ -226,6 +206,11 @@ class Turns:
         without images where one of them may be what the model refused."""
         blinded, options = False, self._options(session, turn)
         refused: ContextTooLong | None = None
+        form: ToolSpec | None = None
+        if turn.inbound.schema:
+            from nanobot.agent.forms import form_of  # few answers have a form
+
+            form = form_of(turn.inbound.schema)
         while True:
             turn.refuse_if_ended()
             cache = self._context.cache_of(session)
@@ -241,7 +226,7 @@ class Turns:
                     hook=self._hook,
                     render=self._context.renderer(cache, turn.messages[:1]),
                     refused=refused,
-                    form=_form_of(turn.inbound.schema),
+                    form=form,
                 )
             except ContextTooLong as error:
                 if turn.inbound.off_record or error is refused:
@@ -343,15 +328,7 @@ class Turns:
         self._parts.admission.identify(session, entry.message, turn.scope)
         self._stage(session, turn, turn.messages)
         done = Completion(turn.id, session.key, (entry.id,), "done", session.staged_lines())
-        self._bus.forward(await self._commit(entry.message, session, done))
-
-    async def drop_waiting(self, entry: InboxEntry) -> None:
-        """End a message that waits as if it had never come."""
-        turn_id = entry.turn_id or turn_name(entry, self._clock)
-        report = "{}" if entry.turn_id else ""  # ends the turn that had begun
-        key = entry.message.session_key
-        done = Completion(turn_id, key, (entry.id,), "stopped", report=report)
-        await self._commit(entry.message, None, done)
+        self._bus.forward(await self._completions.commit(entry.message, session, done))
 
     async def notify_queued(self, entry: InboxEntry, held: InboxEntry) -> None:
         """Notify the watchers that a message waits behind `held`, and its sender once. In a
@@ -361,31 +338,6 @@ class Turns:
         if entry.message.channel == TERMINAL:
             name += f"-{entry.id}"
         await self._notify_waiting(RunningTurn(entry, self._parts), name, BEHIND_ANOTHER)
-
-    async def answer_command(
-        self, entry: InboxEntry, answer: Answer, session: Session | None = None
-    ) -> None:
-        """Commit a command's answer, and with it what the command staged on `session`."""
-        inbound = entry.message
-        turn_id = turn_name(entry, self._clock)
-        event_ids = (inbound.answered_event,)
-        reply = await self._outgoing(inbound, answer.text, event_ids, "reply", answer.buttons)
-        completion = Completion(
-            turn_id,
-            inbound.session_key,
-            (entry.id,),
-            "done",
-            lines=session.staged_lines() if session else "",
-            outgoing=(reply,) if answer.text else (),
-            republish=answer.republish,
-            replaces_turn=answer.replaces_turn,
-        )
-        committed = await self._commit(inbound, session, completion)
-        if answer.text:
-            self._hook(turn_ended(inbound, turn_id, event_ids, "done"))
-        self._bus.forward(committed)
-        if answer.afterwards is not None:
-            answer.afterwards()
 
     def announce_waiting(self, entry: InboxEntry) -> None:
         """Tell those who watch that the turn of a message goes on later."""
@@ -399,7 +351,7 @@ class Turns:
         self._hook(turn.ended("waiting", type(error).__name__ if error else ""))
         inbound = turn.inbound
         if text := text if inbound.expects_answer else job_waiting_text(inbound):
-            outgoing = await self._outgoing(inbound, text, turn.event_ids, "waiting")
+            outgoing = await self._completions.outgoing(inbound, text, turn.event_ids, "waiting")
             send = partial(self._bus.send_outgoing, name, outgoing)
             await self._bus.until_stored(inbound, send)
 
@@ -428,7 +380,9 @@ class Turns:
                 reply: Outgoing | None = None
                 if text or (state == "done" and not inbound.is_background):
                     late = bool(turn.entries[0].not_before) and not inbound.by_program
-                    reply = await self._outgoing(inbound, text, turn.event_ids, "reply", late=late)
+                    reply = await self._completions.outgoing(
+                        inbound, text, turn.event_ids, "reply", late=late
+                    )
                 notes: tuple[InboundMessage, ...] = ()
                 if reply and inbound.is_background:  # nobody in that chat asked for it
                     origins = origins_of(turn.messages_read())
@@ -454,7 +408,7 @@ class Turns:
                     # A program was told, and asks again or not.
                     given_up=inbound.by_program and state == "failed",
                 )
-                committed = await self._commit(inbound, session, completion)
+                committed = await self._completions.commit(inbound, session, completion)
             except BaseException:
                 turn.open = True  # nothing was committed: the turn goes on when the disk allows
                 session.rollback()
@@ -486,22 +440,6 @@ class Turns:
         answered = [entry.message for entry in turn.entries]
         return speaking.follow_up(session, inbound, answered, turn.messages, text)
 
-    async def _commit(
-        self, message: InboundMessage, session: Session | None, completion: Completion
-    ) -> Committed:
-        """Make a completion durable, and what is staged on `session` visible with it."""
-        commit = partial(self._bus.commit, completion)
-        committed = await self._bus.until_stored(message, commit)
-        if session is not None and committed.unfiled_id:
-            saved = self._parts.sessions.save(session)
-            saved.add_done_callback(partial(self._clear_copy, committed.unfiled_id))
-        return committed
-
-    def _clear_copy(self, unfiled_id: int, saved: asyncio.Future[None]) -> None:
-        """Once the session file has its lines; what it could not take, the next start files."""
-        if not saved.cancelled() and saved.exception() is None:
-            self._journal.mark_filed((unfiled_id,))
-
     def _stage(self, session: Session, turn: RunningTurn, messages: Sequence[Message]) -> None:
         """Stage a turn's messages. What the model said after it read foreign text carries the mark
         of that: it may repeat it."""
@@ -515,39 +453,3 @@ class Turns:
                 used = tools if message is messages[-1] else ()
                 origin = combined_mark(origins_of(marked)) if marked else ""
             session.add_message(replace(message, turn_id=turn.id, tools_used=used, origin=origin))
-
-    async def _outgoing(
-        self,
-        inbound: InboundMessage,
-        text: str,
-        event_ids: tuple[str, ...],
-        call: str,
-        buttons: tuple[Button, ...] = (),
-        *,
-        late: bool = False,
-    ) -> Outgoing:
-        """Return a text for the chat of `inbound`. `call` is unique among the messages of a turn.
-        In a group, and after a delay (`late`), the text is a reply to its message, so that people
-        see the connection. The page shows it without that."""
-        reply_to = inbound.message_id if inbound.is_group or late else ""
-        if late and text and inbound.expects_answer and not reply_to:
-            head = "" if inbound.channel == PAGE else late_head(inbound, self._clock.now())
-            text = f"{head}{text}"
-        message = OutboundMessage(
-            inbound.channel,
-            inbound.chat_id,
-            text,
-            reply_to=reply_to,
-            thread_id=inbound.thread_id,
-            buttons=buttons,
-            late=late,
-        )
-        return Outgoing(call, await self._parts.split(message), event_ids)
-
-
-def _form_of(schema: str) -> ToolSpec | None:
-    if not schema:
-        return None
-    from nanobot.agent.forms import form_of  # few answers have a form
-
-    return form_of(schema)

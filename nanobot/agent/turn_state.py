@@ -45,6 +45,7 @@ from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import Usage
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import decode, encode_step
+from nanobot.session.session import Session
 from nanobot.tasks import Background
 from nanobot.tooling import TurnContext
 
@@ -128,6 +129,27 @@ class RunningTurn(TurnLog):
         self._clock, self._key = parts.clock, entry.message.session_key
         self._steps = list(entry.steps)
         self._steer, self._newest = parts.on_busy == "steer", parts.queue.newest
+
+    def join(self, session: Session, sources: ScopedSources) -> None:
+        """Go on with the conversation `session`."""
+        inbound, scope = self.inbound, self.scope
+        self.before = lambda: (*sources.unconfirmed(scope), *session.messages)
+        self.caller = TurnContext(
+            inbound.channel,
+            inbound.chat_id,
+            session.key,
+            self.id,
+            inbound.sender_id,
+            scope,
+            inbound.thread_id,
+            messages_read=self.messages_read,
+            origins=lambda: origins_of(self.messages_read()),
+            initiator=inbound.initiator,
+            job=inbound.job,
+            off_record=inbound.off_record,
+            conversation=f"{session.key} {session.epoch}",
+            note_approval=lambda there: self.approved_in.update({there: None}),
+        )
 
     @property
     def event_ids(self) -> tuple[str, ...]:

@@ -16,10 +16,10 @@ from nanobot.agent.admission import Admission
 from nanobot.agent.approving import Approving
 from nanobot.agent.intake import Intake
 from nanobot.agent.loop import AgentLoop
-from nanobot.agent.prompt import ContextBuilder, PromptRoom, ScopedSources
+from nanobot.agent.prompt import ContextBuilder, ScopedSources
 from nanobot.agent.runner import AgentHook, AgentRunner, TurnMetrics
 from nanobot.agent.session_queue import SessionQueue
-from nanobot.agent.turn import Turns
+from nanobot.agent.truncation import PromptRoom
 from nanobot.agent.turn_state import AgentParts
 from nanobot.app.base import Base, Models, about, expect_own
 from nanobot.app.memory import MemoryParts
@@ -152,8 +152,8 @@ class Agent:
             speaking=toolbox.speaking,
             sees_apart=bool(settings.use.pictures),
         )
-        self.turns = Turns(self.parts)
-        self.loop = AgentLoop(self.parts, self.turns)
+        self.loop = AgentLoop(self.parts)
+        self.turns = self.loop.turns
 
 
 class Platforms:

@@ -17,9 +17,9 @@ from nanobot.agent.approving import Approving
 from nanobot.agent.helpers import Helpers, Spawn
 from nanobot.agent.messaging import SendMessage
 from nanobot.agent.notifier import remind
-from nanobot.agent.prompt import PromptRoom
 from nanobot.agent.runner import AgentRunner
 from nanobot.agent.speaking import Speaking, VoiceTool
+from nanobot.agent.truncation import PromptRoom
 from nanobot.app.base import Base, Closable, Models, secret_values
 from nanobot.app.memory import MemoryParts
 from nanobot.bus.events import Address, Button

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from nanobot.agent.runner import Hooks, TurnEvent
+from nanobot.agent.runner import TurnEvent
 from nanobot.bus.events import (
     Address,
     ApprovalAsked,
@@ -21,36 +21,34 @@ from nanobot.tooling import TurnContext
 
 
 class Feed:
-    """Implements `nanobot.channel.Overview`. What happens in turns is learned from `hooks`."""
+    """Implements `nanobot.channel.Overview`, as a hook of the turns."""
 
-    def __init__(self, hooks: Hooks) -> None:
+    def __init__(self) -> None:
         self.operations: Mapping[str, Operation] = {}
-        self._hooks = hooks
         self._watchers: list[Callable[[Happening], None]] = []
 
     @contextmanager
     def watch(self, watcher: Callable[[Happening], None]) -> Iterator[None]:
         """See `Overview`."""
 
-        def pass_on(event: TurnEvent, caller: TurnContext | None = None) -> None:
-            if caller is not None:
-                key = caller.session_key
-            elif isinstance(event, InboundMessage):
-                key = event.session_key
-            elif isinstance(event, ToolFinished):
-                return
-            else:
-                key = Address(event.channel, event.chat_id, event.thread_id).key
-            watcher(Happening(key, event))
-
         self._watchers.append(watcher)
         try:
-            with self._hooks.following(pass_on):
-                yield
+            yield
         finally:
             self._watchers.remove(watcher)
 
-    def publish(self, session_key: str, event: ApprovalAsked | ApprovalClosed) -> None:
-        """Pass on what is no event of a turn's own: a question, and its end."""
+    def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
+        """Pass on what happens in a turn."""
+        if not self._watchers:
+            return
+        if caller is not None:
+            self.publish(caller.session_key, event)
+        elif isinstance(event, InboundMessage):
+            self.publish(event.session_key, event)
+        elif not isinstance(event, ToolFinished):
+            self.publish(Address(event.channel, event.chat_id, event.thread_id).key, event)
+
+    def publish(self, key: str, event: TurnEvent | ApprovalAsked | ApprovalClosed) -> None:
+        """Pass on what happens in the conversation `key`."""
         for watcher in tuple(self._watchers):
-            watcher(Happening(session_key, event))
+            watcher(Happening(key, event))

@@ -7,8 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.agent.prompt import PromptRoom
-from nanobot.agent.truncation import truncated, truncated_prompt
+from nanobot.agent.truncation import PromptRoom, truncated, truncated_prompt
 from nanobot.messages import ToolCall
 from nanobot.providers.counter import TokenCounter
 from nanobot.providers.port import (

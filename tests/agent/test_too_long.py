@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.agent.prompt import PromptRoom, prompt_text
-from nanobot.agent.truncation import tokens_to_try
+from nanobot.agent.truncation import PromptRoom, prompt_text, tokens_to_try
 from nanobot.errors import ContextTooLong, ProviderStalled
 from nanobot.providers.counter import TokenCounter
 from nanobot.providers.endpoint import Endpoint
