@@ -68,16 +68,21 @@ class Admission:
         if not inbound.session_override and not inbound.scope:
             unowned = {name: value for name, value in known.items() if name != "scope"}
             if self._scopes.of_session(session.key, unowned) != scope:
-                changes |= {
-                    "sender": None if inbound.is_group else inbound.sender_id,
-                    "group": True if inbound.is_group else None,
-                    "chat": inbound.chat_id if inbound.thread_id else None,
-                }
+                changes |= _partner(inbound)
             if inbound.sender_name and not inbound.is_group:
                 changes["name"] = inbound.sender_name
         changes = {name: value for name, value in changes.items() if known.get(name) != value}
         if changes:
             session.set_metadata(**changes)
+
+
+def _partner(inbound: InboundMessage) -> dict[str, JsonValue]:
+    """Who a conversation is with, if its key does not tell."""
+    return {
+        "sender": None if inbound.is_group else inbound.sender_id,
+        "group": True if inbound.is_group else None,
+        "chat": inbound.chat_id if inbound.thread_id else None,
+    }
 
 
 def messages_before(

@@ -36,15 +36,12 @@ _ASK = f"[nanobot: give this answer by calling {_NAME}, with the same content.]"
 _AGAIN = "[nanobot: that does not fit: {}. Call {} again.]"
 
 
-def form_of(schema: str) -> ToolSpec:
-    """Return the form of an answer that a JSON Schema describes."""
-    return ToolSpec(_NAME, "Gives the final answer.", json.loads(schema))
-
-
 async def in_form(
-    ask: AskModel, prompt: Prompt, reply: Reply, form: ToolSpec, options: CallOptions
+    ask: AskModel, prompt: Prompt, reply: Reply, schema: str, options: CallOptions
 ) -> Reply:
-    """Return the answer in its form. Raises `ProviderGarbage` if the model can't give it."""
+    """Return the answer in the form that a JSON `schema` describes. Raises `ProviderGarbage` if the
+    model can't give it."""
+    form = ToolSpec(_NAME, "Gives the final answer.", json.loads(schema))
     text, problem = await asyncio.to_thread(_fitting, reply.text, form)
     messages, options = prompt.messages, replace(options, tool_choice=_NAME, on_reading=None)
     wanted = _ASK

@@ -126,22 +126,25 @@ class Intake:
         notes = [f"[{one_line(note, None)}]" for note in inbound.notes if note]
         notes += [file.note for file in files if file.note]
         media = tuple(file.name for file in files if file.name)
-        quoted = inbound.reply_to is not None and bool(inbound.reply_to.text)
-        others = inbound.is_group or inbound.forwarded_from
-        said = _said(inbound) if others else inbound.content
-        before = _before(inbound) if others or quoted or inbound.edits else ()
-        origin = inbound.origin or ("forwarded" if inbound.forwarded_from else "")
-        is_owner = self._scopes.is_owner
-        if inbound.is_group and not origin and not is_owner(inbound.channel, inbound.sender_id):
-            origin = f"person:{one_line(inbound.sender_id, None)[:80]}"
+        quoted = inbound.reply_to is not None and inbound.reply_to.text
+        lines = [*_before(inbound), _said(inbound), *(file.words for file in files), *notes]
         return Message(
             "user",
-            "\n".join(filter(None, [*before, said, *(file.words for file in files), *notes])),
+            "\n".join(filter(None, lines)),
             inbound.timestamp,
             media=media,
             notice=notice,
-            origin=origin or (ATTACHED if quoted or notes or media else ""),
+            origin=self._origin(inbound) or (ATTACHED if quoted or notes or media else ""),
         )
+
+    def _origin(self, inbound: InboundMessage) -> str:
+        """Whose words they are, if not the person's in their own chat or the owner's."""
+        if inbound.origin or inbound.forwarded_from:
+            return inbound.origin or "forwarded"
+        is_owner = self._scopes.is_owner(inbound.channel, inbound.sender_id)
+        if inbound.is_group and not is_owner:
+            return f"person:{one_line(inbound.sender_id, None)[:80]}"
+        return ""
 
 
 def _label(item: Media) -> str:
@@ -167,7 +170,7 @@ def _before(inbound: InboundMessage) -> Iterator[str]:
 def _said(inbound: InboundMessage) -> str:
     """What was said, where others can speak: no line of theirs looks like one that nanobot adds.
     What is run again holds those that it has added before."""
-    if inbound.answers:
+    if inbound.answers or not (inbound.is_group or inbound.forwarded_from):
         return inbound.content
     lines = _LINE_END.split(inbound.content)
     return "\n".join(without_brackets(line) if _MARK.match(line) else line for line in lines)

@@ -71,25 +71,37 @@ class AgentLoop:
             self._background.start(self._at_once(entry), name=f"at once {entry.id}")
             return
         match = self._commands.called_by(message)
-        turn = self._turns.running.get(key)
-        asks = match is None and not message.edits and not message.unanswered
-        asks = asks and message.expects_answer and not (turn is not None and turn.includes(entry))
-        interrupts = self._on_busy == "interrupt" and not message.by_program
-        interrupts = interrupts and turn is not None and turn.is_same_scope(entry)
-        if turn is not None and asks and interrupts:
-            self._background.start(self._stop_turn(turn), name=f"interrupt {turn.id}")
-        is_new = match is not None and match[0].name == "new"
-        if is_new and isinstance(self._sessions.unreadable.get(key), SessionDamaged):
+        command = match[0] if match else None
+        is_damaged = isinstance(self._sessions.unreadable.get(key), SessionDamaged)
+        if command is not None and command.name == "new" and is_damaged:
             self._queue.put_back((entry,))  # what waits is answered in the new conversation
             self._queue.resume(key)
             return
-        behind = key in self._queue.paused and (asks or (match and match[0].ordered))
-        held = self._queue.delayed(key) if behind else None
-        if held is not None:
+        asks = command is None and self._asks(entry)
+        if asks:
+            self._interrupt_for(entry)
+        held = self._queue.delayed(key)
+        if held is not None and (asks or (command is not None and command.ordered)):
             entry = replace(entry, not_before=held.not_before)  # it has to wait as well
             telling = self._turns.notify_queued(entry, held)
             self._background.start(telling, name=f"queued {entry.id}")
         self._queue.enqueue(entry)
+
+    def _asks(self, entry: InboxEntry) -> bool:
+        """Whether a message is to be answered by itself, not as a part of the running turn."""
+        message = entry.message
+        if message.edits or message.unanswered or not message.expects_answer:
+            return False
+        turn = self._turns.running.get(message.session_key)
+        return turn is None or not turn.includes(entry)
+
+    def _interrupt_for(self, entry: InboxEntry) -> None:
+        """Stop the running turn for a new message, if messages do that here."""
+        turn = self._turns.running.get(entry.message.session_key)
+        if turn is None or self._on_busy != "interrupt" or entry.message.by_program:
+            return
+        if turn.is_same_scope(entry):
+            self._background.start(self._stop_turn(turn), name=f"interrupt {turn.id}")
 
     async def resume(self, entries: Sequence[InboxEntry]) -> None:
         """Take up what an earlier process left. `/stop` and the like go first, so that a stopped

@@ -48,7 +48,6 @@ from nanobot.providers.port import (
     PromptMessage,
     Provider,
     Reply,
-    ToolSpec,
     Usage,
     assistant_message,
     tool_message,
@@ -278,11 +277,11 @@ class AgentRunner(Struct, frozen=True):
         hook: AgentHook | None = None,
         render: Render = render_plain,
         refused: ContextTooLong | None = None,
-        form: ToolSpec | None = None,
+        schema: str = "",
     ) -> Turn:
-        """Answer `prompt`, in a `form` if one is given. Raises a `ProviderError` when the model
-        could not; what had been done until then is in `log`. Prompts are made shorter than the one
-        that was `refused` before."""
+        """Answer `prompt`, in the form of a JSON `schema` if one is given. Raises a `ProviderError`
+        when the model could not; what had been done until then is in `log`. Prompts are made
+        shorter than the one that was `refused` before."""
         run = _Run(self, prompt, caller, log or TurnLog(), hook or Hooks(), render, refused)
         options, resumed = options or CallOptions(), resumed or Resumed()
         if resumed.messages:
@@ -299,7 +298,7 @@ class AgentRunner(Struct, frozen=True):
                 run.add(corrections)
                 run.show_text("", restart=True)  # the answer is to what was asked before
             else:
-                return run.end(await self._formed(run, reply, form, options))
+                return run.end(await self._formed(run, reply, schema, options))
             if run.unreadable == _MOST_UNREADABLE:
                 limit = f"{_MOST_UNREADABLE} unreadable tool calls in a row"
                 break
@@ -309,13 +308,11 @@ class AgentRunner(Struct, frozen=True):
         notice = Message("user", OUT_OF.format(limit), self.clock.now(), origin="nanobot")
         await run.record(notice)
         reply = await self._ask(run, replace(options, tool_choice="none"))
-        return run.end(await self._formed(run, reply, form, options))
+        return run.end(await self._formed(run, reply, schema, options))
 
-    async def _formed(
-        self, run: _Run, reply: Reply, form: ToolSpec | None, options: CallOptions
-    ) -> Reply:
+    async def _formed(self, run: _Run, reply: Reply, schema: str, options: CallOptions) -> Reply:
         """Put the final answer into its form, if it has one."""
-        if form is None:
+        if not schema:
             return reply
         from nanobot.agent.forms import in_form  # few answers have a form
 
@@ -325,7 +322,7 @@ class AgentRunner(Struct, frozen=True):
             run.steps += 1
             return given
 
-        return await in_form(ask, run.prompt, reply, form, options)
+        return await in_form(ask, run.prompt, reply, schema, options)
 
     async def _ask(self, run: _Run, options: CallOptions) -> Reply:
         """One model call. After a reply with neither text nor calls the model is asked once more,

@@ -9,7 +9,6 @@ staged changes belong to the holder of that lock.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Literal
@@ -61,9 +60,8 @@ from nanobot.errors import (
 )
 from nanobot.memory.taint import combined_mark, origins_of
 from nanobot.messages import Message
-from nanobot.providers.port import CallOptions, ModelUse, ToolSpec, Usage
+from nanobot.providers.port import CallOptions, ModelUse, Usage
 from nanobot.session.session import Session
-from nanobot.tasks import is_cancelled
 from nanobot.tooling import OWNER
 
 _MAY_BE_AN_IMAGE = frozenset({400, 404, 415, 422, 500})
@@ -156,8 +154,7 @@ class Turns:
         place = (inbound.channel, inbound.chat_id, turn.id)
         self._hook(TurnStarted(*place, turn.event_ids, thread_id=inbound.thread_id), turn.caller)
         turn.refuse_if_ended()
-        lane = turn.task = asyncio.current_task()
-        try:
+        with turn.stoppable():
             first = turn.messages[0]
             said = first.own_words if first.origin else first.content
             skills = self._parts.sources.skills_mentioned(turn.caller.scope, said)
@@ -165,28 +162,23 @@ class Turns:
             if self._needs_room(session, turn, turn.messages):
                 await self._make_room(session, turn.messages)
             result = await self._run(session, turn)
-        except asyncio.CancelledError as error:
-            if not is_cancelled():
-                raise RuntimeError(f"something inside was cancelled: {error}") from error
-            if turn.task is not None or lane is None or lane.uncancel() > 0:
-                raise  # not by `stop`, or not by it alone: the lane ends
-            raise TurnStopped("this turn was stopped") from None
-        finally:
-            turn.task = None
-        cache = self._context.cache_of(session)
-        text = result.text
-        if not inbound.schema:  # else it is JSON
-            text += ENDS.get(result.finish, ENDED_EARLY.format(result.finish))
-            if cache.blind and self._context.has_images(turn.messages):
-                text += NO_PICTURES
-        images = cache.has_images or any(m.media for m in turn.messages)
-        if result.steps == 1 and not images and not turn.resumed.messages:  # one prompt of text
-            self._parts.counter.calibrate(turn.prompt_tokens, result.usage.prompt)
-        if turn.tools and not inbound.schema and is_repetition(turn.messages, text):
-            text = ""
+        text = self._text_of(session, turn, result)
         await self._end(session, turn, "done", text, result)
         if self._needs_room(session, turn, ()):
             self._parts.awaited_background.start(self._make_room(session, ()))
+
+    def _text_of(self, session: Session, turn: RunningTurn, result: Turn) -> str:
+        """The answer as it is sent; empty if the turn has sent the same already."""
+        cache = self._context.cache_of(session)
+        has_images = self._context.has_images(turn.messages)
+        is_plain = not (cache.has_images or any(m.media for m in turn.messages))
+        if is_plain and result.steps == 1 and not turn.resumed.messages:  # one prompt of text
+            self._parts.counter.calibrate(turn.prompt_tokens, result.usage.prompt)
+        if turn.inbound.schema:
+            return result.text  # JSON
+        text = result.text + ENDS.get(result.finish, ENDED_EARLY.format(result.finish))
+        text += NO_PICTURES if cache.blind and has_images else ""
+        return "" if turn.tools and is_repetition(turn.messages, text) else text
 
     def _needs_room(self, session: Session, turn: RunningTurn, coming: Sequence[Message]) -> bool:
         """Whether something should move to memory; nothing ever does that is off the record."""
@@ -206,11 +198,6 @@ class Turns:
         without images where one of them may be what the model refused."""
         blinded, options = False, self._options(session, turn)
         refused: ContextTooLong | None = None
-        form: ToolSpec | None = None
-        if turn.inbound.schema:
-            from nanobot.agent.forms import form_of  # few answers have a form
-
-            form = form_of(turn.inbound.schema)
         while True:
             turn.refuse_if_ended()
             cache = self._context.cache_of(session)
@@ -226,30 +213,24 @@ class Turns:
                     hook=self._hook,
                     render=self._context.renderer(cache, turn.messages[:1]),
                     refused=refused,
-                    form=form,
+                    schema=turn.inbound.schema,
                 )
             except ContextTooLong as error:
                 if turn.inbound.off_record or error is refused:
                     raise
-                counts_bytes = error.status == 413 and not error.tokens
-                if (
-                    counts_bytes
-                    and not blinded
-                    and self._context.leave_out_images(session, turn.messages)
-                ):
+                counts_bytes = error.status == 413 and not error.tokens and not blinded
+                if counts_bytes and self._context.leave_out_images(session, turn.messages):
                     blinded = True
                 elif not await self._parts.consolidator.consolidate_half(session):
                     refused = error
             except (ProviderRejected, RequestBlamed) as error:
                 if blinded:
                     self._context.show_images(session)  # they were not what it refused
-                blinded = (
-                    not blinded
-                    and error.status in _MAY_BE_AN_IMAGE
-                    and self._context.leave_out_images(session, turn.messages)
-                )
-                if not blinded:
+                if blinded or error.status not in _MAY_BE_AN_IMAGE:
                     raise
+                if not self._context.leave_out_images(session, turn.messages):
+                    raise
+                blinded = True
             turn.resumed = Resumed(tuple(turn.messages[1:]))  # every call has its result by now
 
     def _options(self, session: Session, turn: RunningTurn) -> CallOptions:
@@ -373,22 +354,8 @@ class Turns:
             turn.refuse_if_ended()
             turn.open = False
             ended = turn.ended(state, error, usage)
-            if inbound.is_background:  # it may say that there is nothing to say
-                text = "" if is_silent(text) else text
-                text = failed_text(inbound, text) if state == "failed" else text
             try:
-                reply: Outgoing | None = None
-                if text or (state == "done" and not inbound.is_background):
-                    late = bool(turn.entries[0].not_before) and not inbound.by_program
-                    reply = await self._completions.outgoing(
-                        inbound, text, turn.event_ids, "reply", late=late
-                    )
-                notes: tuple[InboundMessage, ...] = ()
-                if reply and inbound.is_background:  # nobody in that chat asked for it
-                    origins = origins_of(turn.messages_read())
-                    notes = (background_turn_note(inbound, text, origins, self._clock.now()),)
-                outgoing: tuple[Outgoing, ...] = (reply,) if reply and reply.parts else ()
-                outgoing += await self._where_approved(turn, text)
+                outgoing, notes = await self._replies(turn, state, text)
                 if result:
                     outgoing += self._voice_of(session, turn, result.text)
                     final = Message("assistant", result.text, self._clock.now())
@@ -415,6 +382,26 @@ class Turns:
                 raise
         self._hook(ended)
         self._bus.forward(committed)
+
+    async def _replies(
+        self, turn: RunningTurn, state: str, text: str
+    ) -> tuple[tuple[Outgoing, ...], tuple[InboundMessage, ...]]:
+        """What goes out at the end of a turn, and what the conversation of its chat gets to know of
+        it if nobody there asked for it."""
+        inbound = turn.inbound
+        if inbound.is_background:  # it may say that there is nothing to say
+            text = "" if is_silent(text) else text
+            text = failed_text(inbound, text) if state == "failed" else text
+        outgoing = await self._where_approved(turn, text)
+        notes: tuple[InboundMessage, ...] = ()
+        if not text and (state != "done" or inbound.is_background):
+            return outgoing, notes
+        late = bool(turn.entries[0].not_before) and not inbound.by_program
+        reply = await self._completions.outgoing(inbound, text, turn.event_ids, "reply", late=late)
+        if inbound.is_background:
+            origins = origins_of(turn.messages_read())
+            notes = (background_turn_note(inbound, text, origins, self._clock.now()),)
+        return ((reply, *outgoing) if reply.parts else outgoing), notes
 
     async def _where_approved(self, turn: RunningTurn, text: str) -> tuple[Outgoing, ...]:
         """Return the answer to a program for the chats in which its calls were approved: by then

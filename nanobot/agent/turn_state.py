@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import takewhile
 from typing import Literal
@@ -46,7 +47,7 @@ from nanobot.providers.port import Usage
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import decode, encode_step
 from nanobot.session.session import Session
-from nanobot.tasks import Background
+from nanobot.tasks import Background, is_cancelled
 from nanobot.tooling import TurnContext
 
 ALBUM_SECONDS = 1.0
@@ -184,6 +185,21 @@ class RunningTurn(TurnLog):
         if not inbound.media:
             return replace(self._intake.text_of(inbound), notice=notice)
         return await self._intake.to_message(inbound, notice)
+
+    @contextmanager
+    def stoppable(self) -> Iterator[None]:
+        """Let `Turns.stop` cancel what happens inside. Raises `TurnStopped` then."""
+        lane = self.task = asyncio.current_task()
+        try:
+            yield
+        except asyncio.CancelledError as error:
+            if not is_cancelled():
+                raise RuntimeError(f"something inside was cancelled: {error}") from error
+            if self.task is not None or lane is None or lane.uncancel() > 0:
+                raise  # not by `stop`, or not by it alone: the lane ends
+            raise TurnStopped("this turn was stopped") from None
+        finally:
+            self.task = None
 
     def refuse_if_ended(self) -> None:
         """Raise `TurnStopped` where the turn is over, or about to be."""

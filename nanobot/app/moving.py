@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from errno import EXDEV
 from functools import partial
@@ -76,29 +76,23 @@ def plan_init(settings: Settings) -> Plan:
             return _join(settings, [*own, *(["messages"] if has_rows else [])])
         if here or there not in ("", folder.LEFT, mine):
             raise folder.mismatch(address, shared)
-        here_still = (name for name in own if os.path.lexists(home / name))
-        taken = [name for name in here_still if _has_files(shared / name)]
-        if taken:
-            raise NanobotError(
-                f"there is something in {shared} already: {', '.join(taken)}",
-                hint="Name an empty folder in team.shared, or move those away.",
-            )
-        if has_rows and schema.has_tables(db) and moving.has_rows(db):
-            raise NanobotError(
-                f"{address.place} has messages already",
-                hint="Name an empty database in team.database.",
-            )
+        _expect_unused(home, shared, own)
+        if has_rows:
+            _expect_empty(db, address)
     half = half or home / "state" / f"{TO_TEAM}-{secrets.token_hex(8)}"
+    about = f"the shared folder is {shared}", f"the database is {address.place}"
+    return Plan(about, _init_steps(settings, half, own))
+
+
+def _init_steps(settings: Settings, half: Path, own: list[str]) -> tuple[Step, ...]:
+    home, shared, address = settings.home, settings.shared, address_of(settings)
     steps: list[Step] = [("make the tables in the database", partial(schema.prepare, address))]
     steps.append(("close this home", partial(_begin, half, home, shared, address)))
     steps += ((f"move {name}", partial(move, home / name, shared / name)) for name in own)
     steps.append(("fill in what a new workspace has", partial(_fill, shared)))
     rows = "move messages, jobs, pairings and all else in the journal into the database"
     steps.append((rows, partial(_rows_to_database, settings, address, half)))
-    steps.append(_finish_step(half, home))
-    return Plan(
-        (f"the shared folder is {shared}", f"the database is {address.place}"), tuple(steps)
-    )
+    return (*steps, _finish_step(half, home))
 
 
 def plan_leave(settings: Settings) -> Plan:
@@ -141,6 +135,26 @@ def address_of(settings: Settings) -> DatabaseAddress:
         "this nanobot is in no team",
         hint="Set team.database and team.shared in config.yaml; docs/team.md has an example.",
     )
+
+
+def _expect_unused(home: Path, shared: Path, names: Iterable[str]) -> None:
+    """Raise `NanobotError` if a folder that is to be moved has files in the shared one."""
+    here_still = (name for name in names if os.path.lexists(home / name))
+    taken = [name for name in here_still if _has_files(shared / name)]
+    if taken:
+        raise NanobotError(
+            f"there is something in {shared} already: {', '.join(taken)}",
+            hint="Name an empty folder in team.shared, or move those away.",
+        )
+
+
+def _expect_empty(db: psycopg.Connection[Row], address: DatabaseAddress) -> None:
+    """Raise `NanobotError` if there are messages in the database."""
+    if schema.has_tables(db) and moving.has_rows(db):
+        raise NanobotError(
+            f"{address.place} has messages already",
+            hint="Name an empty database in team.database.",
+        )
 
 
 def _join(settings: Settings, own: list[str]) -> Plan:

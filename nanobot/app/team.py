@@ -14,7 +14,8 @@ from loguru import logger
 from nanobot.agent.commands import ConversationCommands
 from nanobot.app.services import Parts
 from nanobot.bus.events import Address, ApprovalAnswer, ApprovalClosed
-from nanobot.gateway.worker import Single, TeamWorker
+from nanobot.gateway.scopes import Single
+from nanobot.gateway.worker import TeamWorker
 from nanobot.io import FENCE, replace_file, storage_errors
 from nanobot.tasks import Routine
 from nanobot.team import asking

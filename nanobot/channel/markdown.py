@@ -153,22 +153,25 @@ def _table(table: Sequence[Token], source: Sequence[str], *, widest: int) -> lis
     width; as it stands in the lines of the `source` where a row has more cells than the head, since
     the parser drops those. Cells of more than `widest` columns do not widen theirs."""
     columns = sum(token.type == "th_open" for token in table)
-    for token in table:
-        if token.type == "tr_open" and token.map and _cell_count(source[token.map[0]]) > columns:
-            first, last = table[0].map or (0, 0)
-            return _code("\n".join(source[first:last]))
+    lines_of_rows = (token.map[0] for token in table if token.type == "tr_open" and token.map)
+    if any(_cell_count(source[line]) > columns for line in lines_of_rows):
+        first, last = table[0].map or (0, 0)
+        return _code("\n".join(source[first:last]))
     rows = [[_plain(cell.lines).strip() for cell in row] for row in table_rows(table)]
-    widths = [
-        max((width for cell in column if (width := _width(cell)) <= widest), default=3)
-        for column in zip(*rows, strict=True)
-    ]
-    padded = (
-        [cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
-        for row in rows
-    )
-    lines = [" | ".join(cells).rstrip() for cells in padded]
-    text = "\n".join((lines[0], "-+-".join("-" * width for width in widths), *lines[1:]))
-    return [replace(line, table=table) for line in _code(text)]
+    return [replace(line, table=table) for line in _code(_aligned(rows, widest))]
+
+
+def _aligned(rows: Sequence[Sequence[str]], widest: int) -> str:
+    """The rows in columns, with a line below the first one."""
+    widths = []
+    for column in zip(*rows, strict=True):
+        fitting = [width for width in map(_width, column) if width <= widest]
+        widths.append(max(fitting, default=3))
+    lines = []
+    for row in rows:
+        cells = (cell + " " * (w - _width(cell)) for cell, w in zip(row, widths, strict=True))
+        lines.append(" | ".join(cells).rstrip())
+    return "\n".join((lines[0], "-+-".join("-" * width for width in widths), *lines[1:]))
 
 
 @cache

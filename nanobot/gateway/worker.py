@@ -13,8 +13,8 @@ however many workers there are.
 
 Invariants:
 
-- What is delivered belongs to a scope of this worker, and is delivered once: `_Scope` has the ids
-  of all that was, until a look finds them ended.
+- What is delivered belongs to a scope of this worker, and is delivered once: `ScopeState` has the
+  ids of all that was, until a look finds them ended.
 - A scope is given back only when nothing of it is under way here, in a thread neither, and all of
   it is stored.
 - Within a look, messages are delivered in the platform's order, not in that of their commits.
@@ -27,30 +27,35 @@ import math
 from collections import Counter
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Collection,
-    Iterable,
     Mapping,
     Sequence,
 )
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from loguru import logger
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nanobot.agent.commands import ConversationCommands
 from nanobot.agent.helpers import Helpers
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.turn_state import AgentParts
-from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import InboxEntry, Leftovers, OutboxPart
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.delivery import Dispatcher
+from nanobot.gateway.scopes import (
+    CLOSE_SECONDS,
+    ScopedThreads,
+    ScopeState,
+    Single,
+    ended,
+    is_fresh,
+    order,
+)
 from nanobot.gateway.takeover import Takeover
 from nanobot.memory.scopes import Memories
 from nanobot.tasks import SCOPES, Background
@@ -59,16 +64,11 @@ from nanobot.team.leases import Leases
 from nanobot.team.membership import Membership
 from nanobot.team.waking import Waking
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 _LOOK_SECONDS = 0.5
 _REST_SECONDS = 20.0
 """How long a scope stays here after the last thing that was done for it."""
 _YIELD_SECONDS = 0.3
 """How long what was given to a worker that needs it is not claimed back."""
-_CLOSE_SECONDS = 3.0
-"""How long the end waits for calls in threads, and then for the database."""
 _PATIENCE = 15.0
 """Seconds until somebody who needs a scope that another worker has is refused."""
 _MOST_REFUSED = 1_000
@@ -76,51 +76,6 @@ _MOST_REFUSED = 1_000
 _MOST_WAITING = 64
 """How many scopes a look at all finds beyond those that can begin: they begin as places get free,
 without another look at all."""
-
-
-class Single(Struct, frozen=True):
-    """What only one worker runs at a time: how it begins here, and ends."""
-
-    start: Callable[[], None]
-    stop: Callable[[], Awaitable[None]]
-
-
-class _Threads(ThreadPoolExecutor):
-    """Those of the event loop. A call in one goes on when the task is cancelled that waits for it:
-    `calls` are those under way, each with the scopes that it works on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: dict[Future[Any], tuple[str, ...]] = {}
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        call = super().submit(fn, *args, **kwargs)
-        self.calls[call] = SCOPES.get()
-        call.add_done_callback(self.calls.pop)
-        return call
-
-    @property
-    def scopes(self) -> set[str]:
-        """The scopes that some call works on."""
-        return {scope for scopes in list(self.calls.values()) for scope in scopes}
-
-
-class _Scope(Struct):
-    """A scope that this worker has. `entries` and `parts` are what was delivered of it and has not
-    ended; `used` counts who holds it for something else; `leaving`: nothing more is delivered."""
-
-    entries: set[int] = field(default_factory=set)
-    parts: set[int] = field(default_factory=set)
-    used: int = 0
-    leaving: bool = False
-    asked_at: float = 0.0
-    stays_until: float = 0.0
-    rests_since: float = 0.0
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether something of it is under way here."""
-        return bool(self.entries or self.parts or self.used)
 
 
 class TeamWorker:
@@ -153,8 +108,8 @@ class TeamWorker:
         self.listeners: dict[str, Callable[[str], None]] = {}
         """Who else is told of what other workers say, by its kind."""
         self._background = Background()
-        self._threads = _Threads()
-        self._scopes: dict[str, _Scope] = {}
+        self._threads = ScopedThreads()
+        self._scopes: dict[str, ScopeState] = {}
         self._claimed: dict[str, bool] = {}
         """What is this worker's and was not taken up yet; whether its last worker died."""
         self._woken = asyncio.Event()
@@ -182,15 +137,15 @@ class TeamWorker:
         """Other scopes that the next look is at."""
         self._waiting: set[str] = set()
         """Scopes with something to do, for which no place was free since the last look at all."""
-        self._refused: dict[str, None] = {}
-        """Scopes that this worker wanted and another one had, the newest last."""
+        self._refused = set[str]()
+        """Scopes that this worker wanted and another one had."""
         self._bus.connect(loop.accept, self._send, self._stored, self._ended)
         dispatcher.pass_on = self._send
 
     async def start(self) -> None:
         """Look for work from now on."""
         asyncio.get_running_loop().set_default_executor(self._threads)
-        self._lanes.freed = self._freed
+        self._lanes.freed = lambda: self._look_soon(*self._waiting)
         self.waking.start()
         clearing = self._takeover.clear_temporaries(everywhere=True)
         self._background.start(clearing, name="clear the workspace")
@@ -215,13 +170,13 @@ class TeamWorker:
             return
         await self._background.drain(0)
         calls = list(self._threads.calls)
-        await _ended(calls)
+        await ended(calls)
         used = {name for name, one in self._scopes.items() if one.used}
         busy = self._threads.scopes | used
         names = self._scopes.keys() - busy
         self._scopes.clear()
         try:
-            async with asyncio.timeout(_CLOSE_SECONDS):
+            async with asyncio.timeout(CLOSE_SECONDS):
                 await self._journal.release(names)
                 await self._takeover.release(names)
             for scope in names:
@@ -233,7 +188,7 @@ class TeamWorker:
         if busy:
             logger.warning("other workers get {} when what is done there has ended", sorted(busy))
         if not used:
-            await _ended([ThreadPoolExecutor(1).submit(self._leave, calls)])
+            await ended([ThreadPoolExecutor(1).submit(self._leave, calls)])
 
     def _leave(self, calls: Collection[Future[Any]]) -> None:
         wait(calls)
@@ -296,9 +251,10 @@ class TeamWorker:
         """Parts that were stored here, or none where one has ended: those of a scope of this worker
         go out at once."""
         mine = [item for item in parts if item.scope in self._scopes]
-        self._news |= {item.scope for item in parts} - self._scopes.keys()
+        new = {item.scope for item in parts} - self._scopes.keys()
+        self._news |= new
         self._submit(mine)
-        self._look_soon(*(name for name, one in self._scopes.items() if one.leaving))
+        self._look_soon(*new, *(name for name, one in self._scopes.items() if one.leaving))
 
     def _submit(self, parts: Sequence[OutboxPart]) -> None:
         """Have parts sent, each once. One for a channel that is off waits, and keeps no scope."""
@@ -324,7 +280,7 @@ class TeamWorker:
             before, at, key = name.split(" ", 2)
             self._background.start(self._stop_for_other(int(before), at, key), name=f"stop {key}")
         elif kind == "free" and (name in self._refused or name in self._singles):
-            self._refused.pop(name, None)
+            self._refused.discard(name)
             self._look_soon(name)
 
     async def _stop_for_other(self, entry_id: int, scope: str, key: str) -> None:
@@ -334,25 +290,16 @@ class TeamWorker:
             if said := await self._conversation.stop(key, entry_id):
                 self._journal.note_outcome(entry_id, said)
 
-    @property
-    def _lacked(self) -> set[str]:
-        """Scopes that somebody waits for here and that this worker has not."""
-        return {*self._asked, *self._needed} - self._scopes.keys()
-
-    def _freed(self) -> None:
-        """A turn is over: a scope that found no place may have this one."""
-        if self._waiting:
-            self._look_soon(*self._waiting)
-
     def _look_soon(self, *scopes: str) -> None:
         """Look at these scopes now."""
-        self._due.update(scopes)
-        self._woken.set()
+        if scopes:
+            self._due.update(scopes)
+            self._woken.set()
 
     def _note_refused(self, scope: str) -> None:
-        self._refused[scope] = None
-        if len(self._refused) > _MOST_REFUSED:
-            del self._refused[next(iter(self._refused))]
+        if len(self._refused) >= _MOST_REFUSED:
+            self._refused.clear()
+        self._refused.add(scope)
 
     async def _look_forever(self) -> None:
         looked_at = -math.inf
@@ -369,11 +316,9 @@ class TeamWorker:
                 await self._look(everywhere=is_time)
                 if is_time:
                     await asyncio.to_thread(self._refresh)
-            except StorageError as error:
-                logger.debug("nothing new can be taken up: {}", error)
-                await asyncio.sleep(_LOOK_SECONDS)
             except Exception as error:  # noqa: BLE001 - the boundary: the next look may go well
-                logger.opt(exception=error).error("a look for work failed")
+                if not isinstance(error, StorageError):  # of which the journal tells
+                    logger.opt(exception=error).error("a look for work failed")
                 await asyncio.sleep(_LOOK_SECONDS)
 
     async def _look(self, *, everywhere: bool) -> None:
@@ -402,7 +347,7 @@ class TeamWorker:
         another worker has."""
         now = self._clock.monotonic()
         self._yielded = {name: until for name, until in self._yielded.items() if now < until}
-        wanted = self._lacked - self._yielded.keys()
+        wanted = {*self._asked, *self._needed} - self._scopes.keys() - self._yielded.keys()
         lacking = wanted | (self._singles.keys() - self._scopes.keys())
         room = self._lanes.room
         if among is not None:
@@ -421,7 +366,7 @@ class TeamWorker:
             self._claimed |= claimed
             wanted -= claimed.keys()
             for scope in claimed:
-                self._refused.pop(scope, None)
+                self._refused.discard(scope)
         for scope in wanted:
             self._note_refused(scope)
             self.waking.tell("want", scope)
@@ -442,26 +387,20 @@ class TeamWorker:
         stuck = await self._takeover.file(leftovers.unfiled)
         if self._ending.is_set():  # since the look began
             return
-        await self._leave_alone(stuck)
         now = self._clock.monotonic()
-        for scope in claimed.keys() - stuck:
-            self._scopes[scope] = _Scope(rests_since=now)
+        if stuck:  # let another worker try what cannot be done here, or this one later
+            await self._leases.put_back(stuck)
+            self._yielded |= dict.fromkeys(stuck, now + _PATIENCE)
+        for scope in claimed:
             del self._claimed[scope]
+            if scope in stuck:
+                continue
+            self._scopes[scope] = ScopeState(rests_since=now)
             if scope in self._singles:
                 self._singles[scope].start()
         self._resume(leftovers, stuck)
         lost = self._helpers.recover(claimed.keys() - stuck)
         self._background.start(lost, name="recover helpers")
-
-    async def _leave_alone(self, scopes: Collection[str]) -> None:
-        """Let another worker try what cannot be done here, or this one later."""
-        if scopes:
-            await self._leases.put_back(scopes)
-            later = self._clock.monotonic() + _PATIENCE
-            self._yielded |= dict.fromkeys(scopes, later)
-            self._claimed = {
-                name: died for name, died in self._claimed.items() if name not in scopes
-            }
 
     def _resume(self, leftovers: Leftovers, stuck: Collection[str]) -> None:
         """Hand out what an earlier worker left: what it had not begun like any message."""
@@ -476,8 +415,8 @@ class TeamWorker:
         resumed: list[InboxEntry] = []
         fresh: list[InboxEntry] = []
         for entries in by_session.values():
-            (fresh if all(map(_is_fresh, entries)) else resumed).extend(entries)
-        for entry in sorted(fresh, key=_order):
+            (fresh if all(map(is_fresh, entries)) else resumed).extend(entries)
+        for entry in sorted(fresh, key=order):
             self._bus.deliver(replace(entry, recovered=False))
         if resumed:
             logger.info("resuming {} unfinished messages", len(resumed))
@@ -488,22 +427,29 @@ class TeamWorker:
         """Hand out what is new in these scopes of this worker, and forget what has ended."""
         if not names:
             return
-        before = {
-            name: (set(self._scopes[name].entries), set(self._scopes[name].parts)) for name in names
-        }
+        scopes = {name: self._scopes[name] for name in names}
+        before = {name: (set(one.entries), set(one.parts)) for name, one in scopes.items()}
         asked = {name: set(ids) for name, ids in self._asked.items() if name in before}
         known = {id for entries, _ in before.values() for id in entries}
         known_parts = {id for _, parts in before.values() for id in parts}
         channels = self._dispatcher.channels
         found = await self._journal.open_work(before.keys(), known, known_parts, channels)
         for name, (entries, parts) in before.items():
-            scope = self._scopes[name]
-            scope.entries -= entries - found.entry_ids
+            scopes[name].entries -= entries - found.entry_ids
             # One that was refused, and is to be sent after all, is taken up like a new one.
-            scope.parts -= parts - (found.part_ids & self._dispatcher.in_hand)
+            scopes[name].parts -= parts - (found.part_ids & self._dispatcher.in_hand)
+        self._hand_out(found.entries)
+        for name, ids in asked.items():
+            self._asked[name] -= (ids - found.entry_ids) | self._scopes[name].entries
+            if not self._asked[name]:
+                del self._asked[name]
+        self._submit([item for item in found.parts if not self._scopes[item.scope].leaving])
+
+    def _hand_out(self, entries: Sequence[InboxEntry]) -> None:
+        """Deliver new messages, as far as there are places for their turns."""
         waiting = set[str]()
-        affine = {one.scope for one in found.entries if one.message.channel in AFFINE}
-        for entry in sorted(found.entries, key=_order):
+        affine = {one.scope for one in entries if one.message.channel in AFFINE}
+        for entry in sorted(entries, key=order):
             owner = self._scopes[entry.scope]
             # Else who rests here would get each place before those who have waited for longer.
             if not (owner.entries or self._lanes.room or entry.scope in affine):
@@ -514,40 +460,24 @@ class TeamWorker:
             if entry.id not in owner.entries and (at_once or not can_wait):
                 owner.entries.add(entry.id)
                 self._bus.deliver(entry)
-        for name, ids in asked.items():
-            self._asked[name] -= (ids - found.entry_ids) | self._scopes[name].entries
-            if not self._asked[name]:
-                del self._asked[name]
-        self._submit([item for item in found.parts if not self._scopes[item.scope].leaving])
 
     def _recover_again(self) -> None:
         """Take up once more what could not be recovered, if nothing is under way there."""
         in_threads = self._threads.scopes
         for name in self._takeover.due:
             scope = self._scopes.get(name)
-            if scope is None or scope.is_busy or scope.leaving or name in in_threads:
-                continue
-            del self._scopes[name]
-            self._claimed[name] = True
+            if scope and not (scope.is_busy or scope.leaving or name in in_threads):
+                del self._scopes[name]
+                self._claimed[name] = True
 
     async def _give_back(self, names: Collection[str]) -> None:
         """Let others have those of these scopes that rest; at once, if no more turns can begin
         here."""
-        rest = _REST_SECONDS if self._lanes.room else 0.0
-        now, ready, in_threads = self._clock.monotonic(), [], self._threads.scopes
-        for name in names:
-            one = self._scopes[name]
-            if one.is_busy or name in in_threads:
-                one.rests_since = now
-                if one.leaving and not self._ending.is_set() and now - one.asked_at > _PATIENCE:
-                    # Who asked has given up, and what waits here must not wait for long work.
-                    one.leaving, one.stays_until = False, now + _PATIENCE
-            elif one.leaving or (name not in self._singles and now - one.rests_since > rest):
-                ready.append(name)
+        now, in_threads = self._clock.monotonic(), self._threads.scopes
+        ready = [name for name in names if self._has_rested(name, now, in_threads)]
         if not ready:
             return
-        unfiled = await self._journal.unfiled_scopes(ready)
-        unfit = unfiled | self._threads.scopes
+        unfit = await self._journal.unfiled_scopes(ready) | self._threads.scopes
         ready = [n for n in ready if n not in unfit and not self._scopes[n].is_busy]
         for name in ready:
             if self._scopes.pop(name).leaving:
@@ -557,21 +487,13 @@ class TeamWorker:
             for scope in ready:
                 self.waking.tell("free", scope)
 
-
-async def _ended(calls: Iterable[Future[Any]]) -> None:
-    """Return when these have ended, or after `_CLOSE_SECONDS`. Takes no thread: all may be busy."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_CLOSE_SECONDS):
-            await asyncio.gather(*map(asyncio.wrap_future, calls), return_exceptions=True)
-
-
-def _is_fresh(entry: InboxEntry) -> bool:
-    """Whether a message was not handled at all yet."""
-    return not (entry.turn_id or entry.attempts or entry.runs or entry.not_before or entry.joined)
-
-
-def _order(entry: InboxEntry) -> tuple[object, ...]:
-    """The platform's order, as far as it tells one."""
-    message: InboundMessage = entry.message
-    number = message.message_id
-    return message.timestamp, int(number) if number.isdecimal() else 0, entry.id
+    def _has_rested(self, name: str, now: float, in_threads: Collection[str]) -> bool:
+        """Whether a scope can be given back, as far as this process knows."""
+        one, rest = self._scopes[name], _REST_SECONDS if self._lanes.room else 0.0
+        if not (one.is_busy or name in in_threads):
+            return one.leaving or (name not in self._singles and now - one.rests_since > rest)
+        one.rests_since = now
+        if one.leaving and not self._ending.is_set() and now - one.asked_at > _PATIENCE:
+            # Who asked has given up, and what waits here must not wait for long work.
+            one.leaving, one.stays_until = False, now + _PATIENCE
+        return False
