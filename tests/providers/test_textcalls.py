@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from itertools import pairwise, product
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -225,24 +225,6 @@ def test_a_call_that_cannot_be_read_goes_back_and_never_runs(text: str) -> None:
         assert call.markup == text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        ({"command": 3}, "command must be string"),
-        ({}, "command is missing"),
-        ({"command": None}, "command must be string"),
-    ],
-)
-def test_arguments_that_do_not_fit_are_a_problem(
-    arguments: dict[str, object], problem: str
-) -> None:
-    text = json.dumps({"name": "exec", "arguments": arguments})
-    for whole in (f"<tool_call>{text}</tool_call>", text):
-        (call,) = read(whole).calls
-        assert call.problem.startswith(problem)
-        assert call.arguments == "{}"
-
-
 def test_unknown_arguments_and_numbers_in_quotes_are_left_to_the_tool() -> None:
     arguments = {"path": "a", "lines": "5", "force": "true", "mode": "w"}
     (call,) = read(f'<tools>{{"name":"write_file","arguments":{json.dumps(arguments)}}}').calls
@@ -318,16 +300,13 @@ QUOTED = [
     "Például:\n{}",
 ]
 MARKUPS = list(FORMS.values())
-REPLIES = [way.replace("{}", markup) for way, markup in product(QUOTED, MARKUPS)]
 
 
-def test_there_are_many_quoting_replies() -> None:
-    assert len(REPLIES) >= 200
-
-
-@pytest.mark.parametrize("text", REPLIES, ids=range(len(REPLIES)))
-def test_quoted_or_explained_markup_is_text(text: str) -> None:
-    assert read(text) == TextCalls(text)
+@pytest.mark.parametrize("way", QUOTED)
+def test_quoted_or_explained_markup_is_text(way: str) -> None:
+    for markup in MARKUPS:
+        text = way.replace("{}", markup)
+        assert read(text) == TextCalls(text)
     assert streamed(text) == (text, TextCalls(text))
 
 
@@ -475,13 +454,6 @@ def test_text_is_shown_as_it_comes() -> None:
     assert reading.feed(".\n<to") == "."
     assert reading.feed("p> is no markup. ") == "\n<top> is no markup."
     assert reading.close() == TextCalls(" ")
-
-
-def test_markup_that_turns_out_to_be_no_call_is_shown_before_the_end() -> None:
-    reading = TextCallFilter(TOOLS, asked())
-    text = '<tool_call>{"name": "exec", "arguments": {"command": "ls"}}</tool_call> is a call. '
-    shown = "".join(reading.feed(letter) for letter in text + "More words follow. " * 20)
-    assert shown.startswith(text)
 
 
 def test_tags_of_a_tool_result_that_a_model_imitates_are_taken_off() -> None:
