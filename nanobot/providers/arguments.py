@@ -55,8 +55,6 @@ def _read(text: str, encoded: int) -> str | None:
         from nanobot.providers.repair import repaired_object
 
         inner = repaired_object(text)
-        if inner is not None and inner[:1] == '"':
-            return _read(inner, encoded - 1) if encoded else None
         return _only_item(inner) if inner is not None and inner[:1] == "[" else inner
     if isinstance(value, str) and encoded and value.lstrip()[:1] in ("{", "[", '"', "'", "`", ""):
         return _read(value, encoded - 1)

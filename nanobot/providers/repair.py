@@ -1,13 +1,12 @@
 """JSON objects that models write almost as JSON has them. Pure.
 
-They use Python's quotes and words, a comma or a quote too many, comments, a code fence, or encode
-an object twice. It is repaired if it can only mean one thing. The repair reads tokens and writes
-each of them as JSON has it, so no letter of a value is lost or invented, and a strict parser checks
-the result. It takes time in proportion to the text.
+They use Python's quotes and words, a comma too many, comments, a code fence, or encode an object
+twice. It is repaired if it can only mean one thing. The repair reads tokens and writes each of them
+as JSON has it, so no letter of a value is lost or invented, and a strict parser checks the result.
+It takes time in proportion to the text.
 
 The libraries for this guess further: they complete text that was cut off, and half a command must
-never run. json-repair 0.64 also loses words (`'it''s'`) and takes quadratic time: 0.8 s for 160,000
-characters in single quotes.
+never run. json-repair 0.64 also loses words (`'it''s'`) and takes quadratic time.
 """
 
 from __future__ import annotations
@@ -25,29 +24,23 @@ _TOKEN = re.compile(
     r"""
       (?P<blank>\s++ | //[^\n]*+ | \#[^\n]*+ | /\*.*?\*/)
     | (?P<open>[{\[]) | (?P<close>[}\]]) | (?P<comma>,) | (?P<colon>:)
-    | (?P<string>"(?:[^"\\]++|\\.)*+" | '(?:[^'\\]++|\\.)*+')
-    | (?P<number>-?[0-9][0-9.eE+-]*+)
-    | (?P<word>[A-Za-z_]\w*+)
+    | (?P<value>"(?:[^"\\]++|\\.)*+" | '(?:[^'\\]++|\\.)*+' | -?[0-9][0-9.eE+-]*+
+        | [A-Za-z_][A-Za-z0-9_]*+)
     """,
     re.VERBOSE | re.DOTALL,
 )
-_FENCE = re.compile(r"\s*+`++[\w-]*+\s*+")
-_EMPTY = re.compile(r"(?:\{\s*+\}\s*+)++(?=\{)")
-_LEFT_OVER = re.compile(r"(?:[\s\"'`}\],;]++|//[^\n]*+|\#[^\n]*+|/\*.*?\*/)*+", re.DOTALL)
-_AFTER_VALUE = re.compile(r"\s*+(?:[,:}\]]|\Z)")
-_GOES_ON = re.compile(r"[^\s,:}\]\"']")
+_BEFORE = re.compile(r"\s*+(?:`++[\w-]*+\s*+)?(?:\{\s*+\}\s*+)*+(?=[{\[])")
+"""A code fence and empty objects in front of the one that is meant."""
+_LEFT_OVER = re.compile(r"(?:[\s\"`}\],;]++|//[^\n]*+|\#[^\n]*+|/\*.*?\*/)*+", re.DOTALL)
 _AFTER_KEY = re.compile(r"\s*+:")
 _WORDS = {
-    "true": "true",
-    "false": "false",
-    "null": "null",
-    "True": "true",
-    "False": "false",
-    "None": "null",
+    **dict.fromkeys(("true", "True"), "true"),
+    **dict.fromkeys(("false", "False"), "false"),
+    **dict.fromkeys(("null", "None"), "null"),
 }
 _IN_STRING = re.compile(r"""\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|\\.|"|[\x00-\x1f]""", re.DOTALL)
-_ESCAPES = frozenset({*'"\\/bfnrt'})
 _CONTROLS = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_ESCAPES = frozenset({*'"\\/bfnrt'})
 
 _HALVES = re.compile(
     r"(?P<other>\\[^u]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
@@ -63,10 +56,10 @@ class _Unreadable(Exception):
 
 
 def first_object(text: str, start: int) -> tuple[str, int] | None:
-    """Return the object that begins with the brace at `start` as valid JSON, and the position
-    behind it. None if there is none, or it was cut off."""
+    """Return the object or list that begins at `start` as valid JSON, and the position behind it.
+    None if there is none, or it was cut off."""
     try:
-        return _Repair(text).value(start)
+        return _value(text, start)
     except _Unreadable:
         return None
 
@@ -77,49 +70,17 @@ def halves_as_text(text: str) -> str:
 
 
 def repaired_object(text: str) -> str | None:
-    """Return the text of the JSON object that `text` can only mean, or of a string that holds it,
-    or None."""
+    """Return the text of the JSON object or list that `text` can only mean, or None."""
     if len(text) > _MOST_REPAIRED:
         return None
     if (whole := _without_halves(text)) is not None:
         return whole
-    body = _FENCE.sub("", text, count=1) if text.lstrip()[:1] == "`" else text
-    body = body.strip()
-    if inner := _encoded_object(body):
-        return inner
-    if body[:1] in ("'", '"') and body[1:].lstrip()[:1] in ("{", "["):
-        body = body[1:]  # quoted without escapes, or one quote too many
-    try:
-        return _only_object(body)
-    except _Unreadable:
+    before = _BEFORE.match(text)
+    found = first_object(text, before.end()) if before else None
+    if found is None:
         return None
-
-
-def _encoded_object(body: str) -> str:
-    """Return the JSON string that `body` is or lacks only the quotes of; empty if it is none."""
-    if body.startswith('{\\"'):
-        return f'"{body}"'
-    found = _TOKEN.match(body) if body[:1] in ("'", '"') else None
-    if found is None or found.end() < len(body):
-        return ""
-    try:
-        return _as_json(body)
-    except _Unreadable:
-        return ""
-
-
-def _only_object(body: str) -> str | None:
-    """Return the one object or list of `body`, repaired. Empty objects in front of it are dropped.
-    Raises `_Unreadable`."""
-    empty = _EMPTY.match(body)
-    start = empty.end() if empty else 0
-    if body[start : start + 1] not in ("{", "["):
-        return None
-    value, end = _Repair(body).value(start)
-    left = _LEFT_OVER.match(body, end)
-    if left is None or left.end() < len(body):
-        return None
-    return value
+    left = _LEFT_OVER.match(text, found[1])
+    return found[0] if left and left.end() == len(text) else None
 
 
 def _without_halves(text: str) -> str | None:
@@ -134,92 +95,54 @@ def _without_halves(text: str) -> str | None:
         return None
 
 
-class _Repair:
-    """The tokens of one text, written as JSON has them."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._out: list[str] = []
-        self._before = ""
-        self._quotes = 0
-
-    def value(self, start: int) -> tuple[str, int]:
-        """Return the list or object at `start` as valid JSON, and its end. Raises `_Unreadable`."""
-        depth, at = 0, start
-        while True:
-            kind, token, at = self._token(at)
-            if kind == "open":
-                depth += 1
-            elif kind == "close":
-                depth -= 1
-                if self._before == "comma":
-                    self._out.pop()
-            if depth > _DEEPEST:
-                raise _Unreadable
-            self._put(kind, token)
-            if not depth:
-                return self._checked(), at
-
-    def _put(self, kind: str, token: str) -> None:
+def _value(text: str, at: int) -> tuple[str, int]:
+    """Return the list or object at `at` as valid JSON, and its end."""
+    out: list[str] = []
+    depth, before = 0, "open"
+    while found := _TOKEN.match(text, at):
+        kind, token, at = str(found.lastgroup), found[0], found.end()
         if kind == "blank":
-            return
-        if kind in ("value", "open") and self._before in ("value", "close"):
-            raise _Unreadable
-        self._out.append(token)
-        self._before = kind
-
-    def _checked(self) -> str:
-        written = "".join(self._out)
-        try:
-            msgspec.json.decode(written)
-        except (msgspec.MsgspecError, RecursionError):
-            if (kept := _without_halves(written)) is None:
-                raise _Unreadable from None
-            return kept
-        return written
-
-    def _token(self, at: int) -> tuple[str, str, int]:
-        """Return the kind of the token at `at`, its JSON, and its end."""
-        text = self._text
-        if text[at : at + 1] in ('"', "'") and self._is_extra_quote(at):
-            self._quotes += 1
-            return "blank", "", at + 1
-        found = _TOKEN.match(text, at)
-        if found is None:
-            raise _Unreadable
-        kind, token = str(found.lastgroup), found[0]
-        match kind:
-            case "string":
-                return "value", _as_json(token), found.end()
-            case "number":
-                return "value", token, found.end()
-            case "word":
-                is_key = _AFTER_KEY.match(text, found.end())
-                written = f'"{token}"' if is_key and token.isascii() else _WORDS.get(token)
-                if written is None:
-                    raise _Unreadable
-                return "value", written, found.end()
-            case "comma" | "colon":
-                return kind, f"{token} ", found.end()
-        return kind, token, found.end()
-
-    def _is_extra_quote(self, at: int) -> bool:
-        """Whether the quote at `at` is one too many: behind a text, list or object that has ended,
-        or doubled at the beginning of a text. There may be one."""
-        if self._quotes:
-            return False
-        if self._before in ("value", "close"):
-            ended = self._out[-1][-1] in '"}]'
-            return ended and _AFTER_VALUE.match(self._text, at + 1) is not None
-        doubled = self._text[at + 1 : at + 2] == self._text[at]
-        return doubled and _GOES_ON.match(self._text, at + 2) is not None
+            continue
+        if kind in ("value", "open") and before in ("value", "close"):
+            break
+        if kind == "close" and before == "comma":
+            out.pop()
+        depth += {"open": 1, "close": -1}.get(kind, 0)
+        out.append(_as_json(text, found) if kind == "value" else token)
+        if kind in ("comma", "colon"):
+            out[-1] += " "
+        before = kind
+        if depth <= 0:
+            return _checked("".join(out)), at
+        if depth > _DEEPEST:
+            break
+    raise _Unreadable
 
 
-def _as_json(literal: str) -> str:
-    return f'"{_IN_STRING.sub(_written, literal[1:-1])}"'
+def _checked(written: str) -> str:
+    try:
+        msgspec.json.decode(written)
+    except (msgspec.MsgspecError, RecursionError):
+        if (kept := _without_halves(written)) is None:
+            raise _Unreadable from None
+        return kept
+    return written
 
 
-def _written(found: re.Match[str]) -> str:
+def _as_json(text: str, found: re.Match[str]) -> str:
+    """Return a text, number or word as JSON has it."""
+    token = found[0]
+    if token[0] in "\"'":
+        return f'"{_IN_STRING.sub(_in_string, token[1:-1])}"'
+    if token[0].isdigit() or token[0] == "-":
+        return token
+    written = f'"{token}"' if _AFTER_KEY.match(text, found.end()) else _WORDS.get(token)
+    if written is None:
+        raise _Unreadable
+    return written
+
+
+def _in_string(found: re.Match[str]) -> str:
     one = found[0]
     if one == '"':
         return '\\"'
@@ -227,8 +150,8 @@ def _written(found: re.Match[str]) -> str:
         return _CONTROLS.get(one) or f"\\u{ord(one):04x}"
     if one[1] == "'":
         return "'"
-    if one[1] == "x" and len(one) == 4:
+    if one[1] == "x" and len(one) > 2:  # Python's
         return f"\\u00{one[2:]}"
-    if one[1] in _ESCAPES or len(one) == 6:
+    if one[1] in _ESCAPES or len(one) > 2:
         return one
     raise _Unreadable

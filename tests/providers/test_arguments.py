@@ -80,14 +80,7 @@ def test_an_object_encoded_up_to_three_times_comes_out_as_it_went_in(
         ('{} {}\n{"a": 1}', '{"a": 1}'),
         ('[{"a": 1}]', '{"a": 1}'),
         ("[{'a': 1,}]", '{"a": 1}'),
-        ('{\\"a\\": \\"b\\"}', '{"a": "b"}'),
-        ('"{\n \\"a\\": 1}"', '{\n "a": 1}'),
-        ("'{\"a\": 1}'", '{"a": 1}'),
-        ('"{"a": "b"}', '{"a": "b"}'),
-        ('{"a": "b""}', '{"a": "b"}'),
         ('{"a": "b"}"', '{"a": "b"}'),
-        ('{"a": {"b": "c"}", "d": 1}', '{"a": {"b": "c"}, "d": 1}'),
-        ('{""a": "b"}', '{"a": "b"}'),
         ('{"a": 1}}', '{"a": 1}'),
         ('{"a": "\\x1b[0m",}', '{"a": "\\u001b[0m"}'),
     ],
@@ -126,6 +119,8 @@ def test_what_can_only_mean_one_thing_is_repaired(written: str, meant: str) -> N
         '{{"a": 1}}',
         '{"a": 5"}',
         '{"a": undefined}',
+        '{"a": "b""}',
+        '"{"a": "b"}',
     ],
 )
 def test_what_is_no_object_or_may_mean_several_things_is_refused(written: str) -> None:
