@@ -35,10 +35,10 @@ from nanobot.errors import (
     ToolError,
 )
 from nanobot.memory.dream import DreamReport
+from nanobot.memory.losses import Loss
 from nanobot.memory.pending import PendingFact
 from nanobot.memory.scopes import OWNER, Scopes, chat_of, is_group
 from nanobot.memory.service.views import loss_notice, pending_notice, shown_in_notice
-from nanobot.memory.store import Loss
 from nanobot.memory.taint import relayed_origin
 from nanobot.messages import SILENT
 from nanobot.parsing import off_loop

@@ -38,9 +38,10 @@ from nanobot.memory.documents import OTHER_SCOPE, TRACKED
 from nanobot.memory.git import repositories
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.history import HISTORY, HistoryLog
+from nanobot.memory.losses import NotifyLoss
 from nanobot.memory.pending import NotifyHeld, Pending
 from nanobot.memory.recall import FactUses, Recall
-from nanobot.memory.store import MemoryStore, NotifyLoss
+from nanobot.memory.store import MemoryStore
 from nanobot.security.paths import Root
 from nanobot.session.records import JsonValue, stem_of
 

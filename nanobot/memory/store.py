@@ -11,16 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    asynccontextmanager,
-    nullcontext,
-    suppress,
-)
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from datetime import date, timedelta
 from functools import partial
-from itertools import takewhile
 from typing import TypeVar
 
 from loguru import logger
@@ -45,16 +39,18 @@ from nanobot.memory.documents import (
 from nanobot.memory.files import bytes_of, redact_file, text_of
 from nanobot.memory.gitstore import LIMIT, GitStore
 from nanobot.memory.importance import without_importance
-from nanobot.memory.lines import Operation, apply_operations, operations_between, split
+from nanobot.memory.lines import Operation, apply_operations, split
+from nanobot.memory.losses import (
+    FactLosses,
+    Loss,
+    lines_to_retire,
+    retired_in,
+    with_retired,
+)
 from nanobot.memory.taint import mark_of, unconfirmed_in
 from nanobot.memory.version import Author, Change
-from nanobot.security.paths import Place
 
 _ATTEMPTS = 5
-_BASELINE, _DAY = timedelta(days=7), timedelta(days=1)
-"""Facts that went within a week count together; those of a day are reported together."""
-_UNREPORTED = 3
-"""So many facts may go within a day without a message to the person."""
 
 Quiesce = Callable[[], AbstractAsyncContextManager[None]]
 """Keeps commands from running while a rule file (`RULES`) is replaced: what keeps them from
@@ -68,20 +64,6 @@ Result = TypeVar("Result")
 
 _NO_TEXT = re.compile("[\0-\x08\x0b\x0e-\x1f]")
 """Control characters that no editor writes, but a power loss or a broken disk does."""
-
-
-class Loss(Struct, frozen=True):
-    """Facts that left a document by version `number`, without the person's doing; `within_a_day` of
-    them went since yesterday."""
-
-    path: str
-    facts: tuple[str, ...]
-    number: int
-    within_a_day: int
-
-
-NotifyLoss = Callable[[str, Loss], Awaitable[None]]
-"""Tells the person of a scope what left its memory. Must not raise."""
 
 
 class Outcome(Struct, frozen=True):
@@ -131,7 +113,7 @@ class MemoryStore:
         self._template = template or {}
         self._quiesce, self._recent_days = quiesce, recent_days
         self._lock, self._on_loss = asyncio.Lock(), on_loss
-        self._losses: list[Loss] = []
+        self._losses = FactLosses(versions, self.template_of)
         self._day = date.min
         self.problems: dict[str, str] = {}
         """The reasons why documents were unusable at the last read, by path."""
@@ -286,7 +268,7 @@ class MemoryStore:
         something else stands there, `ToolError` with the reason where the guard refuses,
         `StorageError` when the disk does.
         """
-        async with self._writing():
+        async with self._lock:
             return await self._put(_Write(path, text, expected or "", change))
 
     async def write_long_term(self, text: str, *, expected: str | None, change: Change) -> int:
@@ -302,7 +284,7 @@ class MemoryStore:
         before: BeforeChange | None = None,
     ) -> int:
         """Replace a document by what `edited` makes of its text, whatever that is by then."""
-        async with self._writing():
+        async with self._lock:
             return await _again(lambda: self._edit(path, edited, change, before))
 
     async def apply(
@@ -319,7 +301,7 @@ class MemoryStore:
         Of the lines that go, the `retired` ones move to retired.md. Operations by which too many
         facts would go are not made. Raises `ToolError` if the guard refuses.
         """
-        async with self._writing():
+        async with self._lock:
             return await _again(lambda: self._apply(path, operations, change, retired, before))
 
     def applied_cursors(self) -> frozenset[int]:
@@ -356,7 +338,7 @@ class MemoryStore:
 
         def with_note(notes: str) -> str:
             begun = notes if notes.strip() else f"# {now.date().isoformat()}\n\n"
-            return _with_lines(begun, lines)
+            return "\n".join([begun.removesuffix("\n"), *lines, ""])
 
         await self.edit(path, with_note, Change("agent"), before=before)
         return path
@@ -366,22 +348,12 @@ class MemoryStore:
 
         For taking something out for good: no guard, and no version is made of it.
         """
-        async with self._writing(), self._quiesce():
+        async with self._lock, self._quiesce():
             try:
                 return await asyncio.to_thread(self._rewrite, redact)
             finally:
                 self._texts.clear()
                 self._memory_text = ((), "")
-
-    @asynccontextmanager
-    async def _writing(self) -> AsyncIterator[None]:
-        """One writer at a time; what was lost is reported once it is written."""
-        async with self._lock:
-            yield
-            losses, self._losses = self._losses, []
-        for loss in losses:
-            if self._on_loss is not None:
-                await self._on_loss(loss)
 
     async def _apply(
         self,
@@ -394,38 +366,22 @@ class MemoryStore:
         text = await asyncio.to_thread(self._read_now, path)
         if change.author not in guard.BY_PERSON:
             operations = [_cleaned(one) for one in operations]
-        fits = partial(self._within_bounds, path, text, operations, change.author)
-        steps, beyond = await asyncio.to_thread(fits)
+        steps, beyond = list(operations), tuple[Operation, ...]()
+        if path in FACTS and change.author not in guard.BY_PERSON:
+            within = self._losses.within_bounds
+            steps, beyond = await asyncio.to_thread(within, path, text, operations)
         applied = await asyncio.to_thread(apply_operations, text, steps)
         made = tuple(operation for operation in steps if operation not in applied.left)
         full = altered(change, operations=made if beyond else change.operations or made)
-        going = _to_retire(text, applied.text, retired)
+        going = lines_to_retire(text, applied.text, retired)
         write = _Write(path, applied.text, text, full, before)
         if going:
             # Refused after they were retired, the lines would stand in both files.
             await asyncio.to_thread(self._guard, write)
             # The operations and their evidence belong to the version of the file itself.
             retiring = altered(change, cursors=(), operations=())
-            await self._edit(RETIRED, lambda now: _with_retired(now, self.today(), going), retiring)
+            await self._edit(RETIRED, lambda now: with_retired(now, self.today(), going), retiring)
         return Outcome(await self._put(write), applied.left, beyond)
-
-    def _within_bounds(
-        self, path: str, text: str, operations: Sequence[Operation], author: Author
-    ) -> tuple[list[Operation], tuple[Operation, ...]]:
-        """The operations by which no more facts go than may, in order, and the others. Blocks."""
-        if path not in FACTS or author in guard.BY_PERSON:
-            return list(operations), ()
-        template = self.template_of(path)
-        lost = guard.lost_facts(text, apply_operations(text, operations).text, template)
-        if not lost:
-            return list(operations), ()
-        gone, first = self._gone_since(path, text, _BASELINE)
-        room = guard.may_lose(len(guard.fact_lines(text, template)) + len(gone)) - len(gone)
-        # What came in the place of a fact that is counted goes with it.
-        lines = {guard.without_list_mark(line) for line in lost if first.get(line, "") not in gone}
-        going = [one for one in operations if guard.without_list_mark(one.old) in lines]
-        beyond = tuple(going[max(0, room) :])
-        return [one for one in operations if one not in beyond], beyond
 
     async def _edit(
         self,
@@ -439,51 +395,37 @@ class MemoryStore:
 
     async def _put(self, write: _Write) -> int:
         path = write.path
+        if write.text == write.expected and not write.change.cursors:
+            return 0
         try:
-            if path in RULES and not await asyncio.to_thread(self._checked, write):
-                return 0  # nothing to quiesce for
             async with self._quiesce() if path in RULES else nullcontext():
-                number = await asyncio.to_thread(self._replace, write)
+                number, loss = await asyncio.to_thread(self._replace, write)
         finally:
             # A replaced file can have the same time, size and even inode as the one before.
             self._texts.pop(path, None)
         logger.debug("{}{} was written by {}", self._prefix, path, write.change.author)
+        if loss and self._on_loss:
+            await self._on_loss(loss)
         return number
 
-    def _replace(self, write: _Write) -> int:
-        if (checked := self._checked(write)) is None:
-            return 0
-        place, current, new = checked
-        if write.before is not None:
-            write.before(place.relative, current, new)
-        put = partial(place.write_bytes, new, expected=current)
-        if write.path not in TRACKED:
-            put()
-            return 0
-        number = self._versions.write(place.relative, current, new, write.change, put)
-        if write.path in FACTS and write.change.author not in guard.BY_PERSON:
-            self._note_loss(write, number)
-        return number
-
-    def _note_loss(self, write: _Write, number: int) -> None:
-        template = self.template_of(write.path)
-        lost = guard.lost_facts(write.expected, write.text, template)
-        if not lost:
-            return
-        within = len(self._gone_since(write.path, write.text, _DAY)[0])
-        if within > _UNREPORTED:
-            self._losses.append(Loss(write.path, tuple(lost), number, within))
-
-    def _checked(self, write: _Write) -> tuple[Place, bytes | None, bytes] | None:
-        """Where to write what, and the present content; None where nothing changes."""
-        place = self._root.place(self._prefix + write.path)
+    def _replace(self, write: _Write) -> tuple[int, Loss | None]:
+        path, author = write.path, write.change.author
+        place = self._root.place(self._prefix + path)
         current = place.read_bytes(LIMIT)
         if text_of(current) != write.expected:
             raise WriteConflict(place.shown)
         self._guard(write)
-        if write.text == write.expected and not write.change.cursors:
-            return None
-        return place, current, bytes_of(write.text, current)
+        new = bytes_of(write.text, current)
+        if write.before is not None:
+            write.before(place.relative, current, new)
+        put = partial(place.write_bytes, new, expected=current)
+        if path not in TRACKED:
+            put()
+            return 0, None
+        number = self._versions.write(place.relative, current, new, write.change, put)
+        if path not in FACTS or author in guard.BY_PERSON:
+            return number, None
+        return number, self._losses.loss(path, write.expected, write.text, number)
 
     def _guard(self, write: _Write) -> None:
         """Raises `ToolError` where the text may not replace the one before."""
@@ -492,51 +434,14 @@ class MemoryStore:
         if self._prefix and not _is_kept_for_others(path):
             reason = "only the owner has such a file"
         if not reason and path in FACTS and author not in guard.BY_PERSON:
-            reason = self._refusal(write)
+            by_lines = bool(write.change.operations)
+            reason = self._losses.refusal(path, old, new, by_lines=by_lines)
         if path in {*FACTS, *RULES} and author != "sync":  # it has both devices' facts
             budget = guard.FACTS_BUDGET if path == LONG_TERM else guard.SIZE_BUDGET
             reason = reason or guard.oversize(old, new, budget)
         if reason:
             logger.warning("a write to {}{} was refused: {}", self._prefix, path, reason)
             raise ToolError(f"{path} was not written: {reason}")
-
-    def _refusal(self, write: _Write) -> str:
-        """Why too many facts would go, at once or within a week: small losses add up."""
-        old, new, template = write.expected, write.text, self.template_of(write.path)
-        by_lines = bool(write.change.operations)
-        reason = guard.refusal(old, new, template, by_lines=by_lines)
-        if reason or not guard.lost_facts(old, new, template):
-            return reason
-        gone, first = self._gone_since(write.path, old, _BASELINE)
-        going = gone | {first.get(line, line) for line in guard.lost_facts(old, new, template)}
-        return guard.excess(
-            going, len(guard.fact_lines(old, template)) + len(gone), "within a week"
-        )
-
-    def _gone_since(self, path: str, text: str, age: timedelta) -> tuple[set[str], dict[str, str]]:
-        """The facts that went from a document within that time and do not stand in `text`, without
-        those that the person took out; and the first of the facts that each line came in the place
-        of."""
-        self._versions.record_hand_edits()
-        since = self._clock.now() - age
-        with self._versions.locked():
-            lineage = self._versions.lineage(self._prefix + path)
-            recent = list(takewhile(lambda one: one.version.when > since, lineage))
-        gone, by_person, first = set[str](), set[str](), dict[str, str]()
-        for snapshot in reversed(recent):
-            lost = guard.lost_facts(snapshot.before, snapshot.after)
-            if snapshot.version.author in guard.BY_PERSON:
-                by_person.update(lost)
-            else:
-                gone.update(first.get(line, line) for line in lost)
-            for step in operations_between(snapshot.before, snapshot.after) if lost else ():
-                if step.rewords:
-                    old, new = step.old.strip(), step.new.strip()
-                    first[new] = first.get(old, old)
-        if recent:  # many small rewordings may come to another fact
-            gone.update(guard.lost_facts(recent[-1].before, text) if recent[-1].before else ())
-        standing = {line.strip() for line in split(text)}
-        return gone - by_person - standing, first
 
     def _rewrite(self, redact: Callable[[str], str]) -> int:
         places = [self._root.place(self._prefix + path) for path in sorted(RULES)]
@@ -562,16 +467,6 @@ def _cleaned(step: Operation) -> Operation:
     if lines == [step.new, step.section]:
         return step
     return altered(step, new=lines[0], section=lines[1])
-
-
-def _to_retire(before: str, after: str, retired: Sequence[str]) -> tuple[str, ...]:
-    """Those lines of `before` that are no more in `after` and are to be retired."""
-    named = {guard.without_list_mark(line) for line in retired}
-    remaining = {line.strip() for line in split(after)}
-    lines = dict.fromkeys(line.strip() for line in split(before))
-    return tuple(
-        one for one in lines if one not in remaining and guard.without_list_mark(one) in named
-    )
 
 
 def note_path(day: date) -> str:
@@ -601,35 +496,3 @@ def day_of(name: str) -> date | None:
     except ValueError:
         return None
     return day if name == f"{day.isoformat()}.md" else None
-
-
-def _with_lines(text: str, lines: Iterable[str]) -> str:
-    end = "" if text.endswith("\n") else "\n"
-    return text + end + "\n".join(lines) + "\n"
-
-
-_RETIRED = re.compile(r"- (\d{4}-\d\d-\d\d): (.*)")
-
-
-def _with_retired(text: str, today: date, lines: Iterable[str]) -> str:
-    """`text` with the facts on `lines` after it; what was retired today already stays as is."""
-    present = set(split(text))
-    marked = dict.fromkeys(
-        f"- {today.isoformat()}: {guard.without_list_mark(line)}" for line in lines
-    )
-    new = [line for line in marked if line not in present]
-    return _with_lines(text if text.strip() else "# Retired facts\n\n", new) if new else text
-
-
-def retired_in(text: str, facts: Iterable[str] = ()) -> list[tuple[date, str]]:
-    """The retired facts and the days of their retirement, in the order in which they stand; not
-    those that one of the files of `facts` states again."""
-    found = []
-    for line in split(text):
-        if match := _RETIRED.fullmatch(line.strip()):
-            try:
-                found.append((date.fromisoformat(match[1]), match[2]))
-            except ValueError:
-                continue  # a day that no calendar has, typed by hand
-    again = {guard.without_list_mark(line) for one in facts for line in guard.fact_lines(one)}
-    return [(day, line) for day, line in found if line not in again]

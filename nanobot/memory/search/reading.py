@@ -38,11 +38,12 @@ from nanobot.memory.history import (
 from nanobot.memory.history import decode as decode_entry
 from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import is_heading, kind_of, numbered_blocks
+from nanobot.memory.losses import retired_in
 from nanobot.memory.pending import pending_blocks
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import OWN_FILE, Source, Sources
 from nanobot.memory.search.library import documents, passages
-from nanobot.memory.store import day_of, is_by_hand, retired_in
+from nanobot.memory.store import day_of, is_by_hand
 from nanobot.memory.taint import NOTE, OTHERS, is_unconfirmed
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message, speaker_in
 from nanobot.security.paths import Place, Root

@@ -22,10 +22,10 @@ from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.guard import without_list_mark
 from nanobot.memory.importance import Importance, importance_of, without_importance
 from nanobot.memory.lines import is_heading
+from nanobot.memory.losses import Loss
 from nanobot.memory.pending import NOT_SAID, PendingFact
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult
-from nanobot.memory.store import Loss
 from nanobot.memory.sync import SyncResult
 from nanobot.memory.version import TAGS, Author, Version
 from nanobot.messages import attributed

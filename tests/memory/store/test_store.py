@@ -15,7 +15,8 @@ from nanobot.errors import PathRefused, ToolError, WriteConflict
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.lines import Operation
-from nanobot.memory.store import Loss, MemoryStore, Outcome
+from nanobot.memory.losses import Loss
+from nanobot.memory.store import MemoryStore, Outcome
 from nanobot.memory.taint import is_unconfirmed
 from nanobot.memory.version import Change
 from tests.memory.homes import retire

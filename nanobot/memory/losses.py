@@ -1,0 +1,144 @@
+"""Facts that go: how many may without the person's word, and where they are kept.
+
+Every way for a fact to go counts, and small losses add up: within a week, over all versions of a
+file. A fact that was reworded several times counts once. `retired.md` keeps the facts that are no
+longer true, each with the day on which it went.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import date, timedelta
+from itertools import takewhile
+
+from msgspec import Struct
+
+from nanobot.memory import guard
+from nanobot.memory.gitstore import GitStore
+from nanobot.memory.lines import Operation, apply_operations, operations_between, split
+
+_WEEK, _DAY = timedelta(days=7), timedelta(days=1)
+"""Facts that went within a week count together; those of a day are reported together."""
+_UNREPORTED = 3
+"""So many facts may go within a day without a message to the person."""
+
+
+class Loss(Struct, frozen=True):
+    """Facts that left a document by version `number`, without the person's doing; `within_a_day` of
+    them went since yesterday."""
+
+    path: str
+    facts: tuple[str, ...]
+    number: int
+    within_a_day: int
+
+
+NotifyLoss = Callable[[str, Loss], Awaitable[None]]
+"""Tells the person of a scope what left its memory. Must not raise."""
+
+
+class FactLosses:
+    """The facts that left the files of the scope with these `versions`. `template_of` returns the
+    text of a file before anything was learned. Blocks."""
+
+    def __init__(self, versions: GitStore, template_of: Callable[[str], str]) -> None:
+        self._versions, self._template_of = versions, template_of
+
+    def within_bounds(
+        self, path: str, text: str, operations: Sequence[Operation]
+    ) -> tuple[list[Operation], tuple[Operation, ...]]:
+        """Return the operations by which no more facts go than may, in order, and the others."""
+        template = self._template_of(path)
+        lost = guard.lost_facts(text, apply_operations(text, operations).text, template)
+        if not lost:
+            return list(operations), ()
+        gone, first = self._gone_since(path, text, _WEEK)
+        room = guard.may_lose(len(guard.fact_lines(text, template)) + len(gone)) - len(gone)
+        # A fact that replaced a counted one goes with it.
+        lines = {guard.without_list_mark(line) for line in lost if first.get(line, "") not in gone}
+        going = [one for one in operations if guard.without_list_mark(one.old) in lines]
+        beyond = tuple(going[max(0, room) :])
+        return [one for one in operations if one not in beyond], beyond
+
+    def refusal(self, path: str, old: str, new: str, *, by_lines: bool) -> str:
+        """Return why too many facts would go, at once or within a week; empty if they would not.
+        `by_lines` says that each line that goes was named."""
+        template = self._template_of(path)
+        reason = guard.refusal(old, new, template, by_lines=by_lines)
+        lost = guard.lost_facts(old, new, template)
+        if reason or not lost:
+            return reason
+        gone, first = self._gone_since(path, old, _WEEK)
+        facts = len(guard.fact_lines(old, template)) + len(gone)
+        going = gone | {first.get(line, line) for line in lost}
+        return guard.excess(going, facts, "within a week")
+
+    def loss(self, path: str, old: str, new: str, number: int) -> Loss | None:
+        """Return what the version `number` took, if the person has to know of it."""
+        lost = guard.lost_facts(old, new, self._template_of(path))
+        within = len(self._gone_since(path, new, _DAY)[0]) if lost else 0
+        return Loss(path, tuple(lost), number, within) if within > _UNREPORTED else None
+
+    def _gone_since(self, path: str, text: str, age: timedelta) -> tuple[set[str], dict[str, str]]:
+        """Return the facts that went from a document within that time and do not stand in `text`,
+        without those that the person took out; and the first of the facts that each line
+        replaced."""
+        since, path = self._versions.clock.now() - age, self._versions.prefix + path
+        with self._versions.locked():
+            self._versions.record_hand_edits()
+            lineage = self._versions.lineage(path)
+            recent = list(takewhile(lambda one: one.version.when > since, lineage))
+        gone, by_person, first = set[str](), set[str](), dict[str, str]()
+        for snapshot in reversed(recent):
+            lost = guard.lost_facts(snapshot.before, snapshot.after)
+            if snapshot.version.author in guard.BY_PERSON:
+                by_person.update(lost)
+            else:
+                gone.update(first.get(line, line) for line in lost)
+            for step in operations_between(snapshot.before, snapshot.after) if lost else ():
+                if step.rewords:
+                    old, new = step.old.strip(), step.new.strip()
+                    first[new] = first.get(old, old)
+        if recent:  # many small rewordings may come to another fact
+            gone.update(guard.lost_facts(recent[-1].before, text))
+        standing = {line.strip() for line in split(text)}
+        return gone - by_person - standing, first
+
+
+def lines_to_retire(before: str, after: str, retired: Sequence[str]) -> tuple[str, ...]:
+    """Return those lines of `before` that are no more in `after` and are to be retired."""
+    named = {guard.without_list_mark(line) for line in retired}
+    remaining = {line.strip() for line in split(after)}
+    lines = dict.fromkeys(line.strip() for line in split(before))
+    return tuple(
+        one for one in lines if one not in remaining and guard.without_list_mark(one) in named
+    )
+
+
+def with_retired(text: str, today: date, lines: Iterable[str]) -> str:
+    """Return `text` with the facts on `lines` after it, each once a day."""
+    present = set(split(text))
+    marked = dict.fromkeys(
+        f"- {today.isoformat()}: {guard.without_list_mark(line)}" for line in lines
+    )
+    new = [line for line in marked if line not in present]
+    begun = text.rstrip("\n") if text.strip() else "# Retired facts\n"
+    return "\n".join([begun, *new, ""]) if new else text
+
+
+_RETIRED = re.compile(r"- (\d{4}-\d\d-\d\d): (.*)")
+
+
+def retired_in(text: str, facts: Iterable[str] = ()) -> list[tuple[date, str]]:
+    """Return the retired facts and the days of their retirement, in the order in which they stand;
+    not those that one of the files of `facts` states again."""
+    found = []
+    for line in split(text):
+        if match := _RETIRED.fullmatch(line.strip()):
+            try:
+                found.append((date.fromisoformat(match[1]), match[2]))
+            except ValueError:
+                continue  # a day that no calendar has, typed by hand
+    again = {guard.without_list_mark(line) for one in facts for line in guard.fact_lines(one)}
+    return [(day, line) for day, line in found if line not in again]
