@@ -30,7 +30,7 @@ NEW = ".rebuilt"
 """Ends the name of the journal that is to replace the damaged one."""
 _NOTE = ".suspect"
 PAGE = 4096
-_TABLES_OF_START = ("cursor", "document", "helper", "learning", "spending", "step", "unfiled")
+_TABLES_OF_START = ("cursor", "document", "helper", "spending", "step", "unfiled")
 """Small tables, which are checked in a large journal as well."""
 
 Settle = Callable[[sqlite3.Connection, str], int]

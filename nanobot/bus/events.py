@@ -1,19 +1,12 @@
-"""What travels between the channels and the agent. Plain values; they know no platform.
-
-At the end: events as JSON text, for the journal. Unknown fields are ignored, so a downgrade can
-read on. Decoding raises `ValueError`, and nothing else, for what `encode_event` did not write.
-"""
+"""What travels between the channels and the agent. Plain values; they know no platform."""
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import datetime
-from typing import Any, Literal, TypeVar, get_args
+from typing import Literal, get_args
 
-from msgspec import Struct, convert, to_builtins
-
-from nanobot.text import shortened
+from msgspec import Struct
 
 TERMINAL = "cli"
 """The channel that is always there. Whoever uses it is the owner, and names their chats."""
@@ -481,43 +474,3 @@ class ToolFinished(Struct, frozen=True):
 
 Progress = TurnStarted | PromptReading | TextDelta | ToolStarted | ToolOutput | TurnEnded | Notice
 """What a channel may show while a turn runs. Best effort: never stored, never retried."""
-
-
-_ENCODER = json.JSONEncoder(separators=(",", ":"))
-_BESIDE = ("key", "channel", "chat_id")
-"""What the columns of the outbox say of a part."""
-_EMPTY = {"content": "", "sender_id": "", "last": False}
-"""Fields without a default, or with another one, that are left out where they are empty."""
-
-T = TypeVar("T", InboundMessage, OutboundPart)
-
-
-def encode_event(event: InboundMessage | OutboundPart) -> str:
-    """One line of ASCII JSON; empty fields are left out, and where a part goes."""
-    beside = _BESIDE if isinstance(event, OutboundPart) else ()
-    fields = to_builtins(event).items()
-    return _ENCODER.encode({name: one for name, one in fields if one and name not in beside})
-
-
-def decode_inbound(text: str) -> InboundMessage:
-    """The reverse of `encode_event`."""
-    return _decoded(InboundMessage, text)
-
-
-def decode_part(key: str, channel: str, chat_id: str, text: str) -> OutboundPart:
-    """The reverse of `encode_event`."""
-    return _decoded(OutboundPart, text, key=key, channel=channel, chat_id=chat_id)
-
-
-def _decoded(kind: type[T], text: str, **beside: str) -> T:
-    return convert(_EMPTY | convert(json.loads(text), dict[str, Any]) | beside, kind)
-
-
-def excerpt(text: str | None, length: int) -> str:
-    """The beginning of a message's content in one line, for people; never fails."""
-    try:
-        data = json.loads(text or "{}")
-        said = data.get("content") or "; ".join(data.get("notes", ()))
-        return shortened(said[: 4 * length], length + 1)
-    except (ValueError, TypeError, AttributeError):
-        return "(unreadable)"

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from asyncio import Future
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import date, datetime
 from typing import Literal, Protocol
 
@@ -261,6 +261,28 @@ class UsageTotals(Struct, frozen=True):
     cost: int | None = None
 
 
+LEARNING = "memory"
+"""Stands for a conversation among what was used: memory's own calls."""
+
+
+def sum_usage(used: Iterable[DayUsage], session: str = "", since: str = "") -> UsageTotals:
+    """Sum what one conversation used, or all of them without memory's own calls, from the day
+    `since` on."""
+
+    def is_wanted(key: str) -> bool:
+        return key == session if session else key != LEARNING
+
+    wanted = [one for one in used if one.day >= since and is_wanted(one.session_key)]
+    costs = [one.cost for one in wanted if one.cost is not None]
+    return UsageTotals(
+        sum(one.turns for one in wanted),
+        sum(one.prompt for one in wanted),
+        sum(one.cached for one in wanted),
+        sum(one.completion for one in wanted),
+        sum(costs) if costs else None,
+    )
+
+
 class Spent(Struct, frozen=True):
     """Tokens of one day, and whether the owner was warned on it."""
 
@@ -432,8 +454,8 @@ class Journal(Protocol):
         a way, those that began before the turn with the id `before`, where these are given."""
 
     async def used_by_day(self, since: date) -> list[DayUsage]:
-        """What ended turns used by day and conversation, from the day `since` on; the earliest
-        first. It is known for longer than the turns."""
+        """What ended turns used by day and conversation, and memory's own calls as `LEARNING`, from
+        the day `since` on; the earliest first. It is known for longer than the turns."""
 
     async def times_by_day(self, since: date) -> list[DayTimes]:
         """How long the answered turns took that are still kept, by day; the earliest first."""
@@ -444,13 +466,6 @@ class Journal(Protocol):
 
     async def turn_counts(self, since: datetime) -> TurnCounts:
         """The turns that began at `since` (aware) or later and have ended."""
-
-    async def usage(self, *, session: str = "", since: datetime | None = None) -> UsageTotals:
-        """The usage of one conversation (all of them for an empty `session`) from `since` (aware)
-        on. A turn without a report that can be read does not count."""
-
-    async def learning_usage(self, since: date) -> UsageTotals:
-        """What memory itself used, from the day `since` on."""
 
     def add_learning_usage(self, day: date, used: UsageTotals) -> None:
         """Count calls of memory's own on a day. Posted."""

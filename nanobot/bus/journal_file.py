@@ -106,15 +106,6 @@ _TABLES = """
         UNIQUE (turn_id, call, part)
     );
 
-    CREATE TABLE learning (
-        day TEXT PRIMARY KEY,
-        calls INTEGER NOT NULL,
-        prompt INTEGER NOT NULL,
-        cached INTEGER NOT NULL,
-        completion INTEGER NOT NULL,
-        cost INTEGER
-    ) WITHOUT ROWID;
-
     CREATE TABLE button (
         id TEXT PRIMARY KEY,
         channel TEXT NOT NULL,

@@ -53,7 +53,6 @@ _NAMES = {
     "helper": "subagents",
     "prompt": "system prompts",
     "document": "jobs, pairings and other documents",
-    "learning": "usage of memory",
     "spending": "usage by day",
     "used": "usage by conversation",
 }

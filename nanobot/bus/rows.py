@@ -1,5 +1,9 @@
 """What every SQL store of the journal does with its rows: the conditions of open ones, and how rows
-become values and texts for people. No statement is run here."""
+become values and texts for people. No statement is run here.
+
+Events are stored as JSON text. Unknown fields are ignored, so a downgrade can read on. Decoding
+raises `ValueError`, and nothing else, for what `encode_event` did not write.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from secrets import token_hex
-from typing import Any
+from typing import Any, TypeVar
 
 from loguru import logger
+from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from nanobot.bus.events import (
@@ -19,9 +24,6 @@ from nanobot.bus.events import (
     InboundMessage,
     OutboundMessage,
     OutboundPart,
-    decode_inbound,
-    decode_part,
-    excerpt,
 )
 from nanobot.bus.journal import NOTICE, InboxEntry, OutboxPart, Outgoing, QueueRow, Step
 from nanobot.errors import NanobotError
@@ -53,6 +55,46 @@ _DAMAGED = (
     "My journal was damaged while I had a message of yours, and I may have done some of it. Look"
     " before you repeat it: /retry runs it again."
 )
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+_BESIDE = ("key", "channel", "chat_id")
+"""What the columns of the outbox say of a part."""
+_EMPTY = {"content": "", "sender_id": "", "last": False}
+"""Fields without a default, or with another one, that are left out where they are empty."""
+
+T = TypeVar("T", InboundMessage, OutboundPart)
+
+
+def encode_event(event: InboundMessage | OutboundPart) -> str:
+    """One line of ASCII JSON; empty fields are left out, and where a part goes."""
+    beside = _BESIDE if isinstance(event, OutboundPart) else ()
+    fields = to_builtins(event).items()
+    return _ENCODER.encode({name: one for name, one in fields if one and name not in beside})
+
+
+def decode_inbound(text: str) -> InboundMessage:
+    """The reverse of `encode_event`."""
+    return _decoded(InboundMessage, text)
+
+
+def decode_part(key: str, channel: str, chat_id: str, text: str) -> OutboundPart:
+    """The reverse of `encode_event`."""
+    return _decoded(OutboundPart, text, key=key, channel=channel, chat_id=chat_id)
+
+
+def _decoded(kind: type[T], text: str, **beside: str) -> T:
+    return convert(_EMPTY | convert(json.loads(text), dict[str, Any]) | beside, kind)
+
+
+def excerpt(text: str | None, length: int) -> str:
+    """The beginning of a message's content in one line, for people; never fails."""
+    try:
+        data = json.loads(text or "{}")
+        said = data.get("content") or "; ".join(data.get("notes", ()))
+        return shortened(said[: 4 * length], length + 1)
+    except (ValueError, TypeError, AttributeError):
+        return "(unreadable)"
 
 
 TEXTS = (

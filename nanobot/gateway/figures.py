@@ -11,7 +11,15 @@ from datetime import date, timedelta
 
 from msgspec.structs import asdict
 
-from nanobot.bus.journal import KEEP_DAYS, DayUsage, Journal, UsageTotals, in_currency
+from nanobot.bus.journal import (
+    KEEP_DAYS,
+    LEARNING,
+    DayUsage,
+    Journal,
+    UsageTotals,
+    in_currency,
+    sum_usage,
+)
 from nanobot.channel import Operation
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
@@ -43,9 +51,10 @@ class Figures:
             raise NanobotError(f"figures are over {', '.join(map(str, SPANS))} days")
         today = self._clock.now().date()
         since = today - timedelta(days=days - 1)
-        used = await self._journal.used_by_day(since)
+        everything = await self._journal.used_by_day(since)
+        used = [one for one in everything if one.session_key != LEARNING]
         chats = sorted(_sums(used, lambda one: one.session_key).items(), key=_most)
-        learned = _counts(await self._journal.learning_usage(since))
+        learned = _counts(sum_usage(everything, LEARNING))
         times = await self._journal.times_by_day(max(since, today - timedelta(days=KEEP_DAYS - 1)))
         return {
             "days": days,

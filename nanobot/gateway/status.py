@@ -27,7 +27,7 @@ from msgspec.structs import asdict
 from nanobot.agent.runner import TurnMetrics
 from nanobot.bus.damage import damage_reports
 from nanobot.bus.events import TERMINAL
-from nanobot.bus.journal import Journal, in_currency
+from nanobot.bus.journal import LEARNING, Journal, in_currency, sum_usage
 from nanobot.channel import Operation, WebhookReply, WebhookRequest, came_by_proxy
 from nanobot.clock import Clock
 from nanobot.commands import CommandCall
@@ -216,8 +216,8 @@ class Status:
         memory's own calls; they are in the cost, and in none of the others. `cost` is None without
         prices."""
         midnight = self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
-        turns = await self._journal.usage(since=midnight)
-        memory = await self._journal.learning_usage(midnight.date())
+        used = await self._journal.used_by_day(midnight.date())
+        turns, memory = sum_usage(used), sum_usage(used, LEARNING)
         return {
             "turns": asdict(await self._journal.turn_counts(midnight)),
             "prompt_tokens": turns.prompt,

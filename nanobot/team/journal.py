@@ -20,9 +20,10 @@ from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.bus.events import API, PULLED, InboundMessage, encode_event
+from nanobot.bus.events import API, PULLED, InboundMessage
 from nanobot.bus.journal import (
     GIVE_UP_AFTER,
+    LEARNING,
     MOST_DOUBTS,
     NOTICE,
     QUESTION,
@@ -44,6 +45,7 @@ from nanobot.bus.rows import (
     PART,
     decode_helper,
     decode_report,
+    encode_event,
     failure_notice,
     gather_turns,
     new_parts,
@@ -547,12 +549,12 @@ class PostgresJournal(Looking):
 
     def add_learning_usage(self, day: date, used: UsageTotals) -> None:
         self._post(
-            "INSERT INTO learning AS old VALUES (%s, %s, %s, %s, %s, %s, %s)"
-            " ON CONFLICT (day, worker) DO UPDATE SET calls = old.calls + excluded.calls,"
+            "INSERT INTO used AS old VALUES (%s, %s, %s, %s, %s, %s, %s)"
+            " ON CONFLICT (day, session_key) DO UPDATE SET turns = old.turns + excluded.turns,"
             " prompt = old.prompt + excluded.prompt, cached = old.cached + excluded.cached,"
             " completion = old.completion + excluded.completion,"
             " cost = coalesce(old.cost + excluded.cost, old.cost, excluded.cost)",
-            *(day.isoformat(), self.database.worker or 0),
+            *(day.isoformat(), LEARNING),
             *(used.turns, used.prompt, used.cached, used.completion, used.cost),
             can_wait=True,
         )

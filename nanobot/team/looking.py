@@ -14,7 +14,6 @@ from nanobot.bus.journal import (
     TurnCounts,
     TurnRecord,
     TurnRow,
-    UsageTotals,
 )
 from nanobot.bus.rows import (
     decode_report,
@@ -120,21 +119,6 @@ class Looking:
         states = (f"count(*) FILTER (WHERE state = '{s}')" for s in ("done", "failed", "stopped"))
         query = f"SELECT {', '.join(states)} FROM turn WHERE started_at::timestamptz >= %s"
         return TurnCounts(*(await self.database.read(query, since))[0])
-
-    async def usage(self, *, session: str = "", since: datetime | None = None) -> UsageTotals:
-        query = (
-            f"SELECT count(prompt), {_sums('prompt', 'cached', 'completion')}, sum(cost)::bigint"
-            " FROM turn"
-            " WHERE (%s = '' OR session_key = %s)"
-            " AND (%s::timestamptz IS NULL OR started_at::timestamptz >= %s)"
-        )
-        rows = await self.database.read(query, session, session, since, since)
-        return UsageTotals(*rows[0])
-
-    async def learning_usage(self, since: date) -> UsageTotals:
-        sums = _sums("calls", "prompt", "cached", "completion")
-        query = f"SELECT {sums}, sum(cost)::bigint FROM learning WHERE day >= %s"
-        return UsageTotals(*(await self.database.read(query, since.isoformat()))[0])
 
     async def day_tokens(self, day: date, use: str = "") -> Spent:
         query = f"SELECT {_sums('tokens')}, coalesce(bool_or(warned), false) FROM spending"

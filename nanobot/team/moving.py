@@ -15,8 +15,8 @@ from typing import Any
 import psycopg
 from msgspec import Struct, field
 
-from nanobot.bus.events import InboundMessage, decode_inbound
-from nanobot.bus.rows import decode_report
+from nanobot.bus.events import InboundMessage
+from nanobot.bus.rows import decode_inbound, decode_report
 from nanobot.errors import NanobotError
 from nanobot.team import schema
 from nanobot.team.connection import Row, storable
@@ -25,7 +25,7 @@ from nanobot.team.leases import SINGLE
 Database = psycopg.Connection[Row]
 
 _TABLES = (
-    "inbox", "turn", "step", "prompt", "unfiled", "outbox", "button", "helper", "used", "learning",
+    "inbox", "turn", "step", "prompt", "unfiled", "outbox", "button", "helper", "used",
     "spending", "cursor", "document",
 )  # fmt: skip
 """In this order: a scope comes from an earlier table."""
@@ -34,7 +34,6 @@ _NUMBERED = ("inbox", "unfiled", "outbox")
 """Their ids are never used again."""
 _TRUTHS = ("warned",)
 _SUMMED = {
-    "learning": "SELECT day, {} FROM learning GROUP BY day",
     "spending": "SELECT day, sum(tokens)::bigint, bool_or(warned) FROM spending GROUP BY day",
 }
 
@@ -113,7 +112,6 @@ _MORE = {
     "unfiled": ("scope",),
     "outbox": ("scope",),
     "helper": ("scope",),
-    "learning": ("worker",),
     "spending": ("worker",),
 }
 """What rows have in the database beyond what they have in the file."""
@@ -202,7 +200,7 @@ def _stored(name: str, value: Any) -> Any:
 def _rows_of(db: Database, table: str, columns: Sequence[str]) -> Iterator[Row]:
     query = f"SELECT {', '.join(columns)} FROM {table}"
     if table in _SUMMED:
-        query = _SUMMED[table].format(", ".join(f"sum({name})::bigint" for name in columns[1:]))
+        query = _SUMMED[table]
     elif {"number", "id"} & set(columns) and table in (*_NUMBERED, "turn"):
         query += f" ORDER BY {columns[0]}"
     with db.cursor(name="rows") as rows:

@@ -169,16 +169,6 @@ _TABLES = """
         cost bigint,
         PRIMARY KEY (day, session_key)
     );
-    CREATE TABLE learning (
-        day TEXT NOT NULL,
-        worker bigint NOT NULL,
-        calls bigint NOT NULL,
-        prompt bigint NOT NULL,
-        cached bigint NOT NULL,
-        completion bigint NOT NULL,
-        cost bigint,
-        PRIMARY KEY (day, worker)
-    );
     CREATE TABLE spending (
         day TEXT NOT NULL,
         worker bigint NOT NULL,

@@ -83,7 +83,6 @@ async def test_every_text_column_is_either_searched_or_known_to_hold_none(
     journal: SqliteJournal, path: Path
 ) -> None:
     no_text = {
-        "learning": {"day"},
         "inbox": {"channel", "chat_id", "event_id", "session_key", "state", "group_id",
                   "turn_id", "received_at"},
         "cursor": {"channel", "value"},

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nanobot.bus.events import OutboundMessage, encode_event
+from nanobot.bus.events import OutboundMessage
 from nanobot.bus.journal import Completion, InboxEntry, Outgoing, Step
 from nanobot.bus.journal_file import SCHEMA, fail_open_work
+from nanobot.bus.rows import encode_event
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import StorageError
 from nanobot.testing import FakeClock

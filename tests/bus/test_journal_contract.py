@@ -6,15 +6,16 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from datetime import date, timedelta, timezone
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from nanobot.bus.events import Button, Media, OutboundMessage, Quote, encode_event
+from nanobot.bus.events import Button, Media, OutboundMessage, Quote
 from nanobot.bus.journal import (
     KEEP_DAYS,
+    LEARNING,
     Completion,
     DayTimes,
     DayUsage,
@@ -26,7 +27,9 @@ from nanobot.bus.journal import (
     QueueCounts,
     Step,
     UsageTotals,
+    sum_usage,
 )
+from nanobot.bus.rows import encode_event
 from nanobot.errors import NanobotError
 from nanobot.testing import FakeClock
 from tests.bus.support import HELLO, done, give_up, opened, opened_in_team, reply, said
@@ -471,29 +474,19 @@ def report(prompt: int, cached: int = 0, completion: int = 0, cost: int | None =
     return json.dumps(used if cost is None else {**used, "cost": cost})
 
 
-async def test_the_reports_of_a_conversation_or_of_all_are_summed(journal: Journal) -> None:
+async def test_the_reports_of_a_conversation_or_of_all_are_summed(
+    journal: Journal, clock: FakeClock
+) -> None:
     await turn(journal, "a", report(100, 40, 10, 70))
     await turn(journal, "b", report(50, 0, 5))
     await turn(journal, "c", report(7, 0, 1, 3), session="fake:2")
-    used = journal
-    assert await used.usage(session="fake:1") == UsageTotals(2, 150, 40, 15, 70)
-    assert await used.usage() == UsageTotals(3, 157, 40, 16, 73)
-    assert [row.cost for row in await used.turns()] == [3, None, 70]
-    assert await used.usage(session="fake:9") == UsageTotals()
-
-
-async def test_only_turns_from_a_moment_on_count_whatever_its_offset(
-    journal: Journal, clock: FakeClock
-) -> None:
-    await turn(journal, "a", report(100))
-    await clock.advance(3_600)
-    await turn(journal, "b", report(10))
-    used = journal
-    since = clock.now() - timedelta(minutes=1)
-    assert (await used.usage(since=since)).prompt == 10
-    elsewhere = since.astimezone(timezone(timedelta(hours=5)))
-    assert (await used.usage(since=elsewhere)).prompt == 10
-    assert (await used.usage(since=since - timedelta(hours=2))).prompt == 110
+    used = await journal.used_by_day(date.min)
+    assert sum_usage(used, "fake:1") == UsageTotals(2, 150, 40, 15, 70)
+    assert sum_usage(used) == UsageTotals(3, 157, 40, 16, 73)
+    assert [row.cost for row in await journal.turns()] == [3, None, 70]
+    assert sum_usage(used, "fake:9") == UsageTotals()
+    tomorrow = (clock.now() + timedelta(days=1)).date().isoformat()
+    assert sum_usage(used, since=tomorrow) == UsageTotals()
 
 
 async def test_turns_are_listed_the_newest_first_a_page_at_a_time(
@@ -552,14 +545,14 @@ async def test_reply_times_are_the_nearest_rank_of_a_day(
 
 
 async def test_what_memory_itself_used_is_counted_by_day(journal: Journal) -> None:
-    used = journal
     first, second = date(2026, 3, 31), date(2026, 4, 1)
-    used.add_learning_usage(first, UsageTotals(1, 100, 40, 10))
-    used.add_learning_usage(second, UsageTotals(1, 5, 0, 1, 9))
-    used.add_learning_usage(second, UsageTotals(1, 6, 2, 1))
-    assert await used.learning_usage(second) == UsageTotals(2, 11, 2, 2, 9)
-    assert await used.learning_usage(first) == UsageTotals(3, 111, 42, 12, 9)
-    assert await used.usage() == UsageTotals()
+    journal.add_learning_usage(first, UsageTotals(1, 100, 40, 10))
+    journal.add_learning_usage(second, UsageTotals(1, 5, 0, 1, 9))
+    journal.add_learning_usage(second, UsageTotals(1, 6, 2, 1))
+    used = await journal.used_by_day(first)
+    assert sum_usage(used, LEARNING, second.isoformat()) == UsageTotals(2, 11, 2, 2, 9)
+    assert sum_usage(used, LEARNING) == UsageTotals(3, 111, 42, 12, 9)
+    assert sum_usage(used) == UsageTotals()
 
 
 async def test_a_question_of_an_earlier_process_is_not_sent(process: Process) -> None:

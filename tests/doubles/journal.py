@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
-from nanobot.bus.events import InboundMessage, OutboundMessage, OutboundPart, encode_event, excerpt
+from nanobot.bus.events import InboundMessage, OutboundMessage, OutboundPart
 from nanobot.bus.journal import (
     GIVE_UP_AFTER,
     KEEP_DAYS,
+    LEARNING,
     MOST_DOUBTS,
     QUESTION,
     Committed,
@@ -43,6 +44,7 @@ from nanobot.bus.journal import (
     Unfiled,
     UsageTotals,
 )
+from nanobot.bus.rows import encode_event, excerpt
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.providers.port import added_cost
@@ -107,7 +109,6 @@ class MemoryTables(Struct):
     buttons: dict[str, tuple[str, str, str, str, datetime]] = field(default_factory=dict)
     prompts: dict[str, tuple[str, datetime]] = field(default_factory=dict)
     helpers: dict[str, InboundMessage] = field(default_factory=dict)
-    learning: dict[date, UsageTotals] = field(default_factory=dict)
     spending: dict[tuple[date, str], Spent] = field(default_factory=dict)
     used: dict[tuple[str, str], UsageTotals] = field(default_factory=dict)
     last: int = 0
@@ -537,21 +538,9 @@ class MemoryJournal:
         ended = [turn.state for turn in self._tables.turns.values() if turn.at >= since]
         return TurnCounts(*map(ended.count, ("done", "failed", "stopped")))
 
-    async def usage(self, *, session: str = "", since: datetime | None = None) -> UsageTotals:
-        total = UsageTotals()
-        for turn in self._tables.turns.values():
-            if turn.report and session in ("", turn.session_key) and turn.at >= (since or turn.at):
-                total = _sum(total, _used(json.loads(turn.report)))
-        return total
-
-    async def learning_usage(self, since: date) -> UsageTotals:
-        total = UsageTotals()
-        for day, used in self._tables.learning.items():
-            total = _sum(total, used) if day >= since else total
-        return total
-
     def add_learning_usage(self, day: date, used: UsageTotals) -> None:
-        self._tables.learning[day] = _sum(self._tables.learning.get(day, UsageTotals()), used)
+        key = day.isoformat(), LEARNING
+        self._tables.used[key] = _sum(self._tables.used.get(key, UsageTotals()), used)
 
     async def day_tokens(self, day: date, use: str = "") -> Spent:
         return self._tables.spending.get((day, use), Spent())

@@ -13,7 +13,16 @@ import pytest
 from msgspec.structs import replace
 
 from nanobot.bus.events import InboundMessage, OutboundMessage
-from nanobot.bus.journal import KEEP_DAYS, InboxEntry, OutboxPart, Outgoing, Step, UsageTotals
+from nanobot.bus.journal import (
+    KEEP_DAYS,
+    LEARNING,
+    InboxEntry,
+    OutboxPart,
+    Outgoing,
+    Step,
+    UsageTotals,
+    sum_usage,
+)
 from nanobot.errors import NanobotError, StorageError
 from nanobot.team.journal import PostgresJournal
 from nanobot.team.leases import Leases
@@ -296,7 +305,7 @@ async def test_what_all_workers_use_is_summed(
     assert (await journal.day_tokens(day)).tokens == 30
     other.add_day_tokens(day, 0, warned=True)
     assert (await other.day_tokens(day)).warned
-    assert await journal.learning_usage(day) == UsageTotals(3, 15, 0, 3)
+    assert sum_usage(await journal.used_by_day(day), LEARNING) == UsageTotals(3, 15, 0, 3)
 
 
 async def test_who_waits_longest_is_next_beside_what_is_needed(journal: PostgresJournal) -> None:

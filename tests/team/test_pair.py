@@ -17,7 +17,8 @@ import pytest
 import pytest_asyncio
 
 from bench.team.model import author
-from nanobot.bus.events import InboundMessage, encode_event
+from nanobot.bus.events import InboundMessage
+from nanobot.bus.rows import encode_event
 from nanobot.cli.client import Client
 from nanobot.clock import SystemClock
 from nanobot_cli.wire import Reply

@@ -13,8 +13,9 @@ import pytest
 from loguru import logger
 
 from nanobot.app.gateway import Gateway
-from nanobot.bus.events import InboundMessage, OutboundPart, encode_event
+from nanobot.bus.events import InboundMessage, OutboundPart
 from nanobot.bus.journal import NOTICE
+from nanobot.bus.rows import encode_event
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import SendRefused
 from nanobot.io import FENCE, Fence

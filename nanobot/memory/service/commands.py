@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Annotated, Literal
 
 import msgspec
@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.bus.events import Address, InboundMessage, OutboundPart
-from nanobot.bus.journal import Journal
+from nanobot.bus.journal import LEARNING, Journal, sum_usage
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
@@ -344,15 +344,16 @@ class MemoryCommands:
         return Answer(await self._consolidator.compact(call.session))
 
     async def _usage(self, call: CommandCall) -> Answer:
-        today = self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
-        month, all_of_it = today.replace(day=1), call.scope == OWNER
+        today = self._clock.now().date()
+        month, all_of_it = today.replace(day=1).isoformat(), call.scope == OWNER
+        used = await self._journal.used_by_day(date.min)
         key = "" if all_of_it else call.session.key
         rows = [
-            ("this conversation", await self._journal.usage(session=call.session.key)),
-            ("today", await self._journal.usage(session=key, since=today)),
-            ("this month", await self._journal.usage(session=key, since=month)),
+            ("this conversation", sum_usage(used, call.session.key)),
+            ("today", sum_usage(used, key, today.isoformat())),
+            ("this month", sum_usage(used, key, month)),
         ]
-        learning = await self._journal.learning_usage(month.date()) if all_of_it else None
+        learning = sum_usage(used, LEARNING, month) if all_of_it else None
         return Answer(views.usage_text(rows, learning))
 
     async def _dream(self, call: CommandCall) -> Answer:
