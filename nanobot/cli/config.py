@@ -304,9 +304,7 @@ def _texts(path: KeyPath, value: object) -> Iterator[tuple[KeyPath, str]]:
 
 def _with_secret(edit: ConfigEdit, before: ExistingFiles, key: str) -> ConfigEdit:
     """With a secret that the person types, or that comes on a line of standard input."""
-    import asyncio
-
-    from nanobot.cli.onboard.menu import secret_at_terminal
+    from nanobot.cli.onboard.people import read_secret
     from nanobot.config.changing import ConfigEdit
     from nanobot.config.keys import kind_of, schema_at
     from nanobot.config.operations import change_of
@@ -321,7 +319,7 @@ def _with_secret(edit: ConfigEdit, before: ExistingFiles, key: str) -> ConfigEdi
         value = sys.stdin.readline().strip()
     else:
         with suppress(EOFError):
-            value = asyncio.run(secret_at_terminal(f"{key}: "))
+            value = read_secret(f"{key}: ")
     if not value:
         raise NanobotError(f"{key} was left empty; nothing was changed")
     name = before.variable(path, _usual_variable(path), value)

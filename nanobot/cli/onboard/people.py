@@ -16,17 +16,11 @@ import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from getpass import getpass
 from typing import TypeVar
 
 from nanobot.channel import Person, WentBack
 from nanobot.cli.command import print_text
-from nanobot.cli.onboard.menu import (
-    can_move_cursor,
-    choose_at_terminal,
-    count_shown,
-    matching,
-    secret_at_terminal,
-)
 from nanobot.errors import NanobotError
 from nanobot_cli.text import one_line
 
@@ -35,6 +29,31 @@ T = TypeVar("T")
 _LONGEST = 400
 _LISTED = 20
 """No more choices than these are listed at a time."""
+
+
+def matching(choices: Sequence[str], typed: str) -> list[int]:
+    """Which of the choices have all words of `typed` in them, whatever their case."""
+    words = typed.lower().split()
+    return [at for at, choice in enumerate(choices) if all(one in choice.lower() for one in words)]
+
+
+def read_secret(prompt: str) -> str:
+    """Read a secret at the terminal without showing it, then show its length, so that the person
+    can check a paste. Raises `KeyboardInterrupt`, `EOFError`, and `NanobotError` if the input is
+    not text."""
+    try:
+        typed = getpass(prompt).strip()
+        typed.encode()
+    except UnicodeError:
+        raise NanobotError("that is no text", hint="Copy it again, on its own.") from None
+    if typed:
+        sys.stderr.write(f"{count_shown(typed)}\n")
+    return typed
+
+
+def count_shown(secret: str) -> str:
+    """Return the length of a secret as a text."""
+    return f"•••• {len(secret)} character{'s' if len(secret) > 1 else ''}"
 
 
 class Unanswered(NanobotError):
@@ -61,7 +80,7 @@ class Answers:
         prompt = f"{question}{f' [{shown}]' if shown else ''}: "
         if secret and self._attended and sys.stdin.isatty() and sys.stdout.isatty():
             with self._waiting():
-                typed = await secret_at_terminal(f"{one_line(prompt, _LONGEST)} ")
+                typed = read_secret(f"{one_line(prompt, _LONGEST)} ")
             return self._or_back(typed) or default
         typed = self._line(prompt)
         if secret and typed:
@@ -77,16 +96,10 @@ class Answers:
         return default
 
     async def choose(self, question: str, choices: Sequence[str], default: int = 0) -> int:
+        """A number takes a choice. Part of a name takes the only one that has it, or shows those
+        that do."""
         if not self._attended:
             return default
-        if can_move_cursor():
-            with self._waiting():
-                return await choose_at_terminal(one_line(question, _LONGEST), choices, default)
-        return self._from_list(question, choices, default)
-
-    def _from_list(self, question: str, choices: Sequence[str], default: int) -> int:
-        """Where no cursor can be moved: a number, or part of a name, which shows those that have
-        it, or takes the only one."""
         left = [*range(len(choices))]
         while True:
             listed = [f"  {at + 1}. {one_line(choices[at], 200)}" for at in left[:_LISTED]]
