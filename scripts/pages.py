@@ -19,10 +19,15 @@ from functools import partial
 from pathlib import Path
 
 from nanobot.cli.parser import build_parser
-from nanobot.config.channels import installed_channels, options_model
+from nanobot.config.channels import (
+    ChannelSettings,
+    OwnerSettings,
+    installed_channels,
+    options_model,
+)
 from nanobot.config.model import NamedModel
 from nanobot.config.schema import Json, section_schema
-from nanobot.config.settings import SECTIONS, ChannelSettings, OwnerSettings
+from nanobot.config.settings import SECTIONS
 from nanobot.origin import DISTRIBUTION
 from nanobot.validation import Checked
 

@@ -1,5 +1,7 @@
-"""Settings of channels. Adapters bring theirs as a subclass of `Checked`, found by the entry point
-group `nanobot.channel_settings`, so that checking the configuration imports no platform library.
+"""Settings of channels: those of every channel, and who the owner is there.
+
+Adapters bring theirs as a subclass of `Checked`, found by the entry point group
+`nanobot.channel_settings`, so that checking the configuration imports no platform library.
 
 Looking entry points up costs 50 ms, so it is done once, and only where channels are configured.
 """
@@ -7,22 +9,89 @@ Looking entry points up costs 50 ms, so it is done once, and only where channels
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from msgspec import field
 from msgspec.structs import replace
 
-from nanobot.bus.events import TERMINAL
 from nanobot.config.document import ConfigDocument, Value
-from nanobot.config.settings import ChannelSettings, OwnerSettings
+from nanobot.config.values import PersonId
 from nanobot.errors import NanobotError
-from nanobot.validation import Checked, Invalid, build, suggestion
+from nanobot.validation import (
+    Check,
+    Checked,
+    Fault,
+    Invalid,
+    InvalidValue,
+    build,
+    suggestion,
+)
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 SETTINGS_GROUP = "nanobot.channel_settings"
 CHANNELS_GROUP = "nanobot.channels"
 LOGINS_GROUP = "nanobot.channel_logins"
 COMMON = ("enabled", "allow_from", "groups", "allow_groups")
+
+
+def _named(owner: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+    if any("*" in ids for ids in owner.values()):
+        raise InvalidValue(
+            "must name you; `*` would make everyone the owner", "Write your own ids."
+        )
+    return owner
+
+
+class OwnerSettings(Checked, frozen=True):
+    """Who the owner is, on each channel."""
+
+    owner: Annotated[Mapping[str, tuple[PersonId, ...]], Check(_named)] = field(
+        default_factory=dict
+    )
+    """Your own ids on that channel, so that what you say there goes into your memory and commands
+    that only the owner may give work. Other people have a memory of their own. The terminal is
+    always yours."""
+
+
+class ChannelSettings(Checked, frozen=True):
+    """What every channel has; `options` is what its adapter has beyond that."""
+
+    enabled: bool = False
+    """Whether the channel runs."""
+    allow_from: tuple[PersonId, ...] = ()
+    """Ids of the people who may talk to the agent, beside the owner and those who were let in by
+    pairing; `*` for everyone."""
+    groups: Literal["off", "mention", "open"] = "off"
+    """What it does in groups: `off` nothing, `mention` answers those who mention it, reply to it or
+    give it a command, `open` answers every message."""
+    allow_groups: Mapping[PersonId, tuple[PersonId, ...]] = field(default_factory=dict)
+    """Ids of the groups that it may be used in and, for each, of the people there who may talk to
+    it: `["*"]` for everyone in the group, `[]` for those who may talk to it anyway."""
+    options: Checked | None = None
+
+    def faults(self, home: Path) -> Iterator[Fault]:
+        if self.enabled and "*" in self.allow_from:
+            hint = "List the ids of those who may, or leave it out and let people in by pairing."
+            yield Fault(("allow_from",), "lets everyone talk to the agent", hint, True)
+        if self.enabled and "*" in self.allow_groups.get("*", ()):
+            text = "lets everyone talk to the agent in any group"
+            hint = "Name the groups, or the people."
+            yield Fault(("allow_groups",), text, hint, True)
+        if self.enabled and self.allow_groups and self.groups == "off":
+            text, hint = "has no effect while `groups` is off", "Set `groups: mention` beside it."
+            yield Fault(("allow_groups",), text, hint, True)
+
+    @classmethod
+    def prepare(cls, given: object) -> object:
+        """A bare `off` is false to other tools that write YAML."""
+        if isinstance(given, Mapping) and given.get("groups") in (False, "false"):
+            return {**given, "groups": "off"}
+        return given
 
 
 class NoOptions(Checked, frozen=True):
@@ -35,6 +104,8 @@ class BrokenAdapter(Exception):
 
 def installed_channels() -> Mapping[str, EntryPoint | None]:
     """The channels that can be configured, each with where its own settings are found, if any."""
+    from nanobot.bus.events import TERMINAL
+
     own = _entry_points(tuple(sys.path))[SETTINGS_GROUP]
     return {name: own.get(name) for name in sorted(adapters().keys() - {TERMINAL})}
 
@@ -53,6 +124,8 @@ def logins() -> Mapping[str, EntryPoint]:
 def _entry_points(_: tuple[str, ...]) -> Mapping[str, Mapping[str, EntryPoint]]:
     """By group and name, where Python looks on this path. Reads the metadata of every installed
     distribution."""
+    from importlib.metadata import entry_points  # 10 ms
+
     points = entry_points()
     return {
         group: {point.name: point for point in points.select(group=group)}

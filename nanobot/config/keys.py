@@ -15,10 +15,11 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from nanobot.config.channels import OwnerSettings
 from nanobot.config.document import ENVIRONMENT, ConfigDocument
 from nanobot.config.model import NamedModels
 from nanobot.config.schema import Json, channel_schema, config_schema, section_schema
-from nanobot.config.settings import SECTIONS, OwnerSettings, Settings
+from nanobot.config.settings import SECTIONS, Settings
 from nanobot.config.values import looks_plain
 from nanobot.validation import KeyPath, SecretStr
 

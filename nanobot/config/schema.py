@@ -12,9 +12,15 @@ from itertools import pairwise
 from textwrap import dedent
 from typing import Any
 
-from nanobot.config.channels import BrokenAdapter, installed_channels, options_model
+from nanobot.config.channels import (
+    BrokenAdapter,
+    ChannelSettings,
+    OwnerSettings,
+    installed_channels,
+    options_model,
+)
 from nanobot.config.model import NamedModels
-from nanobot.config.settings import SECTIONS, ChannelSettings, OwnerSettings
+from nanobot.config.settings import SECTIONS
 from nanobot.validation import Checked, json_schema
 
 Json = dict[str, Any]

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 from msgspec.structs import FieldInfo, asdict, replace
 
+from nanobot.config.channels import ChannelSettings
 from nanobot.config.model import (
     EmbeddingSettings,
     ModelSettings,
@@ -28,7 +29,6 @@ from nanobot.config.values import (
     Duration,
     HostName,
     Name,
-    PersonId,
     missing_key,
     parse_schedule,
 )
@@ -122,8 +122,11 @@ class MemorySettings(Checked, frozen=True):
 
 
 def _known_schedule(text: str) -> str:
+    """A schedule that comes again, in the short form; empty for none."""
     from nanobot.cron.schedule import Cron, Every
 
+    if not (text := text.strip()):
+        return text
     schedule = parse_schedule(text)
     if not isinstance(schedule, Every | Cron):
         hint = "Write it like `every 24h`, `every day at 4:00` or `0 4 * * *`."
@@ -273,18 +276,6 @@ class HealthSettings(Checked, frozen=True):
             )
 
 
-def _usable_schedule(text: str) -> str:
-    from nanobot.cron.schedule import Cron
-
-    if not (text := " ".join(text.split())):
-        return text
-    schedule = parse_schedule(text)
-    if not isinstance(schedule, Cron):
-        hint = 'Write it like "every day at 3:30", or "30 3 * * *".'
-        raise InvalidValue("must be a time of day, in words or as the five fields of cron", hint)
-    return schedule.text
-
-
 def _usable_recipient(text: str) -> str:
     text = text.strip()
     if text and not (text.startswith("age1") and text.isalnum()):
@@ -296,9 +287,9 @@ def _usable_recipient(text: str) -> str:
 class BackupSettings(Checked, frozen=True):
     """Backups that nanobot makes by itself. `nanobot backup` makes one at any time."""
 
-    schedule: Annotated[str, Check(_usable_schedule)] = ""
-    """When: words such as `every day at 3:30`, or the five fields of cron such as `"30 3 * * *"`;
-    empty: never."""
+    schedule: Annotated[str, Check(_known_schedule)] = ""
+    """When: `every 24h`, words such as `every day at 3:30`, or the five fields of cron such as
+    `"30 3 * * *"`; empty: never."""
     folder: str = ""
     """Where they go, best on another disk; empty: `backups/` in nanobot's home."""
     keep: Count = 7
@@ -373,61 +364,6 @@ class TeamSettings(Checked, frozen=True):
         elif self.shared and (shared.is_relative_to(home) or home.is_relative_to(shared)):
             hint = "A worker's home is its own; what is shared lies elsewhere: /srv/nanobot."
             yield Fault(("shared",), "is this worker's home, or in it", hint)
-
-
-def _named(owner: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
-    if any("*" in ids for ids in owner.values()):
-        raise InvalidValue(
-            "must name you; `*` would make everyone the owner", "Write your own ids."
-        )
-    return owner
-
-
-class OwnerSettings(Checked, frozen=True):
-    """Who the owner is, on each channel."""
-
-    owner: Annotated[Mapping[str, tuple[PersonId, ...]], Check(_named)] = field(
-        default_factory=dict
-    )
-    """Your own ids on that channel, so that what you say there goes into your memory and commands
-    that only the owner may give work. Other people have a memory of their own. The terminal is
-    always yours."""
-
-
-class ChannelSettings(Checked, frozen=True):
-    """What every channel has; `options` is what its adapter has beyond that."""
-
-    enabled: bool = False
-    """Whether the channel runs."""
-    allow_from: tuple[PersonId, ...] = ()
-    """Ids of the people who may talk to the agent, beside the owner and those who were let in by
-    pairing; `*` for everyone."""
-    groups: Literal["off", "mention", "open"] = "off"
-    """What it does in groups: `off` nothing, `mention` answers those who mention it, reply to it or
-    give it a command, `open` answers every message."""
-    allow_groups: Mapping[PersonId, tuple[PersonId, ...]] = field(default_factory=dict)
-    """Ids of the groups that it may be used in and, for each, of the people there who may talk to
-    it: `["*"]` for everyone in the group, `[]` for those who may talk to it anyway."""
-    options: Checked | None = None
-
-    def faults(self, home: Path) -> Iterator[Fault]:
-        if self.enabled and "*" in self.allow_from:
-            hint = "List the ids of those who may, or leave it out and let people in by pairing."
-            yield Fault(("allow_from",), "lets everyone talk to the agent", hint, True)
-        if self.enabled and "*" in self.allow_groups.get("*", ()):
-            text = "lets everyone talk to the agent in any group"
-            hint = "Name the groups, or the people."
-            yield Fault(("allow_groups",), text, hint, True)
-        if self.enabled and self.allow_groups and self.groups == "off":
-            text, hint = "has no effect while `groups` is off", "Set `groups: mention` beside it."
-            yield Fault(("allow_groups",), text, hint, True)
-
-    @classmethod
-    def prepare(cls, given: object) -> object:
-        """A bare `off` is false to other tools that write YAML."""
-        if isinstance(given, Mapping) and given.get("groups") in (False, "false"):
-            return {**given, "groups": "off"}
-        return given
 
 
 class Settings(Checked, frozen=True):

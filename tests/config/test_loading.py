@@ -165,7 +165,7 @@ def test_without_a_file_no_yaml_is_loaded_and_without_channels_no_adapters(tmp_p
 
 
 def _modules_after(code: str) -> set[str]:
-    heavy = {"pydantic", "yaml", "nanobot.config.channels", "openai", "aiohttp", "asyncio"}
+    heavy = {"pydantic", "yaml", "importlib.metadata", "openai", "aiohttp", "asyncio"}
     script = f"{code}\nimport sys; print(*({heavy!r} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     return set(done.stdout.decode().split())

@@ -12,11 +12,11 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from nanobot.config.channels import COMMON
+from nanobot.config.channels import COMMON, ChannelSettings
 from nanobot.config.load import load_settings
 from nanobot.config.model import FallbackModel, NamedModel
 from nanobot.config.schema import config_schema, descriptions
-from nanobot.config.settings import BY_NAME, SECTIONS, ChannelSettings, keys_of
+from nanobot.config.settings import BY_NAME, SECTIONS, keys_of
 from nanobot.config.tools import McpServerSettings
 from nanobot.config.values import plain_values
 from nanobot.validation import Checked, SecretStr, build, fields_of
