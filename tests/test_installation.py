@@ -26,7 +26,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from nanobot.origin import DISTRIBUTION, how_to_install, requirement
+from nanobot.origin import DISTRIBUTION, how_to_install
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -101,7 +101,6 @@ class Index(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
         self.asked: list[str] = []
-        self.repository = Path("/nonexistent")
         least: dict[str, str] = {
             canonicalize_name(one.name): next(
                 (part.version for part in one.specifier if part.operator in {">=", "=="}), "1.0"
@@ -129,9 +128,6 @@ class _Answer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """A package's page, or its file."""
         kind, name = self.path.partition("?")[0].strip("/").split("/", 1)
-        if kind == "repository":
-            self.send_file(self.server.repository / name)
-            return
         name = canonicalize_name(name.partition("/")[0])
         if kind == "simple":
             self.server.asked.append(name)
@@ -144,13 +140,6 @@ class _Answer(BaseHTTPRequestHandler):
             self.wfile.write(f'<a href="/file/{name}/{file}">{file}</a>'.encode())
         elif found:
             self.wfile.write(found[1])
-
-    def send_file(self, path: Path) -> None:
-        """A file of a repository, as git's dumb protocol takes it."""
-        self.send_response(200 if path.is_file() else 404)
-        self.end_headers()
-        if path.is_file():
-            self.wfile.write(path.read_bytes())
 
     def log_message(self, *_: object) -> None:
         """Nothing is logged."""
@@ -238,61 +227,15 @@ def test_make_asks_no_index_for_nanobot(clone: Path, index: Index) -> None:
     assert is_ours(python, clone, index)
 
 
-def test_hints_install_from_where_nanobot_came_from(
-    clone: Path, index: Index, tmp_path: Path
-) -> None:
-    run(f"{sys.executable} -m venv venv", tmp_path, index)
-    python = str(tmp_path / "venv" / "bin" / "python")
-    pip = f"{python} -I -m pip"
-    run(f"{pip} wheel --no-deps --wheel-dir wheels '{clone}'", tmp_path, index)
-    (archive,) = (tmp_path / "wheels").glob("*.whl")
-    index.packages["archive"] = ("0.1.0", archive.read_bytes())
-    git = "git -c user.name=n -c user.email=n@example.org"
-    commit = f"git add . && {git} commit -qm one && git update-server-info"
-    run(f"git init -q . && {commit}", clone, index)
-    index.repository = clone / ".git"
-    sources = {
-        "pdf": f"'{clone}[standard]'",
-        "highlight": f"{index.address}/file/archive/{archive.name}",
-        "mcp": f"'{DISTRIBUTION} @ git+{index.address}/repository'",
-    }
-    for extra, source in sources.items():
-        index.asked.clear()
-        run(f"{pip} install --force-reinstall {source}", tmp_path, index)
-        package = canonicalize_name(requirements()[extra][0].name)
-        run(f"{pip} uninstall --yes {package}", tmp_path, index)
-        index.asked.clear()
-        run(hint_in(python, extra, tmp_path, index), tmp_path, index)
-        assert package in index.asked, source
-        assert not OURS & {*index.asked}, source
-        assert is_ours(python, tmp_path, index), source
-
-
-def test_an_extra_comes_from_the_recorded_commit_or_the_recorded_bytes(tmp_path: Path) -> None:
-    address = "https://example.org/n"
-    commit = {"url": address, "vcs_info": {"vcs": "git", "commit_id": "abc"}, "subdirectory": "s"}
-    assert requirement("pdf", commit) == (
-        f"{DISTRIBUTION}[pdf] @ git+{address}@abc#subdirectory=s",
-    )
-    archive = {"url": f"{address}.whl", "archive_info": {"hash": "sha256=12"}}
-    assert requirement("pdf", archive) == (f"{DISTRIBUTION}[pdf] @ {address}.whl#sha256=12",)
-    folder = {"url": f"file://{tmp_path}", "dir_info": {}}
-    assert requirement("pdf", folder) == (f"{DISTRIBUTION}[pdf] @ file://{tmp_path}",)
-    editable = {"url": f"file://{tmp_path}", "dir_info": {"editable": True}}
-    assert requirement("pdf", editable) == ("--editable", f"{tmp_path}[pdf]")
-    gone = {"url": f"file://{tmp_path}/gone.whl", "archive_info": {}}
-    local = {"url": f"file://{tmp_path}", "vcs_info": {"vcs": "git", "commit_id": "abc"}}
-    assert [requirement("pdf", one) for one in (gone, local, {})] == [(), (), ()]
-
-
-def test_without_a_known_origin_the_hint_is_words_and_no_command() -> None:
-    isolated = (
-        "import sys, shutil; sys.prefix = '/nowhere'; import importlib.metadata as m;"
-        "m.distribution = lambda name: (_ for _ in ()).throw(m.PackageNotFoundError(name));"
-        "from nanobot.origin import how_to_install; print(how_to_install('pdf'))"
-    )
+def test_elsewhere_the_hint_is_words_and_no_command() -> None:
+    elsewhere = "import sys; sys.prefix = '/nowhere'\n"
+    ask = "from nanobot.origin import how_to_install; print(how_to_install('pdf'))"
     done = subprocess.run(
-        [sys.executable, "-c", isolated], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", elsewhere + ask],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "from the clone or archive that it came from" in done.stdout
     assert "install '" not in done.stdout

