@@ -77,7 +77,7 @@ class Ended:
 @dataclass(eq=False)
 class Worker:
     """One worker. `busy`: it is being killed, stopped or restarted by somebody; until `may_run` it
-    is not started (again). `code` is the folder with another version of nanobot's own, if so."""
+    is not started (again)."""
 
     name: str
     home: Path
@@ -85,7 +85,6 @@ class Worker:
     process: asyncio.subprocess.Process | None = None
     busy: bool = False
     may_run: asyncio.Event = field(default_factory=asyncio.Event)
-    code: Path | None = None
     log: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -199,7 +198,7 @@ class Workers:
                 (worker.home / "state" / "gateway.sock").unlink(missing_ok=True)
                 worker.process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-m", "nanobot", "gateway"),
-                    env=environ, stdout=asyncio.subprocess.DEVNULL, stderr=log, cwd=worker.code,
+                    env=environ, stdout=asyncio.subprocess.DEVNULL, stderr=log,
                 )  # fmt: skip
                 code = await worker.process.wait()
                 self.ends.append(Ended(worker.name, time.monotonic(), code))

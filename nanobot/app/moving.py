@@ -109,9 +109,7 @@ def plan_leave(settings: Settings) -> Plan:
                 hint = "`nanobot team init` makes one, also of a database that was used without it."
                 raise NanobotError(f"{address.place} is no team's", hint=hint)
             folder.expect_together(address, shared)
-            if schema.prepare(address) > schema.VERSION:
-                hint = "Give this with the version of nanobot that the workers had."
-                raise NanobotError(f"a newer nanobot has used {address.place}", hint=hint)
+            schema.prepare(address)
         elif not here:
             return Plan(("finish what was begun",), (_open_step(half, home, shared),))
         elif here not in (there, _word(half)):

@@ -38,7 +38,6 @@ from psycopg.conninfo import make_conninfo
 import nanobot
 from nanobot.errors import StorageError
 from nanobot.tasks import end_at_once
-from nanobot.team import schema
 from nanobot.team.connection import (
     END_SESSIONS_OF_THE_DEAD,
     DatabaseAddress,
@@ -58,10 +57,10 @@ _MARGIN = 1.0
 
 _JOIN = """
     WITH alone AS MATERIALIZED (SELECT pg_advisory_xact_lock(hashtext('nanobot join')))
-    INSERT INTO worker (id, name, version, tables, until, clock) OVERRIDING SYSTEM VALUE
+    INSERT INTO worker (id, name, version, until, clock) OVERRIDING SYSTEM VALUE
     SELECT setval('worker_id_seq',
             greatest(nextval('worker_id_seq'), extract(epoch FROM clock_timestamp())::bigint)),
-        %s, %s, %s, clock_timestamp() + make_interval(secs => %s),
+        %s, %s, clock_timestamp() + make_interval(secs => %s),
         %s - extract(epoch FROM clock_timestamp()) FROM alone
     RETURNING id, left(pg_walfile_name(pg_current_wal_lsn()), 8), clock
 """
@@ -151,7 +150,7 @@ class Membership:
         ):
             if predecessor:
                 db.execute("DELETE FROM worker WHERE id = %s", (predecessor,))
-            about = (self.name, nanobot.__version__, schema.VERSION, TTL, self._wall())
+            about = (self.name, nanobot.__version__, TTL, self._wall())
             row = db.execute(_JOIN, about).fetchone()
         assert row is not None
         self.id, self._address.timeline, ahead = row

@@ -92,7 +92,7 @@ class Database:
         """Why nothing was stored the last time that there was something to write, if so."""
 
     async def open(self) -> None:
-        """Bring the tables forward and begin to write. Raises `StorageError`."""
+        """Make the tables if there are none, and begin to write. Raises `StorageError`."""
         await asyncio.to_thread(schema.prepare, self.address)
         try:
             await self._connected()

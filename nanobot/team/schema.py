@@ -1,10 +1,4 @@
-"""The tables of a team's database, and their versions.
-
-Migrations only add: while a team is updated, workers of the old and of the new version run side by
-side, so a program works with tables of its own version and of the next. Whoever starts first
-brings them forward, alone, and only where no worker runs that is two versions behind. So a new
-column has a default, since an old worker does not fill it in; no statement asks for `*`; and
-documents and texts in columns change only in ways that the version before can read.
+"""The tables of a team's database. The first worker makes them.
 
 What differs from the single machine's file: rows carry the `scope` of memory that they belong to,
 whose lease decides who handles them; numbers of a turn's report stand in columns; what all workers
@@ -15,7 +9,6 @@ wait for each other.
 from __future__ import annotations
 
 import re
-import time
 from typing import Any
 
 import psycopg
@@ -28,7 +21,6 @@ _TABLES = """
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         name TEXT NOT NULL,
         version TEXT NOT NULL,
-        tables integer NOT NULL DEFAULT 1, -- The version of the tables that it knows.
         started_at timestamptz NOT NULL DEFAULT now(),
         until timestamptz NOT NULL,
         clock double precision NOT NULL DEFAULT 0 -- By how many seconds its clock is ahead of ours.
@@ -199,90 +191,43 @@ OPEN_PARTS = f"({WAITING_PARTS} OR {DEAD_PARTS})"
 """The conditions of the partial indexes, which a query needs word for word."""
 
 # Compared byte by byte, as SQLite does, whatever the database's language is.
-_MIGRATIONS = (_TABLES.replace("TEXT", 'text COLLATE "C"'),)
+_STATEMENTS = _TABLES.replace("TEXT", 'text COLLATE "C"')
 
-TABLES = re.findall(r"CREATE TABLE (\w+)", "".join(_MIGRATIONS))
+TABLES = re.findall(r"CREATE TABLE (\w+)", _STATEMENTS)
 """Their names."""
 
-VERSION = len(_MIGRATIONS)
-"""The version of the tables that this program makes; it works with the next as well."""
+VERSION = 1
+"""The version of the tables."""
 
 _LOCK = 0x6E616E6F626F74
-"""The advisory lock of whoever brings the tables forward."""
-
-_LOCK_SECONDS = 2
-"""How long a table that is to be changed is waited for. All who use it wait behind that, and for
-what it waits may take long: a dump has all tables."""
-
-_AGAIN_SECONDS = 1.0
-_IN_USE = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
+"""The advisory lock of the worker that makes the tables."""
 
 
-def prepare(
-    address: DatabaseAddress, migrations: tuple[str, ...] = _MIGRATIONS, *, tries: int = 5
-) -> int:
-    """Bring the tables to the version of `migrations`, where they are older; the version that they
-    have then. Where somebody uses them that is tried so often. Blocks. Raises `StorageError`, also
-    where they are too new for this program."""
-    with address.connect_blocking() as connection:
-        for tries_left in reversed(range(tries)):
-            try:
-                with connection.transaction():
-                    return _migrate(connection, address, migrations)
-            except psycopg.Error as error:
-                if not isinstance(error, _IN_USE):
-                    raise address.error(error) from error
-            if tries_left:
-                time.sleep(_AGAIN_SECONDS)
-    raise StorageError(
-        address.place,
-        "its tables have to be brought forward, and something uses them all the time",
-        hint="Is it being dumped? Start this again once that is done.",
-    )
+def prepare(address: DatabaseAddress) -> None:
+    """Make the tables if there are none. Blocks. Raises `StorageError`, also for tables of another
+    version."""
+    with (
+        address.errors(),
+        address.connect_blocking() as connection,
+        connection.transaction(),
+    ):
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        if not _one(connection, "SELECT to_regclass('schema_version') IS NOT NULL"):
+            connection.execute("CREATE TABLE schema_version (version integer NOT NULL)")
+            connection.execute("INSERT INTO schema_version VALUES (%s)", (VERSION,))
+            connection.execute(_STATEMENTS.encode())
+        found = _one(connection, "SELECT version FROM schema_version")
+        if found != VERSION:
+            raise StorageError(
+                address.place,
+                f"its tables were made by another version of nanobot (version {found})",
+                hint="Install the version that the other workers have.",
+            )
 
 
 def has_tables(connection: psycopg.Connection[Row]) -> bool:
-    """Whether somebody brought them there."""
+    """Whether somebody made them."""
     return bool(_one(connection, "SELECT to_regclass('team') IS NOT NULL"))
-
-
-def _migrate(
-    connection: psycopg.Connection[Row], address: DatabaseAddress, migrations: tuple[str, ...]
-) -> int:
-    connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-    if not _one(connection, "SELECT to_regclass('schema_version') IS NOT NULL"):
-        connection.execute("CREATE TABLE schema_version (version integer NOT NULL)")
-        connection.execute("INSERT INTO schema_version VALUES (0)")
-    found: int = _one(connection, "SELECT version FROM schema_version")
-    known = len(migrations)
-    if found > known + 1:
-        raise StorageError(
-            address.place,
-            f"it was brought to version {found} by a newer nanobot, and this one knows {known}",
-            hint="Install the version that the other workers have. Workers may be one version of"
-            " the database apart while they are updated, not more.",
-        )
-    if found < known:
-        _expect_none_behind(connection, address, found, known)
-        connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'".encode())
-        for step in migrations[found:]:
-            connection.execute(step.encode())
-        connection.execute("UPDATE schema_version SET version = %s", (known,))
-    return max(found, known)
-
-
-def _expect_none_behind(
-    connection: psycopg.Connection[Row], address: DatabaseAddress, found: int, known: int
-) -> None:
-    """Raise `StorageError` where a worker runs that could not go on with version `known`."""
-    query = "SELECT min(tables) FROM worker WHERE until > clock_timestamp()"
-    behind = _one(connection, query) if found else None
-    if behind is not None and behind < known - 1:
-        raise StorageError(
-            address.place,
-            f"workers run that know version {behind} of its tables, and this nanobot makes {known}",
-            hint="Bring all workers to the version between first, or stop all of them.",
-        )
 
 
 def _one(connection: psycopg.Connection[Row], query: str) -> Any:

@@ -111,20 +111,14 @@ async def pair(
     pace: float = 0.0,
     turns: int = 16,
     prepare: Callable[[Path], None] = lambda shared: None,
-    later: Mapping[str, Path] = MappingProxyType({}),
     environ: Mapping[str, str] = MappingProxyType({}),
     patience: float = _PATIENCE,
 ) -> AsyncIterator[Pair]:
     """Both of them, serving, each with so many `turns` at once; `people` have numbers on Telegram
     from 1 on, and the first is the owner. `environ` has more variables for the workers. `prepare`
-    is given the shared folder before they start. Where there are workers for `later`, with where
-    their code is, only `one` serves beside them."""
-    workers = Workers(folder, ("one", *(later or ("two",))))
+    is given the shared folder before they start."""
+    workers = Workers(folder, ("one", "two"))
     workers.environ = environ
-    for worker in workers.all[1:]:
-        if code := later.get(worker.name):
-            worker.code = code
-            worker.may_run.clear()
     keys = ApiKeys(workers.shared / "state" / "channels" / "api")
     now = SystemClock("UTC").now()
     async with (
@@ -153,9 +147,7 @@ async def pair(
             await workers.start()
             team = Pair(workers, model, given, client, dsn)
             async with asyncio.timeout(patience):
-                await asyncio.gather(
-                    *(team.until_reached(one) for one in workers.all if one.may_run.is_set())
-                )
+                await asyncio.gather(*(team.until_reached(one) for one in workers.all))
                 yield team
         finally:
             await workers.stop()
