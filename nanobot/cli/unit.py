@@ -22,8 +22,7 @@ from nanobot.errors import ConfigError, NanobotError, StorageError
 from nanobot.gateway import STOP_MARGIN
 
 MARK = "# Written by `nanobot service install`, which overwrites it each time."
-"""The first line of every unit file of ours; earlier versions wrote it in other words."""
-_OURS = "# Written by `nanobot service install`"
+"""The first line of every unit file of ours."""
 
 _SLOW_SECONDS = 5
 """Extra time for the end of a process on a busy machine."""
@@ -101,7 +100,7 @@ def services_of(home: Path) -> list[UnitPlace]:
 
 def home_in(text: str) -> Path | None:
     """The home that a unit file is for; None where it is not ours."""
-    values = _values("Environment", text) if text.startswith(_OURS) else []
+    values = _values("Environment", text) if text.startswith(MARK) else []
     homes = [one.partition("=")[2] for one in values if one.startswith("NANOBOT_HOME=")]
     return Path(homes[0]) if homes else None
 

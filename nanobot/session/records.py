@@ -3,7 +3,7 @@
 Five kinds: a message (it has a `role`); `_type: metadata`, where a later one replaces an earlier
 one; `_type: epoch`, which seals everything up to its `seq` (`/new`); `_type: retract`, which takes
 a turn out of the window and leaves it in the file (`/undo`); `_type: mark`, by which a person says
-that a message is to be kept, or no longer. Earlier versions pass marks over.
+that a message is to be kept, or no longer.
 
 Encoding is strict, decoding forgives: other programs write this format without `seq`, with naive
 timestamps (taken as local time), with content in parts and tool arguments as objects. A line that

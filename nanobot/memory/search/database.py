@@ -38,7 +38,7 @@ from loguru import logger
 
 from nanobot.bus.sqlite import is_damaged, open_cache, transaction
 
-VERSION = 19
+VERSION = 1
 STREAM_BITS = 28
 PLACES = 1 << STREAM_BITS
 TOOLS_FROM = PLACES // 2
