@@ -1,15 +1,16 @@
 """Cues that a sentence is no plain statement about the subject of a fact: doubt, the past,
 hearsay, jest, and other people. Pure.
 
-A change of a known fact that rests on such a sentence waits for the person. Cues are compared
-without case and accents and match the beginning of a word. One that starts with `=` matches a whole
-word with its accents. In other languages than these, only names tell other people apart.
+A change of a known fact that rests on such a sentence waits for the person. In languages without
+cues for people, only names tell other people apart.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
+from typing import Literal
 
 from nanobot.memory.analysis import is_stop_word, stemmed
 from nanobot.memory.figures import MONTHS
@@ -26,21 +27,22 @@ _HEARSAY = (
 )
 _HEARSAY_WORDS = frozenset(_HEARSAY.split())
 _WORD = r"[^\W\d_]+(?:['’-][^\W\d_]+)*"
+_SHORT = 3
+"""Letters up to which a cue is a whole word."""
 _FREELY_CAPITAL = "german"
 """Its nouns are written like names."""
 
 
 def is_doubtful(sentence: str, languages: Iterable[str]) -> bool:
     """Return True for a question, a supposition, a memory of the past, and hearsay."""
-    cues, words = _known(languages), _words(sentence)
-    if sentence.rstrip().endswith(("?", "？")) or _HEARSAY_WORDS & {*words[1:2]}:
-        return True
-    return _has(sentence, (one.doubt for one in cues), RUNS.doubt)
+    asks = sentence.rstrip().endswith(("?", "？"))
+    is_hearsay = not _HEARSAY_WORDS.isdisjoint(_words(sentence)[1:2])
+    return asks or is_hearsay or has_cue(sentence, "doubt", tuple(languages))
 
 
 def is_jest(text: str, languages: Iterable[str]) -> bool:
     """Whether a message takes itself, or the one before it, back."""
-    return _has(text, (one.jest for one in _known(languages)), RUNS.jest)
+    return has_cue(text, "jest", tuple(languages))
 
 
 def speaks_of_others(
@@ -55,8 +57,8 @@ def speaks_of_others(
 
 
 def _people_in(sentence: str, languages: Sequence[str]) -> list[str]:
-    cues, words = _known(languages), _words(sentence)
-    found = [word for word in words if _has(word, (one.people for one in cues), "")]
+    words = _words(sentence)
+    found = [word for word in words if has_cue(word, "people", tuple(languages))]
     if not sentence.isascii():
         found += [run for run in RUNS.people.split() if run in sentence]
     first, *rest = re.findall(_WORD, sentence) or [""]
@@ -82,10 +84,21 @@ def _words(text: str) -> list[str]:
     return [stemmed(word, "") for word in re.findall(r"[^\W\d_]+", text)]
 
 
-def _has(text: str, cues: Iterable[str], runs: str) -> bool:
-    every = " ".join(cues).split()
-    whole = {f"={word.casefold()}" for word in re.findall(r"[^\W\d_]+", text) if word != "May"}
-    beginnings = tuple(cue for cue in every if cue[0] != "=")
-    if not whole.isdisjoint(every) or any(word.startswith(beginnings) for word in _words(text)):
+def has_cue(
+    text: str, kind: Literal["over", "now", "doubt", "jest", "people"], languages: tuple[str, ...]
+) -> bool:
+    """Whether `text` has a word of this kind in one of the languages."""
+    whole, beginnings = _cues(kind, languages)
+    exact = {f"={word.casefold()}" for word in re.findall(r"[^\W\d_]+", text) if word != "May"}
+    plain = _words(text)
+    if not whole.isdisjoint((*exact, *plain)) or any(w.startswith(beginnings) for w in plain):
         return True
-    return not text.isascii() and any(run in text for run in runs.split())
+    return not text.isascii() and any(run in text for run in getattr(RUNS, kind).split())
+
+
+@lru_cache(maxsize=256)
+def _cues(kind: str, languages: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """Whole words, and beginnings of words."""
+    every = [cue for one in _known(languages) for cue in getattr(one, kind).split()]
+    beginnings = tuple(cue for cue in every if cue[0] != "=" and len(cue) > _SHORT)
+    return frozenset(every), beginnings

@@ -95,7 +95,7 @@ def with_words(line: str, words: str) -> str:
 
 def lost_facts(before: str, after: str, template: str = "") -> list[str]:
     """The facts of `before` that `after` does not keep."""
-    from nanobot.memory.support import still_says  # a start does without
+    from nanobot.memory.statements import still_says  # a start does without
 
     old, new = fact_lines(before, template), fact_lines(after, template)
     kept, known = set(new), set(old)

@@ -15,7 +15,8 @@ from nanobot.memory.cleaning import Echoes, junk_reason
 from nanobot.memory.guard import without_bullet, without_list_mark
 from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import Operation
-from nanobot.memory.support import UNSAID, Known, Talk, is_part_of
+from nanobot.memory.statements import Known, is_part_of
+from nanobot.memory.support import UNSAID, Talk
 from nanobot.memory.taint import quoted_line
 
 MOST_ASKED, _MOST_QUOTED = 5, 5

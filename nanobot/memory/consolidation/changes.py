@@ -23,7 +23,8 @@ from nanobot.memory.cleaning import Echoes, clean_line, distinct_lines, junk_rea
 from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import Operation, is_heading, operations_between
 from nanobot.memory.screening import Screen, shown
-from nanobot.memory.support import Talk, is_part_of
+from nanobot.memory.statements import is_part_of
+from nanobot.memory.support import Talk
 from nanobot.memory.taint import quoted_line
 
 MOST_LINES = 200

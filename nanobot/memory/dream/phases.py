@@ -49,7 +49,7 @@ from nanobot.memory.importance import (
 )
 from nanobot.memory.lines import Operation, find_heading, is_heading, lines_of
 from nanobot.memory.similarity import most_similar, share, similar, words
-from nanobot.memory.support import Known, is_part_of, languages_of, still_says
+from nanobot.memory.statements import Known, is_part_of, languages_of, still_says
 from nanobot.memory.taint import quotation
 from nanobot.providers.fields import items, mapping, string
 from nanobot.providers.port import ToolSpec
