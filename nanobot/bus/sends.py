@@ -5,51 +5,41 @@ line here is written without a sync and survives a kill of the process, because 
 The next process brings the journal up to date from the log. A power loss may lose or tear lines.
 Then the journal's own marks count.
 
-The file is ASCII lines of `_LINE` bytes: a CRC-32 of what follows, then the state, the number of
-the part in the outbox, how many earlier sends of it may have arrived, and the platform's id. The
-last line of a part counts. The first line holds the random number of the journal: parts of another
-journal have the same numbers. Lines that the journal has are cut off when the file grows.
+Each line is the CRC-32 of what follows and a mark as JSON; the last line of a part counts. The
+first line holds the random number of the journal: parts of another journal have the same numbers.
+A line begins with its line end, so half a line on a full disk spoils no other.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
 from loguru import logger
-from msgspec import Struct, ValidationError, convert
+from msgspec import DecodeError, Struct, json
 
 State = Literal["pending", "sending", "sent", "kept"]
 """As in the outbox; `kept` is sent, with its text kept for a day."""
 
-_LINE = 128
-_BODY = _LINE - len("01234567 ") - 1
 _MOST_LINES = 1_000
 """After so many the file is written again with the lines that are still needed."""
+_LONGEST_ID = 200
+"""Of a platform; a longer one is left out."""
 _LARGEST = 4_000_000
 """Bytes that are read of a file; it never gets so large."""
 _SAFELY = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Mark(Struct, frozen=True, array_like=True):
-    """What is known of a part."""
+    """What is known of a part; `doubts` are how many earlier sends of it may have arrived."""
 
     state: State
     part_id: int
     doubts: int = 0
     platform_id: str = ""
-
-    def as_line(self) -> bytes:
-        """The line in the file. An id that has no room there is left out."""
-        body = f"{self.state} {self.part_id} {self.doubts} "
-        named = body + self.platform_id
-        if named.isascii() and named.isprintable() and len(named) <= _BODY:
-            body = named
-        return _checked(body)
 
 
 class SendLog:
@@ -58,22 +48,25 @@ class SendLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._identity = ""
-        self._file, self._end, self._most = -1, 0, 0
+        self._identity = b""
+        self._file, self._lines = -1, 0
         self._is_refused = False
         self.marks: dict[int, Mark] = {}
         """By part: those that the journal may not have yet."""
 
     def open(self, identity: str) -> None:
         """Read the marks of the process before, if the file belongs to this journal."""
-        self._identity = identity
+        self._identity = identity.encode()
         try:
             with os.fdopen(os.open(self._path, os.O_RDONLY | _SAFELY), "rb") as file:
-                self.marks = _marks_in(file.read(_LARGEST), identity)
+                first, *lines = _whole_lines(file.read(_LARGEST))
         except FileNotFoundError:
-            pass
+            first, lines = b"", []
         except OSError as error:
+            first, lines = b"", []
             self._note_refusal(error)
+        if first == self._identity:
+            self.marks = {mark.part_id: mark for mark in _marks_in(lines)}
         self.rewrite()
 
     def close(self) -> None:
@@ -84,43 +77,38 @@ class SendLog:
 
     def write(self, mark: Mark) -> None:
         """Add a mark; it outlives this process from here on."""
+        if len(mark.platform_id) > _LONGEST_ID:
+            mark = Mark(mark.state, mark.part_id, mark.doubts)
         self.marks[mark.part_id] = mark
-        if (self._file < 0 or self._end >= self._most) and self.rewrite():
+        if self._file < 0 or self._lines >= _MOST_LINES:
+            self.rewrite()
             return
-        if self._file >= 0:
-            self._append(mark.as_line())
-
-    def rewrite(self) -> bool:
-        """Replace the file by one with the marks that are needed; whether that was possible."""
-        lines = b"".join((_checked(self._identity), *(m.as_line() for m in self.marks.values())))
-        self._most = self._end + _MOST_LINES * _LINE  # what the disk refuses is not tried soon
-        new = self._path.with_name(f"{self._path.name}.new")
         try:
-            file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _SAFELY, 0o600)
-            try:
-                _write_at(file, lines, 0)
-                new.replace(self._path)
-            except BaseException:
-                os.close(file)
-                raise
+            self._append((mark,))
         except OSError as error:
             self._note_refusal(error)
-            return False
+
+    def rewrite(self) -> None:
+        """Replace the file by one with the marks that are needed."""
         self.close()
-        self._file, self._end = file, len(lines)
-        self._most = self._end + _MOST_LINES * _LINE
-        self._is_refused = False
-        return True
-
-    def _append(self, line: bytes) -> None:
+        new = self._path.with_name(f"{self._path.name}.new")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | _SAFELY
         try:
-            # At its place: the next line overwrites half a line on a disk that was full.
-            _write_at(self._file, line, self._end)
+            self._file, self._lines = os.open(new, flags, 0o600), 0
+            os.write(self._file, _checked(self._identity))
+            self._append(self.marks.values())
+            new.replace(self._path)
         except OSError as error:
+            self.close()
             self._note_refusal(error)
-        else:
-            self._end += _LINE
-            self._is_refused = False
+
+    def _append(self, marks: Iterable[Mark]) -> None:
+        lines = [_checked(json.encode(mark)) for mark in marks]
+        data = b"".join(lines)
+        if data and os.write(self._file, data) < len(data):
+            os.write(self._file, b"\n")  # raises, with the reason
+        self._lines += len(lines)
+        self._is_refused = False
 
     def _note_refusal(self, error: OSError) -> None:
         if not self._is_refused:
@@ -128,34 +116,19 @@ class SendLog:
         self._is_refused = True
 
 
-def _checked(body: str) -> bytes:
-    padded = body.ljust(_BODY).encode()
-    return b"%08x %b\n" % (zlib.crc32(padded), padded)
+def _checked(body: bytes) -> bytes:
+    return b"\n%08x %b" % (zlib.crc32(body), body)
 
 
-def _marks_in(data: bytes, identity: str) -> dict[int, Mark]:
-    """The newest mark of each part; none from the log of another journal."""
-    bodies = _whole_lines(data)
-    if next(bodies, "") != identity:
-        return {}
-    marks = (_parsed(body) for body in bodies)
-    return {mark.part_id: mark for mark in marks if mark is not None}
-
-
-def _whole_lines(data: bytes) -> Iterator[str]:
+def _whole_lines(data: bytes) -> Iterator[bytes]:
     """The bodies of lines that were written whole; empty for others."""
-    for start in range(0, len(data), _LINE):
-        body = data[start + 9 : start + _LINE - 1].decode("ascii", "replace").rstrip()
-        yield body if data[start : start + _LINE] == _checked(body) else ""
+    for line in data.split(b"\n")[1:] or [b""]:
+        yield line[9:] if _checked(line[9:]) == b"\n" + line else b""
 
 
-def _parsed(body: str) -> Mark | None:
-    try:
-        return convert(body.split(" ", 3), Mark, strict=False)
-    except ValidationError:
-        return None
-
-
-def _write_at(file: int, data: bytes, place: int) -> None:
-    if os.pwrite(file, data, place) < len(data):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def _marks_in(bodies: Iterable[bytes]) -> Iterator[Mark]:
+    for body in bodies:
+        try:
+            yield json.decode(body, type=Mark)
+        except DecodeError:
+            continue
