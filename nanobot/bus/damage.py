@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
+from nanobot.bus.cache import is_damaged
 from nanobot.bus.journal_file import COPY, SCHEMA, copied_documents, is_json
-from nanobot.bus.sqlite import is_damaged, layout, opened_read_only
+from nanobot.bus.sqlite import layout, opened_read_only
 from nanobot.io import replace_file, sync_folder
 
 SMALL = 2_000_000

@@ -28,7 +28,6 @@ from loguru import logger
 from msgspec import Struct
 
 from nanobot.errors import DatabaseDamaged, HomeMoved, StorageError, storage_hint
-from nanobot.io import make_folder
 
 _BUSY_SECONDS = 10.0
 """How long somebody who only reads waits for a writer."""
@@ -203,80 +202,6 @@ def storage_error(path: Path, error: sqlite3.Error | OSError) -> StorageError:
         return DatabaseDamaged(path, str(error))
     number = next((number for begins, number in _REASONS if name.startswith(begins)), 0)
     return StorageError(path, str(error), hint=storage_hint(number, path))
-
-
-class Unusable(sqlite3.DatabaseError):
-    """A cache is of another version; it has to be built again."""
-
-    sqlite_errorcode = sqlite3.SQLITE_NOTADB
-
-
-_CACHE_SETTINGS = """
-PRAGMA secure_delete = ON;
-PRAGMA journal_mode = WAL;
-PRAGMA synchronous = OFF;
-PRAGMA cache_size = -4000;
-PRAGMA temp_store = MEMORY;
-"""
-
-
-def open_cache(path: Path, tables: str, version: int, patience: float = 10.0) -> sqlite3.Connection:
-    """A database that can be built again from what it caches: fast, without syncs, and what is
-    deleted is overwritten. `tables` are made in an empty file.
-
-    `patience` is how many seconds a write waits for another process's.
-    Raises `Unusable`, `sqlite3.Error`, or `OSError` where the place cannot be written.
-    """
-    make_folder(path.parent)
-    # Made here, for its owner only: SQLite lets others read, and its side files follow it.
-    path.touch(mode=0o600)
-    path.chmod(0o600)
-    db = sqlite3.connect(path, timeout=patience, isolation_level=None, check_same_thread=False)
-    try:
-        _prepare_cache(db, tables, version)
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-def _prepare_cache(db: sqlite3.Connection, tables: str, version: int) -> None:
-    db.executescript(_CACHE_SETTINGS)
-    (found,) = db.execute("PRAGMA user_version").fetchone()
-    if found not in (0, version):
-        raise Unusable(f"schema version {found}")
-    if found == 0:
-        db.executescript(f"BEGIN IMMEDIATE;{tables}PRAGMA user_version = {version};COMMIT;")
-
-
-def is_damaged(error: Exception) -> bool:
-    """Whether the file of a cache is no use and has to be built again: nothing of a whole one
-    violates a constraint, and no word in its errors is damaged."""
-    if isinstance(error, UnicodeDecodeError):
-        return True
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in {
-        sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB,
-        sqlite3.SQLITE_CONSTRAINT,
-    }  # fmt: skip
-
-
-@contextlib.contextmanager
-def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All that is done within, or nothing of it; other processes do not write meanwhile."""
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
-
-
-def remove_cache(path: Path) -> None:
-    """Delete the file and what SQLite keeps beside it."""
-    for suffix in ("", "-wal", "-shm", "-journal"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 T = TypeVar("T")
@@ -478,12 +403,12 @@ def _ignore(_: object) -> None:
 
 
 def _transact(connection: sqlite3.Connection, jobs: Sequence[_Job]) -> sqlite3.Error | None:
-    """Run them in one transaction; why the disk refused it, if it did. One that fails by itself is
-    left out, and the others are run again without it."""
-    left = list(jobs)
+    """Run them in one transaction; why the disk refused it, if it did."""
     try:
-        while failed := _run_all(connection, left):
-            left.remove(failed)
+        connection.execute("BEGIN IMMEDIATE")
+        for job in jobs:
+            _run_job(connection, job)
+        connection.commit()
     except sqlite3.Error as error:
         with contextlib.suppress(sqlite3.Error):
             connection.rollback()
@@ -491,23 +416,20 @@ def _transact(connection: sqlite3.Connection, jobs: Sequence[_Job]) -> sqlite3.E
     return None
 
 
-def _run_all(connection: sqlite3.Connection, jobs: Sequence[_Job]) -> _Job | None:
-    """Run them in one transaction; the first that fails by itself, and nothing has changed then.
-    Raises `sqlite3.Error` where the disk refuses."""
-    connection.execute("BEGIN IMMEDIATE")
-    for job in jobs:
-        try:
-            job.result, job.error = job.work(connection), None
-        except Exception as error:
-            # Only the low byte names the kind. The sqlite3 module's own complaints have no code.
-            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-            if isinstance(error, sqlite3.Error) and code not in _OWN_FAULTS:
-                raise  # nothing in this transaction can be trusted
-            job.error = error
-            connection.rollback()
-            return job
-    connection.commit()
-    return None
+def _run_job(connection: sqlite3.Connection, job: _Job) -> None:
+    """Run a piece of work; one that fails by itself undoes only itself. Raises `sqlite3.Error` if
+    the disk refuses."""
+    connection.execute("SAVEPOINT job")
+    try:
+        job.result, job.error = job.work(connection), None
+    except Exception as error:
+        # Only the low byte names the kind. The sqlite3 module's own complaints have no code.
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        if isinstance(error, sqlite3.Error) and code not in _OWN_FAULTS:
+            raise  # nothing in this transaction can be trusted
+        job.error = error
+        connection.execute("ROLLBACK TO job")
+    connection.execute("RELEASE job")
 
 
 def _run_afterwards(

@@ -27,7 +27,8 @@ from msgspec import DecodeError, convert, to_builtins
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from nanobot.bus.sqlite import open_cache, remove_cache, storage_error, transaction
+from nanobot.bus.cache import open_cache, remove_cache, transaction
+from nanobot.bus.sqlite import storage_error
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot.io import FileState, storage_errors

@@ -25,7 +25,8 @@ from zlib import crc32
 
 from loguru import logger
 
-from nanobot.bus.sqlite import storable, transaction
+from nanobot.bus.cache import transaction
+from nanobot.bus.sqlite import storable
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.memory.analysis import language_of, prepared
