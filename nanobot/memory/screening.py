@@ -34,11 +34,12 @@ class Screen:
         self.asked: list[Operation] = []
         self.set_aside: list[str] = []
 
-    def junk_in(self, line: str) -> str:
-        """Return the reason why a line says nothing, or ""."""
+    def junk_in(self, line: str, old: str = "") -> str:
+        """Return the reason why a line says nothing, or "". It may say what an example of ours does
+        if the person said it as a change of the line `old`."""
         if self.talk.has_own_line(without_list_mark(line)):
             return ""
-        if reason := junk_reason(line):
+        if (reason := junk_reason(line)) or (old and not self.talk.objection_to_change(old, line)):
             return reason
         is_copy = self._echoes and self._echoes.has(line) and not self.talk.is_told(line)
         return "it copies the instructions" if is_copy else ""

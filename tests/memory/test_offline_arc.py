@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.memory.dream import Dream
-from nanobot.memory.dream.limits import DreamLimits
-from nanobot.memory.dream.state import DreamReport
+from nanobot.memory.dream.state import DreamLimits, DreamReport
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.scopes import OWNER, Memories
 from nanobot.messages import Message

@@ -14,9 +14,9 @@ alone. A run that fails leaves the cursor where it is, and the next ones wait, t
 and a day at most. What is forgotten while it thinks is not written.
 
 An entry that the model refuses to read (a content filter, a small window) holds up no others. What
-is refused together is asked about in halves, down to the entry that is to blame, which is left out
-of the run and given up after two. But only where the model answered to something else: one that
-refuses everything is set up wrongly, then the run fails and nothing is given up.
+is refused together is asked about in halves, down to the entry that is to blame, which is given up.
+But only where the model answered to something else: one that refuses everything is set up wrongly,
+then the run fails and nothing is given up.
 
 Then the notes of each month that is over for a month are condensed into a digest (`digests`), and
 what recurs in it is read like an entry.
@@ -47,9 +47,15 @@ from nanobot.errors import (
     WriteConflict,
 )
 from nanobot.memory.digests import digest_path
-from nanobot.memory.dream.limits import DreamLimits, RunBudgetSpent, Unintelligible
 from nanobot.memory.dream.reading import Reader, ReadMessages
-from nanobot.memory.dream.state import DreamPlan, DreamReport, DreamState
+from nanobot.memory.dream.state import (
+    DreamLimits,
+    DreamPlan,
+    DreamReport,
+    DreamState,
+    RunBudgetSpent,
+    Unintelligible,
+)
 from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.memory.version import Change
 from nanobot.providers.port import Provider
@@ -127,8 +133,9 @@ class Dream:
         """
         self._state.load()
         memory, state, now = self._memories.of(scope), self._state.of(scope), self._clock.now()
-        waiting = Reader(memory, self._read_messages, now).unread_keys(state)
-        if not waiting and not state.plan:
+        reader = Reader(memory, self._read_messages, now)
+        waiting = reader.unread_keys(state)
+        if not waiting and not state.plan and not reader.due_months(state):
             return None
         cursors = [int(key) for key in waiting if key.isdecimal()]
         first = memory.history.get(cursors[0]) if cursors else None
@@ -199,8 +206,7 @@ class Dream:
         planner = Planner(memory, self._provider, self._limits, reader.forgotten, now)
         try:
             await self._read_on(reader, memory, planner, run, report)
-            if await self._condense(reader, memory, planner, report):
-                await self._read_on(reader, memory, planner, run, report)
+            await self._condense(reader, memory, planner, run, report)
         except RunBudgetSpent as spent:
             logger.info("Dream for {} is postponed: {}", memory.scope, spent)
         await asyncio.to_thread(memory.recall.refresh)
@@ -211,76 +217,80 @@ class Dream:
         self, reader: Reader, memory: Memory, planner: Planner, run: str, report: DreamReport
     ) -> None:
         """Batch by batch until nothing is left. Raises what asking the model raises."""
-        refused: frozenset[str] = frozenset()
+        refused, answered = set[str](), False
         refusal: ProviderRejected | None = None
-        most, answered = self._limits.batch, False
+        most = self._limits.batch
         while True:
             known, state = self._forgotten, self._state.of(memory.scope)
-            beyond = replace(state, done=state.done | refused)
-            entries, empty = await asyncio.to_thread(reader.next_batch, beyond, most)
-            if not entries and not empty:
+            entries, empty = await asyncio.to_thread(reader.next_batch, state, most, refused)
+            if not entries:
                 break
             try:
-                plan = await planner.plan(entries, empty)
+                plan = await planner.plan(entries)
             except ProviderRejected as error:
                 if not error.blames_content:
                     raise
                 most, refusal = max(1, len(entries) // 2), error
-                if len(entries) == 1:
-                    refused |= {entries[0].key}
+                refused |= {entry.key for entry in entries if len(entries) == 1}
                 continue
-            most = min(self._limits.batch, most * 2)
-            async with self._writing:
-                if known != self._forgotten:
-                    continue  # it may hold what was forgotten meanwhile
-                answered = answered or bool(entries)
-                plan = replace(plan, run=run)
-                await self._remember(memory, plan=plan)
-                await self._finish(reader, memory, plan, report)
-        # What was given up before was so while others were answered.
-        counted = refused if answered else refused & self._state.of(memory.scope).skipped.keys()
-        if refusal is not None and not answered and not counted:
+            most, answered = self._limits.batch, True
+            plan = replace(plan, run=run, done=plan.done | empty | refused)
+            if await self._commit(reader, memory, plan, known, report):
+                refused.clear()
+        if refused and refusal and not answered:
             raise refusal
-        if counted:
-            async with self._writing:
-                await self._finish(reader, memory, DreamPlan(skipped=counted), report)
+        if empty or refused:
+            plan = DreamPlan(done=frozenset(empty | refused))
+            await self._commit(reader, memory, plan, known, report)
 
     async def _condense(
-        self, reader: Reader, memory: Memory, planner: Planner, report: DreamReport
-    ) -> bool:
-        """Write the digests that are due, each by one question; whether there are new ones. One
-        that a person wrote stays as it is. A month that cannot be condensed is given up after two
-        runs, as an entry is. Raises what asking the model raises."""
-        due = await asyncio.to_thread(reader.undigested, self._state.of(memory.scope))
-        for month, notes in due.items():
-            known, plan = self._forgotten, DreamPlan(done=frozenset({month}))
-            text, path = "", digest_path(month)
+        self, reader: Reader, memory: Memory, planner: Planner, run: str, report: DreamReport
+    ) -> None:
+        """Write the digests that are due, each by one question, and learn what recurs in them. One
+        that a person wrote stays as it is. A month that the model refuses is left without. Raises
+        what asking the model raises."""
+        for month in await asyncio.to_thread(reader.due_months, self._state.of(memory.scope)):
+            known, plan, path = self._forgotten, DreamPlan(), digest_path(month)
             try:
-                text = await planner.digest(month, notes)
+                if month not in memory.store.digest_months():
+                    notes = await asyncio.to_thread(reader.notes_of, month)
+                    text = await planner.digest(month, notes)
+                    async with self._writing:
+                        if known != self._forgotten:
+                            return  # it may hold what was forgotten meanwhile
+                        await self._write_digest(memory, path, text, report)
+                if entry := await asyncio.to_thread(reader.digest_of, month):
+                    plan = await planner.plan([entry])
             except (ProviderRejected, Unintelligible) as error:
                 refused = isinstance(error, Unintelligible) or error.blames_content
                 if not refused or not planner.is_answered:
                     raise
+                logger.warning("{} is not written or read: {}", path, error)
+            except PathRefused as error:  # a link or a folder is there
                 logger.warning("{} is not written: {}", path, error)
-                plan = DreamPlan(skipped=frozenset({month}))
-            async with self._writing:
-                if known != self._forgotten:
-                    continue  # it may hold what was forgotten meanwhile
-                if not text:
-                    await self._finish(reader, memory, plan, report)
-                    continue
-                try:
-                    with suppress(WriteConflict):
-                        made = Change("dream")
-                        await memory.store.replace(path, text, expected=None, change=made)
-                        report.digests += (path,)
-                        condensed = self._state.of(memory.scope).condensed | {month}
-                        await self._remember(memory, condensed=condensed)
-                except PathRefused as error:  # a link or a folder is there
-                    logger.warning("{} is not written: {}", path, error)
-                    plan = DreamPlan(skipped=frozenset({month}))
-                    await self._finish(reader, memory, plan, report)
-        return bool(report.digests)
+            plan = replace(plan, run=run, done=frozenset({month}))
+            await self._commit(reader, memory, plan, known, report)
+
+    async def _write_digest(
+        self, memory: Memory, path: str, text: str, report: DreamReport
+    ) -> None:
+        with suppress(WriteConflict):
+            if text:
+                made = Change("dream")
+                await memory.store.replace(path, text, expected=None, change=made)
+                report.digests += (path,)
+
+    async def _commit(
+        self, reader: Reader, memory: Memory, plan: DreamPlan, known: int, report: DreamReport
+    ) -> bool:
+        """Remember a plan, carry it out, and move on; not if something was forgotten since `known`,
+        which it may hold."""
+        async with self._writing:
+            if known != self._forgotten:
+                return False
+            await self._remember(memory, plan=plan)
+            await self._finish(reader, memory, plan, report)
+            return True
 
     async def _finish(
         self,
@@ -295,9 +305,8 @@ class Dream:
         from nanobot.memory.dream.learning import carry_out
 
         await carry_out(memory, plan, report, again=again)
-        state = await asyncio.to_thread(
-            reader.advance_cursors, self._state.of(memory.scope).after(plan)
-        )
+        state = self._state.of(memory.scope)
+        state = await asyncio.to_thread(reader.move_on, state, plan.done)
         await asyncio.to_thread(self._state.put, memory.scope, state)
 
     async def _remember(self, memory: Memory, **changes: object) -> None:

@@ -23,7 +23,6 @@ from nanobot.errors import ToolError, WriteConflict
 from nanobot.memory.cleaning import MOST_ANSWER, Echoes, junk_reason
 from nanobot.memory.digests import DIGEST, DigestLine, digest_request, digest_text, read_digest
 from nanobot.memory.documents import FACTS
-from nanobot.memory.dream.limits import DreamLimits, RunBudgetSpent, Unintelligible
 from nanobot.memory.dream.phases import (
     EDITS,
     EXTRACTION,
@@ -41,7 +40,15 @@ from nanobot.memory.dream.phases import (
 )
 from nanobot.memory.dream.reading import DreamEntry
 from nanobot.memory.dream.screening import MOST_UPDATES, Screened, screen
-from nanobot.memory.dream.state import DreamPlan, DreamReport, Hold, Write
+from nanobot.memory.dream.state import (
+    DreamLimits,
+    DreamPlan,
+    DreamReport,
+    Hold,
+    RunBudgetSpent,
+    Unintelligible,
+    Write,
+)
 from nanobot.memory.figures import has_passed
 from nanobot.memory.forget import Forgotten
 from nanobot.memory.guard import find_line, without_list_mark
@@ -97,30 +104,26 @@ class Planner:
         self.is_answered = False
         """Whether the model has answered anything, be it nonsense."""
 
-    async def plan(self, entries: Sequence[DreamEntry], empty: frozenset[str]) -> DreamPlan:
-        """What a batch comes to; `empty` are the keys of entries without anything to read. Raises
-        `RunBudgetSpent` where nothing could be asked, `Unintelligible`, or a `ProviderError`."""
+    async def plan(self, entries: Sequence[DreamEntry]) -> DreamPlan:
+        """What a batch comes to. Raises `RunBudgetSpent` where nothing could be asked,
+        `Unintelligible`, or a `ProviderError`."""
         owner = self._memory.scope == OWNER
         paths = [path for path in FACTS if owner or path != MANNER]
         files = {path: without_importance(self._memory.store.read(path)) for path in paths}
-        updates: dict[Update, None] = {}
-        set_aside = list[str]()
-        read, skipped = set[str](), set[str]()
+        updates, set_aside = dict[Update, None](), list[str]()
         clean = [entry for entry in entries if not entry.origins]
         tainted = [entry for entry in entries if entry.origins]
+        self._require_calls(bool(clean) + bool(tainted))
         for group in filter(None, (clean, tainted)):
-            try:
-                wanted, numbers = await self._extract(group, files)
-            except RunBudgetSpent:
-                if not read and not skipped:
-                    raise
-                break
+            wanted, left = await self._extract(group, files)
             # In a large memory finding the lines takes long.
             found = await asyncio.to_thread(self._screened, wanted, group, files)
+            if left:  # the model left them out: it is asked once more
+                more, _ = await self._extract(left, files)
+                again = await asyncio.to_thread(self._screened, more, left, files)
+                found = Screened(found.kept + again.kept, found.set_aside + again.set_aside)
             updates |= dict.fromkeys(found.kept)
             set_aside += found.set_aside
-            for number, entry in enumerate(group):
-                (read if number in numbers else skipped).add(entry.key)
         writes = [
             await self._integrate(path, text, [one for one in updates if one.path == path])
             for path, text in files.items()
@@ -128,9 +131,8 @@ class Planner:
         return DreamPlan(
             tuple(write for write in writes if write.operations),
             tuple(holds_in(updates)),
-            frozenset(read) | empty,
-            frozenset(skipped),
-            len(read) + len(skipped),
+            frozenset(entry.key for entry in entries),
+            len(entries),
             set_aside=tuple(set_aside[:_MOST_SET_ASIDE]),
         )
 
@@ -154,6 +156,7 @@ class Planner:
         Raises like `plan`."""
         if not notes:
             return ""
+        self._require_calls(1)
         messages = self._opening("dream_digest.md", digest_request(month, notes))
         read = partial(read_digest, days=notes.keys())
         lines = await self._ask_until_read(messages, read, DIGEST)
@@ -171,8 +174,8 @@ class Planner:
 
     async def _extract(
         self, group: Sequence[DreamEntry], files: Mapping[str, str]
-    ) -> tuple[list[FactCandidate], frozenset[int]]:
-        """Phase 1: what was found, without what was forgotten, and the numbers of entries read."""
+    ) -> tuple[list[FactCandidate], list[DreamEntry]]:
+        """Phase 1: what was found, without what was forgotten, and the entries left out."""
         memory, said = self._memory, [entry.text for entry in group]
 
         def shown(path: str) -> ShownFile:
@@ -193,7 +196,8 @@ class Planner:
                 return False
             return not item.only_rates or not find_line(item.old, rated)
 
-        return list(filter(is_wanted, items)), read
+        left = [entry for number, entry in enumerate(group) if number not in read]
+        return list(filter(is_wanted, items)), left
 
     async def _ask_until_read(
         self, messages: list[PromptMessage], read: Callable[[str], T | None], schema: ToolSpec
@@ -214,16 +218,12 @@ class Planner:
         """Phase 2. Without budget for it, updates go in as phase 1 worded them."""
         updates = [one.step for one in wanted if not one.verbatim and not one.origins]
         edits = None
-        if any(update.new for update in updates):
+        if any(update.new for update in updates) and not self._is_spent(1):
             said = [f"{update.old} {update.new}" for update in updates]
             shown = await asyncio.to_thread(self._memory.recall.related, path, said)
-            request = integration_request(path, shown, updates)
-            try:
-                opening = self._opening("dream_phase2.md", request)
-                answer = await self._ask(opening, EDITS)
-                edits = await asyncio.to_thread(read_edits, answer[:MOST_ANSWER])
-            except RunBudgetSpent as spent:
-                logger.info("{} is not edited by the model: {}", path, spent)
+            opening = self._opening("dream_phase2.md", integration_request(path, shown, updates))
+            answer = await self._ask(opening, EDITS)
+            edits = await asyncio.to_thread(read_edits, answer[:MOST_ANSWER])
         write = await asyncio.to_thread(integrate, path, text, updates, edits)
         verbatim = (one.step for one in wanted if one.verbatim)
         return replace(write, operations=(*write.operations, *verbatim))
@@ -231,18 +231,22 @@ class Planner:
     def _opening(self, template: str, request: str) -> list[PromptMessage]:
         return [system_message(render(template, today=self._today)), user_message(request)]
 
-    async def _ask(self, messages: Sequence[PromptMessage], schema: ToolSpec) -> str:
-        """The model's answer. Raises `RunBudgetSpent`, or a `ProviderError`."""
+    def _require_calls(self, calls: int) -> None:
+        if self._calls and self._is_spent(calls):
+            raise RunBudgetSpent("the model calls or tokens of a run are used up")
+
+    def _is_spent(self, calls: int) -> bool:
+        """Whether the run may not ask so many more questions."""
         limits = self._limits
-        asked = sum(estimate_tokens(message.text) for message in messages)
-        if self._calls >= max(limits.max_calls, 1):
-            raise RunBudgetSpent(f"the {limits.max_calls} model calls of a run are used up")
-        if self._calls and self._tokens + asked > limits.max_tokens:
-            raise RunBudgetSpent(f"the {limits.max_tokens:,} tokens of a run are used up")
+        return self._calls + calls > limits.max_calls or self._tokens > limits.max_tokens
+
+    async def _ask(self, messages: Sequence[PromptMessage], schema: ToolSpec) -> str:
+        """The model's answer. Raises a `ProviderError`."""
         self._calls += 1
         prompt = Prompt(tuple(messages), Toolset.of(()))
         reply = await self._provider.complete(prompt, CallOptions(use="memory", schema=schema))
         self.is_answered = True
+        asked = sum(estimate_tokens(message.text) for message in messages)
         used = reply.usage.prompt + reply.usage.completion
         self._tokens += used or asked + estimate_tokens(reply.text)
         return reply.text

@@ -11,9 +11,8 @@ there.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from datetime import date, datetime, time, tzinfo
-from itertools import chain, takewhile
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -217,76 +216,62 @@ class Reader:
         self.forgotten = Forgotten(memory.root)
 
     def unread_keys(self, state: ScopeState) -> list[str]:
-        """The keys of what is unread, in the order in which it is read; nothing is opened."""
-        kinds = self._cursors(), self._days(state.note), self._months(state.digest)
-        return [key for key in chain(*kinds) if key not in state.done]
+        """The keys of unread entries, in the order in which they are read; nothing is opened."""
+        history, today = self._memory.history, self._now.date().isoformat()
+        days = (day.isoformat() for day in self._memory.store.note_days())
+        cursors = map(str, history.cursors(history.dream_cursor()))
+        return [*cursors, *(day for day in days if state.note < day < today)]
 
-    def undigested(self, state: ScopeState) -> dict[str, dict[date, str]]:
-        """The months that are due and have no digest, each with its notes by their days."""
+    def due_months(self, state: ScopeState) -> list[str]:
+        """The months that are due, in order."""
+        months = due_months(self._memory.store.note_days(), self._now.date())
+        return [month for month in months if month > state.digest]
+
+    def notes_of(self, month: str) -> dict[date, str]:
+        """The notes of a month, by their days."""
         store = self._memory.store
-        made = {*store.digest_months(), *state.condensed}  # also one that was deleted since
-        months = [month for month in self._months(state.digest) if month not in made]
-        noted = {month: dict[date, str]() for month in months if month not in state.done}
-        for day in paced(store.note_days()):
-            month = noted.get(f"{day:%Y-%m}")
-            if month is not None and (text := confirmed_notes(store.read(note_path(day)))):
-                month[day] = text
-        return noted
+        days = [day for day in store.note_days() if f"{day:%Y-%m}" == month]
+        notes = {day: confirmed_notes(store.read(note_path(day))) for day in paced(days)}
+        return {day: text for day, text in notes.items() if text}
 
-    def next_batch(self, state: ScopeState, most: int) -> tuple[list[DreamEntry], frozenset[str]]:
-        """The next entries to read, at most `most`, and the keys of those before them that have
-        nothing to learn from."""
+    def digest_of(self, month: str) -> DreamEntry | None:
+        """What of the digest of a month recurs."""
+        store = self._memory.store
+        others = [other for other in store.digest_months() if other != month]
+        texts = ((other, store.read(digest_path(other))) for other in others)
+        lines = [line for other, text in texts for _, line in digest_lines(other, text)]
+        return entry_of_digest(month, store.read(digest_path(month)), lines, self._now.tzinfo)
+
+    def next_batch(
+        self, state: ScopeState, most: int, refused: Set[str]
+    ) -> tuple[list[DreamEntry], set[str]]:
+        """The next entries to read, at most `most`, without those that the model `refused`; and the
+        keys of those before them that have nothing to learn from."""
         entries: list[DreamEntry] = []
         empty: set[str] = set()
         size = 0
-        made = {*self._memory.store.digest_months()}
         for key in paced(self.unread_keys(state)):
-            if is_month(key) and key not in made | state.condensed:
-                continue
-            entry = self._opened(key)
+            entry = self._opened(key) if key not in refused else None
             if entry is None:
-                empty.add(key)
+                empty |= {key} - refused
                 continue
             size += estimate_tokens(entry.shown(0))
             if entries and (size > _BATCH_TOKENS or len(entries) >= most):
                 break
             entries.append(entry)
-        return entries, frozenset(empty)
+        return entries, empty
 
-    def advance_cursors(self, state: ScopeState) -> ScopeState:
-        """Move the cursors over what is done without a gap; the state with what is done beyond."""
-        kinds = self._cursors(), self._days(state.note), self._months(state.digest)
-        entries, days, months = ([*takewhile(state.done.__contains__, keys)] for keys in kinds)
-        if entries:
-            self._memory.history.set_dream_cursor(int(entries[-1]))
-        left = {*chain(*kinds)} - {*entries, *days, *months}
-        return replace(
-            state,
-            note=days[-1] if days else state.note,
-            digest=months[-1] if months else state.digest,
-            condensed=state.condensed & left - state.done,
-            done=state.done & left,
-        )
-
-    def _cursors(self) -> list[str]:
-        history = self._memory.history
-        return [str(cursor) for cursor in history.cursors(history.dream_cursor())]
-
-    def _days(self, note: str) -> list[str]:
-        days = (day.isoformat() for day in self._memory.store.note_days())
-        return [day for day in days if note < day < self._now.date().isoformat()]
-
-    def _months(self, digest: str) -> list[str]:
-        months = due_months(self._memory.store.note_days(), self._now.date())
-        return [month for month in months if month > digest]
+    def move_on(self, state: ScopeState, done: Set[str]) -> ScopeState:
+        """The state behind these entries, to which the cursor of the history is moved."""
+        if cursors := [int(key) for key in done if key.isdecimal()]:
+            self._memory.history.set_dream_cursor(max(cursors))
+        days = [key for key in done if not key.isdecimal() and not is_month(key)]
+        months = filter(is_month, done)
+        note, digest = max([state.note, *days]), max([state.digest, *months])
+        return replace(state, note=note, digest=digest, plan=None)
 
     def _opened(self, key: str) -> DreamEntry | None:
         store, zone = self._memory.store, self._now.tzinfo
-        if is_month(key):
-            others = [other for other in store.digest_months() if other != key]
-            texts = ((other, store.read(digest_path(other))) for other in others)
-            lines = [line for other, text in texts for _, line in digest_lines(other, text)]
-            return entry_of_digest(key, store.read(digest_path(key)), lines, zone)
         if not key.isdecimal():
             day = date.fromisoformat(key)
             return entry_of_note(day, store.read(note_path(day)), zone)

@@ -72,7 +72,7 @@ def _screened(
         yield step
     elif not new:
         work.ask(step)
-    elif reason := work.junk_in(new):
+    elif reason := work.junk_in(new, step.old):
         work.note(new, reason)
     elif step.old:
         yield from work.screen_replacement(step, asks=True)

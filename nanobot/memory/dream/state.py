@@ -9,17 +9,34 @@ loses a fact nor learns one twice, and costs no second question to the model.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from msgspec import Struct, ValidationError, convert, field, to_builtins
+from msgspec import Struct, ValidationError, convert, to_builtins
 from msgspec.structs import replace
 
 from nanobot.bus.events import OWNER_ACCOUNT
 from nanobot.bus.state import Document, InvalidDocument, StateStore
-from nanobot.errors import WITHHELD
+from nanobot.errors import WITHHELD, NanobotError
 from nanobot.memory.guard import without_list_mark
 from nanobot.memory.lines import Operation
 from nanobot.text import counted
+
+
+class Unintelligible(NanobotError):
+    """The model does not answer in the form that it is asked for."""
+
+
+class RunBudgetSpent(NanobotError):
+    """A run has asked as much as it may; what is left waits for the next."""
+
+
+class DreamLimits(Struct, frozen=True):
+    """What one run may use. `batch` is entries a question; `max_tokens` counts questions and
+    answers."""
+
+    batch: int = 20
+    max_calls: int = 20
+    max_tokens: int = 200_000
 
 
 class Write(Struct, frozen=True):
@@ -39,14 +56,13 @@ class Hold(Struct, frozen=True):
 
 
 class DreamPlan(Struct, frozen=True):
-    """What a batch comes to. `done` are the keys of entries that need not be read again, `skipped`
-    those that the model left for later; `entries` is how many it read. `run` is what the versions
-    of one Dream share. `set_aside` says what was not taken, and why."""
+    """What a batch comes to. `done` are the keys of its entries; `entries` is how many the model
+    read. `run` is what the versions of one Dream share. `set_aside` says what was not taken, and
+    why."""
 
     writes: tuple[Write, ...] = ()
     holds: tuple[Hold, ...] = ()
     done: frozenset[str] = frozenset()
-    skipped: frozenset[str] = frozenset()
     entries: int = 0
     run: str = ""
     set_aside: tuple[str, ...] = ()
@@ -56,26 +72,13 @@ class ScopeState(Struct, frozen=True):
     """What is remembered of one scope.
 
     `last_run` is when a run last ended, in ISO 8601, empty for never. `note` is the last day whose
-    notes were distilled, as YYYY-MM-DD, `digest` the last month of whose digest what recurs was
-    learned, as YYYY-MM, `condensed` months whose digest was written and is unread. `done` holds
-    entries beyond the cursor that were read, `skipped` those left for later, and how often.
+    notes were distilled, as YYYY-MM-DD, `digest` the last month that was condensed, as YYYY-MM.
     """
 
     last_run: str = ""
     note: str = ""
     digest: str = ""
-    condensed: frozenset[str] = frozenset()
-    done: frozenset[str] = frozenset()
-    skipped: Mapping[str, int] = field(default_factory=dict)
     plan: DreamPlan | None = None
-
-    def after(self, plan: DreamPlan) -> ScopeState:
-        """With `plan` carried out. An entry that was skipped twice is done."""
-        again = {key: self.skipped.get(key, 0) + 1 for key in plan.skipped}
-        skipped = {**self.skipped, **again}
-        done = self.done | plan.done | {key for key, times in skipped.items() if times >= 2}
-        left = {key: times for key, times in skipped.items() if key not in done}
-        return replace(self, done=done, skipped=left, plan=None)
 
 
 class DreamState(Document[dict[str, ScopeState]]):

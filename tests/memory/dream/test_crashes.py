@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nanobot.memory.dream.state import DreamPlan, DreamState, Hold, ScopeState, Write
+from nanobot.memory.dream.state import DreamState
 from nanobot.memory.lines import Operation
 from nanobot.memory.version import Change
 from nanobot.providers.port import Prompt
@@ -142,31 +141,6 @@ async def test_half_of_an_emoji_that_a_model_writes_is_no_obstacle(
     assert DreamState(world.state).of("owner").plan
     await world.dreams()
     assert world.read("USER.md").count("Likes green tea") == 1
-
-
-def test_a_document_of_earlier_versions_is_read(world: World) -> None:
-    plan = {
-        "writes": [{"path": LONG_TERM, "operations": [{"new": "- a", "cursor": 1}], "retired": []}],
-        "holds": [{"path": LONG_TERM, "operations": [{"old": "- b"}], "origins": ["forwarded"]}],
-        "done": ["1"], "skipped": ["2"], "entries": 2, "since": "", "run": "dream 1",
-    }  # fmt: skip
-    state = {"last_run": "", "note": "2026-03-09", "done": ["4"], "skipped": {"3": 1},
-             "failures": 2, "retry_at": "2026-03-10T18:00:00+00:00", "plan": plan}  # fmt: skip
-    world.state.put("dream", json.dumps({"owner": state}).encode())
-    steps = Operation(new="- a", cursor=1), Operation(old="- b")
-    assert DreamState(world.state).of("owner") == ScopeState(
-        note="2026-03-09",
-        done=frozenset({"4"}),
-        skipped={"3": 1},
-        plan=DreamPlan(
-            (Write(LONG_TERM, steps[:1]),),
-            (Hold(LONG_TERM, steps[1:], ("forwarded",)),),
-            frozenset({"1"}),
-            frozenset({"2"}),
-            entries=2,
-            run="dream 1",
-        ),
-    )
 
 
 async def test_what_others_write_while_the_model_thinks_survives(world: World) -> None:

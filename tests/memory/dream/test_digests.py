@@ -168,7 +168,7 @@ async def test_a_model_that_is_out_is_asked_again_later(noted: World) -> None:
     assert "boat" in noted.read(SEPTEMBER)
 
 
-async def test_a_month_that_is_refused_holds_up_no_other_and_is_given_up_after_two_runs(
+async def test_a_month_that_is_refused_holds_up_no_other_and_is_given_up(
     noted: World,
 ) -> None:
     noted.write("memory/2026-08-03.md", "- 10:00 poison\n")
@@ -186,7 +186,7 @@ async def test_a_month_that_is_refused_holds_up_no_other_and_is_given_up_after_t
     noted.remembers("Something else.")
     for _ in range(2):
         await dream.run("owner")
-    assert sum(map(is_digest, model.prompts)) == 3
+    assert sum(map(is_digest, model.prompts)) == 2
     assert dream.next_run("owner", lambda since: since, 100) is None
 
 
@@ -197,7 +197,7 @@ async def test_a_folder_in_the_place_of_a_digest_holds_up_no_other(noted: World)
     for _ in range(3):
         assert (await dream.run("owner")).problem == ""
     assert "Ran on three days" in noted.read(SEPTEMBER)
-    assert sum(map(is_digest, model.prompts)) == 3
+    assert sum(map(is_digest, model.prompts)) == 2
 
 
 async def test_a_run_out_of_budget_condenses_the_rest_the_next_time(noted: World) -> None:

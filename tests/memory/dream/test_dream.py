@@ -94,15 +94,6 @@ async def test_an_entry_left_out_is_read_again_and_given_up_the_second_time(worl
     assert world.memory().history.dream_cursor() == 2
 
 
-async def test_the_cursor_stops_before_a_gap(world: World) -> None:
-    world.remembers("One.")
-    world.remembers("Two.")
-    await world.dreams(found(processed_entries=[1]), max_calls=1)
-    assert world.memory().history.dream_cursor() == 0
-    dream, _ = world.dream()
-    assert dream.unread("owner") == 1
-
-
 async def test_many_entries_are_read_in_batches(world: World) -> None:
     for number in range(5):
         world.remembers(f"Number {number}.")

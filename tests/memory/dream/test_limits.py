@@ -89,7 +89,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("refusal", REFUSALS)
-async def test_an_entry_that_the_model_refuses_holds_up_no_other_and_is_given_up_after_two_runs(
+async def test_an_entry_that_the_model_refuses_holds_up_no_other_and_is_given_up(
     world: World, refusal: ProviderError
 ) -> None:
     for text in ("One.", "Two.", "Poison.", "Four.", "Five."):
@@ -99,12 +99,8 @@ async def test_an_entry_that_the_model_refuses_holds_up_no_other_and_is_given_up
         return fails(refusal) if "Poison" in prompt.messages[-1].text else found()
 
     dream, model = world.dream(author=answer)
-    left = []
-    for _ in range(3):
-        report = await dream.run("owner")
-        assert report.problem == ""
-        left.append(dream.unread("owner"))
-    assert left == [1, 0, 0]
+    assert (await dream.run("owner")).problem == ""
+    assert dream.unread("owner") == 0
     assert len(model.prompts) < 10
 
 
