@@ -10,46 +10,29 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Sequence
 from functools import partial
-from importlib.metadata import entry_points
 from pathlib import Path
 
-from nanobot.channel import Person, Setup, SetupRequest, SetupResult
+from nanobot.channel import Person
 from nanobot.cli.agent import replies
-from nanobot.cli.channels import leased, login
-from nanobot.cli.client import NoGateway
+from nanobot.cli.channels import login
 from nanobot.cli.command import WrongUsage, log_errors_only, path_of, print_json, print_text, table
 from nanobot.cli.config import diff_text
 from nanobot.cli.gateway import connected
-from nanobot.cli.onboard.files import ConfigPart, name_in, write
-from nanobot.cli.onboard.model import ModelStep, from_environment, server_options
-from nanobot.cli.onboard.people import (
-    Answers,
-    Retraced,
-    Step,
-    Unanswered,
-    ask_checked,
-    in_words,
-    walk,
-)
+from nanobot.cli.onboard.files import ConfigPart, write
+from nanobot.cli.onboard.model import server_options
+from nanobot.cli.onboard.people import Answers, Retraced, Step, Unanswered, in_words, walk
+from nanobot.cli.onboard.steps import OnboardStep, Situation, list_steps
 from nanobot.cli.service import runs_systemd
 from nanobot.cli.status import of_gateway
-from nanobot.clock import SystemClock, system_zone_name
 from nanobot.config import command_for
 from nanobot.config.changing import ExistingFiles, plan
 from nanobot.config.load import CONFIG_FILE, load_settings
-from nanobot.config.settings import AgentSettings, Settings
-from nanobot.config.values import checked_id
-from nanobot.config.yamltext import ConfigChange, Setting
 from nanobot.errors import ConfigError, NanobotError
 from nanobot.providers.dialect import is_near
-from nanobot.validation import Invalid, InvalidValue, build
 from nanobot_cli.text import one_line
 from nanobot_cli.wire import DEFAULT_SESSION, AgentMessage, Reading, Reply
-
-GROUP = "nanobot.channel_setups"
 
 _INTRODUCTION = """\
 This sets nanobot up: a model, the chats that it answers in, and you. Nothing is written before \
@@ -90,19 +73,15 @@ def _head(person: Person, text: str) -> None:
 
 class Interview:
     """All questions until everything is confirmed, of which each may be gone back to: the home, the
-    steps by their names, and having it all confirmed. Sets the home of the options to the folder
-    that the person names.
+    steps, and having it all confirmed. Sets the home of the options to the folder that the person
+    names.
 
     What the command line says is not asked for. A first run goes through model and person, and
     everything else only if that is wanted.
     """
 
-    _settings: Settings
-    _before: ExistingFiles
-    _model: ModelStep
-    _given: Mapping[str, Mapping[str, str]]
-    """These are of the home, which is the first step: its settings and files as they are before the
-    others, and what the command line says, by the names of the steps."""
+    _at: Situation
+    """Known once the home is, which is the first question."""
 
     def __init__(self, person: Person, options: argparse.Namespace) -> None:
         self._person, self._options = Retraced(person), options
@@ -117,11 +96,10 @@ class Interview:
         `NanobotError`."""
         if self._attended:
             self._person.say(_INTRODUCTION)
-        channels = sorted({point.name for point in entry_points(group=GROUP)})
         steps: list[Step[ConfigPart]] = [self._home]
-        steps += (partial(self._step, name) for name in ("model", *channels, "you"))
+        steps += (partial(self._take, one) for one in list_steps())
         *_, part = await walk(self._person, [*steps, self._confirm])
-        return (self._before, part) if self._confirmed else None
+        return (self._at.before, part) if self._confirmed else None
 
     async def _home(self, _: Sequence[ConfigPart]) -> ConfigPart:
         options = self._options
@@ -129,39 +107,31 @@ class Interview:
             asked = "The folder for nanobot's data"
             options.home = path_of(await self._person.ask(asked, str(options.home)))
         try:
-            self._settings = load_settings(options.home)
+            settings = load_settings(options.home)
         except ConfigError as error:
             raise NanobotError(
                 f"the present configuration cannot be used:\n{error.for_people()}",
                 hint="Fix that first, or move the file away to start over.",
             ) from None
-        self._before = ExistingFiles.read(options.home, os.environ)
-        self._clock = SystemClock(self._settings.agent.timezone)
-        present = self._settings.model
-        self._model = ModelStep(self._person, options, present, self._before, self._clock)
-        self._given = _given(options)
-        if not (self._before.config or self._attended or "model" in self._given):
+        before = ExistingFiles.read(options.home, os.environ)
+        self._at = Situation(self._person, options, settings, before)
+        if not (before.config or self._attended or self._at.given("model")):
             hint = "Add --model-name, --provider, --base-url or, to try nanobot out, --offline."
             raise NanobotError("which model should answer?", hint=hint)
         return ConfigPart()
 
-    async def _step(self, name: str, _: Sequence[ConfigPart]) -> ConfigPart:
+    async def _take(self, step: OnboardStep, _: Sequence[ConfigPart]) -> ConfigPart:
         """Take a step, if it is wanted. Where it fails, a person keeps the answers of the others.
         Raises `NanobotError`."""
-        if not (name in self._given or (self._attended and await self._is_wanted(name))):
+        is_given = self._at.given(step.name) is not None
+        if not (is_given or (self._attended and await self._is_wanted(step))):
             return ConfigPart()
         begun = len(self._person.given)
         while True:
             if self._attended:
-                _head(self._person, _titled(name)[0].upper() + _titled(name)[1:])
+                _head(self._person, step.title[0].upper() + step.title[1:])
             try:
-                match name:
-                    case "model":
-                        return await self._model.run()
-                    case "you":
-                        return await self._you()
-                    case _:
-                        return await self._channel(name)
+                return await step.ask(self._at)
             except NanobotError as error:
                 if isinstance(error, Unanswered) or not self._attended:
                     raise
@@ -170,16 +140,15 @@ class Interview:
                     return ConfigPart()
                 del self._person.given[begun:]  # going back leads through the last attempt alone
 
-    async def _is_wanted(self, name: str) -> bool:
-        is_basic = name in ("model", "you")
-        if is_basic and not self._before.config:
+    async def _is_wanted(self, step: OnboardStep) -> bool:
+        if step.is_basic and not self._at.before.config:
             return True
-        is_there = is_basic or name in self._settings.channels
-        question = f"Change {_titled(name)}?" if is_there else f"Set {_titled(name)} up?"
+        is_there = step.is_basic or step.name in self._at.settings.channels
+        question = f"Change {step.title}?" if is_there else f"Set {step.title} up?"
         return await self._person.confirm(question, default=False)
 
     async def _confirm(self, done: Sequence[ConfigPart]) -> ConfigPart:
-        home, person, before = self._options.home, self._person, self._before
+        home, person, before = self._options.home, self._person, self._at.before
         part = before.new_in(sum(done, ConfigPart()))
         planned = plan(home, before, part)
         if planned.errors:
@@ -197,101 +166,6 @@ class Interview:
         if not self._confirmed:
             person.say("Nothing was written.")
         return part
-
-    async def _channel(self, name: str) -> ConfigPart:
-        """The adapter asks."""
-        channel = self._settings.channels.get(name)
-        request = SetupRequest(
-            person=self._person,
-            options=channel.options if channel else None,
-            owners=self._settings.owner.get(name, ()),
-            given=self._given.get(name, {}),
-            clock=self._clock,
-            attended=self._attended,
-            test=not self._options.no_test,
-        )
-        (point, *_) = entry_points(group=GROUP, name=name)
-        setup: Setup = point.load()
-        with ExitStack() as stack:
-            with suppress(NoGateway):  # free the channel, to receive its messages here
-                stack.enter_context(leased(self._settings.home, name))
-            result = await setup(request)
-        return ConfigPart() if result is None else _part_of_channel(name, result, self._before)
-
-    async def _you(self) -> ConfigPart:
-        """What the options say of the person, or else what they say."""
-        options, present = self._options, self._settings.agent.timezone
-        name, zone, known = options.owner_name, options.timezone, name_in(options.home)
-        if not (name or zone):
-            name = await self._person.ask("Your name (Enter to leave it open)", known)
-            usual = present or system_zone_name(os.environ) or "UTC"
-            zone = await ask_checked(self._person, "Your time zone", _checked_zone, usual)
-        zone = _checked_zone(zone)
-        name = " ".join(name.split())
-        summary = (("you", name), ("time zone", zone))
-        return ConfigPart(
-            (ConfigChange(("agent", "timezone"), zone),) if zone not in ("", present) else (),
-            summary=tuple((topic, value) for topic, value in summary if value),
-            name=name if name != known else "",
-        )
-
-
-def _checked_zone(text: str) -> str:
-    try:
-        return build(AgentSettings, {"timezone": text}).timezone
-    except Invalid:
-        hint = "It is written like Europe/Berlin."
-        raise NanobotError(f"there is no time zone {text!r}", hint=hint) from None
-
-
-def _titled(name: str) -> str:
-    """What a step is about, as it is written."""
-    special = {"whatsapp": "WhatsApp", "model": "the model", "you": "your name and time zone"}
-    return special.get(name, name.capitalize())
-
-
-def _given(options: argparse.Namespace) -> Mapping[str, Mapping[str, str]]:
-    """What the command line says of each step: of channels, by the keys of their settings."""
-    variable = options.telegram_token_env
-    given = {
-        "telegram": {
-            "token": from_environment(variable) if variable else "",
-            "base_url": options.telegram_base_url,
-            "owner": options.owner_telegram,
-        },
-        "whatsapp": {"owner": options.owner_whatsapp},
-        "you": {"name": options.owner_name, "timezone": options.timezone},
-    }
-    said = {name: {k: v for k, v in values.items() if v} for name, values in given.items()}
-    said = {name: values for name, values in said.items() if values}
-    return said | ({"model": {}} if options.offline or server_options(options) else {})
-
-
-def _part_of_channel(name: str, result: SetupResult, before: ExistingFiles) -> ConfigPart:
-    """What is to be written for what an adapter found out."""
-    variables = {
-        key: before.variable(("channels", name, key), f"{name}_{key}".upper(), secret)
-        for key, secret in result.secrets.items()
-    }
-    values: dict[str, Setting] = {"enabled": True}
-    values |= {key: f"${{{variable}}}" for key, variable in variables.items()}
-    values |= result.values
-    changes = [ConfigChange(("channels", name, key), value) for key, value in values.items()]
-    owner = ""
-    if result.owners:
-        try:
-            owners = tuple(map(checked_id, result.owners))
-        except InvalidValue as error:
-            raise NanobotError(f"your id {error}", hint=error.hint) from None
-        changes.insert(0, ConfigChange(("owner", name), owners))
-        owner = f", you are {', '.join(owners)}"
-    return ConfigPart(
-        tuple(changes),
-        {variables[key]: secret for key, secret in result.secrets.items()},
-        ((name, (result.who or "on") + owner + (", not checked" if result.unchecked else "")),),
-        (name,) if result.sign_in else (),
-        unchecked=(name,) if result.unchecked else (),
-    )
 
 
 def _finish(person: Person, options: argparse.Namespace, part: ConfigPart) -> int:
