@@ -112,7 +112,7 @@ class Systemd:
 
     def trial(self, unit: Unit) -> Answer:
         """Run the unit's program for a moment, with its hardening, to print its version."""
-        options = [f"--property={key}={value}" for key, value in unit.hardening]
+        options = [f"--property={line}" for line in unit.restrictions.splitlines()]
         if unit.user:
             options.append(f"--property=User={unit.user}")
         words = ("--quiet", "--wait", "--collect", "--pipe", *options, f"--setenv=PATH={unit.path}")

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ from nanobot.gateway import STOP_MARGIN
 
 MARK = "# Written by `nanobot service install`, which overwrites it each time."
 """The first line of every unit file of ours."""
+_NETWORK = "Wants=network-online.target\nAfter=network-online.target\n"
 
 _SLOW_SECONDS = 5
 """Extra time for the end of a process on a busy machine."""
@@ -30,25 +30,70 @@ _SLOW_SECONDS = 5
 _TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - what a private one would hide
 _HOMES = ("/home", "/root", "/run/user")
 
-_ALWAYS = (
-    ("NoNewPrivileges", "yes"),
-    ("LockPersonality", "yes"),
-    ("RestrictRealtime", "yes"),
-    ("RestrictSUIDSGID", "yes"),
-    ("RestrictAddressFamilies", "AF_UNIX AF_INET AF_INET6 AF_NETLINK"),
-    ("SystemCallArchitectures", "native"),
-    ("SystemCallFilter", "~@clock @cpu-emulation @module @obsolete @raw-io @reboot @swap"),
-    ("SystemCallErrorNumber", "EPERM"),
-)
-_BY_THE_MACHINE = (
-    ("CapabilityBoundingSet", ""),
-    ("PrivateDevices", "yes"),
-    ("ProtectClock", "yes"),
-    ("ProtectControlGroups", "yes"),
-    ("ProtectKernelModules", "yes"),
-    ("ProtectProc", "invisible"),
-)
+_UNIT = """\
+{mark}
+# Put changes of your own beside it, with `systemctl {scope}edit`.
+
+[Unit]
+Description=nanobot, a personal chat agent
+{network}StartLimitIntervalSec=0
+
+[Service]
+Type=notify
+NotifyAccess=main
+{account}Environment={home_variable}
+Environment={path_variable}
+Environment=PYTHONFAULTHANDLER=1
+Environment=NANOBOT_LOG__FORMAT=text
+WorkingDirectory=/
+# If the home is missing, the start waits for it and does not make an empty one.
+ExecStartPre=:/usr/bin/test -d {home}
+ExecStart=:{command}
+Restart=always
+RestartSec=10
+RestartPreventExitStatus={wrong_configuration}
+TimeoutStartSec=180
+TimeoutStopSec={stop_seconds}
+# SIGABRT ends a blocked gateway, which then logs its position.
+WatchdogSec=90
+# The gateway ends its own child processes.
+KillMode=mixed
+# A command that uses too much memory does not end the service.
+OOMPolicy=continue
+# Keys stay off the disk.
+LimitCORE=0
+UMask=0077
+{restrictions}
+
+[Install]
+WantedBy={target}
+"""
+
+_ALWAYS = """\
+NoNewPrivileges=yes
+LockPersonality=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+SystemCallArchitectures=native
+SystemCallFilter=~@clock @cpu-emulation @module @obsolete @raw-io @reboot @swap
+SystemCallErrorNumber=EPERM
+"""
+_BY_THE_MACHINE = """\
+CapabilityBoundingSet=
+PrivateDevices=yes
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectKernelModules=yes
+ProtectProc=invisible
+"""
 """What a user's own manager has no power to do."""
+_OF_FILES = """\
+{own}PrivateTmp={private_tmp}
+ProtectSystem=strict
+ProtectHome={protect_home}
+ReadWritePaths={writable}
+"""
 
 
 class UnitPlace(NamedTuple):
@@ -131,22 +176,19 @@ class Unit(NamedTuple):
     is_hardened: bool = True
 
     @property
-    def hardening(self) -> Sequence[tuple[str, str]]:
-        """What restricts nanobot, as keys and values."""
-        entries = (*_ALWAYS, *(_BY_THE_MACHINE if self.user else ()))
-        if not self.is_hardened:
-            return entries
-        # A user's manager may restrict the file system only within a user namespace.
-        own = () if self.user else (("PrivateUsers", "yes"),)
-        sees_homes = not self.user or self._needs(_HOMES)
-        return (
-            *entries,
-            *own,
-            ("PrivateTmp", "no" if self._needs(_TEMPORARY) else "yes"),
-            ("ProtectSystem", "strict"),
-            ("ProtectHome", "read-only" if sees_homes else "yes"),
-            ("ReadWritePaths", " ".join(_quoted(f"-{folder}") for folder in self.writable)),
-        )
+    def restrictions(self) -> str:
+        """What restricts nanobot, a line each. Raises `NanobotError`, as `text` does."""
+        lines = _ALWAYS + (_BY_THE_MACHINE if self.user else "")
+        if self.is_hardened:
+            sees_homes = not self.user or self._needs(_HOMES)
+            lines += _OF_FILES.format(
+                # A user's manager may restrict the file system only within a user namespace.
+                own="" if self.user else "PrivateUsers=yes\n",
+                private_tmp="no" if self._needs(_TEMPORARY) else "yes",
+                protect_home="read-only" if sees_homes else "yes",
+                writable=" ".join(_quoted(f"-{folder}") for folder in self.writable),
+            )
+        return lines.rstrip("\n")
 
     def _needs(self, folders: tuple[str, ...]) -> bool:
         needed = (str(self.home), self.command[0], *self.writable, *self.readable)
@@ -154,50 +196,22 @@ class Unit(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The unit file. Raises `NanobotError` if a path has a control character.
-
-        SIGABRT ends a blocked gateway, which then logs its position. `KillMode`: the gateway ends
-        its own child processes. `OOMPolicy`: a command that uses too much memory does not end the
-        service. `LimitCORE`: keys stay off the disk. `ExecStartPre`: if the home is missing, the
-        start waits for it and does not make an empty one.
-        """
-        # A user's manager knows nothing of the network's state.
-        network = "Wants=network-online.target\nAfter=network-online.target\n" if self.user else ""
-        user = f"User={self.user}\n" if self.user else ""
-        hardening = "\n".join(f"{key}={value}" for key, value in self.hardening)
-        return f"""\
-{MARK}
-# Put changes of your own beside it, with `systemctl {"" if self.user else "--user "}edit`.
-
-[Unit]
-Description=nanobot, a personal chat agent
-{network}StartLimitIntervalSec=0
-
-[Service]
-Type=notify
-NotifyAccess=main
-{user}Environment={_quoted(f"NANOBOT_HOME={self.home}")}
-Environment={_quoted(f"PATH={self.path}")}
-Environment=PYTHONFAULTHANDLER=1
-Environment=NANOBOT_LOG__FORMAT=text
-WorkingDirectory=/
-ExecStartPre=:/usr/bin/test -d {_quoted(str(self.home))}
-ExecStart=:{" ".join(map(_quoted, self.command))}
-Restart=always
-RestartSec=10
-RestartPreventExitStatus={ConfigError.exit_code}
-TimeoutStartSec=180
-TimeoutStopSec={round(self.grace_seconds + STOP_MARGIN) + _SLOW_SECONDS}
-WatchdogSec=90
-KillMode=mixed
-OOMPolicy=continue
-LimitCORE=0
-UMask=0077
-{hardening}
-
-[Install]
-WantedBy={"multi-user.target" if self.user else "default.target"}
-"""
+        """The unit file. Raises `NanobotError` if a path has a control character."""
+        return _UNIT.format(
+            mark=MARK,
+            scope="" if self.user else "--user ",
+            # A user's manager knows nothing of the network's state.
+            network=_NETWORK if self.user else "",
+            account=f"User={self.user}\n" if self.user else "",
+            home_variable=_quoted(f"NANOBOT_HOME={self.home}"),
+            path_variable=_quoted(f"PATH={self.path}"),
+            home=_quoted(str(self.home)),
+            command=" ".join(map(_quoted, self.command)),
+            wrong_configuration=ConfigError.exit_code,
+            stop_seconds=round(self.grace_seconds + STOP_MARGIN) + _SLOW_SECONDS,
+            restrictions=self.restrictions,
+            target="multi-user.target" if self.user else "default.target",
+        )
 
 
 def _quoted(text: str) -> str:
