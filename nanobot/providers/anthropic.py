@@ -13,19 +13,18 @@ https://platform.claude.com/docs/en/build-with-claude/effort
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.errors import ProviderRejected, ProviderUnavailable
+from nanobot.errors import ProviderRejected
 from nanobot.providers.anthropic_request import Conversation, encoded, signatures, tools_of
 from nanobot.providers.anthropic_stream import IncomingMessage
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.http import HttpConnection
+from nanobot.providers.incoming import Waits, receive
 from nanobot.providers.port import CallOptions, Prompt, Reply, RequestSettings, TextSink
-from nanobot.providers.replies import Patience
 
 API_VERSION = "2026-10-21"
 _SAMPLING_VERSION = "2023-06-01"
@@ -36,8 +35,6 @@ _DEFAULT_LIMIT = 16_384
 _BUDGETS = {"low": 2_048, "medium": 8_192, "high": 16_384}
 _SMALLEST_BUDGET = 1_024
 _MOST_STALE = 10_000
-_TAIL_SECONDS = 2.0
-"""How long to wait for the end of a whole answer, so that the connection can be used again."""
 
 
 class _Taste(Struct, frozen=True):
@@ -93,10 +90,9 @@ class AnthropicProvider:
         place = base_url.rstrip("/").removesuffix("/v1").rstrip("/") + "/v1"
         self._endpoint = Endpoint(place, model, key, headers=headers, own_headers=settings.headers)
         self._max_tokens, self._settings = max_tokens, settings
-        self._stall = stall_seconds
-        self._first = max(stall_seconds, first_token_seconds)
-        self._patience = max(patience_seconds, self._first)
-        self._connection = HttpConnection(self._endpoint, stall=self._first)
+        first = max(stall_seconds, first_token_seconds)
+        self._waits = Waits(first, stall_seconds, max(patience_seconds, first))
+        self._connection = HttpConnection(self._endpoint, stall=first)
         self._tastes: dict[str, _Taste] = {}
         self._stale: set[str] = set()
 
@@ -198,25 +194,8 @@ class AnthropicProvider:
         self, prompt: Prompt, model: str, plan: _Plan, on_text: TextSink | None
     ) -> Reply:
         incoming = IncomingMessage(self._endpoint, self._endpoint.source(model), prompt, on_text)
-        now = asyncio.get_running_loop().time
         body = self._joined(prompt, model, plan)
-        seconds = self._first
-        patience = Patience(now(), self._patience)
-        try:
-            async with (
-                asyncio.timeout(seconds) as limit,
-                self._connection.post("/messages", body) as chunks,
-            ):
-                async for chunk in chunks:
-                    patience.note(now(), len(chunk), is_progress=incoming.feed(chunk))
-                    seconds = _TAIL_SECONDS if incoming.complete else self._stall
-                    limit.reschedule(min(now() + seconds, patience.until))
-        except TimeoutError as error:
-            if not incoming.complete:
-                raise self._endpoint.stalled(seconds) from error
-        except ProviderUnavailable:
-            if not incoming.complete:
-                raise
+        await receive(self._connection, "/messages", body, incoming, self._waits)
         reply = incoming.finish()
         return reply if reply.model else replace(reply, model=model)
 

@@ -21,8 +21,8 @@ from nanobot.providers.anthropic_request import THINKING_TYPES
 from nanobot.providers.calls import made_calls
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import count, items, mapping, parse_json, string
+from nanobot.providers.incoming import AnswerBody
 from nanobot.providers.port import Prompt, Reply, TextSink, Usage
-from nanobot.providers.replies import AnswerBody
 from nanobot.text import valid_unicode
 
 _FINISH = {
@@ -34,6 +34,7 @@ _FINISH = {
     "refusal": "content_filter",
     "model_context_window_exceeded": "length",
 }
+_TAIL_SECONDS = 2.0
 _WINDOW_EXCEEDED = "model_context_window_exceeded"
 
 
@@ -79,6 +80,17 @@ class IncomingMessage:
     def complete(self) -> bool:
         """Whether the answer is whole, though the connection may still be open."""
         return self._ended or bool(self._stop)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any of it has arrived."""
+        return self._started
+
+    @property
+    def ending(self) -> float | None:
+        """After how many seconds of silence it has ended, so that the connection can be used
+        again."""
+        return _TAIL_SECONDS if self.complete else None
 
     def feed(self, chunk: bytes) -> bool:
         """Take what arrived; True if it was more than a sign of life."""

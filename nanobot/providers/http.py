@@ -61,7 +61,8 @@ class HttpConnection:
         connect: float = CONNECT_SECONDS,
         finds_v1: bool = True,
     ) -> None:
-        self._endpoint, self._stall, self._connect = endpoint, stall, connect
+        self.endpoint = endpoint
+        self._stall, self._connect = stall, connect
         self._opening = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
         self._proxy: str | None = None
@@ -84,7 +85,7 @@ class HttpConnection:
             async with asyncio.timeout(seconds), self._located(method, path, content) as chunks:
                 return await self._object(chunks)
         except TimeoutError as error:
-            raise self._endpoint.stalled(seconds) from error
+            raise self.endpoint.stalled(seconds) from error
 
     async def upload(
         self, path: str, fields: Mapping[str, str], file: tuple[str, bytes, str]
@@ -136,8 +137,8 @@ class HttpConnection:
         if prefix and len(self._prefixes) > 1:
             logger.warning(
                 "the model server answers at {}/v1: set {}.base_url to that",
-                self._endpoint.place.rstrip("/"),
-                self._endpoint.settings,
+                self.endpoint.place.rstrip("/"),
+                self.endpoint.settings,
             )
         self._prefixes = (prefix,)
 
@@ -146,9 +147,9 @@ class HttpConnection:
         first = await anext(chunks, b"")
         start = first.lstrip()[:_EXCERPT]
         if start.startswith(b"<"):
-            raise self._endpoint.garbage("a web page", first)
+            raise self.endpoint.garbage("a web page", first)
         if b"Unexpected endpoint" in start:  # LM Studio, with status 200
-            raise self._endpoint.refused(404, {}, first)
+            raise self.endpoint.refused(404, {}, first)
         return _chained(first, chunks)
 
     @asynccontextmanager
@@ -192,7 +193,7 @@ class HttpConnection:
                     if len(body) >= _ERROR_BYTES:
                         break
         lower = {name.lower(): value for name, value in headers.items()}
-        return self._endpoint.refused(status, lower, body[:_ERROR_BYTES])
+        return self.endpoint.refused(status, lower, body[:_ERROR_BYTES])
 
     async def _object(self, chunks: Chunks) -> Mapping[str, object]:
         answer = bytearray()
@@ -200,8 +201,8 @@ class HttpConnection:
             async for chunk in chunks:
                 answer += chunk
                 if len(answer) > _ANSWER_BYTES:
-                    raise self._endpoint.garbage("more than was asked for")
-        return self._endpoint.object_in(bytes(answer))
+                    raise self.endpoint.garbage("more than was asked for")
+        return self.endpoint.object_in(bytes(answer))
 
     async def _opened(self) -> aiohttp.ClientSession:
         async with self._opening:
@@ -213,7 +214,7 @@ class HttpConnection:
     def _prepare(self) -> ssl.SSLContext | bool:
         """Do everything that may be refused or takes long, and return the certificates to trust:
         True for this machine's, which aiohttp loads anyway. Blocks. Raises `ProviderRejected`."""
-        endpoint = self._endpoint
+        endpoint = self.endpoint
         if not (endpoint.api_key.isascii() and endpoint.api_key.isprintable()):
             raise endpoint.unusable(
                 f"{endpoint.settings}.api_key holds characters that no HTTP header can carry",
@@ -248,7 +249,7 @@ class HttpConnection:
             return None
         proxy = proxy if "://" in proxy else f"http://{proxy}"
         if _usable_url(proxy, "http", "https", *_SOCKS) is None:
-            raise self._endpoint.unusable(
+            raise self.endpoint.unusable(
                 "the environment names a proxy that can't be used",  # it may hold a password
                 "Let HTTPS_PROXY name an http or socks5 proxy, or add the server to NO_PROXY.",
             )
@@ -271,13 +272,13 @@ class HttpConnection:
         )
 
     def _url(self, path: str) -> str:
-        url = urlsplit(self._endpoint.base_url)
+        url = urlsplit(self.endpoint.base_url)
         host = url.netloc.rpartition("@")[2]
         return url._replace(netloc=host, path=url.path.rstrip("/") + path, fragment="").geturl()
 
     def _headers(self, body: object) -> dict[str, str]:
         """Return the headers of a request. Those of a session would go to proxies as well."""
-        own = self._endpoint.headers
+        own = self.endpoint.headers
         headers = {
             **(own or {"Authorization": self._authorization()}),
             "Accept": "application/json",
@@ -287,13 +288,13 @@ class HttpConnection:
         if body and isinstance(body, bytes):
             headers["Content-Length"] = str(len(body))
             headers["Content-Type"] = "application/json"
-        return self._endpoint.with_own_headers(headers)
+        return self.endpoint.with_own_headers(headers)
 
     def _authorization(self) -> str:
         """Return the key, or the address's name and password for a proxy in front of the server."""
-        url = urlsplit(self._endpoint.base_url)
+        url = urlsplit(self.endpoint.base_url)
         if url.username is None:
-            return f"Bearer {self._endpoint.api_key or 'none'}"
+            return f"Bearer {self.endpoint.api_key or 'none'}"
         pair = f"{unquote(url.username)}:{unquote(url.password or '')}"
         return f"Basic {b64encode(pair.encode()).decode()}"
 
@@ -310,18 +311,18 @@ class HttpConnection:
         import aiohttp
 
         if isinstance(error, aiohttp.ConnectionTimeoutError):
-            return self._endpoint.unreachable(f"no connection within {self._connect:g} seconds")
+            return self.endpoint.unreachable(f"no connection within {self._connect:g} seconds")
         if isinstance(error, aiohttp.ClientHttpProxyError):
-            return self._endpoint.unreachable(f"the proxy answered {error.status}")
+            return self.endpoint.unreachable(f"the proxy answered {error.status}")
         if isinstance(error, aiohttp.ClientConnectorError):
-            return self._endpoint.unreachable(_root_cause(error))
+            return self.endpoint.unreachable(_root_cause(error))
         if isinstance(error, TimeoutError):
-            return self._endpoint.stalled(self._stall)
-        return self._endpoint.cut(_root_cause(error))
+            return self.endpoint.stalled(self._stall)
+        return self.endpoint.cut(_root_cause(error))
 
     def _no_address(self) -> ProviderError:
-        return self._endpoint.unusable(
-            f"{self._endpoint.settings}.base_url is not an http or https address",
+        return self.endpoint.unusable(
+            f"{self.endpoint.settings}.base_url is not an http or https address",
             "It looks like https://api.example.com/v1.",
         )
 

@@ -11,10 +11,9 @@ changed, the changed request is sent, and a change that worked is learned.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -22,7 +21,6 @@ from nanobot.errors import (
     ContextTooLong,
     ProviderGarbage,
     ProviderRejected,
-    ProviderUnavailable,
     RequestBlamed,
     ToolUseFailed,
 )
@@ -44,6 +42,7 @@ from nanobot.providers.dialogue import Dialogue
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import mapping, model_names
 from nanobot.providers.http import HttpConnection
+from nanobot.providers.incoming import Waits, receive
 from nanobot.providers.port import (
     CallOptions,
     Prompt,
@@ -54,9 +53,6 @@ from nanobot.providers.port import (
     ToolSpec,
     user_message,
 )
-
-if TYPE_CHECKING:
-    from nanobot.providers.replies import IncomingReply
 
 _MOST_CHANGES = 8
 """Changes of one request before it is given up."""
@@ -94,13 +90,14 @@ class OpenAIProvider:
         self._base_url, self._max_tokens = base_url, max_tokens
         self._dialects, self._dialogue = dialects or Dialects(), Dialogue()
         self._stream, self._served = stream, model
-        self._stall = stall_seconds if stream else patience_seconds
-        self._reading = first_token_seconds if is_near(base_url) else 0.0
-        self._first = max(self._stall, self._reading)
-        self._patience = max(patience_seconds, self._reading)
-        self._unidentified = self._reading > 0
+        stall = stall_seconds if stream else patience_seconds
+        reading = first_token_seconds if is_near(base_url) else 0.0
+        setting = "first_token_seconds" if reading else "timeout_seconds"
+        patience = max(patience_seconds, reading)
+        self._waits = Waits(max(stall, reading), stall, patience, setting)
+        self._unidentified = reading > 0
         self._plain: tuple[Toolset, Toolset] | None = None
-        self._connection = HttpConnection(self._endpoint, stall=self._first)
+        self._connection = HttpConnection(self._endpoint, stall=self._waits.first)
 
     def __repr__(self) -> str:
         return f"OpenAIProvider({self._endpoint.model!r} at {self._endpoint.place!r})"
@@ -224,41 +221,14 @@ class OpenAIProvider:
             on_text,
             options.on_reading,
         )
-        incoming = IncomingReply(context)
-        await self._receive(incoming, self.body(prompt, options, dialect, form))
+        incoming, body = IncomingReply(context), self.body(prompt, options, dialect, form)
+        await receive(self._connection, "/chat/completions", body, incoming, self._waits)
         reply = incoming.finish()
         if incoming.has_native_calls:
             dialect = replace(dialect, native_calls=True)
         if incoming.is_from_llama:
             dialect = replace(dialect, reports_reading=True)
         return reply if reply.model else replace(reply, model=options.model), dialect
-
-    async def _receive(self, incoming: IncomingReply, body: bytes) -> None:
-        """Send a request and take in its answer, up to the end or to a silence that ends it."""
-        from nanobot.providers.replies import Patience
-
-        now, silence = asyncio.get_running_loop().time, min(self._first, self._patience)
-        try:
-            async with (
-                asyncio.timeout(silence) as limit,
-                self._connection.post("/chat/completions", body) as chunks,
-            ):
-                patience = Patience(now(), self._patience)
-                async for chunk in chunks:
-                    patience.note(now(), len(chunk), is_progress=incoming.feed(chunk))
-                    quiet = self._stall if incoming.has_begun else self._first
-                    silence, until = incoming.ending or quiet, patience.until
-                    if now() + silence < until:
-                        until = now() + silence
-                    else:
-                        silence = self._patience
-                    limit.reschedule(until)
-        except TimeoutError as error:
-            if incoming.ending is None and not incoming.complete:
-                raise self._endpoint.stalled(silence, "timeout_seconds") from error
-        except ProviderUnavailable:
-            if not incoming.complete:
-                raise
 
     async def _identified(self, dialect: Dialect) -> Dialect:
         """llama.cpp tells how much of a prompt it has read, if it is asked to; only it has these

@@ -3,9 +3,6 @@
 `IncomingReply` takes the body of an answer as it arrives. It gives the visible text to the sink on
 the way and the reply at the end.
 
-- Server-sent events: bytes go in as they arrive, the data of whole events comes out, however the
-  bytes were cut. As the standard says, lines end in LF, CRLF or CR; a byte order mark, comments and
-  fields other than `data` are skipped; data may take several lines.
 - Thinking and tool calls that the server left in the text are taken out of it (`thinking`,
   `textcalls`), also while it streams.
 - A finish reason is the end only if nothing follows it: some servers put one into each piece.
@@ -14,6 +11,7 @@ the way and the reply at the end.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -23,6 +21,7 @@ from nanobot.messages import ProviderData
 from nanobot.providers.calls import CallAssembler, written_calls
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import count, items, mapping, parse_json, string
+from nanobot.providers.incoming import AnswerBody
 from nanobot.providers.port import Prompt, ReadingSink, Reply, TextSink, Usage
 from nanobot.providers.refusals import ErrorBody, error_in, filter_in, is_filter, withheld
 from nanobot.providers.thinking import Shown, ThinkingFilter
@@ -30,100 +29,6 @@ from nanobot.text import valid_unicode
 
 if TYPE_CHECKING:
     from nanobot.providers.textcalls import TextCall, TextCallFilter
-
-
-MOST_BYTES = 2 * 1024 * 1024
-"""Four times the longest answers of models; reading so much takes 200 ms."""
-_EXCERPT = 4_096
-_STREAM_OVERHEAD = 64
-"""An event takes a few hundred bytes to bring a few characters, so whole streams may be this much
-larger than what is held of them."""
-_BLANK = b" \t\r\n\xef\xbb\xbf"
-"""Blank bytes keep a connection alive; a byte order mark says nothing either."""
-
-
-class EventParser:
-    """The data of the events in one stream, however its bytes were cut."""
-
-    def __init__(self) -> None:
-        self._rest = bytearray()
-        self._data: list[bytes] = []
-
-    @property
-    def pending(self) -> int:
-        """How many bytes it holds that are not yet an event."""
-        return len(self._rest) + sum(map(len, self._data))
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """The data of the events that `chunk` completes."""
-        self._rest += chunk
-        if b"\n" not in chunk and b"\r" not in chunk:
-            return []
-        lines = bytes(self._rest).splitlines(keepends=True)
-        # The last line may go on, and a CR at its end may be half of a CRLF.
-        self._rest = bytearray(b"" if lines[-1].endswith(b"\n") else lines.pop())
-        return self._take(lines)
-
-    def close(self) -> list[bytes]:
-        """The data of a last event that no blank line ended; the parser is used up."""
-        lines = bytes(self._rest).splitlines()
-        self._rest.clear()
-        return self._take([*lines, b""])
-
-    def _take(self, lines: list[bytes]) -> list[bytes]:
-        events = []
-        for line in (line.rstrip(b"\r\n") for line in lines):
-            name, _, value = line.partition(b":")
-            if name in (b"data", b"error"):  # llama.cpp names the field of an error so
-                self._data.append(value.removeprefix(b" "))
-            elif not line and self._data:
-                events.append(b"\n".join(self._data))
-                self._data = []
-        return events
-
-
-class AnswerBody:
-    """The body of an answer with status 200 on its way in: a stream of events or one JSON object,
-    whichever the server chose to send. It holds at most `MOST_BYTES`."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._kind, self._size, self._events = "", 0, EventParser()
-        self._start = bytearray()
-
-    @property
-    def is_json(self) -> bool:
-        """Whether it is one object."""
-        return self._kind == "json"
-
-    @property
-    def content(self) -> bytes:
-        """The object, or the beginning of the stream."""
-        return bytes(self._start)
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """Take what arrived; return the data of the events that are complete now."""
-        self._size += len(chunk)
-        chunk = chunk if self._kind else chunk.lstrip(_BLANK)
-        if chunk and not self._kind:
-            self._kind = {b"{": "json", b"<": "html", b"[": "json"}.get(chunk[:1], "stream")
-        if self._kind == "html":
-            raise self._endpoint.garbage("a web page", chunk)
-        self._start += chunk if self.is_json else chunk[: _EXCERPT - len(self._start)]
-        return [] if self.is_json else self._events.feed(chunk)
-
-    def refuse_beyond_limit(self, held: int, *, streamed: bool) -> None:
-        """Raise `ProviderGarbage` if that is too large, with what is `held` of it elsewhere."""
-        total = self._size // (_STREAM_OVERHEAD if streamed else 1)
-        if max(self._events.pending + held, total) > MOST_BYTES:
-            raise self._endpoint.garbage(f"more than {MOST_BYTES} bytes")
-
-    def close(self) -> list[bytes]:
-        """Return the data of the last event, if nothing ended it. Raises `ProviderError` for an
-        empty body."""
-        if not self._size:
-            raise self._endpoint.cut("an empty body")
-        return self._events.close()
 
 
 _MESSAGE_FIELDS = (
@@ -143,34 +48,6 @@ _FINISH = {
 """Other words for finish reasons: of vLLM's forks, Gemini, Mistral, Anthropic, Cohere, TGI."""
 _BROKEN_OFF = ("error", "insufficient_system_resource")
 """Finish reasons with which servers say that they gave up."""
-
-
-LONGEST_SECONDS = 7_200.0
-"""Time limit of an answer: 7,200 tokens at one token a second."""
-_LEAST_RATE = 5.0
-"""Least bytes a second while an answer arrives. A token takes a hundred bytes in transit, so this
-is far below the slowest model."""
-
-
-class Patience:
-    """Limits the wait for an answer from `now` on: `seconds` without progress, `LONGEST_SECONDS` in
-    all. Trickling bytes are not progress."""
-
-    def __init__(self, now: float, seconds: float) -> None:
-        self._seconds, self._end = seconds, now + LONGEST_SECONDS
-        self._since, self._size, self._begun = now, 0, False
-
-    @property
-    def until(self) -> float:
-        """The time at which to give up."""
-        return min(self._since + self._seconds, self._end)
-
-    def note(self, now: float, size: int, *, is_progress: bool) -> None:
-        """Record arrived bytes. `is_progress`: they complete a part of the answer."""
-        self._size += size
-        enough = not self._begun or self._size >= _LEAST_RATE * (now - self._since)
-        if is_progress and enough:
-            self._since, self._size, self._begun = now, 0, True
 
 
 class ReplyContext(Struct, frozen=True):
@@ -430,91 +307,75 @@ class _ReplyText:
                 self._context.on_text(text, False)
 
 
+_PIECES = ("text", "summary", "thinking")
+
+
 class _ReturnedFields:
-    """The fields that a server wants back with its message, assembled from a stream."""
+    """The fields that a server wants back with its message, gathered from a stream."""
 
     def __init__(self) -> None:
-        self._texts: dict[str, list[str]] = {}
-        self._others: dict[str, Any] = {}
+        self._values: dict[str, list[Any]] = {}
         self.size = 0
 
     @property
     def thought(self) -> bool:
         """Whether there was thinking."""
-        return bool(self._texts or self._others.get("reasoning_details"))
+        return any(
+            name == "reasoning_details" or isinstance(values[0], str)
+            for name, values in self._values.items()
+        )
 
     @property
     def fields(self) -> Mapping[str, Any]:
         """The fields of the message. OpenRouter's details hold the text of `reasoning` as well."""
-        texts = {name: "".join(pieces) for name, pieces in self._texts.items()}
-        if "reasoning_details" in self._others:
-            texts.pop("reasoning", None)
-        return {**texts, **{name: _joined(value) for name, value in self._others.items()}}
+        fields = {name: _joined(values) for name, values in self._values.items()}
+        if "reasoning_details" in fields:
+            fields.pop("reasoning", None)
+        return fields
 
     def add(self, fields: Mapping[str, object]) -> None:
         """Take the fields of a message or of a piece of one."""
         for name in _MESSAGE_FIELDS:
-            value = fields.get(name)
-            if not value:
-                continue
-            if isinstance(value, str):
-                self._texts.setdefault(name, []).append(value)
-                self.size += len(value)
-                continue
-            self.size += len(str(value))
-            if isinstance(value, list):
-                known = self._others.get(name)
-                self._others[name] = known = known if isinstance(known, list) else []
-                _extend(known, value)
-            else:
-                self._others[name] = value
+            if value := fields.get(name):
+                self._values.setdefault(name, []).append(value)
+                self.size += len(value if isinstance(value, str) else str(value))
 
 
-_PIECES = ("text", "summary", "thinking")
+def _joined(values: Sequence[Any]) -> Any:
+    """Return a field from its pieces: texts become one, arrays too, of others the last counts."""
+    groups: list[list[Any]] = []
+    for piece in chain.from_iterable(value for value in values if isinstance(value, list)):
+        if groups and _goes_on(groups[-1][0], piece):
+            groups[-1].append(piece)
+        else:
+            groups.append([piece])
+    if groups:
+        return [group[0] if len(group) == 1 else _merged(group) for group in groups]
+    texts = [value for value in values if isinstance(value, str)]
+    return "".join(texts) if texts else values[-1]
 
 
-class _Pieces(list[str]):
-    """A text of which more may come: joining it for each piece takes quadratic time."""
+def _merged(group: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the pieces of one entry as one: their texts become one text."""
+    merged: dict[str, Any] = {}
+    for piece in group:
+        merged |= {key: value for key, value in piece.items() if value is not None}
+    for key in _PIECES:
+        if texts := [piece[key] for piece in group if isinstance(piece.get(key), str)]:
+            merged[key] = "".join(texts)
+    return merged
 
 
-def _joined(value: Any) -> Any:
-    """Return the entries of an array with whole texts, or another value as it is."""
-    if not isinstance(value, list):
-        return value
-    return [
-        {key: "".join(one) if isinstance(one, _Pieces) else one for key, one in entry.items()}
-        if isinstance(entry, dict)
-        else entry
-        for entry in value
-    ]
-
-
-def _extend(known: list[Any], more: Sequence[object]) -> None:
-    """Add a stream's pieces of an array: consecutive texts of one entry become one, and other
-    entries stay as they are. OpenRouter tells entries apart by type and index."""
-    for piece in more:
-        if not isinstance(piece, dict):
-            known.append(piece)
-            continue
-        held = {
-            key: _Pieces([value]) if key in _PIECES and isinstance(value, str) else value
-            for key, value in piece.items()
-        }
-        last = known[-1] if known else None
-        if not (
-            isinstance(last, dict)
-            and any(isinstance(piece.get(key), str) for key in (*_PIECES, "signature"))
-            and "data" not in piece
-            and (last.get("type"), last.get("index")) == (piece.get("type"), piece.get("index"))
-        ):
-            known.append(held)
-            continue
-        for key, value in held.items():
-            before = last.get(key)
-            if isinstance(value, _Pieces) and isinstance(before, _Pieces):
-                before += value
-            elif value is not None:
-                last[key] = value
+def _goes_on(last: object, piece: object) -> bool:
+    """Whether a piece of an array belongs to the entry before it. OpenRouter tells entries apart by
+    type and index."""
+    return (
+        isinstance(last, dict)
+        and isinstance(piece, dict)
+        and any(isinstance(piece.get(key), str) for key in (*_PIECES, "signature"))
+        and "data" not in piece
+        and (last.get("type"), last.get("index")) == (piece.get("type"), piece.get("index"))
+    )
 
 
 def _finish_of(choice: Mapping[str, object]) -> str:

@@ -12,7 +12,6 @@ import pytest
 from nanobot.errors import ProviderError
 from nanobot.providers.anthropic import AnthropicProvider
 from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
-from nanobot.providers.replies import LONGEST_SECONDS, Patience
 from tests.providers.transports import provider
 
 HELLO = Prompt((user_message("Hello"),), Toolset.of([]))
@@ -82,16 +81,3 @@ async def test_an_answer_of_the_messages_api_that_trickles_ends(name: str) -> No
         with pytest.raises(ProviderError):
             await model.complete(HELLO, CallOptions())
         await model.close()
-
-
-def test_a_slow_model_is_waited_for_and_a_trickle_is_not() -> None:
-    slow, trickle, endless = Patience(0, 600), Patience(0, 600), Patience(0, 600)
-    for second in range(400, 2_000, 10):  # it read the prompt for a long time
-        slow.note(second, 150, is_progress=True)  # a token each ten seconds
-        assert slow.until > second
-    for second in range(2_000):
-        trickle.note(second, 2, is_progress=second % 25 == 0)  # two bytes a second
-    assert trickle.until == 600
-    for second in range(10_000):
-        endless.note(second, 1_000, is_progress=True)
-    assert endless.until == LONGEST_SECONDS

@@ -1,0 +1,174 @@
+"""Receiving the body of an answer: events or one object, and how long to wait for more of it.
+
+Server-sent events: bytes go in as they arrive, the data of whole events comes out, however the
+bytes were cut. As the standard says, lines end in LF, CRLF or CR; a byte order mark, comments and
+fields other than `data` are skipped; data may take several lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from msgspec import Struct
+
+from nanobot.errors import ProviderUnavailable
+from nanobot.providers.endpoint import Endpoint
+from nanobot.providers.http import HttpConnection
+
+MOST_BYTES = 2 * 1024 * 1024
+"""Four times the longest answers of models; reading so much takes 200 ms."""
+LONGEST_SECONDS = 7_200.0
+"""Time limit of an answer: 7,200 tokens at one token a second."""
+_EXCERPT = 4_096
+_STREAM_OVERHEAD = 64
+"""An event takes a few hundred bytes to bring a few characters, so whole streams may be this much
+larger than what is held of them."""
+_BLANK = b" \t\r\n\xef\xbb\xbf"
+"""Blank bytes keep a connection alive; a byte order mark says nothing either."""
+
+
+class EventParser:
+    """The data of the events in one stream, however its bytes were cut."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._data: list[bytes] = []
+
+    @property
+    def pending(self) -> int:
+        """How many bytes it holds that are not yet an event."""
+        return len(self._rest) + sum(map(len, self._data))
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The data of the events that `chunk` completes."""
+        self._rest += chunk
+        if b"\n" not in chunk and b"\r" not in chunk:
+            return []
+        lines = bytes(self._rest).splitlines(keepends=True)
+        # The last line may go on, and a CR at its end may be half of a CRLF.
+        self._rest = bytearray(b"" if lines[-1].endswith(b"\n") else lines.pop())
+        return self._take(lines)
+
+    def close(self) -> list[bytes]:
+        """The data of a last event that no blank line ended; the parser is used up."""
+        lines = bytes(self._rest).splitlines()
+        self._rest.clear()
+        return self._take([*lines, b""])
+
+    def _take(self, lines: list[bytes]) -> list[bytes]:
+        events = []
+        for line in (line.rstrip(b"\r\n") for line in lines):
+            name, _, value = line.partition(b":")
+            if name in (b"data", b"error"):  # llama.cpp names the field of an error so
+                self._data.append(value.removeprefix(b" "))
+            elif not line and self._data:
+                events.append(b"\n".join(self._data))
+                self._data = []
+        return events
+
+
+class AnswerBody:
+    """The body of an answer with status 200 on its way in: a stream of events or one JSON object,
+    whichever the server chose to send. It holds at most `MOST_BYTES`."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._kind, self._size, self._events = "", 0, EventParser()
+        self._start = bytearray()
+
+    @property
+    def is_json(self) -> bool:
+        """Whether it is one object."""
+        return self._kind == "json"
+
+    @property
+    def content(self) -> bytes:
+        """The object, or the beginning of the stream."""
+        return bytes(self._start)
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Take what arrived; return the data of the events that are complete now."""
+        self._size += len(chunk)
+        chunk = chunk if self._kind else chunk.lstrip(_BLANK)
+        if chunk and not self._kind:
+            self._kind = {b"{": "json", b"<": "html", b"[": "json"}.get(chunk[:1], "stream")
+        if self._kind == "html":
+            raise self._endpoint.garbage("a web page", chunk)
+        self._start += chunk if self.is_json else chunk[: _EXCERPT - len(self._start)]
+        return [] if self.is_json else self._events.feed(chunk)
+
+    def refuse_beyond_limit(self, held: int, *, streamed: bool) -> None:
+        """Raise `ProviderGarbage` if that is too large, with what is `held` of it elsewhere."""
+        total = self._size // (_STREAM_OVERHEAD if streamed else 1)
+        if max(self._events.pending + held, total) > MOST_BYTES:
+            raise self._endpoint.garbage(f"more than {MOST_BYTES} bytes")
+
+    def close(self) -> list[bytes]:
+        """Return the data of the last event, if nothing ended it. Raises `ProviderError` for an
+        empty body."""
+        if not self._size:
+            raise self._endpoint.cut("an empty body")
+        return self._events.close()
+
+
+class Incoming(Protocol):
+    """An answer on its way in."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any text, thinking or call has arrived."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether the answer seems complete. The connection may still be open."""
+        ...
+
+    @property
+    def ending(self) -> float | None:
+        """After how many seconds of silence the answer has ended, if its end seems to be here."""
+        ...
+
+    def feed(self, chunk: bytes) -> bool:
+        """Take arrived bytes. Return True if they are more than a keep-alive."""
+        ...
+
+
+class Waits(Struct, frozen=True):
+    """Seconds after which an answer is given up: of silence before its first word (`first`) and
+    after it (`stall`), and without anything but keep-alives and incomplete events (`patience`).
+    `first_setting` is the setting that bounds `first`."""
+
+    first: float
+    stall: float
+    patience: float
+    first_setting: str = "timeout_seconds"
+
+
+async def receive(
+    connection: HttpConnection, path: str, body: bytes, incoming: Incoming, waits: Waits
+) -> None:
+    """Send a request and take in its answer, up to the end or to a silence that ends it."""
+    now = asyncio.get_running_loop().time
+    silence = min(waits.first, waits.patience)
+    progress, end = now(), now() + LONGEST_SECONDS
+    try:
+        async with asyncio.timeout(silence) as limit, connection.post(path, body) as chunks:
+            async for chunk in chunks:
+                if incoming.feed(chunk):
+                    progress = now()
+                quiet = waits.stall if incoming.has_begun else waits.first
+                silence, until = incoming.ending or quiet, min(progress + waits.patience, end)
+                if now() + silence < until:
+                    until = now() + silence
+                else:
+                    silence = waits.patience
+                limit.reschedule(until)
+    except TimeoutError as error:
+        if incoming.ending is None and not incoming.complete:
+            setting = "timeout_seconds" if incoming.has_begun else waits.first_setting
+            raise connection.endpoint.stalled(silence, setting) from error
+    except ProviderUnavailable:
+        if not incoming.complete:
+            raise
