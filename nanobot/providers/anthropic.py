@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.errors import ProviderRejected
-from nanobot.providers.anthropic_request import Conversation, encoded, signatures, tools_of
+from nanobot.providers.anthropic_request import conversation_of, encoded, signatures, tools_of
 from nanobot.providers.anthropic_stream import IncomingMessage
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.http import HttpConnection
@@ -165,7 +165,7 @@ class AnthropicProvider:
         """Think with a budget of tokens, unless the running turn began without thinking: such a
         model refuses to begin in the middle of a turn."""
         source = self._endpoint.source(options.model or self._endpoint.model)
-        if not Conversation.of(prompt.messages, source, self._stale).begins_with_thinking:
+        if not conversation_of(prompt.messages, source, self._stale).begins_with_thinking:
             return _without_thinking(plan, taste)
         budget = min(_BUDGETS.get(effort, _BUDGETS["high"]), plan.limit // 2)
         return replace(plan, thinking={"type": "enabled", "budget_tokens": budget})
@@ -173,7 +173,7 @@ class AnthropicProvider:
     def _joined(self, prompt: Prompt, model: str, plan: _Plan) -> bytes:
         """The body: first the parts that the cache matches. The owner's fields win."""
         source = "" if plan.thinking == _OFF else self._endpoint.source(model)
-        conversation = Conversation.of(prompt.messages, source, self._stale)
+        conversation = conversation_of(prompt.messages, source, self._stale)
         fields = {"model": encoded(model), "tools": tools_of(prompt)}
         fields["system"] = conversation.wire_system()
         fields["messages"] = conversation.wire_messages()

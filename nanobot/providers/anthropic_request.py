@@ -19,22 +19,20 @@ https://platform.claude.com/docs/en/build-with-claude/thinking (thinking with to
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from nanobot.messages import ToolCall
+from nanobot.providers.dialogue import NO_RESULT, WireIds, with_results
 from nanobot.providers.fields import items, mapping, string
 from nanobot.providers.port import Prompt, PromptMessage, Toolset
 from nanobot.providers.prompt_caching import anthropic_cache_breakpoints
 from nanobot.text import valid_unicode
 
-NO_RESULT = "error: this call has no result"
 BEGINNING = "(the conversation goes on)"
 CONTINUE = "(go on)"
 WORDLESS = "(no text)"
@@ -42,7 +40,6 @@ WORDLESS = "(no text)"
 
 _MARK = b',"cache_control":{"type":"ephemeral"}}'
 _IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-_CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _COMBINED = ("oneOf", "allOf", "anyOf")
 _ANY_OBJECT: Mapping[str, object] = {"type": "object"}
 
@@ -83,16 +80,8 @@ class WireTurn(Struct):
 class Conversation(Struct):
     """The system prompt and the messages of a request."""
 
-    system: list[bytes] = field(default_factory=list)
-    turns: list[WireTurn] = field(default_factory=list)
-
-    @classmethod
-    def of(
-        cls, messages: Sequence[PromptMessage], source: str = "", stale: Collection[str] = ()
-    ) -> Conversation:
-        """Bring `messages` into the API's form. Thinking goes back to the `source` that it came
-        from, unless it has one of the `stale` signatures."""
-        return _Writer(messages, source, stale).write()
+    system: list[bytes]
+    turns: list[WireTurn]
 
     @property
     def begins_with_thinking(self) -> bool:
@@ -149,107 +138,69 @@ def wire_tools(tools: Toolset) -> bytes:
     return encoded(described)
 
 
-class _Writer:
-    """Writes one conversation. Between two assistant messages it gathers the results of the first
-    one's calls, and the messages to the model."""
-
-    def __init__(
-        self, messages: Sequence[PromptMessage], source: str, stale: Collection[str]
-    ) -> None:
-        self._messages, self._source, self._stale = messages, source, stale
-        self._marked = set(anthropic_cache_breakpoints(messages))
-        self._calls: list[tuple[str, str]] = []
-        """The calls of the last assistant message: the stored id of each, and the one it is sent
-        with."""
-        self._used: set[str] = set()
-        self._results: dict[str, bytes] = {}
-        self._said: list[bytes] = []
-        self._cached = False
-        self._written = Conversation()
-
-    def write(self) -> Conversation:
-        turns = self._written.turns
-        for position, message in enumerate(self._messages):
-            if message.role == "assistant":
-                self._add_assistant(message)
-            elif message.role == "system" and not turns and not self._said:
-                if message.text.strip():
-                    self._written.system.append(_text(message.text))
-            else:
-                self._add_said(message)
-                self._cached = self._cached or position in self._marked
-        self._close_user()
-        if not turns or turns[-1].role == "assistant":
-            turns.append(WireTurn("user", [_text(CONTINUE if turns else WORDLESS)]))
-        return self._written
-
-    def _add_assistant(self, message: PromptMessage) -> None:
-        turns = self._written.turns
-        follows = bool(turns) and turns[-1].role == "assistant" and not (self._calls or self._said)
-        # A message with thinking has to begin with it, so joined text comes without.
-        content: Sequence[Mapping[str, object]]
-        content = self._returned(message, "" if follows else self._source)
-        if not message.tool_calls:
-            content = _without_last_thinking(content)
-        ids = self._new_ids(message.tool_calls)
-        calls = [_call(call, id) for call, id in zip(message.tool_calls, ids, strict=True)]
-        blocks = _assistant_blocks(content) + calls
-        if not blocks:
-            return
-        self._close_user()
-        if not turns:
-            turns.append(WireTurn("user", [_text(BEGINNING)]))
-        if turns[-1].role == "assistant":
-            turns[-1].blocks += blocks
-        else:
+def conversation_of(
+    messages: Sequence[PromptMessage], source: str = "", stale: Collection[str] = ()
+) -> Conversation:
+    """Bring `messages` into the API's form. Thinking goes back to the `source` that it came from,
+    unless it has one of the `stale` signatures."""
+    system = [_text(one.text) for one in messages if one.role == "system" and one.text.strip()]
+    said = list(with_results([one for one in messages if one.role != "system"]))
+    marked, ids = set(anthropic_cache_breakpoints(said)), WireIds("any")
+    turns: list[WireTurn] = []
+    called: list[str] = []
+    """The ids of the calls that have no result yet, in reverse."""
+    for position, message in enumerate(said):
+        role: Literal["user", "assistant"] = "user"
+        thinks = False
+        if message.role == "assistant":
+            role = "assistant"
+            # A message with thinking has to begin with it, so joined text comes without.
+            joins = bool(turns) and turns[-1].role == role
+            content = _returned(message, "" if joins else source, stale)
             thinks = bool(content) and content[0].get("type") in THINKING_TYPES
-            turns.append(WireTurn("assistant", blocks, thinks=thinks))
-        self._calls = [(call.id, id) for call, id in zip(message.tool_calls, ids, strict=True)]
+            called = list(ids.of(message.tool_calls, None))[::-1]
+            blocks = _assistant_blocks(content)
+            blocks += map(_call, message.tool_calls, reversed(called))
+        elif message.role == "tool":
+            blocks = [_result(called.pop(), message.text)]
+        else:
+            blocks = _said(message)
+        if not blocks:
+            continue
+        if role == "assistant" and not turns:
+            turns.append(WireTurn("user", [_text(BEGINNING)]))
+        if not turns or turns[-1].role != role:
+            turns.append(WireTurn(role, [], thinks=thinks))
+        turn = turns[-1]
+        turn.blocks += blocks
+        turn.results += message.role == "tool"
+        turn.cached = turn.cached or position in marked
+    if not turns or turns[-1].role == "assistant":
+        turns.append(WireTurn("user", [_text(CONTINUE if turns else WORDLESS)]))
+    return Conversation(system, turns)
 
-    def _add_said(self, message: PromptMessage) -> None:
-        if message.role == "tool":
-            for stored, id in self._calls:
-                if stored == message.tool_call_id and id not in self._results:
-                    self._results[id] = _result(id, message.text)
-                    return
-            return
-        if message.text.strip() or not message.images:
-            self._said.append(_text(message.text if message.text.strip() else WORDLESS))
-        self._said += [_image(image.mime, image.data) for image in message.images]
 
-    def _close_user(self) -> None:
-        """Write the user message that follows the last assistant message, if there is one."""
-        results = [
-            self._results.get(id) or _result(id, NO_RESULT, failed=True) for _, id in self._calls
-        ]
-        if blocks := results + self._said:
-            turn = WireTurn("user", blocks, len(results), cached=self._cached)
-            self._written.turns.append(turn)
-        self._calls, self._results, self._said, self._cached = [], {}, [], False
+def _said(message: PromptMessage) -> list[bytes]:
+    """Return a user's message as blocks."""
+    blocks = [_image(image.mime, image.data) for image in message.images]
+    if message.text.strip() or not blocks:
+        blocks.insert(0, _text(message.text if message.text.strip() else WORDLESS))
+    return blocks
 
-    def _new_ids(self, calls: Sequence[ToolCall]) -> list[str]:
-        """The ids under which calls are sent: their own, unless the API would refuse one."""
-        ids = []
-        for call in calls:
-            id, attempt = call.id, 0
-            while id in self._used or not _CALL_ID.fullmatch(id):
-                seed = f"{call.id}\0{attempt}".encode("utf-8", "surrogatepass")
-                id, attempt = hashlib.sha256(seed).hexdigest()[:9], attempt + 1
-            self._used.add(id)
-            ids.append(id)
-        return ids
 
-    def _returned(self, message: PromptMessage, source: str) -> list[Mapping[str, object]]:
-        """Return the model's thinking and text in their order, or only the text. If the text was
-        shortened later, it is the shortened one."""
-        content = _content(message, source)
-        if any(_signature(block) in self._stale for block in content):
-            content = []
-        text = "".join(string(one.get("text")) for one in content if one.get("type") == "text")
-        if not content or text != message.text:
-            content = [one for one in content if one.get("type") in THINKING_TYPES]
-            content.append({"type": "text", "text": message.text})
-        return content
+def _returned(
+    message: PromptMessage, source: str, stale: Collection[str]
+) -> Sequence[Mapping[str, object]]:
+    """Return the model's thinking and text in their order, or only the text. If the text was
+    shortened later, it is the shortened one."""
+    content = _content(message, source)
+    if any(_signature(block) in stale for block in content):
+        content = []
+    text = "".join(string(one.get("text")) for one in content if one.get("type") == "text")
+    if not content or text != message.text:
+        content = [one for one in content if one.get("type") in THINKING_TYPES]
+        content.append({"type": "text", "text": message.text})
+    return content if message.tool_calls else _without_last_thinking(content)
 
 
 def _content(message: PromptMessage, source: str) -> list[Mapping[str, object]]:
@@ -298,9 +249,9 @@ def _image(mime: str, data: str) -> bytes:
     return encoded({"type": "image", "source": source})
 
 
-def _result(id: str, text: str, *, failed: bool = False) -> bytes:
+def _result(id: str, text: str) -> bytes:
     fields: dict[str, object] = {"type": "tool_result", "tool_use_id": id, "content": text}
-    return encoded(fields | {"is_error": True} if failed else fields)
+    return encoded(fields | {"is_error": True} if text == NO_RESULT else fields)
 
 
 def _call(call: ToolCall, id: str) -> bytes:

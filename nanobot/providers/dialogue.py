@@ -100,7 +100,7 @@ class _Wiring:
         self._before = ""
         self._open: list[tuple[str, str]] = []
         """The calls without a result, in reverse: our ids and those on the wire."""
-        self._ids = _WireIds(dialect.call_ids)
+        self._ids = WireIds(dialect.call_ids)
         self.wires: list[bytes] = []
         self.has_images = False
 
@@ -153,7 +153,7 @@ def _is_empty(message: PromptMessage) -> bool:
 
 def well_formed(messages: Sequence[PromptMessage], dialect: Dialect) -> list[PromptMessage]:
     """Return a conversation that keeps rules 3 to 5, with as little changed as they allow."""
-    said = list(_with_results([one for one in messages if one.role != "system"]))
+    said = list(with_results([one for one in messages if one.role != "system"]))
     if dialect.fills_empty:
         said = list(map(_filled, said))
     if said and said[0].role != "user":
@@ -169,7 +169,7 @@ def well_formed(messages: Sequence[PromptMessage], dialect: Dialect) -> list[Pro
     return [_joined(head, said[0]), *said[1:]] if said else [head]
 
 
-def _with_results(messages: Sequence[PromptMessage]) -> Iterator[PromptMessage]:
+def with_results(messages: Sequence[PromptMessage]) -> Iterator[PromptMessage]:
     """Rule 3. Results are looked for up to the next assistant message."""
     at = 0
     while at < len(messages):
@@ -233,7 +233,7 @@ def _filled(message: PromptMessage) -> PromptMessage:
             return user_message("(empty)")
 
 
-class _WireIds:
+class WireIds:
     """Gives the calls of one request their ids on the wire, each once."""
 
     def __init__(self, form: CallIds) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from nanobot.messages import ProviderData, ToolCall
 from nanobot.providers.anthropic import API_VERSION, AnthropicProvider
-from nanobot.providers.anthropic_request import Conversation
+from nanobot.providers.anthropic_request import conversation_of
 from nanobot.providers.anthropic_stream import IncomingMessage
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.port import (
@@ -92,7 +92,7 @@ def test_a_budget_for_thinking_is_taken_by_the_turns_that_are_said_to_take_it(
     body = json.loads(request(messages, CallOptions(), HAIKU_4_5))
     with_budget = body | {"thinking": {"type": "enabled", "budget_tokens": 1_024}}
     refused = first_error(json.dumps(with_budget).encode(), API_VERSION, HAIKU_4_5)
-    assert Conversation.of(messages, source).begins_with_thinking == (refused is None)
+    assert conversation_of(messages, source).begins_with_thinking == (refused is None)
 
 
 @ALWAYS_THE_SAME
