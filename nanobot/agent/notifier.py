@@ -261,16 +261,17 @@ class Notifier:
         """Tell the owner why others in the conversation `where` get no answer; the same once a
         day."""
         text = failure_text(error, is_owner=True).removesuffix(_RETRY)
-        reason = hashlib.sha256(f"{type(error).__name__} {error}".encode()).hexdigest()[:8]
-        name = f"failed-{self._clock.now():%y%m%d}-{reason}"
         text = f"Somebody in {where} is not answered. {text}"
-        self._background.start(self.warn(text, name), name="warn of a failure")
+        self._warn_daily("failed", f"{type(error).__name__} {error}", text)
 
     def warn_of_channel(self, channel: str, text: str) -> None:
         """Tell the owner what is wrong with a channel, on another one; the same once a day."""
-        reason = hashlib.sha256(text.encode()).hexdigest()[:8]
-        name = f"off-{channel}-{self._clock.now():%y%m%d}-{reason}"
-        self._background.start(self.warn(text, name, channel), name=f"warn of {channel}")
+        self._warn_daily(f"off-{channel}", text, text, closed=channel)
+
+    def _warn_daily(self, topic: str, reason: str, text: str, closed: str = "") -> None:
+        digest = hashlib.sha256(reason.encode()).hexdigest()[:8]
+        name = f"{topic}-{self._clock.now():%y%m%d}-{digest}"
+        self._background.start(self.warn(text, name, closed), name=f"warn: {topic}")
 
     async def notify_digest(self, report: DreamReport) -> None:
         """What Dream changed, with a button that takes it back."""
@@ -439,33 +440,35 @@ _QUOTED = 60
 
 _NOT_NOW = "The model cannot be reached right now. The owner of this nanobot has been told"
 
-_FAILURES: Sequence[tuple[type[Exception], str]] = (
-    (BudgetSpent, "I cannot answer: {said}.{hint} /retry then runs this message again."),
+_NOT_ANSWERED = (
+    "I could not answer. The owner of this nanobot has been told. Your message is kept; /retry runs"
+    " it again."
+)
+_FAILURES: Sequence[tuple[type[Exception], str, str]] = (
+    (
+        BudgetSpent,
+        "I cannot answer: {said}.{hint} /retry then runs this message again.",
+        "I have answered as much as I may today. /retry runs this message again.",
+    ),
     (
         ContextTooLong,
         "This conversation does not fit the model's context window, even shortened. /new starts a"
         " fresh one; lower model.context_window if the model's is smaller. ({said})",
+        "This conversation has become too long. /new starts a fresh one.",
     ),
-    (ProviderError, "The model gave no answer: {said}.{hint} /retry runs the message again."),
+    (
+        ProviderError,
+        "The model gave no answer: {said}.{hint} /retry runs the message again.",
+        _NOT_ANSWERED,
+    ),
     (
         Exception,
         "Something broke inside nanobot ({kind}). Your message is kept, the details are in the log;"
         " /retry runs it again.",
+        _NOT_ANSWERED,
     ),
 )
-
-
-_FAILURES_FOR_OTHERS: Sequence[tuple[type[Exception], str]] = (
-    (BudgetSpent, "I have answered as much as I may today. /retry runs this message again."),
-    (ContextTooLong, "This conversation has become too long. /new starts a fresh one."),
-    (
-        Exception,
-        "I could not answer. The owner of this nanobot has been told. Your message is kept; /retry"
-        " runs it again.",
-    ),
-)
-"""The same for everyone but the owner."""
-
+"""What the owner reads of an error, and what others do."""
 
 _RETRY = " /retry runs the message again."
 
@@ -473,8 +476,8 @@ _RETRY = " /retry runs the message again."
 def failure_text(error: Exception, *, is_owner: bool) -> str:
     """The message that ends a turn which cannot succeed."""
     hint = f" {error.hint}" if isinstance(error, NanobotError) and error.hint else ""
-    texts = _FAILURES if is_owner else _FAILURES_FOR_OTHERS
-    text = next(text for kind, text in texts if isinstance(error, kind))
+    texts = next(texts for kind, *texts in _FAILURES if isinstance(error, kind))
+    text = texts[0 if is_owner else 1]
     return text.format(said=_said(error), hint=hint, kind=type(error).__name__)
 
 

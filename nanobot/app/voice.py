@@ -40,16 +40,24 @@ class Voice:
         if speaking.is_on or listening.command:
             programs = _programs(settings, folder or settings.home / "state" / FOLDER)
         if listening.command:
-            self.listener = _program_transcriber(programs, listening)
+            from nanobot.voice.engines import ProgramTranscriber
+
+            self.listener = ProgramTranscriber(programs, _program(listening))
         elif listening.model:
-            self.listener = _transcriber(listening, clock)
+            from nanobot.providers.transcription import Transcriber
+
+            server = endpoint_of(listening, "model.transcription")
+            self.listener = Transcriber(server, clock, language=listening.language)
         if speaking.is_on:
             from nanobot.voice.engines import ProgramSpeaker, Speech
 
             if speaking.command:
                 speaker = ProgramSpeaker(programs, _program(speaking))
             else:
-                speaker = _speech_server(speaking, clock)
+                from nanobot.providers.speech import SpeechServer
+
+                server = endpoint_of(speaking, "model.speech")
+                speaker = SpeechServer(server, clock, voice=speaking.voice)
             self.speech = Speech(speaker.speak, programs)
         self.closables = tuple(one for one in (self.listener, speaker) if one)
 
@@ -68,29 +76,3 @@ def _program(wanted: TranscriptionSettings | SpeechSettings) -> Program:
     from nanobot.voice.programs import Program
 
     return Program(wanted.command, tuple(map(Path, wanted.read)), sandboxed=wanted.sandbox)
-
-
-def _program_transcriber(programs: Programs, wanted: TranscriptionSettings) -> ProgramTranscriber:
-    from nanobot.voice.engines import ProgramTranscriber
-
-    return ProgramTranscriber(programs, _program(wanted))
-
-
-def _transcriber(wanted: TranscriptionSettings, clock: Clock) -> Transcriber:
-    from nanobot.providers.transcription import Transcriber
-
-    return Transcriber(
-        endpoint_of(wanted, "model.transcription"),
-        clock,
-        language=wanted.language,
-    )
-
-
-def _speech_server(wanted: SpeechSettings, clock: Clock) -> SpeechServer:
-    from nanobot.providers.speech import SpeechServer
-
-    return SpeechServer(
-        endpoint_of(wanted, "model.speech"),
-        clock,
-        voice=wanted.voice,
-    )

@@ -257,12 +257,7 @@ class Host:
 
     async def _undelivered_later(self, platform_id: str, reason: str) -> None:
         await self._parts.clock.sleep(_STORED_SECONDS)
-        try:
-            found = await self._undelivered(platform_id, reason)
-        except StorageError as error:
-            logger.error("{}: {} was not delivered; {}", self._channel, platform_id, error)
-            return
-        if not found:
+        if not await self._undelivered(platform_id, reason):
             logger.warning("{}: {} was not delivered: {}", self._channel, platform_id, reason)
 
     async def _undelivered(self, platform_id: str, reason: str) -> bool:
@@ -336,12 +331,14 @@ class Host:
     async def _turn_away(self, message: InboundMessage) -> None:
         place, notice = (message.channel, message.chat_id), self._parts.rate.notice
         words = OutboundMessage(*place, notice, thread_id=message.thread_id)
-        reply = Outgoing("reply", (words,), (message.event_id,))
+        name = f"rate-{message.channel}-{message.chat_id}-{message.event_id}"
+        await self._send(name, Outgoing("reply", (words,), (message.event_id,)))
+
+    async def _send(self, name: str, reply: Outgoing) -> None:
         try:
-            name = f"rate-{message.channel}-{message.chat_id}-{message.event_id}"
             await self._parts.bus.send_outgoing(name, reply)
         except StorageError as error:
-            logger.warning("a sender was not notified: {}", error)
+            logger.warning("{}: a sender gets no answer: {}", self._channel, error)
 
     async def _answer_stranger(self, sender: Sender, chat: Chat) -> None:
         """Answer a stranger like anybody else: durably, in order, with retries.
@@ -352,15 +349,15 @@ class Host:
         """
         name = f"stranger-{self._channel}-{chat.id}-{self._parts.clock.now():%y%m%d-%H%M%S}"
         try:
-            if text := await self._parts.access.request_access(self._channel, sender, chat):
-                logger.info("{}: somebody requests access: `nanobot pair list`", self._channel)
-                only = sender.id if chat.is_group else ""
-                message = OutboundMessage(
-                    self._channel, chat.id, text, thread_id=chat.thread_id, only=only
-                )
-                await self._parts.bus.send_outgoing(name, Outgoing("reply", (message,)))
+            text = await self._parts.access.request_access(self._channel, sender, chat)
         except StorageError as error:
             logger.warning("a stranger was not answered: {}", error)
+            return
+        if text:
+            logger.info("{}: somebody requests access: `nanobot pair list`", self._channel)
+            place, only = (self._channel, chat.id), sender.id if chat.is_group else ""
+            message = OutboundMessage(*place, text, thread_id=chat.thread_id, only=only)
+            await self._send(name, Outgoing("reply", (message,)))
 
 
 LEASE_SECONDS = 900.0

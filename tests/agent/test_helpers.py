@@ -47,7 +47,7 @@ class Reports(MessageBus):
     """Keeps what helpers report."""
 
     def __init__(self, bench: Bench) -> None:
-        super().__init__(bench.journal)
+        super().__init__(bench.journal, clock=bench.clock)
         self._bench = bench
 
     async def publish_internal(self, message: InboundMessage) -> None:
