@@ -420,9 +420,15 @@ ENDS = {
 }
 
 
-def waiting_text(error: ProviderError, hours: float, *, is_owner: bool) -> str:
+WAIT_HOURS = 24
+"""How long a message waits for a model that is out."""
+
+
+def waiting_text(error: ProviderError, *, is_owner: bool) -> str:
     """The one notice while the model is out."""
-    kept = f"Your message is kept and will be answered when it is back (for up to {hours:g} hours)"
+    kept = (
+        f"Your message is kept and will be answered when it is back (for up to {WAIT_HOURS} hours)"
+    )
     why = f"The model cannot be reached right now ({_said(error)})" if is_owner else _NOT_NOW
     return f"{why}. {kept}; /stop drops it."
 

@@ -30,7 +30,6 @@ import platform
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
-from typing import Literal
 
 from loguru import logger
 from msgspec import Struct, field
@@ -73,23 +72,15 @@ class PromptPart(Struct, frozen=True):
     source: str = ""
 
 
-Timestamps = Literal["relative", "absolute", "off"]
-
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 LATE = timedelta(minutes=5)
 """From then on it matters to an answer that the question waited."""
 
 
-def header(
-    stamp: datetime | None,
-    previous: datetime | None,
-    session_key: str,
-    today: date,
-    style: Timestamps,
-) -> str:
-    """The header line of a message that follows one of the time `previous`, empty when headers are
-    off, the time is unknown or the minute is the same."""
-    if style == "off" or stamp is None:
+def header(stamp: datetime | None, previous: datetime | None, session_key: str, today: date) -> str:
+    """The header line of a message that follows one of the time `previous`, empty if the time is
+    unknown or the minute is the same."""
+    if stamp is None:
         return ""
     day = stamp.date(), stamp.utcoffset()
     if previous and day == (previous.date(), previous.utcoffset()):
@@ -97,8 +88,6 @@ def header(
         return "" if minute == (previous.hour, previous.minute) else f"[{stamp:%H:%M}]"
     written = stamp.isoformat(" ", "minutes")
     moment = f"{_DAYS[stamp.weekday()]} {written[:16]} {written[16:]}"
-    if style == "absolute":
-        return f"[{moment}, {session_key}]"
     days = (today - stamp.date()).days
     label = "today" if days <= 0 else "yesterday" if days == 1 else f"{days} days ago"
     return f"[{label}, {moment}, {session_key}]"
@@ -302,11 +291,10 @@ class ContextBuilder:
         sources: ScopedSources,
         clock: Clock,
         *,
-        timestamps: Timestamps = "relative",
         media: MediaStore | None = None,
         max_message_tokens: int = 30_000,
     ) -> None:
-        self._sources, self._clock, self._timestamps = sources, clock, timestamps
+        self._sources, self._clock = sources, clock
         self._media = media
         self._max_characters = max_message_tokens * 2
         self._caches: OrderedDict[str, PromptCache] = OrderedDict()
@@ -336,7 +324,8 @@ class ContextBuilder:
             or cache.holds != holds
             or (cache.blind and cache.model != model)
         ):
-            parts = (*self._sources.parts(session), *self._date(today))
+            date_part = PromptPart(f"Today is {_DAYS[today.weekday()]} {today.isoformat()}.")
+            parts = (*self._sources.parts(session), date_part)
             if parts != self._newest[0]:
                 text = SEPARATOR.join(part.text for part in parts)
                 self._newest = parts, system_message(text)
@@ -365,11 +354,6 @@ class ContextBuilder:
     def forget(self, session: Session) -> None:
         """A conversation is over: nothing of it is kept."""
         self._caches.pop(session.key, None)
-
-    def _date(self, today: date) -> Sequence[PromptPart]:
-        if self._timestamps == "off":
-            return ()
-        return (PromptPart(f"Today is {_DAYS[today.weekday()]} {today.isoformat()}."),)
 
     def news(self, session: Session) -> str:
         """What changed in memory since the conversation was told, for the newest message's header.
@@ -418,7 +402,7 @@ class ContextBuilder:
         lines = [message.notice, text]
         if message.from_person:
             key, today = cache.session.key, cache.today
-            lines.insert(0, header(message.timestamp, previous, key, today, self._timestamps))
+            lines.insert(0, header(message.timestamp, previous, key, today))
         images = self._images(message) if message.media and not cache.blind else ()
         return user_message("\n".join(filter(None, lines)), images)
 

@@ -24,6 +24,7 @@ from nanobot.agent.notifier import (
     ENDED_EARLY,
     ENDS,
     GAVE_UP,
+    WAIT_HOURS,
     background_turn_note,
     failed_text,
     failure_text,
@@ -247,13 +248,13 @@ class Turns:
         self, session: Session, turn: RunningTurn, error: ProviderError
     ) -> None:
         """Wait for a model that is out; end the turn on an error that will not pass."""
-        hours, now = self._parts.wait_for_model_hours, self._clock.now()
+        now = self._clock.now()
         since = turn.entries[0].received_at or now.timestamp()
         waited = now.timestamp() - since  # not since it was sent: we may have been off then
         gone_by = turn.inbound.initiator == "heartbeat"  # another one comes by itself
         stalls = turn.entries[0].stalls + 1 if isinstance(error, ProviderStalled) else 0
         is_passing = isinstance(error, ProviderBusy | ProviderUnavailable) and stalls < _MOST_STALLS
-        if not is_passing or waited > hours * 3600 or gone_by:
+        if not is_passing or waited > WAIT_HOURS * 3600 or gone_by:
             text, kind = self._failure_of(turn, error), type(error).__name__
             await self._end(session, turn, "failed", text, reason=str(error), error=kind)
             return
@@ -265,7 +266,7 @@ class Turns:
         postpone = partial(self._journal.postpone, ids, not_before, str(error))
         await self._bus.until_stored(turn.inbound, postpone)
         is_owner = turn.scope == OWNER
-        text = waiting_text(error, hours, is_owner=is_owner)
+        text = waiting_text(error, is_owner=is_owner)
         if not is_owner:
             self._parts.warn_of_failure(session.key, error)
         await self._notify_waiting(turn, turn.id, text, error)

@@ -61,7 +61,7 @@ OnBusy = Literal["steer", "queue", "interrupt"]
 class AgentParts(Struct, frozen=True):
     """What the parts of the agent share. `awaited_background` owns background work that is finished
     before a command that hosts the gateway ends. `on_busy` is what a message does that arrives
-    during a turn; a message waits for a model that is out for up to `wait_for_model_hours`.
+    during a turn.
     `warn_of_failure` tells the owner why others get no answer in a conversation.
     `speaking` says replies aloud, where there is a voice; `sees_apart`: another model than that of
     the chats answers messages with pictures."""
@@ -86,7 +86,6 @@ class AgentParts(Struct, frozen=True):
     counter: TokenCounter
     runner: AgentRunner
     on_busy: OnBusy = "steer"
-    wait_for_model_hours: float = 24.0
     speaking: Speaking | None = None
     sees_apart: bool = False
 

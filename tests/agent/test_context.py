@@ -8,7 +8,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from nanobot.agent.media import MediaStore
-from nanobot.agent.prompt import SEPARATOR, ContextBuilder, PromptPart, ScopedSources, Timestamps
+from nanobot.agent.prompt import SEPARATOR, ContextBuilder, PromptPart, ScopedSources
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import Image, Prompt, Toolset
 from nanobot.session.manager import SessionManager
@@ -58,7 +58,6 @@ class Bench:
         self,
         folder: Path,
         *,
-        timestamps: Timestamps = "relative",
         image: Image | None = None,
         most: int = 30_000,
     ) -> None:
@@ -69,7 +68,6 @@ class Bench:
         self.builder = ContextBuilder(
             self.system,
             self.clock,
-            timestamps=timestamps,
             media=self.pictures,
             max_message_tokens=most,
         )
@@ -139,7 +137,7 @@ def test_a_persons_message_has_a_header_and_others_do_not(tmp_path: Path) -> Non
 def test_what_a_message_was_told_of_memory_stands_behind_its_header_for_good(
     tmp_path: Path,
 ) -> None:
-    bench = Bench(tmp_path, timestamps="off")
+    bench = Bench(tmp_path)
     bench.prompt()
     bench.system.memory += "\n- has a cat"
     notice = bench.builder.news(bench.session)
@@ -150,7 +148,7 @@ def test_what_a_message_was_told_of_memory_stands_behind_its_header_for_good(
     )
     bench.builder.commit_news(bench.session)
     assert bench.builder.news(bench.session) == ""
-    assert bench.prompt().messages[1].text == f"{notice}\nhello"
+    assert bench.prompt().messages[1].text.endswith(f"cli:direct]\n{notice}\nhello")
 
 
 def test_changes_of_memory_leave_the_system_prompt_alone_until_tomorrow(tmp_path: Path) -> None:
@@ -186,13 +184,15 @@ def test_new_begins_a_new_cache_without_the_old_messages(tmp_path: Path) -> None
 
 
 def test_undo_begins_a_new_cache_without_the_turn(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, timestamps="off")
+    bench = Bench(tmp_path)
     bench.turn("one")
     bench.add(Message("user", "two", turn_id="t2"), Message("assistant", "ok", turn_id="t2"))
     bench.prompt()
     bench.session.retract("t2")
     bench.session.apply_staged()
-    assert [message.text for message in bench.prompt().messages[1:]] == ["one", "ok"]
+    first, second = bench.prompt().messages[1:]
+    assert first.text.endswith("\none")
+    assert second.text == "ok"
 
 
 def test_images_are_sent_as_the_same_bytes_each_time(tmp_path: Path) -> None:
@@ -218,11 +218,11 @@ def test_pictures_of_another_conversation_are_rendered_again_as_they_were(tmp_pa
 
 
 def test_a_long_message_is_shortened_in_the_prompt_and_not_in_storage(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, timestamps="off", most=50)
+    bench = Bench(tmp_path, most=50)
     text = "begin " + "x" * 1_000 + " end"
     bench.turn(text)
     shown = bench.prompt().messages[1].text
-    assert shown.startswith("begin")
+    assert shown.partition("\n")[2].startswith("begin")
     assert shown.endswith("end")
     assert "910 characters left out" in shown
     assert bench.session.messages[0].content == text

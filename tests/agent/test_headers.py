@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from nanobot.agent.prompt import Timestamps, header, late_notice
+from nanobot.agent.prompt import header, late_notice
 from nanobot.memory.selection import memory_notice
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -37,35 +37,25 @@ TODAY = date(2026, 11, 21)
     ],
 )
 def test_a_header_says_how_long_ago_and_when_and_where(moment: datetime, expected: str) -> None:
-    assert header(moment, None, "cli:direct", TODAY, "relative") == f"[{expected}, cli:direct]"
+    assert header(moment, None, "cli:direct", TODAY) == f"[{expected}, cli:direct]"
 
 
-@pytest.mark.parametrize(
-    ("style", "expected"),
-    [("absolute", "[Sat 2026-11-21 14:03 +01:00, telegram:123]"), ("off", "")],
-)
-def test_other_styles(style: Timestamps, expected: str) -> None:
-    moment = datetime(2026, 11, 21, 14, 3, tzinfo=BERLIN)
-    assert header(moment, None, "telegram:123", TODAY, style) == expected
-
-
-@pytest.mark.parametrize("style", ["relative", "absolute"])
-def test_a_header_says_what_is_new_since_the_one_before(style: Timestamps) -> None:
+def test_a_header_says_what_is_new_since_the_one_before() -> None:
     before = datetime(2026, 11, 20, 23, 50, tzinfo=BERLIN)
 
     def after(**change: int) -> str:
-        return header(before + timedelta(**change), before, "cli:direct", TODAY, style)
+        return header(before + timedelta(**change), before, "cli:direct", TODAY)
 
     assert after(minutes=9) == "[23:59]"
     assert after(seconds=59) == ""
     assert after(minutes=10).endswith("Sat 2026-11-21 00:00 +01:00, cli:direct]")
     elsewhere = before.astimezone(timezone(timedelta(hours=0)))
-    moved = header(elsewhere, before, "cli:direct", TODAY, style)
+    moved = header(elsewhere, before, "cli:direct", TODAY)
     assert moved.endswith("Fri 2026-11-20 22:50 +00:00, cli:direct]")
 
 
 def test_a_message_of_unknown_time_has_no_header() -> None:
-    assert header(None, None, "cli:direct", TODAY, "relative") == ""
+    assert header(None, None, "cli:direct", TODAY) == ""
 
 
 def test_a_notice_names_the_lines_that_came_and_went() -> None:

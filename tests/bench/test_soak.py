@@ -17,7 +17,7 @@ from nanobot.errors import ProviderUnavailable
 
 ROOT = Path(__file__).parents[2]
 
-NOTICE = waiting_text(ProviderUnavailable("it is out"), 24, is_owner=True)
+NOTICE = waiting_text(ProviderUnavailable("it is out"), is_owner=True)
 
 
 def said(*marks: str) -> list[Line]:
