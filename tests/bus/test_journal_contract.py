@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
@@ -33,7 +32,6 @@ from nanobot.bus.rows import encode_event
 from nanobot.errors import NanobotError
 from nanobot.testing import FakeClock
 from tests.bus.support import HELLO, done, give_up, opened, opened_in_team, reply, said
-from tests.doubles.journal import MemoryJournal, MemoryTables
 
 QUESTION = OutboundMessage(
     "fake", "1", "Undo?", buttons=(Button("Yes", "/undo"), Button("Mine", "mine", only="anna"))
@@ -42,23 +40,12 @@ Process = Callable[[], AbstractAsyncContextManager[Journal]]
 """Opens the journal of a home as a process of its own does."""
 
 
-@pytest.fixture(params=["sqlite", "memory", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres"])
 def process(request: pytest.FixtureRequest, path: Path, clock: FakeClock) -> Process:
     if request.param == "sqlite":
         return lambda: opened(path, clock)
-    if request.param == "postgres":
-        dsn = request.getfixturevalue("team_database")
-        return lambda: opened_in_team(dsn, clock)
-    tables = MemoryTables()
-
-    @contextlib.asynccontextmanager
-    async def run() -> AsyncIterator[Journal]:
-        memory = MemoryJournal(tables, clock)
-        await memory.open()
-        yield memory
-        await memory.close()
-
-    return run
+    dsn = request.getfixturevalue("team_database")
+    return lambda: opened_in_team(dsn, clock)
 
 
 @pytest.fixture

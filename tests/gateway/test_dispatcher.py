@@ -22,13 +22,13 @@ from nanobot.bus.events import (
 )
 from nanobot.bus.journal import MOST_DOUBTS, Journal, Outgoing
 from nanobot.bus.split import split_message
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.channel import WRITING, Channel, Limits
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError
 from nanobot.gateway.delivery import LEFTOVERS, MOST_ATTEMPTS, Dispatcher
 from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
 from tests.bus.support import no_file_may_grow_beyond, opened, reply, rows, said
-from tests.doubles.journal import MemoryJournal, MemoryTables
 
 
 class Delivery:
@@ -662,20 +662,23 @@ async def test_progress_of_a_chat_is_shown_before_its_reply(
 
 
 async def test_whether_a_worker_may_send_is_asked_after_its_progress_was_shown(
-    clock: FakeClock, channel: FakeChannel
+    path: Path, clock: FakeClock, channel: FakeChannel
 ) -> None:
     """Showing takes up to two seconds, in which another worker may have taken over."""
     shown_before: list[int] = []
 
-    class Asked(MemoryJournal):
+    class Asked(SqliteJournal):
         async def may_act(self) -> None:
             shown_before.append(len(channel.shown))
 
-    delivery = Delivery(Asked(MemoryTables(), clock), clock, channel)
+    journal = Asked(path, clock)
+    await journal.open()
+    delivery = Delivery(journal, clock, channel)
     delivery.screen.show_progress(TextDelta("fake", "1", "t1", "x"))
     await delivery.send("t1", "x")
     assert await channel.received(1) == ["x"]
     assert shown_before == [1]
+    await journal.close()
 
 
 async def test_the_parts_of_a_long_text_arrive_with_only_the_last_marked(

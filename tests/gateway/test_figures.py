@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nanobot.bus.journal import Journal
 from nanobot.errors import NanobotError
 from nanobot.gateway.figures import Figures
 from nanobot.providers.port import Usage
 from nanobot.providers.retry import Prices
 from nanobot.testing import FakeClock
-from tests.bus.support import done, said
-from tests.doubles.journal import MemoryJournal, MemoryTables
+from tests.bus.support import done, opened, said
 
 PRICES = Prices(input=2.0, cached_input=0.5, output=8.0)
 
@@ -23,9 +24,8 @@ PRICES = Prices(input=2.0, cached_input=0.5, output=8.0)
 class Past:
     """A journal with turns of several days."""
 
-    def __init__(self) -> None:
-        self.clock = FakeClock()
-        self.journal = MemoryJournal(MemoryTables(), self.clock)
+    def __init__(self, journal: Journal, clock: FakeClock) -> None:
+        self.clock, self.journal = clock, journal
         self._count = 0
 
     async def turn(
@@ -50,8 +50,14 @@ class Past:
         return found
 
 
-async def test_days_and_chats_are_summed_and_empty_days_are_there() -> None:
-    past = Past()
+@pytest.fixture
+async def past(tmp_path: Path) -> AsyncIterator[Past]:
+    clock = FakeClock()
+    async with opened(tmp_path / "journal.db", clock) as journal:
+        yield Past(journal, clock)
+
+
+async def test_days_and_chats_are_summed_and_empty_days_are_there(past: Past) -> None:
     first = past.clock.now().date()
     await past.turn("fake:1", 1000, 400, 10)
     await past.turn("fake:2", 5000, 0, 20)
@@ -70,8 +76,7 @@ async def test_days_and_chats_are_summed_and_empty_days_are_there() -> None:
     assert [one["p50"] for one in found["times"]] == [100, 100]
 
 
-async def test_a_year_is_shown_by_weeks_from_mondays() -> None:
-    past = Past()
+async def test_a_year_is_shown_by_weeks_from_mondays(past: Past) -> None:
     for _ in range(10):
         await past.turn("fake:1", 10, 0, 1)
         await past.clock.advance(86_400)
@@ -82,8 +87,7 @@ async def test_a_year_is_shown_by_weeks_from_mondays() -> None:
     assert (await past.figures(90))["by"] == "day"
 
 
-async def test_the_chats_beyond_twenty_are_put_together_and_no_price_is_no_cost() -> None:
-    past = Past()
+async def test_the_chats_beyond_twenty_are_put_together_and_no_price_is_no_cost(past: Past) -> None:
     for number in range(23):
         await past.turn(f"fake:{number}", 100 + number, 0, 1, Prices())
     found = await past.figures(30)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import StorageError
 from nanobot.memory.documents import load_template, template_folder
 from nanobot.memory.keeping import Keeping
@@ -25,7 +26,6 @@ from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
 from nanobot.tools.shell.processes import Processes
 from nanobot.tools.undo import UndoLog
-from tests.doubles.journal import MemoryJournal, MemoryTables
 
 if TYPE_CHECKING:
     from tests.memory.conftest import StoppedClock
@@ -81,7 +81,7 @@ class Desk:
                     self.undo.before_change,
                     Keeping(
                         SessionManager.in_folder(workspace.parent / "sessions", clock),
-                        MemoryJournal(MemoryTables(), clock),
+                        SqliteJournal(workspace.parent / "journal.db", clock),
                     ),
                 ),
                 UpdateMemory(self.memories, self.undo.before_change),
