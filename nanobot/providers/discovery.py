@@ -305,9 +305,7 @@ class _Place(Struct, frozen=True):
     ) -> Mapping[str, object]:
         """The same. Raises `ProviderError` where there is none."""
         endpoint = Endpoint(self.url, self.model, self.key, headers=self.headers)
-        connection = HttpConnection(
-            endpoint, connect=self.seconds, stall=self.seconds, finds_v1=False
-        )
+        connection = HttpConnection(endpoint, connect=self.seconds, stall=self.seconds)
         try:
             return await connection.ask(path, body)
         finally:

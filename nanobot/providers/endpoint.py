@@ -144,9 +144,9 @@ class Endpoint(Struct, frozen=True):
             hint=self._hint(0) or f"Check {self.settings}.base_url and the network.",
         )
 
-    def stalled(self, seconds: float, setting: str = "timeout_seconds") -> ProviderStalled:
-        """Connected, and then nothing. `setting` bounds that time, in the model's section."""
-        hint = f"If it needs longer, raise {self.settings}.{setting}."
+    def stalled(self, seconds: float) -> ProviderStalled:
+        """Connected, and then nothing."""
+        hint = f"If it needs longer, raise {self.settings}.timeout_seconds."
         return ProviderStalled(
             f"the model server at {self.place} sent nothing for {seconds:g} seconds",
             hint=hint if self.settings.startswith("model") else "",
@@ -167,7 +167,9 @@ class Endpoint(Struct, frozen=True):
         shown = self.shorten(text_of_page(text))
         tail = f": {shown}" if shown else ""
         return ProviderGarbage(
-            f"the model server at {self.place} answered with {what}{tail}", detail=shown
+            f"the model server at {self.place} answered with {what}{tail}",
+            detail=shown,
+            hint=self._hint(404) if text.startswith("<") else "",
         )
 
     def unusable(self, what: str, hint: str) -> ProviderRejected:

@@ -15,17 +15,13 @@ import socket
 import ssl
 from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from loguru import logger
-
 from nanobot.errors import (
     ProviderError,
-    ProviderGarbage,
-    ProviderRejected,
     ProviderUnavailable,
 )
 from nanobot.providers.endpoint import Endpoint
@@ -39,7 +35,6 @@ _ANSWER_BYTES = 64 * 1024 * 1024
 _PIECE_BYTES = 256 * 1024
 _LONGEST_HEADER = 64 * 1024
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-_EXCERPT = 256
 _SOCKS = ("socks5", "socks5h")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -50,31 +45,22 @@ class HttpConnection:
     """A client of one server, opened when it is first used, and again after `close`.
 
     The connection must be made within `connect` seconds, and no more than `stall` may pass without
-    a byte. With `finds_v1`, a server whose address has no path is asked under /v1 as well.
+    a byte.
     """
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        *,
-        stall: float,
-        connect: float = CONNECT_SECONDS,
-        finds_v1: bool = True,
+        self, endpoint: Endpoint, *, stall: float, connect: float = CONNECT_SECONDS
     ) -> None:
         self.endpoint = endpoint
         self._stall, self._connect = stall, connect
         self._opening = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
         self._proxy: str | None = None
-        url = _usable_url(endpoint.base_url, "http", "https")
-        is_unsure = finds_v1 and url is not None and not url.path.strip("/")
-        self._prefixes: tuple[str, ...] = ("", "/v1") if is_unsure else ("",)
-        """Paths under which the API may be."""
 
     @asynccontextmanager
     async def post(self, path: str, body: bytes) -> AsyncIterator[AsyncIterator[bytes]]:
         """Send `body`, which is JSON. The context is the body of the answer as it arrives."""
-        async with self._located("POST", path, body) as chunks, aclosing(chunks):
+        async with self._request("POST", path, body) as chunks, aclosing(chunks):
             yield chunks
 
     async def ask(self, path: str, body: object = None) -> Mapping[str, object]:
@@ -82,7 +68,7 @@ class HttpConnection:
         method, content = ("GET", b"") if body is None else ("POST", json.dumps(body).encode())
         seconds = 2 * self._stall  # for all of it, however often a byte arrives
         try:
-            async with asyncio.timeout(seconds), self._located(method, path, content) as chunks:
+            async with asyncio.timeout(seconds), self._request(method, path, content) as chunks:
                 return await self._object(chunks)
         except TimeoutError as error:
             raise self.endpoint.stalled(seconds) from error
@@ -98,7 +84,7 @@ class HttpConnection:
         form = aiohttp.FormData(fields)
         name, content, kind = file
         form.add_field("file", content, filename=name, content_type=kind)
-        async with self._request("POST", self._prefixes[0] + path, form) as chunks:
+        async with self._request("POST", path, form) as chunks:
             return await self._object(chunks)
 
     async def close(self) -> None:
@@ -106,51 +92,6 @@ class HttpConnection:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
-
-    @asynccontextmanager
-    async def _located(self, method: str, path: str, body: bytes) -> AsyncIterator[Chunks]:
-        """Send a request. If the address has no path and the server doesn't know `path`, ask under
-        /v1, where most servers have their API, and from then on there."""
-        first: ProviderError | None = None
-        for prefix in self._prefixes:
-            async with AsyncExitStack() as stack:
-                try:
-                    request = self._request(method, prefix + path, body)
-                    chunks = await stack.enter_async_context(request)
-                    if len(self._prefixes) > 1:
-                        chunks = await self._checked(chunks)
-                except (ProviderRejected, ProviderGarbage) as error:
-                    is_missing = isinstance(error, ProviderGarbage) or error.status in (404, 405)
-                    if is_missing and first is None and len(self._prefixes) > 1:
-                        first = error
-                        continue
-                    if not is_missing or "model" in error.detail.lower():
-                        self._settle(prefix)
-                        raise
-                    raise first or error from None
-                self._settle(prefix)
-                yield chunks
-                return
-
-    def _settle(self, prefix: str) -> None:
-        """Use `prefix` from now on."""
-        if prefix and len(self._prefixes) > 1:
-            logger.warning(
-                "the model server answers at {}/v1: set {}.base_url to that",
-                self.endpoint.place.rstrip("/"),
-                self.endpoint.settings,
-            )
-        self._prefixes = (prefix,)
-
-    async def _checked(self, chunks: Chunks) -> Chunks:
-        """Return the body, unless it is what some servers answer to a path they don't know."""
-        first = await anext(chunks, b"")
-        start = first.lstrip()[:_EXCERPT]
-        if start.startswith(b"<"):
-            raise self.endpoint.garbage("a web page", first)
-        if b"Unexpected endpoint" in start:  # LM Studio, with status 200
-            raise self.endpoint.refused(404, {}, first)
-        return _chained(first, chunks)
 
     @asynccontextmanager
     async def _request(
@@ -325,15 +266,6 @@ class HttpConnection:
             f"{self.endpoint.settings}.base_url is not an http or https address",
             "It looks like https://api.example.com/v1.",
         )
-
-
-async def _chained(first: bytes, rest: Chunks) -> Chunks:
-    """Yield a body whose beginning was read already."""
-    async with aclosing(rest):
-        if first:
-            yield first
-        async for chunk in rest:
-            yield chunk
 
 
 async def _pieces(body: bytes) -> AsyncIterator[memoryview]:

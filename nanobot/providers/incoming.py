@@ -138,12 +138,11 @@ class Incoming(Protocol):
 class Waits(Struct, frozen=True):
     """Seconds after which an answer is given up: of silence before its first word (`first`) and
     after it (`stall`), and without anything but keep-alives and incomplete events (`patience`).
-    `first_setting` is the setting that bounds `first`."""
+    """
 
     first: float
     stall: float
     patience: float
-    first_setting: str = "timeout_seconds"
 
 
 async def receive(
@@ -167,8 +166,7 @@ async def receive(
                 limit.reschedule(until)
     except TimeoutError as error:
         if incoming.ending is None and not incoming.complete:
-            setting = "timeout_seconds" if incoming.has_begun else waits.first_setting
-            raise connection.endpoint.stalled(silence, setting) from error
+            raise connection.endpoint.stalled(silence) from error
     except ProviderUnavailable:
         if not incoming.complete:
             raise

@@ -92,9 +92,8 @@ class OpenAIProvider:
         self._stream, self._served = stream, model
         stall = stall_seconds if stream else patience_seconds
         reading = first_token_seconds if is_near(base_url) else 0.0
-        setting = "first_token_seconds" if reading else "timeout_seconds"
         patience = max(patience_seconds, reading)
-        self._waits = Waits(max(stall, reading), stall, patience, setting)
+        self._waits = Waits(max(stall, reading), stall, patience)
         self._unidentified = reading > 0
         self._plain: tuple[Toolset, Toolset] | None = None
         self._connection = HttpConnection(self._endpoint, stall=self._waits.first)

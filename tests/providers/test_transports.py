@@ -13,7 +13,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from loguru import logger
 from openai import AsyncOpenAI
 
 from nanobot.errors import ProviderBusy, ProviderRejected, ProviderUnavailable
@@ -337,80 +336,3 @@ async def test_a_server_that_resets_new_connections_is_asked_once_a_try(at_once:
         await retrying.close()
     assert len(asked) == len(clock.slept) + 1
     assert 20 < clock.monotonic() < 60
-
-
-@pytest.mark.parametrize(
-    "elsewhere",
-    [
-        b"HTTP/1.1 404 Not Found\r\nContent-Length: 18\r\n\r\n404 page not found",  # Ollama
-        b'HTTP/1.1 404 Not Found\r\nContent-Length: 22\r\n\r\n{"detail":"Not Found"}',  # vLLM
-        b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 13\r\n\r\n<html></html>",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 49\r\n\r\n"  # LM Studio
-        b'{"error":"Unexpected endpoint or method. (POST)"}',
-    ],
-)
-async def test_an_address_without_a_path_works_where_the_api_is_under_v1(elsewhere: bytes) -> None:
-    asked = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            asked.append((await request(reader)).split()[1])
-            writer.write(ANSWER if asked[-1].startswith("/v1/") else elsewhere)
-
-    async with listening(serve) as port:
-        model = provider(f"http://127.0.0.1:{port}")
-        warnings: list[str] = []
-        sink = logger.add(warnings.append, level="WARNING", format="{message}")
-        assert await said(model) == "fine"
-        logger.remove(sink)
-        assert await said_once(model) == "fine"
-    assert asked == ["/chat/completions", "/v1/chat/completions", "/v1/chat/completions"]
-    assert warnings == [
-        f"the model server answers at http://127.0.0.1:{port}/v1: set model.base_url to that\n"
-    ]
-
-
-async def test_an_address_without_a_path_stays_as_it_is_if_the_api_is_there() -> None:
-    asked = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            asked.append((await request(reader)).split()[1])
-            writer.write(ANSWER)
-
-    async with listening(serve) as port:
-        model = provider(f"http://127.0.0.1:{port}/")
-        assert await said(model) == "fine"
-        assert await said_once(model) == "fine"
-    assert asked == ["/chat/completions"] * 2
-
-
-@pytest.mark.parametrize("path", ["", "/v1"])
-async def test_a_server_that_knows_neither_address_is_refused_as_before(path: str) -> None:
-    asked = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            asked.append((await request(reader)).split()[1])
-            writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ngone")
-
-    async with listening(serve) as port:
-        with pytest.raises(ProviderRejected, match="gone") as caught:
-            await said_once(provider(f"http://127.0.0.1:{port}{path}"))
-    assert "model.base_url" in caught.value.hint
-    assert len(asked) == (1 if path else 2)
-
-
-async def test_what_the_server_refuses_under_v1_is_what_a_person_hears() -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            head = (await request(reader)).split()[1]
-            body = (
-                b'{"error":"model \\"m-1\\" not found"}' if head.startswith("/v1/") else b"no page"
-            )
-            writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-
-    async with listening(serve) as port:
-        with pytest.raises(ProviderRejected, match='model "m-1" not found'):
-            await said_once(provider(f"http://127.0.0.1:{port}"))
