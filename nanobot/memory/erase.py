@@ -36,10 +36,9 @@ from msgspec import Struct
 from nanobot.bus.journal import Journal
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileState, replace_file, storage_errors, sync_folder
-from nanobot.memory.forget import ForgetPlan, Forgetter, Outcome, bullet_list
+from nanobot.memory.forget import ForgetPlan, Forgetter, Outcome, Sought, bullet_list
 from nanobot.memory.matcher import ERASED, LONGEST, TextMatcher
 from nanobot.memory.scopes import OWNER, Memories
-from nanobot.memory.similarity import words
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import SUFFIX, JsonValue
 from nanobot.tasks import paced
@@ -269,8 +268,8 @@ def _planned(found: Sequence[Occurrence], forgets: ForgetPlan, beyond: Sequence[
         f"To be erased from {counted(len(files), 'file')} of all memories:",
         *bullet_list(files),
     ]
-    if forgets.lines or forgets.messages or forgets.entries:
-        lines.append(f"Also forgotten, as with /forget: {forgets.counts}.")
+    if not forgets.is_empty:
+        lines.append(f"What states it is forgotten, as with /forget: {forgets.counts}.")
     if by_hand:
         lines += ["This stays and has to be changed by hand:", *bullet_list(by_hand)]
     lines += ["This cannot be undone. It does not reach:", *bullet_list(beyond)]
@@ -337,7 +336,9 @@ class Eraser:
         Raises `NanobotError` for a text that is too short to search for.
         """
         matcher = TextMatcher(text)
-        forgets = await self._what_to_forget(text, matcher)
+        forgets = ForgetPlan(OWNER)
+        with suppress(NanobotError):  # a memory that cannot be read is no reason to erase nothing
+            forgets = await self._forgetter.plan(text, OWNER)
         occurrences = await asyncio.to_thread(self._home.occurrences, matcher)
         return _planned(occurrences, forgets, self._home.beyond)
 
@@ -352,11 +353,11 @@ class Eraser:
         scopes = await asyncio.to_thread(self._scopes)
         async with self._running, self._memories.holding_each(scopes):
             before = await asyncio.to_thread(self._home.occurrences, matcher)
-            if forgets:
-                plan = await self._what_to_forget(text, matcher)
-                await _trying(matcher, self._forgetter.apply(plan))
+            sought = await self._seek(text) if forgets else None
             async with self._forgetter.pause_learning():
                 left, reason = await self._erase(matcher, before)
+            if sought:
+                await _trying(matcher, self._forget(sought))
         refused = [f"the versions of memory: {reason}"] if reason else []
         if self.tell_others is not None:
             self.tell_others(text)
@@ -379,13 +380,15 @@ class Eraser:
         talking = (self._scope_of(info.key) for info in self._sessions.list_sessions())
         return {*memories.existing_scopes(), *memories.versioned_scopes(), *talking}
 
-    async def _what_to_forget(self, text: str, matcher: TextMatcher) -> ForgetPlan:
-        """What says it in other words too. A memory that cannot be read is no reason to erase
-        nothing."""
-        if words(text):
-            with suppress(NanobotError):
-                return await self._forgetter.plan(text, OWNER, matcher.redact_plain)
-        return ForgetPlan(OWNER)
+    async def _seek(self, text: str) -> Sought | None:
+        """What states it, in other words too; None if memory cannot be read."""
+        with suppress(NanobotError):
+            return await self._forgetter.seek(text, OWNER)
+        return None
+
+    async def _forget(self, sought: Sought) -> None:
+        """Hide what states it in other words; the text itself is gone."""
+        await self._forgetter.apply(await self._forgetter.plan_for(sought, OWNER))
 
     async def _erase(
         self, matcher: TextMatcher, found: Sequence[Occurrence]

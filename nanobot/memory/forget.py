@@ -38,14 +38,12 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileState, lstate_of, without_long_lines
 from nanobot.memory.documents import ALL_FACTS, PENDING
-from nanobot.memory.files import Redact
 from nanobot.memory.gitstore import LIMIT
 from nanobot.memory.history import NOTHING_LEFT, READABLE, HistoryEntry
 from nanobot.memory.lines import blocks_of
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.similarity import Fact, Request, said_in, without
 from nanobot.memory.store import MemoryStore
-from nanobot.memory.taint import is_own_note
 from nanobot.memory.version import Change
 from nanobot.memory.why import (
     Explainer,
@@ -212,8 +210,8 @@ class Sought(Struct):
 class ForgetPlan(Struct, frozen=True):
     """The effect of `/forget`, before it runs. `lines` are in files, `entries` are the cursors of
     history entries, `emptied` the entries of which nothing is left, `paragraphs` are in HISTORY.md
-    without an entry. All of them state the facts in `sought`, which is None if there is nothing to
-    forget. Messages and entries that `redact` alone cleans are left out."""
+    without an entry. All of them state what is `sought`, which is None if there is nothing to
+    forget."""
 
     scope: str
     lines: tuple[FactLine, ...] = ()
@@ -222,7 +220,6 @@ class ForgetPlan(Struct, frozen=True):
     emptied: tuple[int, ...] = ()
     paragraphs: tuple[FactLine, ...] = ()
     sought: Sought | None = None
-    redact: Redact = str
 
     @property
     def is_empty(self) -> bool:
@@ -306,9 +303,8 @@ class Forgetter:
         self._memories, self._explainer, self._sessions = memories, explainer, sessions
         self._scopes, self._clock = scopes, clock
 
-    async def plan(self, text: str, scope: str, redact: Redact = str) -> ForgetPlan:
-        """What forgetting `text` would take away; changes nothing. `redact` takes out what is being
-        erased: what says nothing of it afterwards is not hidden.
+    async def seek(self, text: str, scope: str) -> Sought:
+        """What `text` names, and the facts that lines of memory state of it in any wording.
 
         Raises `NanobotError` for a text without words.
         """
@@ -317,7 +313,15 @@ class Forgetter:
                 "this says too little to know what to forget",
                 hint="Give the words of the fact, as `/memory` shows it.",
             )
-        return await asyncio.to_thread(self._plan, text.strip(), scope, redact)
+        return await asyncio.to_thread(self._seek, text.strip(), scope)
+
+    async def plan(self, text: str, scope: str) -> ForgetPlan:
+        """What forgetting `text` would take away; changes nothing. Raises like `seek`."""
+        return await self.plan_for(await self.seek(text, scope), scope)
+
+    async def plan_for(self, sought: Sought, scope: str) -> ForgetPlan:
+        """The same for what was sought before."""
+        return await asyncio.to_thread(self._plan, sought, scope)
 
     async def apply(self, plan: ForgetPlan) -> Outcome:
         """Carry out a plan. Repeated after a crash, with a new plan, it finishes the rest."""
@@ -338,7 +342,7 @@ class Forgetter:
             await self._sessions.retract(await self._sessions.get_or_create(key), seqs)
         if plan.entries or plan.paragraphs:
             await asyncio.to_thread(
-                memory.history.rewrite, lambda said: _without_facts(plan.redact(said), sought)
+                memory.history.rewrite, lambda said: _without_facts(said, sought)
             )
         try:
             versions, gone = list[int](), list[FactLine]()
@@ -354,70 +358,46 @@ class Forgetter:
         finally:  # some lines may be gone where another could not be taken out
             self._memories.forgotten += 1
 
-    def _plan(self, text: str, scope: str, redact: Redact) -> ForgetPlan:
+    def _seek(self, text: str, scope: str) -> Sought:
         memory = self._memories.of(scope)
         known = list(lines_of(memory))
         request = Request.of(text, languages_of(line.text for line in known))
         close, lines = closest_lines(request, known)
-        facts, evidence = self._facts(memory, request, lines)
-        sought = Sought(request, close or 2, facts)
-        plan = self._stating(memory, sought, lines, evidence, redact)
+        wordings = (one for line in lines for one in self._explainer.wordings(memory, line))
+        facts = (Fact.of(_MARK.sub("", one)).named_by(request) for one in wordings)
+        return Sought(request, close or 2, tuple(dict.fromkeys(one for one in facts if one.words)))
+
+    def _plan(self, sought: Sought, scope: str) -> ForgetPlan:
+        memory = self._memories.of(scope)
+        plan = self._stating(memory, sought)
         if plan.is_empty and sought.has_relatives:
-            plan = self._stating(memory, Sought(request, 1), (), (), redact)
+            plan = self._stating(memory, Sought(sought.request, 1))
         return plan
 
-    def _stating(
-        self,
-        memory: Memory,
-        sought: Sought,
-        known: Iterable[FactLine],
-        evidence: Iterable[SourceMessage],
-        redact: Redact,
-    ) -> ForgetPlan:
-        """Forgetting what is sought, which the lines `known` state and which rests on `evidence`:
-        with all else that states it."""
-        lines, by_hand = list(known), memory.store.files_by_hand()
-        for line in _entries_of(memory):
-            keeps_rest = is_own_note(line.text) or line.path in by_hand
-            if sought.stated_by(redact(line.text) if keeps_rest else line.text):
-                lines.append(line)
-        messages = list(self._messages(memory.scope, sought))
+    def _stating(self, memory: Memory, sought: Sought) -> ForgetPlan:
+        """Forgetting all that states what is sought."""
+        close, lines = closest_lines(sought.request, lines_of(memory))
+        lines = lines if close >= sought.least else []
+        lines += (line for line in _entries_of(memory) if sought.stated_by(line.text))
+        messages = tuple(source_message(*one) for one in self._messages(memory.scope, sought))
         entries = [one for one in paced(memory.history.entries()) if _entry_states(one, sought)]
         paragraphs = tuple(
             FactLine(READABLE, number, text)
             for number, text, _ in paced(memory.history.paragraphs())
-            if without(left := redact(text), sought.stated_by) != left
+            if without(text, sought.stated_by) != text
         )
-        if not (lines or evidence or messages or entries or paragraphs):
+        if not (lines or messages or entries or paragraphs):
             return ForgetPlan(memory.scope)
-        said = {one for one in evidence if sought.stated_by(redact(one.text))}
-        said |= {source_message(key, one) for key, one in messages if _says(one, sought, redact)}
-        entries = [one for one in entries if _entry_states(one, sought, redact)]
-        emptied = [one for one in entries if not without(redact(one.summary), sought.stated_by)]
+        emptied = [one for one in entries if not without(one.summary, sought.stated_by)]
         return ForgetPlan(
             memory.scope,
             lines=tuple(lines),
-            messages=tuple(sorted(said, key=lambda said: (said.session, said.seq))),
+            messages=messages,
             entries=tuple(entry.cursor for entry in entries),
             emptied=tuple(entry.cursor for entry in emptied),
             paragraphs=paragraphs,
             sought=sought,
-            redact=redact,
         )
-
-    def _facts(
-        self, memory: Memory, request: Request, lines: Sequence[FactLine]
-    ) -> tuple[tuple[Fact, ...], list[SourceMessage]]:
-        """What the lines state, in all their wordings, and the messages that these rest on."""
-        facts, evidence = list[Fact](), list[SourceMessage]()
-        for line in lines:
-            steps = self._explainer.provenance(memory, line).steps
-            wordings = [line.text, *(step.line for step in steps)]
-            stated = [Fact.of(_MARK.sub("", one)).named_by(request) for one in wordings]
-            facts += [fact for fact in stated if fact.words]
-            said = [said for step in steps for said in step.messages]
-            evidence += [one for one in said if any(fact.stated_by(one.text) for fact in stated)]
-        return tuple(dict.fromkeys(facts)), evidence
 
     def _messages(self, scope: str, sought: Sought) -> Iterator[tuple[str, Message]]:
         """The messages of a scope that state what is sought, each with its session's key."""
@@ -440,15 +420,12 @@ def _without_facts(text: str, sought: Sought) -> str:
     return "".join(kept)
 
 
-def _entry_states(entry: HistoryEntry, sought: Sought, redact: Redact = str) -> bool:
+def _entry_states(entry: HistoryEntry, sought: Sought) -> bool:
     lines = [line for op in entry.operations for line in (op.old, op.new)]
-    summary = redact(entry.summary)
-    stated = any(
-        sought.stated_by(redact(text)) for text in (*entry.key_facts, *entry.set_aside, *lines)
-    )
-    return stated or without(summary, sought.stated_by) != summary
+    stated = any(map(sought.stated_by, (*entry.key_facts, *entry.set_aside, *lines)))
+    return stated or without(entry.summary, sought.stated_by) != entry.summary
 
 
-def _says(message: Message, sought: Sought, redact: Redact = str) -> bool:
+def _says(message: Message, sought: Sought) -> bool:
     texts = (message.content, *(call.arguments for call in message.tool_calls))
-    return any(sought.stated_by(redact(text)) for text in texts)
+    return any(map(sought.stated_by, texts))

@@ -156,15 +156,15 @@ class Recall:
         marked = ((line, found) for line in lines if (found := importance_of(line)))
         return {without_importance(line).strip(): found.level for line, found in marked}
 
-    def standing_of(self, path: str, line: str, given: str = "") -> str:
-        """Whether a fact stands in the prompt, and why, in a line for people; empty for one of
-        another kind of file. `given` is the version that gave it its importance. Blocks."""
+    def standing_of(self, path: str, line: str) -> str:
+        """Whether a fact is in the prompt, and why, in a line for people; empty for one of another
+        kind of file. Blocks."""
         if path not in self._shares:
             return ""
         use = self._known().get(_key(line), FactUse())
         importance = importance_of(line) or Importance(reason="the usual")
-        reasons = "; ".join(filter(None, (importance.reason, given)))
-        why = [f"importance {importance.level}{f' ({reasons})' if reasons else ''}"]
+        reason = f" ({importance.reason})" if importance.reason else ""
+        why = [f"importance {importance.level}{reason}"]
         if ages := self._store.fact_ages(path):
             days = ages.get(without_importance(line).strip(), 0)
             why.append(f"written {counted(days, 'day')} ago" if days else "written today")

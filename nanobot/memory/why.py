@@ -28,7 +28,7 @@ from nanobot.memory.digests import DigestLine, digest_path, is_month, month_of
 from nanobot.memory.documents import ALL_FACTS, FACTS, PENDING, RETIRED
 from nanobot.memory.guard import fact_lines
 from nanobot.memory.history import HistoryEntry
-from nanobot.memory.importance import importance_mark, without_importance
+from nanobot.memory.importance import without_importance
 from nanobot.memory.languages import ENGLISH
 from nanobot.memory.lines import Operation, numbered_blocks, split
 from nanobot.memory.pending import CONFIRMED
@@ -196,29 +196,12 @@ class Explainer:
             found = list[Provenance]()
             with memory.versions.locked():
                 for line in best:
-                    given = self._given(memory, line) if importance_mark(line.text) else ""
-                    standing = memory.recall.standing_of(line.path, line.text, given)
+                    standing = memory.recall.standing_of(line.path, line.text)
                     found.append(replace(self.provenance(memory, line, asker), standing=standing))
             memory.recall.note_use(line.text for line in best)
             return Explanation(text, tuple(found))
 
         return await asyncio.to_thread(explained)
-
-    def _given(self, memory: Memory, line: FactLine) -> str:
-        """The version that gave a line the importance that it has, also in other words."""
-        mark, now = importance_mark(line.text), line.text.strip()
-        for snapshot in memory.versions.lineage(memory.prefix + line.path):
-            before, after = (
-                {one.strip() for one in split(text)} for text in (snapshot.before, snapshot.after)
-            )
-            if now not in after - before:
-                continue
-            gone = {one for one in before - after if importance_mark(one) == mark}
-            previous = most_similar(now, sorted(gone))
-            if not previous:
-                return f"{TAGS[snapshot.version.author]} version {snapshot.version.number}"
-            now = previous
-        return ""
 
     def provenance(self, memory: Memory, line: FactLine, asker: str = "") -> Provenance:
         """Where one line comes from. Blocks."""
@@ -228,6 +211,11 @@ class Explainer:
         wordings = islice(self._wordings(memory, line), _MOST_STEPS)
         steps = tuple(self._step(memory, *wording, asker) for wording in wordings)
         return Provenance(line.path, line.number, line.text, steps)
+
+    def wordings(self, memory: Memory, line: FactLine) -> tuple[str, ...]:
+        """A line as it reads and as it read before, the newest first. Blocks."""
+        earlier = islice(self._wordings(memory, line), _MOST_STEPS)
+        return (line.text, *(wording for _, wording in earlier))
 
     def _wordings(self, memory: Memory, line: FactLine) -> Iterator[tuple[Version, str]]:
         """The versions behind a line, newest first, with the wording of each; behind a retired one
