@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from datetime import date, datetime
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from nanobot.bus.journal import (
     NOTICE,
@@ -21,6 +23,7 @@ from nanobot.bus.rows import (
     spending_key,
     unknown_turn,
 )
+from nanobot.team.connection import Connection
 from nanobot.team.postgres import Database
 from nanobot.team.schema import (
     DEAD_PARTS,
@@ -30,6 +33,10 @@ from nanobot.team.schema import (
     WAITING_MESSAGES,
     WAITING_PARTS,
 )
+
+P = ParamSpec("P")
+T = TypeVar("T")
+S = TypeVar("S", bound="Looking")
 
 IS_NOTICE = f"starts_with(turn_id, '{NOTICE}')"
 _UNDELIVERED = f"{OPEN_PARTS} AND NOT (state = 'dead' AND {IS_NOTICE})"
@@ -124,6 +131,17 @@ class Looking:
         query = f"SELECT {_sums('tokens')}, coalesce(bool_or(warned), false) FROM spending"
         rows = await self.database.read(f"{query} WHERE day = %s", spending_key(day, use))
         return Spent(*rows[0])
+
+
+def transaction(
+    work: Callable[Concatenate[S, Connection, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Run a method as a transaction by the writer. It returns once that is durable."""
+
+    async def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.database.run(lambda db: work(self, db, *args, **kwargs))
+
+    return method
 
 
 def _sums(*columns: str) -> str:
