@@ -121,7 +121,7 @@ class Looking:
         return self._parts.upkeep.snapshots.table()
 
     def _backups(self) -> Table:
-        return self._parts.upkeep.asked_backups().table()
+        return self._parts.upkeep.backup_maker.table()
 
     async def _doctor(self, _: Mapping[str, object]) -> dict[str, object]:
         """What the checks of `nanobot doctor` find, in order. They take seconds, block, and load

@@ -50,7 +50,6 @@ from nanobot.upkeep import SNAPSHOT
 from nanobot.upkeep.retention import MEDIA_NAME, DiskReserve, Retention, RetentionLimits
 
 if TYPE_CHECKING:
-    from nanobot.upkeep.asked import AskedBackups
     from nanobot.upkeep.backups import BackupMaker, BackupOrder, BackupRoutine
     from nanobot.upkeep.snapshot import BackupOperations
 
@@ -256,7 +255,7 @@ class Upkeep:
         mentions = partial(journal.find_mentions, MEDIA_NAME)
         retention = Retention(home, limits, clock, mentions, shared=settings.shared)
         wanted = settings.backup.schedule and not settings.team.shared
-        self.backups = _backups(base, self.snapshots) if wanted else None
+        self.backups = self._schedule_backups() if wanted else None
         backups = (self.backups,) if self.backups else ()
         self.schedules: tuple[Routine, ...] = (retention, *backups)
 
@@ -268,27 +267,22 @@ class Upkeep:
         base = self._base
         return BackupOperations(base.settings.home, base.stores.journal, base.clock, live=True)
 
-    def asked_backups(self) -> AskedBackups:
-        """Backups that somebody asks for while the gateway runs."""
-        from nanobot.upkeep.asked import AskedBackups
+    @cached_property
+    def backup_maker(self) -> BackupMaker:
+        """Makes backups by the schedule, and those that somebody asks for."""
+        from nanobot.upkeep.backups import BackupMaker
 
-        maker = _backup_maker(self._base.settings, self.snapshots)
-        return AskedBackups(maker, self._base.background, self._base.clock)
+        settings = self._base.settings
+        folder = settings.backup.place(settings.home)
+        order = order_of(settings)
+        return BackupMaker(settings.home, folder, order, self.snapshots, self._base.background)
 
+    def _schedule_backups(self) -> BackupRoutine:
+        from nanobot.upkeep.backups import BackupRoutine
 
-def _backups(base: Base, operations: BackupOperations) -> BackupRoutine:
-    from nanobot.upkeep.backups import BackupRoutine
-
-    maker, wanted = _backup_maker(base.settings, operations), base.settings.backup
-    schedule = parse(wanted.schedule)
-    return BackupRoutine(maker, schedule, wanted.keep, base.clock, base.notifier.warn)
-
-
-def _backup_maker(settings: Settings, operations: BackupOperations) -> BackupMaker:
-    from nanobot.upkeep.backups import BackupMaker
-
-    home = settings.home
-    return BackupMaker(home, settings.backup.place(home), order_of(settings), operations)
+        base, wanted = self._base, self._base.settings.backup
+        schedule, maker = parse(wanted.schedule), self.backup_maker
+        return BackupRoutine(maker, schedule, wanted.keep, base.clock, base.notifier.warn)
 
 
 def clear_backup(home: Path) -> None:

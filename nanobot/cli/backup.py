@@ -209,7 +209,7 @@ def _made_text(data: Data) -> str:
     content, packed = size(data.number("content_bytes")), size(data.number("bytes"))
     text = f"{data['file']}\n{data.number('files'):,} files, {content}, {packed} packed"
     text += ", encrypted\n" if data["encrypted"] else "\n"
-    what = "not in it (a cache, a link that leads elsewhere, or not readable)"
+    what = "not in it (a link that leads elsewhere, or not readable)"
     text += _named(what, data.lines("left_out"))
     text += _named("changed while it was read", data.lines("changed"))
     if not data["encrypted"]:

@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from errno import ENOSPC
 from pathlib import Path
@@ -27,11 +27,12 @@ from msgspec import Struct
 
 import nanobot
 from nanobot.bus.journal_file import SCHEMA
+from nanobot.channel import Operation
 from nanobot.clock import Clock
 from nanobot.cron.schedule import Schedule
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import locked, make_folder, storage_errors, sync_folder
-from nanobot.tasks import Periodic
+from nanobot.tasks import Background, Periodic
 from nanobot.upkeep import SNAPSHOT
 from nanobot.upkeep.archive import BackupHeader, Progress, encrypting, pack, public_key
 from nanobot.upkeep.contents import BACKUPS, WORKSPACE, backup_items, stays_inside
@@ -211,33 +212,83 @@ def _atomic_target(target: Path) -> Iterator[BinaryIO]:
     sync_folder(target.parent)
 
 
-class BackupMaker(Struct, frozen=True):
-    """Makes backups of `home` in `folder` as `order` says; `operations` take the snapshots."""
+class BackupMaker:
+    """Makes backups of `home` in `folder` as `order` says, by the schedule or when a person asks a
+    running nanobot for one. `operations` take the snapshots."""
 
-    home: Path
-    folder: Path
-    order: BackupOrder
-    operations: BackupOperations
+    def __init__(
+        self,
+        home: Path,
+        folder: Path,
+        order: BackupOrder,
+        operations: BackupOperations,
+        background: Background,
+    ) -> None:
+        self.folder = folder
+        self._home, self._order, self._operations = home, order, operations
+        self._background = background
+        self._asked: asyncio.Task[None] | None = None
+        self._problem = ""
 
     async def make(self, progress: Progress = lambda *_: None) -> MadeBackup:
         """Make one. Raises `BackupUnderWay` and other `NanobotError`s."""
-        with exclusive_backup(self.home):
-            taken = await self.operations.take()
-            target = self.folder / backup_name(taken.made_at, self.order.recipient)
+        with exclusive_backup(self._home):
+            taken = await self._operations.take()
+            target = self.folder / backup_name(taken.made_at, self._order.recipient)
             made = await asyncio.to_thread(
-                make_backup, self.home, taken, target, self.order, progress
+                make_backup, self._home, taken, target, self._order, progress
             )
         logger.info("backup made: {} ({:,} bytes)", made.path, made.size)
         return made
+
+    def table(self) -> Mapping[str, Operation]:
+        """By name, as they are called over the socket."""
+        return {"backup.list": self._list, "backup.make": self._begin}
+
+    async def _list(self, _: Mapping[str, object]) -> dict[str, object]:
+        """The backups in the folder, the newest first; `making` while one that was asked for is
+        being made, `problem` why the last one was not."""
+        stored = await asyncio.to_thread(list_backups, self.folder)
+        zone = self._operations.clock.now().tzinfo
+        return {
+            "folder": str(self.folder),
+            "backups": [
+                {
+                    "name": one.path.name,
+                    "made_at": one.made_at.astimezone(zone).isoformat(),
+                    "bytes": one.size,
+                    "encrypted": one.encrypted,
+                }
+                for one in stored
+            ],
+            "making": self._is_making,
+            "problem": self._problem,
+        }
+
+    async def _begin(self, _: Mapping[str, object]) -> dict[str, object]:
+        """Begin to make one in the background, unless one is being made."""
+        begun = not self._is_making
+        if begun:
+            self._problem = ""
+            self._asked = self._background.start(self._attempt(), name="backup")
+        return {"begun": begun}
+
+    @property
+    def _is_making(self) -> bool:
+        return self._asked is not None and not self._asked.done()
+
+    async def _attempt(self) -> None:
+        try:
+            await self.make()
+        except NanobotError as error:
+            self._problem = f"{error} {error.hint}".strip()
+            logger.error("the backup that was asked for could not be made: {}", self._problem)
 
 
 SETTLED = timedelta(minutes=2)
 """How long after a start one that was missed waits: what is in hand goes first."""
 AGAIN = timedelta(hours=1)
 _LOOK_SECONDS = 60.0
-
-_NOT_MADE = "the backup that was due could not be made"
-_NOT_REMOVED = "older backups cannot be removed"
 
 
 class BackupRoutine(Periodic):
@@ -288,18 +339,16 @@ class BackupRoutine(Periodic):
         return next(made, self._started).astimezone(now.tzinfo)
 
     async def _attempt(self) -> None:
-        what = _NOT_MADE
         try:
             made = await self._maker.make(self._go_on)
-            what = _NOT_REMOVED
             await asyncio.to_thread(prune_backups, self._maker.folder, self._keep, made.path)
             self.problem = ""
         except BackupUnderWay:  # by a person: it may be all that is wanted
             self._not_before = self._clock.now() + SETTLED
         except NanobotError as error:
             self._not_before = self._clock.now() + AGAIN
-            is_new = not self.problem.startswith(what)
-            self.problem = f"{what}: {error} {error.hint}".strip()
+            is_new = not self.problem
+            self.problem = f"a backup that was due failed: {error} {error.hint}".strip()
             logger.error("{}", self.problem)
             if is_new:
                 await self._tell(f"{self.problem[:1].upper()}{self.problem[1:]}")

@@ -38,9 +38,6 @@ BACKUPS = "backups"
 JOURNAL = "state/journal.db"
 WORKSPACE = "workspace"
 MEDIA = "media"
-_CACHE_TAG = "CACHEDIR.TAG"
-"""A folder with this file in it is a cache, says bford.info/cachedir."""
-_CACHE_SIGNATURE = b"Signature: 8a477f597d28d172789f06886806bc55"
 
 _TOGETHER = re.compile(
     r"(sessions|state/(memory\.git|versions|channels)|workspace/(memory|people|groups))(/.*)?",
@@ -56,14 +53,10 @@ _OUT = re.compile(
     r"|state/(memory|versions/.+)\.git\.(lock|syncing)"
     r"|state/(catalogue|index)\.db[^/]*|state/index\.vectors"
     r"|state/journal\.db(-wal|-shm|-journal|\.damaged-[^/]*|\.(rebuilt|salvage|suspect).*)?"
+    r"|state/channels/whatsapp/bridge-[0-9a-f]{16}(\.new)?"
     r"|logs/(?!audit)[^/]*"
     r"|(.*/)?\.[^/]*\.nanobot-tmp"
 )
-_MAY_BE_CACHE = re.compile(
-    r"workspace/(?!(memory|people|groups|skills)(/|\Z)).+|state/channels/[^/]+/.+", re.DOTALL
-)
-"""Folders in which a tag is obeyed: of the agent's own work, and what a channel installed."""
-
 _DEEPEST, _LONGEST = 100, 2000
 """Nested folders, and bytes of a path (the system allows 4096, the home's included). Deeper folders
 are left out: they could not be restored."""
@@ -116,8 +109,8 @@ def backup_items(
 ) -> Iterator[BackupItem]:
     """Yield what of `home` is taken together or apart, with its folders.
 
-    Files that vanish, sockets and devices are left out. `left_out` grows by caches, by folders
-    that are too deep, and by what is apart and cannot be read. Links directly in the home are
+    Files that vanish, sockets and devices are left out. `left_out` grows by folders that
+    are too deep and by what is apart and cannot be read. Links directly in the home are
     followed. Raises `OSError`.
     """
 
@@ -163,7 +156,8 @@ def _tree(
             if not is_wanted(item):
                 continue
             is_folder = item.kind == "folder"
-            if not (is_readable or together) or (is_folder and _is_unfit(home, item.path)):
+            is_deep = item.path.count("/") > _DEEPEST or len(os.fsencode(item.path)) > _LONGEST
+            if is_deep or not (is_readable or together):
                 left_out.append(item.path)
             elif is_folder:
                 inner.append(item.path.rpartition("/")[2])
@@ -212,14 +206,3 @@ def open_plain(home: Path, path: str) -> BinaryIO:
         os.close(descriptor)
         raise FileNotFoundError(path)
     return os.fdopen(descriptor, "rb")
-
-
-def _is_unfit(home: Path, folder: str) -> bool:
-    """Whether a folder lies too deep or is a cache."""
-    if folder.count("/") >= _DEEPEST or len(os.fsencode(folder)) > _LONGEST:
-        return True
-    with suppress(OSError):
-        if _MAY_BE_CACHE.fullmatch(folder):
-            with open_plain(home, f"{folder}/{_CACHE_TAG}") as file:
-                return file.read(len(_CACHE_SIGNATURE)) == _CACHE_SIGNATURE
-    return False

@@ -80,7 +80,7 @@ class BackupOperations:
     """The operations `backup.…` of one home. The caller holds `backups.exclusive_backup`."""
 
     def __init__(self, home: Path, journal: Freezable, clock: Clock, *, live: bool) -> None:
-        self._home, self._journal, self._clock, self._live = home, journal, clock, live
+        self._home, self._journal, self.clock, self._live = home, journal, clock, live
         # A second request may come before the first is done: its caller may have disconnected.
         self._taking = asyncio.Lock()
 
@@ -106,7 +106,7 @@ class BackupOperations:
                     items, pause = await self._freeze(folder)
                 finally:
                     lock.__exit__(None, None, None)
-                taken = Snapshot(self._live, self._clock.now(), pause, tuple(items))
+                taken = Snapshot(self._live, self.clock.now(), pause, tuple(items))
                 await asyncio.to_thread(taken.save, self._home)
                 return taken
         except OSError as error:
@@ -118,9 +118,9 @@ class BackupOperations:
 
         def freeze() -> None:
             nonlocal pause
-            begun = self._clock.monotonic()
+            begun = self.clock.monotonic()
             items.extend(freeze_home(self._home))
-            pause = self._clock.monotonic() - begun
+            pause = self.clock.monotonic() - begun
 
         await self._journal.freeze(folder / _JOURNAL, freeze)
         return items, pause

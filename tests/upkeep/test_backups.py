@@ -95,42 +95,18 @@ def test_what_is_made_anew_and_what_leads_elsewhere_is_left_out(
 ) -> None:
     write(home / "state/index.db", "cache")
     write(home / "backups/nanobot-20260302T090000Z.tar.gz", "an older one")
-    write(home / "workspace/cache/CACHEDIR.TAG", "Signature: 8a477f597d28d172789f06886806bc55\n")
-    write(home / "workspace/cache/large.bin", "cached")
-    write(
-        home / "state/channels/whatsapp/bridge-0/CACHEDIR.TAG",
-        "Signature: 8a477f597d28d172789f06886806bc55\n",
-    )
+    write(home / "state/channels/whatsapp/bridge-0123456789abcdef/index.js", "installed again")
     (home / "workspace/outside").symlink_to("/etc/passwd")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(home / "state/other.sock"))
         made = back_up(home, file, order=BackupOrder(media=False))
     restore(file, tmp_path / "new", None, CLOCK)
     names = set(tree(tmp_path / "new"))
-    assert made.left_out == ("workspace/cache", "workspace/outside")
+    assert made.left_out == ("workspace/outside",)
     assert names == {
         "config.yaml", "secrets.env", "sessions/fake_1.jsonl", "state/journal.db",
         "workspace/memory/MEMORY.md", "workspace/tool.sh",
     }  # fmt: skip
-
-
-def test_no_tag_of_a_cache_keeps_what_nanobot_remembers_from_it(
-    home: Path, file: Path, tmp_path: Path
-) -> None:
-    lasting = (
-        "workspace",
-        "workspace/people/ada",
-        "workspace/skills/tea",
-        "sessions",
-        "state/undo",
-    )
-    for folder in (*lasting, "state/channels/whatsapp", "media"):
-        write(home / folder / "CACHEDIR.TAG", "Signature: 8a477f597d28d172789f06886806bc55\n")
-    before = set(tree(home))
-    made = back_up(home, file)
-    restore(file, tmp_path / "new", None, CLOCK)
-    assert set(tree(tmp_path / "new")) == before
-    assert made.left_out == ()
 
 
 def test_a_file_that_shrinks_or_goes_while_it_is_packed_harms_nothing(
