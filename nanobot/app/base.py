@@ -47,7 +47,6 @@ from nanobot.providers.counter import (
     DayLimit,
     Tiktoken,
     TokenCounter,
-    TokenRatios,
 )
 from nanobot.providers.dialect import Dialect, Dialects
 from nanobot.providers.port import Provider, RequestSettings
@@ -406,9 +405,8 @@ class Models:
         by_use = {use: budget_of(tokens, use) for use, tokens in asdict(limits.uses).items()}
         self.provider = BudgetedProvider(provider, budget, by_use)
         self.learner = BudgetedProvider(learner or provider, budget, by_use, learns=True)
-        ratios = TokenRatios(journal.state, model_name(chosen), base.background)
         exact = None if chosen.provider == "offline" else Tiktoken(chosen.name)
-        self.counter = TokenCounter(ratios, exact)
+        self.counter = TokenCounter(exact)
         self.voice = Voice(settings, clock)
 
     @property

@@ -240,7 +240,6 @@ class Gateway:
             await team.join()
         base.access.load()
         toolbox.mcp.load()
-        parts.models.counter.load()
         parts.models.dialects.load()
         if team is not None:
             await team.start()

@@ -17,7 +17,6 @@ runner's.
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -31,9 +30,8 @@ from msgspec import Struct
 
 from nanobot import programs
 from nanobot.bus.journal import Journal, UsageTotals
-from nanobot.bus.state import Document, StateStore, versioned_object
 from nanobot.clock import Clock
-from nanobot.errors import BudgetSpent, NanobotError
+from nanobot.errors import BudgetSpent
 from nanobot.providers.port import (
     CallOptions,
     Prompt,
@@ -64,45 +62,11 @@ _KINDS = 256
 _WORKER_SECONDS = 10.0
 
 
-class TokenRatios:
-    """The ratio of a model in the document `usage`, so that a restart does not lose it."""
-
-    def __init__(self, store: StateStore, model: str, background: Background) -> None:
-        self._document = Document[dict[str, float]](store, "usage", _decoded, _encoded, {})
-        self._model, self._background = model, background
-
-    def load(self) -> float:
-        """What was kept before. Raises `StorageError`."""
-        return self._document.load().get(self._model, 1.0)
-
-    def save(self, ratio: float) -> None:
-        """Store it, soon."""
-        self._background.start(asyncio.to_thread(self._write, ratio), name="keep the token ratio")
-
-    def _write(self, ratio: float) -> None:
-        try:
-            self._document.change(lambda ratios: {**ratios, self._model: round(ratio, 4)})
-        except NanobotError as error:
-            logger.warning("token ratios could not be saved: {}", error)
-
-
-def _encoded(ratios: Mapping[str, float]) -> bytes:
-    return json.dumps({"version": 1, "token_ratios": ratios}).encode()
-
-
-def _decoded(content: bytes) -> dict[str, float]:
-    ratios = versioned_object(content, 1).get("token_ratios")
-    pairs = ratios.items() if isinstance(ratios, dict) else ()
-    return {name: float(ratio) for name, ratio in pairs if isinstance(ratio, int | float)}
-
-
 class TokenCounter:
-    """Counts for one model. The running ratio is kept in `ratios` when it has changed by more than
-    2 %. `exact` counts exactly."""
+    """Counts for one model. `exact` counts exactly."""
 
-    def __init__(self, ratios: TokenRatios | None = None, exact: ExactCount | None = None) -> None:
-        self._ratio = self._kept = 1.0
-        self._ratios, self._exact = ratios, exact
+    def __init__(self, exact: ExactCount | None = None) -> None:
+        self._ratio, self._exact = 1.0, exact
         self._counted: OrderedDict[str, tuple[int, int]] = OrderedDict()
         self._windows: dict[str, int] = {}
 
@@ -111,20 +75,12 @@ class TokenCounter:
         """Tokens per estimated token, from `LEAST_RATIO` to `MOST_RATIO`."""
         return self._ratio
 
-    def load(self) -> None:
-        """Go on from the ratio that was kept before. Raises `StorageError`."""
-        ratio = self._ratios.load() if self._ratios else 1.0
-        self._ratio = self._kept = min(MOST_RATIO, max(LEAST_RATIO, ratio))
-
     def calibrate(self, estimated: int, reported: int) -> None:
         """Learn from a prompt of text only: what was estimated, what the provider counted."""
         if estimated < _LEAST_ESTIMATE or reported <= 0:
             return
         ratio = min(MOST_RATIO, max(LEAST_RATIO, reported / estimated))
         self._ratio += _WEIGHT * (ratio - self._ratio)
-        if self._ratios is not None and abs(self._ratio - self._kept) > _CHANGED * self._kept:
-            self._kept = self._ratio
-            self._ratios.save(self._ratio)
 
     def limit(self, window: int, model: str = "") -> None:
         """Remember how many tokens `model` takes, as its server said when it refused a prompt. An

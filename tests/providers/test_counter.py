@@ -14,7 +14,6 @@ from nanobot.providers.counter import (
     MOST_RATIO,
     Tiktoken,
     TokenCounter,
-    TokenRatios,
 )
 from tests.encodings import ENCODINGS
 
@@ -28,19 +27,6 @@ class Exact:
     async def __call__(self, text: str) -> int | None:
         self.asked += 1
         return self.tokens
-
-
-class Ratios(TokenRatios):
-    """Keeps them in memory."""
-
-    def __init__(self) -> None:
-        self.kept: list[float] = []
-
-    def load(self) -> float:
-        return self.kept[-1]
-
-    def save(self, ratio: float) -> None:
-        self.kept.append(ratio)
 
 
 def never() -> str:
@@ -85,18 +71,12 @@ async def test_without_an_encoding_the_estimate_decides_with_a_margin() -> None:
 
 
 def test_what_the_provider_reports_moves_the_ratio_slowly_and_within_bounds() -> None:
-    ratios = Ratios()
-    counter, kept = TokenCounter(ratios), ratios.kept
+    counter = TokenCounter()
     counter.calibrate(1_000, 1_500)
     assert counter.ratio == pytest.approx(1.1)
     for _ in range(60):
         counter.calibrate(1_000, 100_000)
     assert MOST_RATIO - 0.01 < counter.ratio <= MOST_RATIO
-    assert kept[0] == pytest.approx(1.1)
-    assert len(kept) < 40
-    ratios.kept.append(0.01)
-    counter.load()
-    assert counter.ratio == LEAST_RATIO
 
 
 def test_reports_that_say_little_are_ignored() -> None:
