@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
@@ -109,9 +109,8 @@ class MemoryConsolidator:
             self._caught_up.add(session)
         too_many = not coming and self._gauge.window_boundary(session) > 0
         if too_many or await self._excess(session, coming) > 0:
-            with self._summariser.limited(session.key) if coming else nullcontext():
-                work = partial(self._make_room, session, coming)
-                await self._one_by_one(session, work, for_turn=bool(coming))
+            work = partial(self._make_room, session, coming)
+            await self._one_by_one(session, work, for_turn=bool(coming))
 
     def problem(self) -> str:
         """Why conversations are not consolidated, or without a summary; empty if they are."""
@@ -144,8 +143,7 @@ class MemoryConsolidator:
                 await self._consolidate_oldest(session, count, "urgent")
             return bool(count)
 
-        with self._summariser.limited(session.key):
-            return await self._one_by_one(session, shrink, for_turn=True)
+        return await self._one_by_one(session, shrink, for_turn=True)
 
     async def compact(self, session: Session) -> str:
         """Consolidate everything before the newest turn, or that if it is the only one; says in one
@@ -190,13 +188,19 @@ class MemoryConsolidator:
         for_turn: bool = False,
     ) -> T:
         """Do `work` after whatever is being done for a session, and wait for it. Raises what it
-        raises. Cancelling the wait does not stop the work, but work for a turn then asks the model
-        nothing more: the range stays in the prompt."""
-        lock = self._locks.setdefault(session.key, asyncio.Lock())
+        raises. A turn does not wait long for the model. Cancelling the wait does not stop the work,
+        but the model's call for a turn ends: the range stays in the prompt."""
+        lock, key, has_begun = (
+            self._locks.setdefault(session.key, asyncio.Lock()),
+            session.key,
+            False,
+        )
 
         async def locked() -> T | NanobotError:
+            nonlocal has_begun
             memory = self._memory_of(session)
             async with lock, self._memories.holding(memory.scope):
+                has_begun = True
                 try:
                     await self._sessions.get_or_create(session.key)  # another worker had it
                     await self._archivist.catch_up(session, memory)
@@ -211,13 +215,20 @@ class MemoryConsolidator:
                 self._refused.pop(session.key, None)
                 return result
 
-        task = self._background.start(locked(), name=f"consolidate {session.key}")
+        task = self._background.start(locked(), name=f"consolidate {key}")
+        timer = None
+        if for_turn:
+            late = self._summariser.end_late_calls(key)
+            timer = self._background.start(late, name=f"limit for {key}")
         try:
             result = await asyncio.shield(task)
         except asyncio.CancelledError:
-            if for_turn:
-                self._summariser.abandon(task)
+            if for_turn and has_begun:
+                self._summariser.stop(key)
             raise
+        finally:
+            if timer is not None:
+                timer.cancel()
         if isinstance(result, NanobotError):
             raise result
         return result

@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
-from weakref import WeakSet
 
 from loguru import logger
 from msgspec import Struct
@@ -63,7 +60,7 @@ _ATTEMPTS = 2
 _FAILURES = 3
 _PAUSE, _OUT_SECONDS = 300.0, 60.0
 _TURN_SECONDS = 30.0
-"""How long a turn waits for the model to make room, in all."""
+"""How long a turn waits for the model to make room; it does not ask a model that is out again."""
 _LEAST_ROOM = 400
 
 
@@ -74,16 +71,9 @@ class Draft(Struct, frozen=True):
     held: tuple[Operation, ...] = ()
 
 
-class _Call(Struct, frozen=True):
-    """A call of the model that runs, and the work that needs it."""
-
-    task: asyncio.Task[Draft | None]
-    work: asyncio.Task[Any] | None
-
-
 class Summariser:
-    """Asks `provider`; `gauge` says how large a request may be. There is one call and one waiting
-    turn at a time for a conversation."""
+    """Asks `provider`; `gauge` says how large a request may be. There is one call at a time for a
+    conversation."""
 
     def __init__(
         self, provider: Provider, clock: Clock, gauge: PromptGauge, background: Background
@@ -97,9 +87,8 @@ class Summariser:
         self._failures, self.problem = 0, ""
         """`problem`: why the model failed so often in a row, or refused; empty if it did not."""
         self._out_until = 0.0
-        self._calls: dict[str, _Call] = {}
-        self._out_of_time: set[str] = set()
-        self._abandoned: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self._calls: dict[str, asyncio.Task[Draft | None]] = {}
+        self._stopped: set[asyncio.Task[Draft | None]] = set()
 
     @property
     def is_out(self) -> bool:
@@ -111,54 +100,42 @@ class Summariser:
         """Whether the model failed so often that it is not asked for now."""
         return self._failures >= _FAILURES and self.is_out
 
-    @contextmanager
-    def limited(self, key: str) -> Iterator[None]:
-        """Meanwhile the calls for the conversation `key` have `_TURN_SECONDS` in all; the one that
-        runs is among them."""
-
-        async def end_later() -> None:
+    async def end_late_calls(self, key: str) -> None:
+        """End a call for the conversation `key` that takes longer than a turn waits, until
+        cancelled."""
+        while True:
             await self._clock.sleep(_TURN_SECONDS)
-            self._out_of_time.add(key)
             if (call := self._calls.get(key)) is not None:
-                call.task.cancel()
+                call.cancel()
 
-        timer = self._background.start(end_later(), name=f"limit for {key}")
-        try:
-            yield
-        finally:
-            timer.cancel()
-            self._out_of_time.discard(key)
-
-    def abandon(self, work: asyncio.Task[Any]) -> None:
-        """The turn that waited for `work` was stopped: cancel its call of the model, and make no
-        further one. Everything else in `work` ends by itself."""
-        self._abandoned.add(work)
-        for call in self._calls.values():
-            if call.work is work:
-                call.task.cancel()
+    def stop(self, key: str) -> None:
+        """End the call for the conversation `key`, because its turn was stopped."""
+        if (call := self._calls.get(key)) is not None:
+            self._stopped.add(call)
+            call.cancel()
 
     async def summarise(self, chunk: Chunk, memory: Memory) -> Draft | None:
-        """The draft for a stretch; None where the model is out, or out of time. Raises
-        `TurnStopped` in work that was abandoned."""
-        key, work = chunk.session, asyncio.current_task()
-        if work in self._abandoned:
-            raise TurnStopped("the turn that needed it was stopped")
-        if self.is_resting or key in self._out_of_time:
+        """The draft for a stretch; None where the model is out, or takes too long. Raises
+        `TurnStopped`."""
+        if self.is_resting:
             return None
+        key = chunk.session
         call = self._background.start(self._summarise(chunk, memory), name=f"summarise {key}")
-        self._calls[key] = _Call(call, work)
+        self._calls[key] = call
         try:
             await asyncio.wait([call])
         finally:
             del self._calls[key]
-        if call.cancelled() and work in self._abandoned:
+            is_stopped = call in self._stopped
+            self._stopped.discard(call)
+        if not call.cancelled():
+            return call.result()
+        if is_stopped:
             raise TurnStopped("the turn that needed it was stopped")
-        if call.cancelled():
-            # This is no failure: a slow model still answers who has time.
-            logger.warning("{}: no consolidation: the model takes too long", key)
-            self._out_until = max(self._out_until, self._clock.monotonic() + _OUT_SECONDS)
-            return None
-        return call.result()
+        # This is no failure: a slow model still answers who has time.
+        logger.warning("{}: no consolidation: the model takes too long", key)
+        self._out_until = max(self._out_until, self._clock.monotonic() + _OUT_SECONDS)
+        return None
 
     def raw(self, chunk: Chunk) -> Draft:
         """The draft for a stretch that no model reads."""
