@@ -26,6 +26,7 @@ from nanobot.memory.gitstore import GitStore
 from nanobot.memory.guard import find_line, without_list_mark
 from nanobot.memory.history import paragraph_of
 from nanobot.memory.importance import HIGHEST, Importance, with_mark, without_importance
+from nanobot.memory.lines import Operation as Line
 from nanobot.memory.lines import lines_of
 from nanobot.memory.pending import MOST_SHOWN
 from nanobot.memory.recall import PERSON
@@ -91,11 +92,6 @@ class _Given(msgspec.Struct):
         if not value.strip():
             raise NanobotError(f"the operation needs a text in {name!r}")
         return value
-
-    @property
-    def names(self) -> list[str | int]:
-        """Of facts that wait: their numbers, or the codes that stay theirs while others go."""
-        return [*self.numbers, *self.codes]
 
     def query(self) -> Query:
         """What to search for."""
@@ -173,8 +169,10 @@ class MemoryService:
             "propose": lambda given: self.propose(given.needed("text"), given.origin, given.scope),
             "scope_of": lambda given: self.scope_of(given.needed("person")),
             "pending": lambda given: self.pending(given.scope),
-            "accept": lambda given: self.decide("accept", given.names, given.scope),
-            "drop": lambda given: self.decide("drop", given.names, given.scope),
+            "accept": lambda given: self.decide(
+                "accept", [*given.numbers, *given.codes], given.scope
+            ),
+            "drop": lambda given: self.decide("drop", [*given.numbers, *given.codes], given.scope),
             "rebuild": lambda _: self.rebuild(),
             "importance": lambda given: self.set_importance(
                 given.level or 0, given.needed("text"), given.scope
@@ -267,13 +265,10 @@ class MemoryService:
         versions = (await self._recorded(scope)).versions
 
         def read() -> Report:
-            if number is not None:
-                version = versions.version(number)
-            elif latest := versions.log(1):
-                version = latest[0]
-            else:
+            found = versions.log(1) if number is None else [versions.version(number)]
+            if not found:
                 return views.versions_report([])
-            return views.version_report(version, versions.diff(version.number))
+            return views.version_report(found[0], versions.diff(found[0].number))
 
         return await asyncio.to_thread(read)
 
@@ -305,7 +300,6 @@ class MemoryService:
         memory = await self._recorded(scope)
         versions = memory.versions
         version = await asyncio.to_thread(versions.version, number)
-        number = version.number
         if version.author == "start" and not to:
             raise NanobotError(
                 f"version {number} holds the files as they were: there is nothing to undo"
@@ -346,14 +340,8 @@ class MemoryService:
         facts = (line for line in explained_lines(memory) if line.path in (LONG_TERM, PERSON))
         line = only_match(text, list(facts))
         marked, fact = with_mark(line.text, Importance(level).mark), without_list_mark(line.text)
-
-        def edited(now: str) -> str:
-            lines = (one.replace(line.text, marked) if one.rstrip() == line.text else one
-                     for one in now.split("\n"))  # fmt: skip
-            return "\n".join(lines)
-
         change = Change("you", f"importance {level}: {fact}")
-        number = await memory.store.edit(line.path, edited, change)
+        number = (await memory.store.apply(line.path, (Line(line.text, marked),), change)).version
         undo = f"To take that back: `/dream-restore --version {number}`." if number else ""
         text = f"Importance {level} from now on: {fact}\n{undo}".rstrip()
         return Report.of(text, fact=fact, level=level, version=number)
@@ -476,13 +464,8 @@ def _overview(memory: Memory, versions: Sequence[Version]) -> Overview:
         lines = _under_headings(text, frozenset(facts))
         latest = next((one for one in newest if memory.prefix + path in one.blobs), None)
         if facts:
-            view = FileView(
-                path,
-                lines,
-                len(facts),
-                estimate_tokens(without_importance(text)),
-                memory.recall.left_out(path),
-            )
+            tokens = estimate_tokens(without_importance(text))
+            view = FileView(path, lines, len(facts), tokens, memory.recall.left_out(path))
             if latest:
                 view = replace(view, changed=latest.when, author=latest.author)
             overview.files.append(view)
