@@ -83,7 +83,6 @@ class GitStore:
         work_tree: Root,
         clock: Clock,
         prefix: str = "",
-        *,
         is_held: Callable[[], bool] = lambda: True,
     ) -> None:
         self.repository = Repository(repository_of(state, prefix))
@@ -99,15 +98,13 @@ class GitStore:
     # Writing
 
     def recover(self) -> None:
-        """Finish what a process that died left half done. The first work of a process on the
-        versions does it, too.
+        """Let the next work on the versions finish what a process that died left half done, as the
+        first work of this process does.
 
-        A damaged repository is set aside and a new one begins: versions are for looking back, and
-        memory must not stop for them.
+        A damaged repository is set aside then and a new one begins: versions are for looking back,
+        and memory must not stop for them.
         """
         self._is_recovered = False
-        if self.repository.path.is_symlink() or self.repository.path.exists():
-            self.tip_number()
 
     def _recover(self) -> None:
         path = self.repository.path

@@ -329,12 +329,7 @@ class Memories:
         return [(scope, self.of(scope).root.path / "memory") for scope in self.existing_scopes()]
 
     def recover(self) -> None:
-        """Finish what a crash cut short in the owner's versions and in the history of each scope.
-        Blocks; for the start."""
-        try:
-            self.of(OWNER).versions.recover()
-        except NanobotError as error:
-            logger.error("the versions cannot be recovered: {} {}", error, error.hint)
+        """Finish what a crash cut short in the history of each scope. Blocks; for the start."""
         for scope in self.existing_scopes():
             try:
                 self.of(scope).history.recover()
@@ -356,21 +351,11 @@ class Memories:
     def _make(self, scope: str) -> Memory:
         prefix = prefix_of(scope)
         versions = GitStore(
-            self._state,
-            self._workspace,
-            self._clock,
-            prefix,
-            is_held=lambda: self.is_held(scope),
+            self._state, self._workspace, self._clock, prefix, lambda: self.is_held(scope)
         )
         quiesce = partial(self._quiesce, scope) if self._quiesce else nullcontext
         on_loss = partial(self._notify_loss, scope) if self._notify_loss else None
-        store = MemoryStore(
-            versions,
-            self._template,
-            quiesce=quiesce,
-            on_loss=on_loss,
-            recent_days=self._recent_days,
-        )
+        store = MemoryStore(versions, self._template, quiesce, on_loss, self._recent_days)
         root = Root(self._workspace.path / prefix) if prefix else self._workspace
         history = HistoryLog(self._workspace, self._clock, prefix=prefix)
         pending = Pending(store, scope, self._notify_held)

@@ -102,7 +102,6 @@ class MemoryStore:
         self,
         versions: GitStore,
         template: Mapping[str, str] | None = None,
-        *,
         quiesce: Quiesce = nullcontext,
         on_loss: Callable[[Loss], Awaitable[None]] | None = None,
         recent_days: int = 2,
