@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import date
 from itertools import count, groupby
 
@@ -165,26 +165,18 @@ class Pending:
         """As `add`, and whether there was room for all that was new; `most` is how many may wait of
         the same origins."""
         named = tuple(dict.fromkeys(map(_origin, sources_of(origins)))) or ("unknown",)
-        today = self._store.today()
-        every = (_fact(line, path, named, today) for line in lines)
+        every = [_fact(line, path, named, self._store.today()) for line in lines]
         # What changes something, and is short enough to be read before it is accepted.
-        facts = [fact for fact in every if 0 < len(fact.line + fact.old) <= MOST_SHOWN]
-        fresh: dict[tuple[str, str, str], PendingFact] = {}
-        new: dict[str, PendingFact] = {}
+        facts = {one.what: one for one in every if 0 < len(one.line + one.old) <= MOST_SHOWN}
+        fresh, new = list[PendingFact](), list[str]()
 
         def extended(text: str) -> str:
-            waiting = {fact.what: fact for _, fact in pending_blocks(text) if fact}
-            fresh.clear()
-            fresh.update({fact.what: fact for fact in facts if fact.what not in waiting})
-            same = sum(fact.origins == named for fact in waiting.values())
+            waiting = [fact for _, fact in pending_blocks(text) if fact]
+            known = {fact.what for fact in waiting}
+            fresh[:] = [fact for what, fact in facts.items() if what not in known]
+            same = sum(fact.origins == named for fact in waiting)
             room = max(0, min(MOST_WAITING - len(waiting), most - same))
-            fitting, size = dict[str, PendingFact](), len(text)
-            for fact in [*fresh.values()][:room]:
-                size += len(fact.as_text()) + 1
-                if size <= MOST_CHARACTERS:
-                    fitting[fact.as_text()] = fact
-            new.clear()
-            new.update(fitting)
+            new[:] = _fitting(fresh[:room], MOST_CHARACTERS - len(text))
             begun = text.rstrip("\n") if text.strip() else f"{_HEADING}\n"
             return "\n".join([begun, *new]) + "\n" if new else text
 
@@ -241,6 +233,14 @@ class Pending:
         if chosen:
             change = Change("you", f"{why} {counted(len(chosen), 'fact')}")
             await self._store.edit(PENDING, without, change)
+
+
+def _fitting(facts: Iterable[PendingFact], room: int) -> Iterator[str]:
+    """Yield the texts of those facts for which so many characters have room."""
+    for text in (fact.as_text() for fact in facts):
+        if len(text) < room:
+            room -= len(text) + 1
+            yield text
 
 
 def _fact(line: str | Operation, path: str, origins: tuple[str, ...], today: date) -> PendingFact:

@@ -30,7 +30,7 @@ from nanobot.memory.files import text_of
 from nanobot.memory.git import Repository, build, new_branch
 from nanobot.memory.gitstore import LIMIT, GitStore
 from nanobot.memory.lines import merge, split
-from nanobot.memory.version import Change, CommitMessage, scope_of
+from nanobot.memory.version import Change, CommitMessage, Version, scope_of
 from nanobot.text import expanduser
 
 if TYPE_CHECKING:
@@ -253,13 +253,7 @@ def _sync_scope(
             ours = _texts(store, repository.tip())
             merged = dict(ours)
             for device, tip in others.items():
-                base = _texts(store, _base(store, device, tip))
-                for path, text in sorted(_texts(store, tip).items()):
-                    mine = merged.get(path, "")
-                    theirs = _without_forgotten(path, text, mine, hides)
-                    result = merge(base.get(path, ""), mine, theirs)
-                    merged[path] = result.text
-                    conflicts += [f"{path}: {conflict}" for conflict in result.conflicts]
+                conflicts += _merge_branch(store, device, tip, merged, hides)
             numbers_there = {device: _number(repository, tip) for device, tip in others.items()}
         changed = {path: text for path, text in merged.items() if text != ours.get(path, "")}
         numbers = list[int]()
@@ -276,6 +270,18 @@ def _sync_scope(
             folder = quote(store.prefix).replace(".", "%2E")
             _push(address, repository.path, f"{folder}{own}", tip)
     return SyncResult(tuple(numbers), tuple(others), tuple(conflicts)), there
+
+
+def _merge_branch(
+    store: GitStore, device: str, tip: str, merged: dict[str, str], hides: Hides
+) -> Iterator[str]:
+    """Merge the texts of another device into the texts `merged`; yield the conflicts."""
+    base = _texts(store, _base(store, device, tip))
+    for path, text in sorted(_texts(store, tip).items()):
+        mine = merged.get(path, "")
+        result = merge(base.get(path, ""), mine, _without_forgotten(path, text, mine, hides))
+        merged[path] = result.text
+        yield from (f"{path}: {conflict}" for conflict in result.conflicts)
 
 
 def _own_branch(store: GitStore, tips: Tips) -> str:
@@ -296,19 +302,27 @@ def _base(store: GitStore, device: str, tip: str) -> str:
     they merged, or theirs that we have seen, whichever came later. Twins have commits in common."""
     repository, versions = store.repository, store.versions()
     theirs = {one.id: CommitMessage.parse(one.message) for one in repository.chain(tip)}
-    own = repository.branch
-    merges = (said.change.merged for said in theirs.values())
-    merged_there = next((found[own] for found in merges if own in found), 0)
-    merged_here = next((one for one in reversed(versions) if device in one.change.merged), None)
-    ours = next((one for one in versions if one.number == merged_there), None)
-    if ours and (not merged_here or merged_here.number <= merged_there):
-        return ours.commit
+    _, merged_there = _newest_merge(theirs.values(), repository.branch)
+    merging, merged_here = _newest_merge(reversed(versions), device)
+    ours = {one.number: one.commit for one in versions}
+    if merged_there in ours and merging <= merged_there:
+        return ours[merged_there]
     if seen := repository.tip(device):
         return seen
-    # Erasing took our copy of their branch; our version still names theirs.
-    number = merged_here.change.merged[device] if merged_here else -1
-    common = {version.commit for version in versions}
-    return next((one for one, said in theirs.items() if said.number == number or one in common), "")
+    for commit, said in theirs.items():
+        # Erasing took our copy of their branch; our version still names theirs.
+        if commit in ours.values() or (said.number == merged_here and merging):
+            return commit
+    return ""
+
+
+def _newest_merge(newest_first: Iterable[Version | CommitMessage], device: str) -> tuple[int, int]:
+    """Return the number of the newest version that merged another device's, and up to which of
+    theirs; 0 and 0 for none."""
+    for one in newest_first:
+        if device in one.change.merged:
+            return one.number, one.change.merged[device]
+    return 0, 0
 
 
 def _without_forgotten(path: str, theirs: str, mine: str, hides: Hides) -> str:
