@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
-from nanobot.memory.importance import importance_mark, with_mark, without_importance
+from nanobot.memory.importance import importance_mark, without_importance
 from nanobot.memory.similarity import LEAST, rewordings, similarity, words_of
 
 Value = TypeVar("Value", int, str)
@@ -110,8 +110,8 @@ class Operation(Struct, frozen=True, omit_defaults=True):
 
     `section` is the nearest heading above the line, with its #s, empty above all headings; `cursor`
     the history entry behind it, 0 where there is none; `note` the day (YYYY-MM-DD) of the notes
-    behind it, or the month (YYYY-MM) of their digest, empty for neither. Earlier versions wrote
-    moves of a line, with `old` and `new` the same; those change nothing.
+    behind it, or the month (YYYY-MM) of their digest, empty for neither. If `old` and `new` are the
+    same, it changes nothing.
     """
 
     old: str = ""
@@ -165,25 +165,26 @@ def operations_between(base: str, new: str) -> tuple[Operation, ...]:
     if base == new:
         return ()
     old, now = list(lines_of(base)), list(lines_of(new))
-    before, after = Counter(line for line, _ in old), Counter(line for line, _ in now)
-    became = _became(
-        [one for one in before if one not in after], [one for one in after if one not in before]
-    )
+    before, after = (Counter(line for line, _ in lines) for lines in (old, now))
+    became = _became([*_without(before, after)], [*_without(after, before)])
     was = {new: old for old, new in became.items()}
-    places = Counter((line, became.get(section, section)) for line, section in old)
-    section_before = {line: became.get(section, section) for line, section in reversed(old)}
-    steps, stated = list[Operation](), list[Operation]()
+    old = [(line, became.get(section, section)) for line, section in old]
+    places, steps, stated = Counter(old), list[Operation](), list[Operation]()
     for line, section in now:
-        source = was.pop(line, line)
-        if source != line:
+        if source := was.pop(line, ""):
             steps.append(Operation(source, line, section))
         elif before[line] != after[line]:
             known = before[line] > after[line] or places[line, section] > 0
             places[line, section] -= known
             (stated if known else steps).append(Operation(new=line, section=section))
+    first_place = dict(reversed(old))
     gone = [line for line in before if before[line] > after[line] and line not in became]
-    removals = [Operation(old=line, section=section_before[line]) for line in gone]
-    return (*steps, *stated, *sorted(removals, key=lambda step: is_heading(step.old)))
+    gone.sort(key=is_heading)
+    return (*steps, *stated, *(Operation(old=line, section=first_place[line]) for line in gone))
+
+
+def _without(lines: Iterable[str], others: Container[str]) -> Iterator[str]:
+    return (line for line in lines if line not in others)
 
 
 def apply_operations(text: str, operations: Sequence[Operation]) -> Applied:
@@ -193,26 +194,30 @@ def apply_operations(text: str, operations: Sequence[Operation]) -> Applied:
     section that is missing is made. A rewording of a line that is gone is left over, unless
     nothing says it already and most of its words are new.
     """
-    standing: dict[str, dict[str, None]] = {}
-    for line in map(str.rstrip, split(text)):
-        standing.setdefault(_bare(line), {})[line] = None
-    asked = [(made, step) for step in operations for made in _on_standing(_plain(step), standing)]
-    steps = [step for step, _ in asked if step.old != step.new]
-    wanted = Counter(step.new for step in steps if step.new)
+    asked = [(_plain(step), step) for step in operations]
+    document = _Document(without_importance(text))
+    left = _make(document, [step for step, _ in asked if step.old != step.new])
+    marks = _marks_of(text)
+    brought = _brought_marks(marks, ((step, given) for step, given in asked if step not in left))
+    if brought or document.is_changed:
+        text = _with_marks(document.text, marks | brought)
+    return Applied(text, tuple(given for step, given in asked if step in left))
+
+
+def _make(document: _Document, steps: Sequence[Operation]) -> list[Operation]:
+    """Make operations in a document; return those that no longer fit."""
+    target = Counter(step.new for step in steps if step.new)
     for line in (line for step in steps if step.new for line in (step.section, step.new)):
-        wanted[line] = max(wanted[line], 1)  # a section that holds lines stays
-    document = _Document(text)
-    gone = _change(document, [step for step in steps if step.rewords], wanted)
-    for step in gone:
-        wanted[step.new] = max(wanted[step.new] - 1, 1)
-    _change(document, [step for step in steps if not step.rewords], wanted)
-    left = list[Operation]()
-    for step in gone:
+        target[line] = max(target[line], 1)  # a section that holds lines stays
+    left = _change(document, [step for step in steps if step.rewords], target)
+    for step in left:
+        target[step.new] = max(target[step.new] - 1, 1)
+    _change(document, [step for step in steps if not step.rewords], target)
+    for step in left.copy():
         if _is_news(step, document):
             document.add(step.new, step.section)
-        else:
-            left.append(next(given for made, given in asked if made == step))
-    return Applied(document.text, tuple(left))
+            left.remove(step)
+    return left
 
 
 def merge(base: str, ours: str, theirs: str) -> Merged:
@@ -225,12 +230,10 @@ def merge(base: str, ours: str, theirs: str) -> Merged:
         return Merged(ours)
     if ours == base:
         return Merged(theirs)
-    texts = (base, ours, theirs)
-    if any(importance_mark(text) for text in texts):
-        merged = merge(*map(without_importance, texts))
-        return replace(merged, text=_with_merged_marks(merged.text, *texts))
+    marks = [*map(_marks_of, (base, ours, theirs))]
+    base, ours, theirs = map(without_importance, (base, ours, theirs))
     mine, other = operations_between(base, ours), operations_between(base, theirs)
-    counts = [Counter(line for line, _ in lines_of(text)) for text in texts]
+    counts = [Counter(line for line, _ in lines_of(text)) for text in (base, ours, theirs)]
     target = {line: _three_way(*(count[line] for count in counts)) for line in set().union(*counts)}
     headings = [
         *_needed_headings(mine, counts[1] - counts[2], other),
@@ -247,54 +250,52 @@ def merge(base: str, ours: str, theirs: str) -> Merged:
     for heading in headings:
         if not document.count(heading):
             document.add(heading, "")
-    return Merged(document.text, tuple(_conflicts(mine, other)))
+    text = _with_marks(document.text, _merged_marks(marks, (*mine, *other)))
+    return Merged(text, tuple(_conflicts(mine, other)))
 
 
 def _bare(line: str) -> str:
     return without_importance(line).rstrip()
 
 
-def _on_standing(
-    step: Operation, standing: Mapping[str, Mapping[str, None]]
-) -> Iterator[Operation]:
-    """The operation with its lines as they stand, which `standing` has by their text alone. A line
-    keeps its mark, also in other words; where it stands with several, the others go with it."""
-
-    def found(line: str) -> str:
-        return next(iter(standing.get(_bare(line), ())), line)
-
-    old, new = found(step.old), step.new
-    mark, is_same = importance_mark(old), bool(old) and _bare(old) == _bare(new)
-    if mark or not is_same:  # else it may bring a mark
-        new = found(with_mark(new, mark) if mark and new else new)
-    yield replace(step, old=old, new=new, section=found(step.section))
-    if old and not is_same:
-        others = [line for line in standing.get(_bare(old), ()) if line != old]
-        yield from (replace(step, old=line, new="") for line in others)
+def _marks_of(text: str) -> dict[str, str]:
+    """Return the mark of each line that has one, of several the highest."""
+    marks = dict[str, str]()
+    for line in split(text) if importance_mark(text) else ():
+        if mark := importance_mark(line):
+            marks[_bare(line)] = max(mark, marks.get(_bare(line), ""))
+    return marks
 
 
-def _with_merged_marks(merged: str, *texts: str) -> str:
-    """The merged text with the marks of its lines: of the side that changed one, of two the
-    higher."""
-    marks = [{_bare(line): importance_mark(line) for line in split(text)} for text in texts]
-    bare = [without_importance(text) for text in texts]
-    became = [_rewordings_of(operations_between(bare[0], side)) for side in bare]
+def _with_marks(text: str, marks: Mapping[str, str]) -> str:
+    pairs = ((raw, raw.rstrip()) for raw in text.split("\n"))
+    return "\n".join(f"{line}{marks.get(line, '')}{raw[len(line) :]}" for raw, line in pairs)
+
+
+def _brought_marks(
+    marks: Mapping[str, str], made: Iterable[tuple[Operation, Operation]]
+) -> dict[str, str]:
+    """Return the marks of lines that had none: of the line that they reword, or as `made` gives
+    them, which has each operation without marks and as it was given."""
+    mark_of = {step.new: marks.get(step.old) or importance_mark(given.new) for step, given in made}
+    return {line: mark for line, mark in mark_of.items() if line and mark and line not in marks}
+
+
+def _merged_marks(
+    sides: Sequence[Mapping[str, str]], operations: Sequence[Operation]
+) -> dict[str, str]:
+    """Return the marks after a merge: of the side that changed one, of two the higher. `sides` has
+    those of the base and of both sides. A reworded line keeps its mark."""
     was: dict[str, set[str]] = {}
-    for old, new in (change for side in became for change in side.items()):
-        was.setdefault(new, set()).add(old)
+    for step in operations:
+        if step.rewords:
+            was.setdefault(step.new, set()).add(step.old)
 
-    def mark_from(first: str, line: str) -> str:
-        before, ours, theirs = (
-            found.get(names.get(first, first), found.get(line, ""))
-            for found, names in zip(marks, became, strict=True)
-        )
-        return _three_way(before, ours, theirs)
+    def mark_of(line: str, old: str) -> str:
+        return _three_way(*(side.get(line) or side.get(old, "") for side in sides))
 
-    def marked(line: str) -> str:
-        return max(mark_from(first, line) for first in was.get(line, {line}))
-
-    lines = (raw.partition("\r") for raw in merged.split("\n"))
-    return "\n".join(f"{line}{marked(line.rstrip())}{cr}{rest}" for line, cr, rest in lines)
+    lines = {*was, *(line for side in sides for line in side)}
+    return {line: max(mark_of(line, old) for old in was.get(line, {line})) for line in lines}
 
 
 def _key(line: str) -> str:
@@ -315,7 +316,7 @@ class _Document:
     """A text that is being changed; `text` is what it has become. Lines are named by their keys."""
 
     def __init__(self, text: str) -> None:
-        self._original, self._changed = text, False
+        self._original, self.is_changed = text, False
         self._end = "\r" if text.count("\r\n") * 2 > text.count("\n") else ""
         *self._lines, last = text.split("\n")
         if last:
@@ -326,7 +327,7 @@ class _Document:
     @property
     def text(self) -> str:
         """The file as it now is."""
-        if not self._changed:
+        if not self.is_changed:
             return self._original
         return "".join(f"{line}\n" for line in self._lines)
 
@@ -365,13 +366,16 @@ class _Document:
         if found is None:
             self._insert(self._close(self._section(len(self._keys))), heading)
             found = self._section(self._keys.index(heading))
-        kind, end = kind_of(line), self._close(found)
-        visible = [at for at in range(found.start, end) if self._keys[at]]
+        self._insert(self._place(kind_of(line), found), line)
+
+    def _place(self, kind: str, section: range) -> int:
+        """Where a line of this kind goes in a section."""
+        end = self._close(section)
+        visible = [at for at in range(section.start, end) if self._keys[at]]
         same = [at for at in visible if kind_of(self._lines[at]) == kind]
-        at = (same or visible or [found.start - 1])[-1] + 1
-        if visible and not same and at < end and not self._keys[at]:
-            at += 1
-        self._insert(at, line)
+        at = (same or visible or [section.start - 1])[-1] + 1
+        is_apart = bool(visible) and not same and at < end and not self._keys[at]
+        return at + 1 if is_apart else at
 
     def _insert(self, at: int, line: str) -> None:
         """Put a line there, with a blank one wherever it meets one of another kind."""
@@ -386,7 +390,7 @@ class _Document:
         keys = [line.rstrip() for line in lines]
         self._counts.subtract(filter(None, self._keys[place]))
         self._counts.update(filter(None, keys))
-        self._lines[place], self._keys[place], self._changed = lines, keys, True
+        self._lines[place], self._keys[place], self.is_changed = lines, keys, True
 
     def _find(self, heading: str) -> range | None:
         """Where the section of that heading stands."""
@@ -432,8 +436,9 @@ def _became(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:
 
 
 def _plain(step: Operation) -> Operation:
-    """The operation with its lines as they are compared."""
-    return replace(step, old=_key(step.old), new=_key(step.new), section=_key(step.section))
+    """Return the operation with its lines as they are compared."""
+    old, new, section = (_bare(_key(line)) for line in (step.old, step.new, step.section))
+    return replace(step, old=old, new=new, section=section)
 
 
 def _change(
