@@ -1,5 +1,6 @@
 # make run    a chat in the terminal; installs what it needs into .venv first
-# make test   the tests, with what they need
+# make test   the quick tests, with what they need
+# make test-all  all tests: also those with a browser, a team, many processes, and fault campaigns
 # make check  everything that CI checks
 # make bench  the benchmarks and fault campaigns, as a table in bench-results.md (hours; some minutes
 #             with ARGS=--quick)
@@ -28,7 +29,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 EXTRAS := backup-encryption embeddings highlight mcp metrics pdf standard team
 
-.PHONY: run extra test check lint format bench node bridge clean
+PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+.PHONY: run extra test test-all check lint format bench node bridge clean
 
 run: $(VENV)/.installed
 	@$(BIN)/nanobot agent
@@ -40,14 +43,17 @@ extra: $(VENV)/.installed
 	@{ $(PIP) install --editable '.[$(NAME)]' </dev/null $(COUNTED)
 
 test: $(VENV)/.dev
+	@$(PYTEST) -m "not (browser or team or campaign or process)"
+
+test-all: $(VENV)/.dev
 	@$(MAKE) --silent --no-print-directory bridge \
 	    || echo "the WhatsApp helper could not be built: what needs it is not tested here" >&2
 	@command -v bwrap >/dev/null \
 	    || echo "bubblewrap is not installed: only the Landlock sandbox is tested" >&2
-	@$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	@$(PYTEST)
 	@if $(NODE_FOUND); then $(MAKE) --silent --no-print-directory bridge && $(NPM) test --ignore-scripts; fi
 
-check: lint test
+check: lint test-all
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff format --check .

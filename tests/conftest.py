@@ -12,7 +12,7 @@ import gc
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,17 @@ settings.register_profile(
     "nanobot", max_examples=int(os.environ.get("NANOBOT_EXAMPLES", EXAMPLES)), deadline=None
 )
 settings.load_profile("nanobot")
+
+
+_TIERS = {"chromium": pytest.mark.browser, "postgres": pytest.mark.team}
+"""The mark of tests by a fixture that makes them slow."""
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Mark what `make test` leaves to `make test-all`."""
+    for item in items:
+        for name in _TIERS.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(_TIERS[name])
 
 
 def pytest_collection_finish() -> None:

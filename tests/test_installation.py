@@ -28,6 +28,8 @@ from packaging.utils import canonicalize_name
 
 from nanobot.origin import DISTRIBUTION, how_to_install
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 OURS = {"nanobot", DISTRIBUTION}

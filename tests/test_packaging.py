@@ -8,6 +8,10 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[1]
 BRIDGE = "nanobot_whatsapp/bridge"
 NEEDED = {

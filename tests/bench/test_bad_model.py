@@ -12,6 +12,8 @@ from bench.bad_answers import FACTS, Answers, added, kinds, random_kinds
 from bench.bad_model import LONGEST_STALL, Home, accepted, faults, opened, suffer
 from bench.good_answers import GOOD
 
+pytestmark = pytest.mark.campaign
+
 KINDS = kinds()
 QUICK = [
     *("negated: Not", "negated: Nicht", "numbers: plus nine", "units", "names swapped"),

@@ -9,6 +9,8 @@ import pytest
 from nanobot_whatsapp.linked.install import SOURCES, NodeMissing, bridge_program, find_node
 from tests.bench.campaigns import needs_a_compiler, short
 
+pytestmark = pytest.mark.campaign
+
 
 @needs_a_compiler
 def test_killed_with_its_helper_between_whatsapp_and_the_agent_every_message_is_answered_in_order(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bench.damage import campaign
+
+pytestmark = pytest.mark.campaign
 
 
 async def test_a_home_with_a_damaged_file_starts_answers_and_reports_what_was_lost() -> None:

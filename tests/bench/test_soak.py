@@ -15,6 +15,8 @@ from bench.soak_watch import growth, trend
 from nanobot.agent.notifier import waiting_text
 from nanobot.errors import ProviderUnavailable
 
+pytestmark = pytest.mark.campaign
+
 ROOT = Path(__file__).parents[2]
 
 NOTICE = waiting_text(ProviderUnavailable("it is out"), is_owner=True)

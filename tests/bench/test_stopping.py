@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.bench.campaigns import needs_a_compiler, short
+
+pytestmark = pytest.mark.campaign
 
 
 @needs_a_compiler

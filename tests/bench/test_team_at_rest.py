@@ -10,6 +10,8 @@ import pytest
 from bench.team.rest import MISSING, at_rest
 from bench.team.simulation import simulate
 
+pytestmark = pytest.mark.team
+
 _LOOKS = "looks at all, a second and worker"
 
 

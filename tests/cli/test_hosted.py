@@ -21,6 +21,8 @@ from nanobot.cli.main import main
 from nanobot.gateway.lock import home_lock
 from tests.cli.test_terminal import Screen
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(autouse=True)
 def offline(home: Path) -> None:

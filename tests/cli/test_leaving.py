@@ -18,6 +18,8 @@ from tests.doubles.openai.faults import Held, wants
 from tests.doubles.openai.server import FakeOpenAI
 from tests.support import write_config
 
+pytestmark = pytest.mark.process
+
 SUMMARY = "They spoke of a boat."
 SAVED = {"history_entry": f"[2026-11-22 10:00] {SUMMARY}", "memory_update": ""}
 

@@ -23,6 +23,8 @@ from tests.cli.support import Nanobot
 from tests.doubles.openai.server import FakeOpenAI
 from tests.doubles.telegram.server import FakeTelegram
 
+pytestmark = pytest.mark.process
+
 KEY, WRONG = "sk-right-0123456789", "sk-wrong-0123456789"
 MINE = """\
 # my own words

@@ -9,6 +9,8 @@ import pytest
 
 from tests.disks import SmallDisk, small_disk
 
+pytestmark = pytest.mark.process
+
 SHOWN = {
     "status": "gateway   not running",
     "memory show": "favourite colour is blue",

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 STUCK = """
 import asyncio, sys, threading
 from functools import partial

@@ -20,6 +20,8 @@ from nanobot.gateway import SOCKET_NAME
 from nanobot.gateway.lock import home_lock
 from tests.cli.support import Nanobot
 
+pytestmark = pytest.mark.process
+
 GOING = b'{"ok": false, "error": "nanobot is ending here", "hint": "", "going": true}\n'
 
 

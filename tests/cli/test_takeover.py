@@ -19,6 +19,8 @@ from tests.doubles.openai.faults import Held
 from tests.doubles.openai.server import FakeOpenAI
 from tests.support import write_config
 
+pytestmark = pytest.mark.process
+
 
 class SlowModel:
     """Answers a message with `slow` in it not before it is `released`."""

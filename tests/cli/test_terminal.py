@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 PATIENCE = 20.0
 """Seconds until a test gives up; none waits for time to pass."""
 

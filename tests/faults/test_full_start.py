@@ -11,8 +11,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.disks import SmallDisk, small_disk
 from tests.doubles.telegram import FakeTelegram
+
+pytestmark = pytest.mark.campaign
 
 
 @asynccontextmanager

@@ -35,6 +35,8 @@ from bench.crossings.payloads import Payload, built_in, call, from_file
 from bench.crossings.world import VARIABLE, Crossing
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 
+pytestmark = pytest.mark.campaign
+
 BY_NAME = {caller.name: caller for caller in CALLERS}
 ALL = built_in()
 SINKS = tuple(p for p in ALL if p.kind in ("others", "lasting", "jobs", "away"))

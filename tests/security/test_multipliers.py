@@ -36,6 +36,8 @@ from nanobot.testing.channel import FakeChannel
 from tests.growth import assert_linear
 from tests.support import running
 
+pytestmark = pytest.mark.campaign
+
 BY_NAME = {request.name: request for request in REQUESTS}
 
 OUTCOMES = {

@@ -13,6 +13,8 @@ from nanobot.testing import FakeClock
 from tests.session.support import Open, files_in, put, say, texts, user
 from tests.session.test_damage import KEY, numbered
 
+pytestmark = pytest.mark.process
+
 TOO_LONG = MOST_LINE + 4_000_000
 
 

@@ -10,6 +10,8 @@ from bench.team.campaign import Size, campaign
 from bench.team.mischief import ANSWER, CUT, KILL, STOP
 from tests.doubles.postgres import PostgresServer
 
+pytestmark = pytest.mark.team
+
 
 @pytest.mark.skipif(bool(PostgresServer.missing), reason=PostgresServer.missing)
 def test_a_team_keeps_its_promises_while_a_worker_dies_and_connections_are_cut() -> None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from bench.team.memory import FORGETTING, HARMS, Remembering, remember
+
+pytestmark = pytest.mark.team
 
 
 def test_what_is_remembered_stays_whole_while_workers_change_hands(team_database: str) -> None:

@@ -30,6 +30,8 @@ from tests.cli.support import Terminal
 from tests.scratch import scratch
 from tests.upkeep.homes import LINE, write
 
+pytestmark = pytest.mark.team
+
 _OWN = ("config.yaml", "logs", "locks", "team")
 """What stays with a home, or is the team's."""
 _CACHES = ("catalogue.db", "index", "gateway", "documents.json", "journal.db", "to-team", "from-")

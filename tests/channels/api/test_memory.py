@@ -22,6 +22,8 @@ from nanobot_api.memory import NAME
 from tests.channels.api.support import PERSON, Api, repeat
 from tests.support import write_config
 
+pytestmark = pytest.mark.process
+
 READING = {"search_memory", "memory_why", "recent_history"}
 
 

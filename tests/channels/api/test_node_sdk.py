@@ -18,10 +18,13 @@ from tests.support import Probe
 
 MODULES = Path(__file__).parents[3] / ".node-clients" / "node_modules"
 
-pytestmark = pytest.mark.skipif(
-    not (MODULES / "openai").is_dir() or shutil.which("node") is None,
-    reason="needs Node.js and its client: npm install --prefix .node-clients openai",
-)
+_MISSING = not (MODULES / "openai").is_dir() or shutil.which("node") is None
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(
+        _MISSING, reason="needs Node.js and its client: npm install --prefix .node-clients openai"
+    ),
+]
 
 
 async def run(api: Api, script: str) -> Any:

@@ -16,6 +16,8 @@ from loguru import logger
 from nanobot_web.channel import routes
 from tests.channels.web.support import Visit, serving
 
+pytestmark = pytest.mark.campaign
+
 ODD = (
     *("", "0", "-1", "x", "1.5", "9" * 15, "9" * 5_000, "٣", "²", "NaN", "\x00", "\ud83d", "é"),
     *("a\r\nb", "../../etc/passwd", "[", '{"a": 1}', "null", "%", "a" * 5_000, "2026-02-30"),

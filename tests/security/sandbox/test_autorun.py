@@ -19,6 +19,8 @@ from nanobot.security.sandbox import Sandbox
 from tests.security.sandbox.ground import PYTHON, UNSEEN, Ended, Ground, started
 from tests.support import PATIENCE
 
+pytestmark = pytest.mark.process
+
 HOOKED = (
     "mkdir -p {0}/hooks; printf '[core]\\nrepositoryformatversion = 0\\nfsmonitor = touch"
     " {1}\\n' > {0}/config; printf '#!/bin/sh\\ntouch {1}\\n' > {0}/hooks/post-checkout"

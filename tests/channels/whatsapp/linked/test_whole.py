@@ -41,7 +41,7 @@ from tests.doubles.openai.server import FakeOpenAI
 from tests.doubles.telegram.server import FakeTelegram
 from tests.support import stored
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.process, pytest.mark.asyncio(loop_scope="module")]
 
 QUEUE = "queue"
 """Each message has an answer of its own."""
