@@ -310,6 +310,10 @@ def check_journal(case: CheckContext) -> Iterator[Finding]:
             yield Finding("warn", text, "`nanobot queue list` shows them and how to fix it.")
 
 
+_CLOCK_SECONDS = 2.0
+"""By how much the clocks of a worker and of the database may differ."""
+
+
 def check_team(case: CheckContext) -> Iterator[Finding]:
     """Whether the team's database and folder can serve, and are of one team."""
     settings = case.settings
@@ -331,9 +335,11 @@ def check_team(case: CheckContext) -> Iterator[Finding]:
         yield Finding("warn", f"{address.place} is no team's yet", hint)
         return
     expect_together(address, settings.shared)
-    ahead = {"this machine": clock_ahead(address, lambda: case.clock.now().timestamp())}
-    ahead |= {f"worker {one['name']}": one["clock_seconds"] for one in found["workers"]}
-    yield from _clocks(ahead)
+    ahead = clock_ahead(address, lambda: case.clock.now().timestamp())
+    if abs(ahead) > _CLOCK_SECONDS:
+        text = f"the clocks of this machine and of the database differ by {abs(ahead):,.0f} s"
+        hint = "Let NTP set both: due times and limits are told by the clocks of all workers."
+        yield Finding("warn", text, hint)
     alive = sum(one["alive"] for one in found["workers"])
     text = f"{address.place}, tables of version {found['schema_version']},"
     text += f" {counted(alive, 'worker')};"
@@ -346,16 +352,6 @@ def check_team(case: CheckContext) -> Iterator[Finding]:
         text = f"what was moved to the team is still in {aside}, as it was then"
         hint = f"Remove it once the team works: `rm {aside}`"
         yield Finding("warn", text, hint)
-
-
-def _clocks(ahead: Mapping[str, float]) -> Iterator[Finding]:
-    """Report clocks too far from the database's. `ahead` maps their owners to seconds."""
-    from nanobot.team.membership import CLOCK_SECONDS, SET_CLOCK, apart
-
-    for whose, seconds in ahead.items():
-        if abs(seconds) > CLOCK_SECONDS:
-            text = f"the clock of {whose} is {apart(seconds)} the database's"
-            yield Finding("warn", text, SET_CLOCK)
 
 
 def check_conversations(case: CheckContext) -> Iterator[Finding]:

@@ -13,7 +13,6 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -247,11 +246,6 @@ def _keep_their_processes(one: psycopg.Connection[Row], two: psycopg.Connection[
             ask(1 - which)
             ask(which)
     return len(seen[0]) == len(seen[1]) == 1 and seen[0] != seen[1]
-
-
-def wall_time() -> float:
-    """The time of this machine's clock, in seconds since the epoch."""
-    return datetime.now(UTC).timestamp()
 
 
 def storable(text: str) -> str:

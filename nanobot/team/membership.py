@@ -43,7 +43,6 @@ from nanobot.team.connection import (
     DatabaseAddress,
     Row,
     answered_within,
-    wall_time,
 )
 
 TTL = 6.0
@@ -57,19 +56,17 @@ _MARGIN = 1.0
 
 _JOIN = """
     WITH alone AS MATERIALIZED (SELECT pg_advisory_xact_lock(hashtext('nanobot join')))
-    INSERT INTO worker (id, name, version, until, clock) OVERRIDING SYSTEM VALUE
+    INSERT INTO worker (id, name, version, until) OVERRIDING SYSTEM VALUE
     SELECT setval('worker_id_seq',
             greatest(nextval('worker_id_seq'), extract(epoch FROM clock_timestamp())::bigint)),
-        %s, %s, clock_timestamp() + make_interval(secs => %s),
-        %s - extract(epoch FROM clock_timestamp()) FROM alone
-    RETURNING id, left(pg_walfile_name(pg_current_wal_lsn()), 8), clock
+        %s, %s, clock_timestamp() + make_interval(secs => %s) FROM alone
+    RETURNING id, left(pg_walfile_name(pg_current_wal_lsn()), 8)
 """
 """Numbers grow, and go with the time: a database that is restored, or emptied, gives out none again
 that somebody had since."""
 
 _RENEW = """
-    UPDATE worker SET until = clock_timestamp() + make_interval(secs => %s),
-        clock = %s - extract(epoch FROM clock_timestamp())
+    UPDATE worker SET until = clock_timestamp() + make_interval(secs => %s)
     WHERE id = %s RETURNING left(pg_walfile_name(pg_current_wal_lsn()), 8)
 """
 _FENCE = """
@@ -89,16 +86,6 @@ def boot_time() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-CLOCK_SECONDS = 2.0
-"""By how much the clocks of a worker and of the database may differ."""
-SET_CLOCK = "Let NTP set both: due times and limits are told by the clocks of all workers."
-
-
-def apart(seconds: float) -> str:
-    """How a clock is against another one that it is so many seconds ahead of."""
-    return f"{abs(seconds):,.0f} s {'ahead of' if seconds > 0 else 'behind'}"
-
-
 def end_process(reason: str) -> None:
     """End at once, whatever other threads are about to do."""
     end_at_once(f"this worker ends: {reason}. It has to be started again.", EXIT_CODE)
@@ -108,8 +95,8 @@ class Membership:
     """The row of this process in the table `worker` of the database at `address`.
 
     `fenced` is called, in the thread that noticed it, when the row is gone; it should not return.
-    `now` gives the seconds that deadlines count by, `wall` the time of day. `join` and `leave`
-    block; the other methods may be called from any thread.
+    `now` gives the seconds that deadlines count by. `join` and `leave` block; the other methods may
+    be called from any thread.
     """
 
     def __init__(
@@ -119,7 +106,6 @@ class Membership:
         *,
         fenced: Callable[[str], None] = end_process,
         now: Callable[[], float] = boot_time,
-        wall: Callable[[], float] = wall_time,
         renew_seconds: float = RENEW_SECONDS,
     ) -> None:
         self._dsn = make_conninfo(
@@ -132,7 +118,6 @@ class Membership:
         self.name = name or socket.gethostname()
         self.id = 0
         self._fenced, self._now, self._renew_seconds = fenced, now, renew_seconds
-        self._wall = wall
         self._deadline = self._steady_since = 0.0
         self._renewed = threading.Condition()
         self._is_ending = False
@@ -150,12 +135,10 @@ class Membership:
         ):
             if predecessor:
                 db.execute("DELETE FROM worker WHERE id = %s", (predecessor,))
-            about = (self.name, nanobot.__version__, TTL, self._wall())
+            about = (self.name, nanobot.__version__, TTL)
             row = db.execute(_JOIN, about).fetchone()
         assert row is not None
-        self.id, self._address.timeline, ahead = row
-        if abs(ahead) > CLOCK_SECONDS:
-            logger.warning("this machine's clock is {} the database's. {}", apart(ahead), SET_CLOCK)
+        self.id, self._address.timeline = row
         self._extend(sent)
         self._thread = threading.Thread(target=self._renew_forever, name="membership", daemon=True)
         self._thread.start()
@@ -232,7 +215,7 @@ class Membership:
     def _renew(self, db: psycopg.Connection[Row]) -> str:
         """Give a sign of life, and fence who gives none; why this worker has to end, if so."""
         sent = self._now()
-        row = db.execute(_RENEW, (TTL, self._wall(), self.id)).fetchone()
+        row = db.execute(_RENEW, (TTL, self.id)).fetchone()
         if row is None:
             return "others have taken it to be dead and gone on with its work"
         if row[0] != self._address.timeline:

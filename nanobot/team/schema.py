@@ -22,8 +22,7 @@ _TABLES = """
         name TEXT NOT NULL,
         version TEXT NOT NULL,
         started_at timestamptz NOT NULL DEFAULT now(),
-        until timestamptz NOT NULL,
-        clock double precision NOT NULL DEFAULT 0 -- By how many seconds its clock is ahead of ours.
+        until timestamptz NOT NULL
     );
     -- The number of the last transaction of each worker: after a connection was lost, it tells
     -- whether that was stored. (The server's own transaction ids are used again after a crash.)

@@ -19,7 +19,6 @@ _WORKERS = f"""
     SELECT id, name, version, started_at AS since,
         until > clock_timestamp() AS alive,
         extract(epoch FROM clock_timestamp() - until)::float + %s AS seen_seconds,
-        clock AS clock_seconds,
         (SELECT count(*) FROM lease WHERE worker = worker.id
             AND NOT starts_with(scope, '{SINGLE}')) AS scopes,
         ARRAY(SELECT substr(scope, {len(SINGLE) + 1}) FROM lease WHERE worker = worker.id

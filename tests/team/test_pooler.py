@@ -52,14 +52,12 @@ async def test_a_pooler_of_sessions_is_no_hindrance(postgres: PostgresServer, na
         await database.close()
 
 
-@pytest.mark.parametrize("mode", ["transaction", "statement"])
 @pytest.mark.parametrize(
-    "more",
+    ("mode", "more"),
     [
-        (),
-        ("server_round_robin = 1", "min_pool_size = 2"),
-        ("server_round_robin = 1", "min_pool_size = 5"),
-        ("default_pool_size = 1",),
+        ("transaction", ()),
+        ("transaction", ("server_round_robin = 1", "min_pool_size = 2")),
+        ("statement", ("default_pool_size = 1",)),
     ],
 )
 def test_a_pooler_of_transactions_is_refused(
