@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Literal, get_args
@@ -20,7 +20,6 @@ from msgspec import Struct, field, to_builtins
 from nanobot.errors import NanobotError
 from nanobot.importing.foreign import Fields, NotJson
 from nanobot.io import make_folder, storage_errors, write_all
-from nanobot.memory.documents import RULES
 from nanobot.text import counted, expanduser, printable
 
 Kind = Literal[
@@ -124,9 +123,6 @@ _LARGEST_SETTINGS = 4 << 20
 _OURS = ("config.yaml", "state/journal.db")
 """What only a home of ours has."""
 
-_PARTS = (*RULES, "memory", "skills", "sessions", "cron", "prompts")
-"""What in a workspace is nanobot's own."""
-
 _THEIRS = ("workspace", "sessions", "cron", "memory")
 _PROGRAMS = ("bridge", "bin", "run")
 """What the other program installed for itself; not looked at."""
@@ -145,28 +141,21 @@ class ImportFile(Struct, frozen=True):
 
 
 class Source(Struct, frozen=True):
-    """A home. `workspace` is None where there is none; `whole` is false where the workspace holds
-    the home, or much else: then only what nanobot knows is taken from it. `config_problem` says
-    why the configuration cannot be used, empty where it can."""
+    """A home. `workspace` is None where there is none. `config_problem` says why the configuration
+    cannot be used, empty where it can."""
 
     home: Path
     workspace: Path | None
-    whole: bool
     config: Fields
     config_problem: str
 
     def files(self) -> Iterator[ImportFile]:
         """Everything in it but folders, and what the other program installed for itself."""
 
-        def is_elsewhere(path: str) -> bool:
-            return path in _PROGRAMS or (self.whole and self.home / path == self.workspace)
-
-        def is_no_part(path: str) -> bool:
-            return not self.whole and path.partition("/")[0] not in _PARTS
-
-        yield from _walk("home", self.home, is_elsewhere)
+        elsewhere = {self.home / name for name in _PROGRAMS} | {self.workspace}
+        yield from _walk("home", self.home, elsewhere)
         if self.workspace:
-            yield from _walk("workspace", self.workspace, is_no_part)
+            yield from _walk("workspace", self.workspace, set())
 
 
 def locate(home: Path, workspace: Path | None, target: Path) -> Source:
@@ -194,11 +183,13 @@ def locate(home: Path, workspace: Path | None, target: Path) -> Source:
             f"{home} is not a home of HKUDS/nanobot: it has no {CONFIG} and no workspace", hint=hint
         )
     where = _workspace(home, config, workspace)
-    # Not all of it where it holds one of the homes, or is the person's own folder.
-    whole = where not in (None, Path("/"), Path.home().resolve()) and not (
-        where and (home.is_relative_to(where) or target.is_relative_to(where))
-    )
-    return Source(home, where, whole, config, problem)
+    if where and any(one.is_relative_to(where) for one in (Path.home().resolve(), home, target)):
+        raise NanobotError(
+            f"the workspace {where} holds much else, and all of it would be copied",
+            hint="Copy nanobot's files (AGENTS.md and the like, memory, skills, sessions) into a"
+            " folder, and name that: --workspace DIR.",
+        )
+    return Source(home, where, config, problem)
 
 
 def _workspace(home: Path, config: Fields, chosen: Path | None) -> Path | None:
@@ -218,8 +209,8 @@ def _workspace(home: Path, config: Fields, chosen: Path | None) -> Path | None:
     return found.resolve() if found else None
 
 
-def _walk(root: str, folder: Path, skip: Callable[[str], bool]) -> Iterator[ImportFile]:
-    """Everything below `folder`, folders themselves left out, save the paths that `skip` names."""
+def _walk(root: str, folder: Path, skipped: Collection[Path | None]) -> Iterator[ImportFile]:
+    """Everything below `folder` but folders themselves, and what is `skipped`."""
     waiting = [""]
     while waiting:
         prefix = waiting.pop()
@@ -230,7 +221,7 @@ def _walk(root: str, folder: Path, skip: Callable[[str], bool]) -> Iterator[Impo
             continue
         for entry in entries:
             path, problem = f"{prefix}{entry.name}", ""
-            if skip(path):
+            if folder / path in skipped:
                 continue
             if len(os.fsencode(path)) > _LONGEST or path.count("/") > _DEEPEST:
                 problem = "its path is too long"
@@ -263,9 +254,7 @@ class Transfer:
 
     def __init__(self, source: Source, folder: Path | None, report: ImportReport) -> None:
         self._home, self._folder, self._report = source.home, folder, report
-        # What comes twice, as the workspace holds the home, is the workspace's.
-        places = {found.place: found for found in source.files()}
-        self._left = {found.path: found for found in places.values()}
+        self._left = {found.path: found for found in source.files()}
 
     def get(self, path: str) -> ImportFile | None:
         """A plain file that was not dealt with yet."""

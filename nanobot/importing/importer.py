@@ -286,15 +286,10 @@ class Import:
         return not has_tasks(text, _NO_TASKS)
 
     def _advise(self, people: People) -> None:
-        report, workspace = self._report, self._source.workspace
+        report = self._report
         taken = {item.target for item in report.items}
-        if workspace is None:
+        if self._source.workspace is None:
             report.add_change("There is no workspace: no memory, no skills, no files of its own.")
-        elif not self._source.whole:
-            report.add_todo(
-                f"The workspace was {workspace}, which holds much else: only what is nanobot's own"
-                " was taken. Copy into workspace/ what the agent is to work with."
-            )
         if rules := sorted(name for name in RULES if f"workspace/{name}" in taken):
             report.add_todo(
                 f"Look through {', '.join(rules)} in workspace/: what the other program wrote there"

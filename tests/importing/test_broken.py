@@ -226,17 +226,12 @@ def test_nothing_is_written_over_and_no_other_folder_is_taken_for_a_home(tmp_pat
     assert [path.name for path in full.iterdir()] == ["mine"]
 
 
-def test_a_workspace_that_holds_much_else_gives_only_what_is_nanobots(tmp_path: Path) -> None:
+def test_a_workspace_that_holds_much_else_is_refused(tmp_path: Path) -> None:
     person = tmp_path / "ada"
     source = copied("014", person / ".nanobot")
-    shutil.copytree(source / "workspace", person, dirs_exist_ok=True)
-    shutil.rmtree(source / "workspace")
-    (person / "novel.txt").write_text("much else")
     config = {"agents": {"defaults": {"workspace": str(person)}}}
     (source / "config.json").write_text(json.dumps(config))
-    report = do(source, tmp_path / "new")
-    workspace = tmp_path / "new" / "workspace"
-    assert (workspace / "memory" / "MEMORY.md").is_file()
-    assert (tmp_path / "new" / "sessions" / "telegram_15551234.jsonl").is_file()
-    assert not (workspace / "novel.txt").exists()
-    assert any("much else" in text for text in report.todo)
+    with pytest.raises(NanobotError, match="holds much else") as refused:
+        do(source, tmp_path / "new")
+    assert "--workspace" in refused.value.hint
+    assert not (tmp_path / "new").exists()
