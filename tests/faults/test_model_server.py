@@ -102,7 +102,7 @@ async def test_what_passes_or_can_be_told_to_the_model_costs_the_person_nothing(
 WAITS: dict[str, tuple[Step, float, str]] = {
     "429 with seconds": (busy(900), 901, "is busy (429): Rate limit reached"),
     "500": (server_error(500), 15, "failed (500): The server had an error"),
-    "a stall": (Stall(3), 15, "sent nothing for 0.3 seconds"),
+    "a stall": (Stall(3), 15, "sent nothing for 0.2 seconds"),
     "a cut": (Cut(), 15, "broke off in the middle of its answer"),
 }
 
