@@ -93,39 +93,29 @@ NOTHING_LOST = "Nothing already stored is lost."
 
 _HINTS: Mapping[int, str] = {
     **dict.fromkeys(
-        (errno.ENOSPC, errno.EDQUOT),
-        "Free some space, or raise the quota; nothing already stored is lost.",
+        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+        "Free some space, or raise the quota or limit; nothing already stored is lost.",
     ),
-    errno.EFBIG: "A file must not be so large there: raise the limit (`ulimit -f`, or LimitFSIZE="
-    " of the service), or use another file system. " + NOTHING_LOST,
     errno.EROFS: "The disk is mounted read-only: mount it writable, or set NANOBOT_HOME elsewhere.",
     errno.ENOENT: "It is gone, or a folder above it is: put it back. nanobot makes the folders that"
     " it needs when it starts.",
-    errno.ENOTDIR: "A file is where a folder should be: move it away.",
-    errno.EISDIR: "A folder is where a file should be: move it away.",
-    errno.EEXIST: "Something else is there: move it away.",
-    errno.ENOTEMPTY: "The folder is not empty: move away what is in it.",
-    errno.ELOOP: "A symbolic link is in the way: put the file or folder itself there.",
-    errno.ENAMETOOLONG: "The path is too long: set NANOBOT_HOME to a shorter one.",
-    errno.ENOLCK: "The file system grants no locks (a network share without its lock service?):"
-    " set NANOBOT_HOME to a local disk.",
     **dict.fromkeys(
-        (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP),
-        "The file system cannot do that: set NANOBOT_HOME to a local disk (ext4, XFS, Btrfs).",
+        (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ELOOP),
+        "Something else is there, such as a file in place of a folder: move it away.",
     ),
-    errno.EMFILE: "nanobot has too many files and connections open: raise its limit (LimitNOFILE="
-    " of the service, or `ulimit -n`) and restart it.",
-    errno.ENFILE: "The machine has too many files open: end other programs, or raise the setting"
-    " `fs.file-max`.",
     **dict.fromkeys(
-        (errno.EIO, errno.EUCLEAN),
-        "The disk reports errors: `dmesg` says which. Make a copy of nanobot's home now.",
+        (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENAMETOOLONG),
+        "The file system cannot do that: set NANOBOT_HOME to a short path on a local disk.",
     ),
-    errno.ENOMEM: "The machine is out of memory: end other programs. " + NOTHING_LOST,
-    errno.EBUSY: "Another program uses it: end that one.",
     **dict.fromkeys(
-        (errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENODEV, errno.ENXIO),
-        "The disk or network share is gone: mount it again, then restart nanobot.",
+        (errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+        "The machine, or the service, has too little memory or too few open files: end other"
+        f" programs, or raise the limit. {NOTHING_LOST}",
+    ),
+    **dict.fromkeys(
+        (errno.EIO, errno.EUCLEAN, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.ENODEV),
+        "The disk or network share reports errors, or is gone: `dmesg` says which. Mount it again,"
+        " and make a copy of nanobot's home.",
     ),
 }
 """What a person can do, by the reason that the operating system gives."""

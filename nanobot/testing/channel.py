@@ -11,8 +11,9 @@ import asyncio
 import itertools
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from typing import Any
 
-from nanobot.bus.events import InboundMessage, Media, OutboundPart, Progress, Quote, Receipt
+from nanobot.bus.events import InboundMessage, Media, OutboundPart, Progress, Receipt
 from nanobot.channel import ChannelHost, Limits
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import SendRefused
@@ -100,20 +101,11 @@ class FakeChannel:
         chat_id: str = "1",
         *,
         event_id: str = "",
-        media: tuple[Media, ...] = (),
         sender_id: str = "",
-        is_group: bool = False,
-        thread_id: str = "",
-        forwarded_from: str = "",
-        reply_to: Quote | None = None,
-        group_id: str = "",
-        edits: str = "",
-        deletes: str = "",
-        sender_name: str = "",
-        unanswered: bool = False,
-        notes: tuple[str, ...] = (),
+        **fields: Any,
     ) -> str:
-        """A person writes; returns the event id once the message is durable."""
+        """A person writes; returns the event id once the message is durable. `fields` are others of
+        the message, such as `media` or `is_group`."""
         host = await asyncio.shield(self._future())
         event_id = event_id or f"m{next(self._ids)}"
         message = InboundMessage(
@@ -124,17 +116,7 @@ class FakeChannel:
             event_id=event_id,
             timestamp=self._clock.now(),
             message_id=event_id,
-            media=media,
-            thread_id=thread_id,
-            reply_to=reply_to,
-            forwarded_from=forwarded_from,
-            is_group=is_group,
-            group_id=group_id,
-            edits=edits,
-            deletes=deletes,
-            sender_name=sender_name,
-            unanswered=unanswered,
-            notes=notes,
+            **fields,
         )
         await host.publish((message,))
         return event_id
