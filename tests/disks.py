@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,14 +36,17 @@ class SmallDisk:
             check=False,
         )
 
-    def nanobot(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of nanobot's on the home `path`/home, with the built-in model."""
+    def nanobot(
+        self, *arguments: str, program: Sequence[str] = ("-m", "nanobot"), **environ: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command of nanobot's, or a `program` in Python, on the home `path`/home, with the
+        built-in model."""
         settings: Mapping[str, str] = {
             "NANOBOT_HOME": str(self.path / "home"),
             "NANOBOT_MODEL__PROVIDER": "offline",
             "NANOBOT_RETENTION__DISK_RESERVE_MEGABYTES": "0",
         }
-        return self.run(sys.executable, "-m", "nanobot", *arguments, **{**settings, **environ})
+        return self.run(sys.executable, *program, *arguments, **{**settings, **environ})
 
     def fill(self) -> None:
         """Leave no room for a byte."""
