@@ -149,23 +149,28 @@ def language_of(text: str, likely: str = "") -> str:
         sample = _unified(sample).lower()
         letters = {letter for letter in set(sample) if letter > "\x7f" and letter.isalpha()}
         words = set(re.findall(_piece(sample), _folded(sample)))
-    evidence = _evidence()
-    seen = Counter(evidence[word] for word in words & evidence.keys())
-    seen.update({evidence[letter] for letter in letters & evidence.keys()})
-    counts, scores = defaultdict[str, int](int), defaultdict[str, float](float)
-    for names, count in seen.items():
-        for name in names:
-            counts[name] += count
-            scores[name] += count / len(names)
-    # One word alone may be anything ("take care"), and a few in a long text as well. Letters that
-    # the same languages have say the same.
-    least = max(2, len(words) / 4)
-    shown = {name: score for name, score in scores.items() if counts[name] >= least}
+    shown = _shown_by(words, letters)
     best = max(shown.values(), default=0.0)
     staying = 2 if letters <= _letters(likely) else 1
     if staying * shown.get(likely, 0.0) >= best:
         return likely
     return next(name for name in LANGUAGES if shown.get(name) == best)
+
+
+def _shown_by(words: Collection[str], letters: Collection[str]) -> dict[str, float]:
+    """How likely these words and letters are of each language that they may be of."""
+    evidence = _evidence()
+    seen = Counter(evidence[word] for word in words if word in evidence)
+    # Letters that the same languages have say the same.
+    seen.update({evidence[letter] for letter in letters if letter in evidence})
+    counts, scores = defaultdict[str, int](int), defaultdict[str, float](float)
+    for names, count in seen.items():
+        for name in names:
+            counts[name] += count
+            scores[name] += count / len(names)
+    # One word alone may be anything ("take care"), and a few in a long text as well.
+    least = max(2, len(words) / 4)
+    return {name: score for name, score in scores.items() if counts[name] >= least}
 
 
 class WordForms(NamedTuple):

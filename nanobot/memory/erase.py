@@ -75,24 +75,24 @@ Kind = Literal["store", "text", "log", "removed", "kept"]
 """How a text is taken out of a file: the store that it belongs to writes it again; it is replaced,
 in a log in place; the file goes; or it is only reported."""
 
-_AT_HOME: tuple[tuple[str, Kind], ...] = (
-    ("state/journal.db.damaged-", "removed"),
-    ("state/journal.db.moved-to-team", "removed"),
-    ("state/journal.db", "store"),
-    ("state/index.", "store"),
-    ("state/catalogue.db", "store"),
-    ("state/memory.git/", "store"),
-    ("state/versions/", "store"),
-    ("state/undo/", "removed"),
-    ("state/backup", "removed"),
-    ("state/cli_history", "log"),
-    ("state/channels/web/uploads/", "removed"),
-    ("logs/", "log"),
-    ("media/", "removed"),
-    ("config.yaml", "kept"),
-    ("secrets.env", "kept"),
+_STORES = (
+    "state/journal.db",
+    "state/index.",
+    "state/catalogue.db",
+    "state/memory.git/",
+    "state/versions/",
 )
-"""What a path in the home begins with; the first that fits counts."""
+_SET_ASIDE = (".damaged-", ".moved-to-team")
+_COPIES = (
+    "media/",
+    "state/backup",
+    "state/channels/web/uploads/",
+    "state/journal.db",
+    "state/undo/",
+)
+_LOGS = ("logs/", "state/cli_history")
+_SETTINGS = ("config.yaml", "secrets.env")
+"""Paths in the home, or what they begin with. A copy goes as a whole."""
 
 _OWN = ("logs", "media", "sessions", "spill", "state", "workspace")
 """Folders of nanobot's own; any of them may be a link to another disk."""
@@ -143,32 +143,35 @@ class Home(Struct, frozen=True):
 
     def occurrences(self, matcher: TextMatcher) -> list[Occurrence]:
         """All files that hold the text, or have it in their name, and what could not be read."""
-        found, unread = list[Occurrence](), list[Path]()
+        found, unread = list[Occurrence | None](), list[Path]()
         for path in paced(self._files(unread)):
             try:
-                in_text, is_text = _search(path, matcher)
+                found.append(self._occurrence(path, matcher))
             except FileNotFoundError:
                 continue
             except OSError:
                 unread.append(path)
-                continue
-            kind, name = self._kind_of(path), self._inside(path)
-            if not is_text and matcher.is_short and kind in {"removed", "text"}:
-                in_text = False  # any three letters stand somewhere in a photo
-            if in_text or matcher.is_in(name):
-                shown, stays = matcher.redact_plain(name), ""
-                if shown != name:
-                    stays = _NAMED
-                elif kind == "kept":
-                    stays = "your settings, which I do not change: edit it yourself"
-                elif kind == "text" and not is_text:
-                    stays = "it is no text file: delete it if you can do without"
-                is_kept = not in_text or (kind == "text" and not is_text)
-                found.append(Occurrence(path, shown, "kept" if is_kept else kind, stays))
         for path in unread:
             shown = matcher.redact_plain(self._inside(path))
             found.append(Occurrence(path, shown, "kept", "it cannot be read"))
-        return found
+        return [one for one in found if one]
+
+    def _occurrence(self, path: Path, matcher: TextMatcher) -> Occurrence | None:
+        in_text, is_text = _search(path, matcher)
+        kind, name = self._kind_of(path, is_text=is_text), self._inside(path)
+        if not is_text and matcher.is_short and kind != "store":
+            in_text = False  # any three letters stand somewhere in a photo
+        shown = matcher.redact_plain(name)
+        if not in_text and shown == name:
+            return None
+        stays = ""
+        if shown != name:
+            stays = _NAMED
+        elif name in _SETTINGS:
+            stays = "your settings, which I do not change: edit it yourself"
+        elif kind == "kept":
+            stays = "it is no text file: delete it if you can do without"
+        return Occurrence(path, shown, kind if in_text else "kept", stays)
 
     def _files(self, unread: list[Path]) -> Iterator[Path]:
         """Every regular file but those of git; each once. What cannot be looked into is added to
@@ -197,15 +200,17 @@ class Home(Struct, frozen=True):
                 known.append(real)
                 yield folder
 
-    def _kind_of(self, path: Path) -> Kind:
+    def _kind_of(self, path: Path, *, is_text: bool) -> Kind:
+        name = self._inside(path)
         if _TEMPORARY.fullmatch(path.name):
             return "removed"
-        if path.is_relative_to(self.workspace):
-            return "text"
-        name = self._inside(path)
-        if ".git.damaged-" in name:  # of versions that were set aside
-            return "text"
-        return next((kind for start, kind in _AT_HOME if name.startswith(start)), "text")
+        if path.is_relative_to(self.workspace) or name in _SETTINGS:
+            return "text" if is_text and name not in _SETTINGS else "kept"
+        if name.startswith(_STORES) and not any(mark in name for mark in _SET_ASIDE):
+            return "store"
+        if name.startswith(_LOGS):
+            return "log"
+        return "text" if is_text and not name.startswith(_COPIES) else "removed"
 
 
 def _search(path: Path, matcher: TextMatcher) -> tuple[bool, bool]:

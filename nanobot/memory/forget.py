@@ -376,28 +376,24 @@ class Forgetter:
 
     def _stating(self, memory: Memory, sought: Sought) -> ForgetPlan:
         """Forgetting all that states what is sought."""
-        close, lines = closest_lines(sought.request, lines_of(memory))
-        lines = lines if close >= sought.least else []
-        lines += (line for line in _entries_of(memory) if sought.stated_by(line.text))
-        messages = tuple(source_message(*one) for one in self._messages(memory.scope, sought))
-        entries = [one for one in paced(memory.history.entries()) if _entry_states(one, sought)]
-        paragraphs = tuple(
-            FactLine(READABLE, number, text)
-            for number, text, _ in paced(memory.history.paragraphs())
-            if without(text, sought.stated_by) != text
-        )
-        if not (lines or messages or entries or paragraphs):
-            return ForgetPlan(memory.scope)
-        emptied = [one for one in entries if not without(one.summary, sought.stated_by)]
-        return ForgetPlan(
+        history = memory.history
+        entries = [one for one in paced(history.entries()) if _entry_states(one, sought)]
+        emptied = (one for one in entries if not without(one.summary, sought.stated_by))
+        plan = ForgetPlan(
             memory.scope,
-            lines=tuple(lines),
-            messages=messages,
+            lines=_lines_stating(memory, sought),
+            messages=tuple(source_message(*one) for one in self._messages(memory.scope, sought)),
             entries=tuple(entry.cursor for entry in entries),
             emptied=tuple(entry.cursor for entry in emptied),
-            paragraphs=paragraphs,
+            paragraphs=tuple(
+                FactLine(READABLE, number, text)
+                for number, text, _ in paced(history.paragraphs())
+                if without(text, sought.stated_by) != text
+            ),
             sought=sought,
         )
+        is_found = plan.lines or plan.messages or plan.entries or plan.paragraphs
+        return plan if is_found else ForgetPlan(memory.scope)
 
     def _messages(self, scope: str, sought: Sought) -> Iterator[tuple[str, Message]]:
         """The messages of a scope that state what is sought, each with its session's key."""
@@ -406,6 +402,13 @@ class Forgetter:
                 for message in paced(self._sessions.read_window(info.key)):
                     if _says(message, sought):
                         yield info.key, message
+
+
+def _lines_stating(memory: Memory, sought: Sought) -> tuple[FactLine, ...]:
+    """The facts that the request names, and the entries of other files that state them."""
+    close, lines = closest_lines(sought.request, lines_of(memory))
+    entries = (line for line in _entries_of(memory) if sought.stated_by(line.text))
+    return (*(lines if close >= sought.least else ()), *entries)
 
 
 def _without_facts(text: str, sought: Sought) -> str:

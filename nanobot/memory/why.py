@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -253,7 +252,7 @@ class Explainer:
 
     def _step(self, memory: Memory, version: Version, line: str, asker: str) -> ProvenanceStep:
         change = self._held_back(memory, version, line) or version.change
-        made, said = _behind(change, line), tuple[SourceMessage, ...]()
+        made = _behind(change, line)
         cursors = (made.cursor,) if made.cursor else change.cursors
         entry = None if made.note else _entry(memory, cursors, line)
         step = ProvenanceStep(
@@ -262,20 +261,17 @@ class Explainer:
         if not self._may_see(memory, entry.session if entry else change.session):
             note = "It rests on a conversation that belongs to another memory."
             return replace(step, note=note)
-        if (entry and entry.last) or (not entry and change.turn and not change.cursors):
-            said = self._evidence(change, entry, line, asker)
-        noted = _noted(memory, made.note, line) if made.note else None
-        is_based = change.turn or version.author in {"dream", "consolidate"}
-        gone = is_based and not entry and not said and not noted
-        return replace(
+        step = replace(
             step,
             session=change.session if self._may_see(memory, change.session) else "",
             turn=change.turn,
-            note="What it rests on is not kept any more." if gone else "",
             entry=entry and HistorySource.of(entry),
-            messages=said,
-            noted=noted,
+            messages=self._evidence(change, entry, line, asker),
+            noted=_noted(memory, made.note, line) if made.note else None,
         )
+        is_based = change.turn or version.author in {"dream", "consolidate"}
+        is_gone = is_based and not (step.entry or step.messages or step.noted)
+        return replace(step, note="What it rests on is not kept any more." if is_gone else "")
 
     def _held_back(self, memory: Memory, version: Version, line: str) -> Change | None:
         """The change that held a line back until the person accepted it; None where none did."""
@@ -291,32 +287,39 @@ class Explainer:
         self, change: Change, entry: HistoryEntry | None, line: str, asker: str
     ) -> tuple[SourceMessage, ...]:
         """The few messages that share most words with a line, in their order: of those behind a
-        history entry; else what was asked in the turn, and what was read until then that says the
-        same."""
-        session, first, last = change.session, 1, sys.maxsize
-        if entry:
-            session, first, last = entry.session, entry.first, entry.last
-        wanted, every = words(line), list[Message]()
+        history entry, else of the turn in which the agent wrote it."""
+        wanted, session = words(line), entry.session if entry else change.session
         with suppress(UnknownSession):  # deleted by hand
-            every += self._sessions.read_window(session, first, last)
+            if entry and entry.last:
+                every = list(self._sessions.read_window(session, entry.first, entry.last))
+                found = [one for one in every if share(wanted, one.content) >= _LIKE_ENOUGH]
+            elif not entry and change.turn and not change.cursors:
+                every = list(self._sessions.read_window(session))
+                found = self._read_in_turn(session, change.turn, every, wanted)
+            else:
+                return ()
+            best = nlargest(_MOST_SAID, found, key=lambda one: share(wanted, one.content))
+            calls = {call.id: call.hint for one in every for call in one.tool_calls}
+            return tuple(
+                source_message(session, one, wanted, calls.get(one.tool_call_id, ""), asker)
+                for one in sorted(best, key=lambda one: one.seq)
+            )
+        return ()
 
-        def alike(message: Message) -> float:
-            return share(wanted, message.content)
-
-        found = [m for m in every if entry and alike(m) >= _LIKE_ENOUGH]
-        if not entry and (turn := [m for m in every if m.turn_id == change.turn]):
-            sealed = self._sessions.epochs(session, 1, turn[0].seq - 1)
-            begun = sealed[-1] if sealed else 0  # no prompt reaches over `/new`
-            read = (m for m in every if m.role == "tool" and begun < m.seq <= turn[-1].seq)
-            found = [m for m in turn if m.role == "user"]
-            found = found + [m for m in read if alike(m) >= _ALIKE] or turn
-        said = sorted((m for m in found if m.content), key=lambda m: m.seq)
-        best = nlargest(_MOST_SAID, said, key=alike)
-        calls = {call.id: call.hint for m in every for call in m.tool_calls}
-        return tuple(
-            source_message(session, m, wanted, calls.get(m.tool_call_id, ""), asker)
-            for m in sorted(best, key=lambda m: m.seq)
-        )
+    def _read_in_turn(
+        self, session: str, turn_id: str, every: Sequence[Message], wanted: Collection[str]
+    ) -> list[Message]:
+        """What the person asked in a turn, and what was read until then that says the same; all of
+        the turn if there is neither."""
+        turn = [one for one in every if one.turn_id == turn_id and one.content]
+        if not turn:
+            return []
+        sealed = self._sessions.epochs(session, 1, turn[0].seq - 1)
+        begun = sealed[-1] if sealed else 0  # no prompt reaches over `/new`
+        read = (one for one in every if one.role == "tool" and begun < one.seq <= turn[-1].seq)
+        said = [one for one in turn if one.role == "user"]
+        said += (one for one in read if share(wanted, one.content) >= _ALIKE)
+        return sorted(said or turn, key=lambda one: one.seq)
 
     def _may_see(self, memory: Memory, session: str) -> bool:
         if not session:
