@@ -36,8 +36,6 @@ OTHERS = "others"
 
 _NANOBOT = "nanobot"
 _MOST = 16
-_LONGEST = 400
-"""Characters of a mark that is carried as it is; marks of earlier versions could be far longer."""
 
 
 def is_foreign(message: Message) -> bool:
@@ -66,7 +64,7 @@ def relayed_origin(by: str, marks: Iterable[str]) -> str:
 
 def combined_mark(marks: Iterable[str]) -> str:
     """The marks that one message carries, as it holds them."""
-    return ",".join(_few(_short(mark) for mark in marks))
+    return ",".join(_few(marks))
 
 
 def sources_of(marks: Iterable[str]) -> tuple[str, ...]:
@@ -82,10 +80,6 @@ def _sources(mark: str) -> Iterator[str]:
         return
     for part in behind.split("; "):
         yield part.rpartition(" (")[2].rstrip(")")
-
-
-def _short(mark: str) -> str:
-    return mark if len(mark) <= _LONGEST else relayed_origin(mark.partition(" (")[0], [mark])
 
 
 def _few(marks: Iterable[str]) -> list[str]:

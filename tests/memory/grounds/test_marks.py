@@ -27,13 +27,6 @@ def test_marks_do_not_grow_with_the_number_of_helpers() -> None:
     assert len(said) < 2_000
 
 
-def test_a_mark_of_an_earlier_version_that_grew_is_made_small() -> None:
-    mark = "helper:0 (tool:grep; person:7)"
-    for number in range(1, 12):
-        mark = f"helper:{number} ({mark}; {mark}; note)"
-    assert combined_mark([mark]) == "helper:11 (note; person:7; tool:grep)"
-
-
 def test_where_there_were_too_many_sources_the_rest_is_named_as_others() -> None:
     many = combined_mark([f"person:{number:03}" for number in range(40)])
     assert many.endswith(f",{OTHERS}")
