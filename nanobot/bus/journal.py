@@ -262,12 +262,12 @@ class UsageTotals(Struct, frozen=True):
 
 
 LEARNING = "memory"
-"""Stands for a conversation among what was used: memory's own calls."""
+"""The name for memory's own calls among conversations."""
 
 
 def sum_usage(used: Iterable[DayUsage], session: str = "", since: str = "") -> UsageTotals:
-    """Sum what one conversation used, or all of them without memory's own calls, from the day
-    `since` on."""
+    """Sum the usage of one conversation, or of all without memory's own calls, from the day `since`
+    on."""
 
     def is_wanted(key: str) -> bool:
         return key == session if session else key != LEARNING

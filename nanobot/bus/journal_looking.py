@@ -1,6 +1,6 @@
-"""What people ask of the journal's file: the queue, turns, and what they used by day.
+"""Queries of people on the journal's file: the queue, the turns, and their usage by day.
 
-Turns are kept for `KEEP_DAYS`. What they used is summed by day and conversation when they end, in
+Turns are kept for `KEEP_DAYS`. Their usage is summed by day and conversation when they end, in
 the table `used`, and stays for `USED_DAYS`. A day is that of the clock which the turn began by.
 """
 
@@ -74,7 +74,7 @@ _ROW = """
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Store = TypeVar("Store", bound="SqliteLooking")
+Store = TypeVar("Store", bound="SqliteQueries")
 
 
 def transaction(
@@ -88,8 +88,8 @@ def transaction(
     return method
 
 
-class SqliteLooking:
-    """The questions of people among the methods of `Journal`, for the file at `path`."""
+class SqliteQueries:
+    """The methods of `Journal` that only read for people, for the file at `path`."""
 
     def __init__(self, path: Path) -> None:
         self.database = Database(path, SCHEMA)

@@ -4,8 +4,8 @@
 other end of a message's life. Between the two it counts as open, and while too many are open
 `publish` waits: the poller of a platform is slowed down, nothing is dropped.
 
-A disk that refuses is a state of the bus. The intake is paused, and a change that a turn or a
-command needs is repeated until it is stored, while its lane waits (`until_stored`).
+A disk that refuses is a state of the bus. The intake is paused. A change that a turn or a command
+needs is repeated until it is stored, while its lane waits (`until_stored`).
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def _fill(
 
 
 def _fill_documents(target: sqlite3.Connection, copy: Path, lost: dict[str, str]) -> list[str]:
-    """Put in the documents that could not be read; their names."""
+    """Put in the documents that could not be read, from their copy. Return their names."""
     copied = copied_documents(copy)
     query = "SELECT name, content FROM document"
     whole = {name for name, content in target.execute(query) if is_json(content)}
@@ -210,7 +210,7 @@ class _Table:
         self._found, self._tries = 0, _TRIES
 
     def copy(self) -> str:
-        """Bring what can be read; how much could not be, in words, empty for nothing."""
+        """Bring the readable rows. Return how much is lost: nothing (""), some or all."""
         has_rowid = "WITHOUT ROWID" not in self._sql
         ordered = sorted((row for row in self._info if row[5]), key=lambda row: int(row[5]))
         keys = ["rowid"] if has_rowid else [row[1] for row in ordered]
@@ -235,7 +235,7 @@ class _Table:
             self._read_between((middle if read is None else read) + 1, last)
 
     def _read(self, condition: str, keys: list[str], order: str) -> tuple[bool, int | None]:
-        """Bring rows until one cannot be read; whether all could be, and the last rowid."""
+        """Bring rows until one cannot be read. Return whether all could be, and the last rowid."""
         columns, last = ", ".join(row[1] for row in self._info), None
         by = ", ".join(f"{key} {order}" for key in keys)
         marks = ", ".join("?" * len(self._info))
@@ -254,7 +254,7 @@ class _Table:
         return True, last
 
     def _keep_numbers(self) -> None:
-        """See to it that no number is given a second time: other files name rows by them."""
+        """Skip numbers, so that none is used twice: other files name rows by them."""
         known = 0
         with contextlib.suppress(sqlite3.Error):
             query = "SELECT max(seq) FROM sqlite_sequence WHERE name = ?"

@@ -1,4 +1,4 @@
-"""The outbox in the journal: parts of replies, what became of each, and the buttons under them.
+"""The outbox in the journal: parts of replies, their states, and the buttons under them.
 
 A reply has one row per part that a channel can send at once. A part goes `pending → sending → sent
 | dead`. One that is `sending` when the process dies, or that the platform did not answer, is in
@@ -29,7 +29,7 @@ from nanobot.bus.journal import (
     OutboxPart,
     Outgoing,
 )
-from nanobot.bus.journal_looking import SqliteLooking, transaction
+from nanobot.bus.journal_looking import SqliteQueries, transaction
 from nanobot.bus.rows import (
     NOTICES,
     OPEN_PARTS,
@@ -52,8 +52,8 @@ ASKED = f"turn_id GLOB '{QUESTION}*'"
 """Which rows of the outbox are questions to the owner."""
 
 
-class SqliteOutbox(SqliteLooking):
-    """What becomes of replies, among the methods of `Journal`, for the file at `path`."""
+class SqliteOutbox(SqliteQueries):
+    """The methods of `Journal` for replies, for the file at `path`."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         super().__init__(path)

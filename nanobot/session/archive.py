@@ -83,9 +83,9 @@ def lines_of(path: Path) -> Iterator[NumberedLine]:
 def records_of(
     path: Path, folder: Path, first: int, last: int | None, holding: str = ""
 ) -> Iterator[Record]:
-    """What the file at `path` and the archive in `folder` say: all messages from seq `first` to
-    `last` that hold the casefolded words `holding`, and perhaps others of them; and all retractions
-    and marks that may be of one of them."""
+    """Read the file at `path` and the archive in `folder`: all messages from seq `first` to `last`,
+    of which those without the casefolded words `holding` may be left out, and all retractions and
+    marks that may concern one of them."""
     with contextlib.ExitStack() as stack:
         live = None
         with storage_errors(path), contextlib.suppress(FileNotFoundError):

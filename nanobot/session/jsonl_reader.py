@@ -108,8 +108,8 @@ def _may_hold(line: bytes, words: str) -> bool:
 
 
 def _place_before(descriptor: int, seq: int) -> tuple[int, int]:
-    """Where a line begins before which no message has the number `seq` or a higher one, and the
-    number before that line, by bisection; the beginning where messages have no numbers."""
+    """Find by bisection a line before which no message has the number `seq` or a higher one. Return
+    its offset and the number before it. If messages have no numbers, it is the first line."""
     low, high, before = 0, os.fstat(descriptor).st_size, 0
     while seq > 1 and high - low > 2 * _BLOCK:
         middle = (low + high) // 2
@@ -126,21 +126,21 @@ def _place_before(descriptor: int, seq: int) -> tuple[int, int]:
 
 
 def amendments(path: Path) -> Sequence[Epoch | Retraction | Mark]:
-    """What a file says of messages that may stand anywhere else; none without a file."""
+    """Return the epochs, retractions and marks of a file; they concern messages anywhere else."""
     state = state_of(path)
     return _amendments(path, state) if state is not None else ()
 
 
 @lru_cache(256)
 def _amendments(path: Path, state: FileState) -> Sequence[Epoch | Retraction | Mark]:
-    """Those of a file in this state."""
+    """The same for a file in this state, which does not change."""
     with storage_errors(path), opened(path) as descriptor:
         records = list(_marked(descriptor, state.size))
     return [one for one in reversed(records) if isinstance(one, Epoch | Retraction | Mark)]
 
 
 def _marked(descriptor: int, size: int) -> Iterator[Record | None]:
-    """The lines that are no messages, the last one first."""
+    """Yield the lines that are no messages, the last one first."""
     for _, block in paced(blocks_backwards(descriptor, size)):
         if _MARK in block:
             yield from (decode(line) for line in reversed(block.split(b"\n")) if _MARK in line)

@@ -63,7 +63,7 @@ _MOST_FILES = 1024
 
 class JsonlStore:
     """The session files of a `catalogue`. `gather` is as for `Writer`, for callers who keep a copy
-    of what they append meanwhile; `files` is what changes the disk.
+    of the lines until they are durable; `files` is what changes the disk.
 
     Lines of a conversation are stored in the order in which they are appended, each whole or not at
     all, and never twice. Methods that are not coroutines block and may be called from any thread,
@@ -85,9 +85,8 @@ class JsonlStore:
         self._files: dict[str, SessionFile] = {}
 
     async def read_contents(self, key: str) -> Contents | None:
-        """What is stored of a conversation, an empty one where nothing is; None where it was
-        appended to meanwhile. Raises `StorageError` where it cannot be read; it is left as it
-        is."""
+        """Read a stored conversation, or an empty one. Return None if something was appended during
+        that. Raises `StorageError` if it cannot be read; the file stays as it is."""
         file, now = self._file(key), self._clock.now()
         file.path, before = self._file_of(key), file.known
         state = state_of(file.path)
@@ -111,7 +110,7 @@ class JsonlStore:
             return empty, None
 
     def is_current(self, key: str) -> bool:
-        """Whether nobody else changed a conversation since it was read; quick."""
+        """Whether the file is as it was when it was read last; quick."""
         file = self._file(key)
         return not file.stale and state_of(file.path) == file.known
 
@@ -120,19 +119,19 @@ class JsonlStore:
         return self._writer.is_idle(self._file(key))
 
     def mark_stale(self, key: str) -> None:
-        """What was read last was not used: the conversation is not current."""
+        """Have a conversation read again at its next use."""
         self._file(key).stale = True
 
     def append(self, key: str, lines: str) -> asyncio.Future[None]:
-        """Add whole lines, which are kept and tried again while the disk refuses them. The future
-        is done once they are durable; it holds a `StorageError` where `close` gave up."""
+        """Add whole lines. They are kept and tried again while the disk refuses them. The future is
+        done once they are durable. If `close` gave up, it holds a `StorageError`."""
         return self._writer.append(self._file(key), lines.encode())
 
     async def restore(self, key: str, lines: str) -> None:
-        """Make sure that journaled lines are stored, and durable.
+        """Append the journaled lines that are missing, durably.
 
-        For the start, before sessions are opened: does nothing where the last of the lines is
-        there, otherwise appends exactly those that are missing. Raises StorageError.
+        For the start, before sessions are opened. If the last of the lines is there, all of them
+        are. Raises StorageError.
         """
         if not lines:
             return
@@ -148,8 +147,8 @@ class JsonlStore:
         await self._writer.run(file, work)
 
     async def move_to_archive(self, key: str, header: Metadata) -> None:
-        """Put away the messages that `header` calls consolidated, once all that was appended is
-        durable; `header` then says what is left. Raises `StorageError`."""
+        """Archive the messages that `header` calls consolidated, after what was appended before.
+        `header` is then the metadata of the live file. Raises `StorageError`."""
         file = self._file(key)
 
         def work() -> None:
@@ -160,9 +159,8 @@ class JsonlStore:
         await self._writer.run(file, work)
 
     async def move_aside(self, key: str, aside: Metadata, left: Metadata) -> None:
-        """Store all of a conversation under the key of `aside`, once all that was appended is
-        durable, and leave an empty one with the header `left`. Raises `StorageError`; doing it
-        again loses nothing."""
+        """Store a conversation under the key of `aside`, after what was appended before, and leave
+        an empty one with the header `left`. Raises `StorageError`; doing it again loses nothing."""
         file, now = self._file(key), self._file(aside.key)
 
         def work() -> None:
@@ -195,8 +193,8 @@ class JsonlStore:
         await self._writer.run(file, work)
 
     async def rewrite_files(self, key: str, redact: Redact) -> int:
-        """Pass every line through `redact`, archived ones too, once all that was appended is
-        durable; how many changed. Raises `StorageError`; doing it again finishes what was left."""
+        """Pass every line through `redact`, archived ones too, after what was appended before.
+        Return how many changed. Raises `StorageError`; doing it again finishes the rest."""
         file, archive = self._file(key), self._archive_of(key)
 
         def work() -> int:
@@ -207,23 +205,23 @@ class JsonlStore:
         return await self._writer.run(file, work)
 
     def drop_archive(self, key: str) -> None:
-        """Remove what was archived of a conversation, but for what says how far that went. Raises
-        `StorageError`."""
+        """Remove the archive of a conversation, except for its newest segment, which has the last
+        archived number. Raises `StorageError`."""
         for segment in segments(self._archive_of(key))[:-1]:
             with storage_errors(segment.path):
                 segment.path.unlink(missing_ok=True)
         self._catalogue.expire()
 
     def read_messages(self, key: str, first: int = 1, last: int | None = None) -> Iterator[Message]:
-        """All messages from seq `first` to `last`: archived, sealed and retracted ones as well.
+        """Yield all messages from seq `first` to `last`, also archived, sealed and retracted ones.
 
         Raises UnknownSession, naming the nearest key, where there is no such session.
         """
         return (one for one in self._records(key, first, last) if isinstance(one, Message))
 
     def epochs(self, key: str, first: int, last: int) -> list[int]:
-        """The seqs from `first` to `last` behind which `/new` began another conversation. Raises as
-        `read_messages` does."""
+        """Return the seqs from `first` to `last` behind which `/new` began another conversation.
+        Raises like `read_messages`."""
         records = self._records(key, first, last)
         ends = (record.seq for record in records if isinstance(record, Epoch))
         return sorted({seq for seq in ends if first <= seq <= last})
@@ -231,9 +229,8 @@ class JsonlStore:
     def read_window(
         self, key: str, first: int = 1, last: int | None = None, *, holding: str = ""
     ) -> list[Message]:
-        """Like `read_messages`, without what was retracted (`/undo`, `/discard`, `/forget`), and
-        with the marks to keep. Some whose text does not hold the casefolded words `holding` may be
-        left out."""
+        """Like `read_messages`, without retracted messages (`/undo`, `/discard`, `/forget`), and
+        with the marks to keep. Messages without the casefolded words `holding` may be left out."""
         records = list(self._records(key, first, last, holding))
         gone = [record for record in records if isinstance(record, Retraction)]
         messages = [record for record in records if isinstance(record, Message)]
@@ -241,10 +238,7 @@ class JsonlStore:
         return with_marks(left, (record for record in records if isinstance(record, Mark)))
 
     def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
-        """The small facts that are stored about a session; none where there is none.
-
-        May be called from any thread. Raises StorageError.
-        """
+        """Return the small facts that are stored about a session, if any. Raises `StorageError`."""
         for record in map(decode, reversed(self._waiting(key))):
             if isinstance(record, Metadata):
                 return record.metadata or {}
@@ -261,13 +255,12 @@ class JsonlStore:
     def list_sessions(
         self, *, sealed: bool = False, holding: str = "", within: float = 0.0
     ) -> Iterator[SessionInfo]:
-        """All sessions, the one used last first; also new ones that are not durable yet. With
-        `sealed` only those of which something before the newest epoch is not consolidated; with
-        the casefolded words `holding`, some that do not hold them may be left out. What another
-        process or a person changed less than `within` seconds ago may be missing.
+        """List all sessions, the one used last first; also new ones that are not durable yet. With
+        `sealed` only those with messages before the newest epoch that are not consolidated. With
+        the casefolded words `holding`, sessions without them may be left out. Changes by another
+        process or a person in the last `within` seconds may be missing.
 
-        Blocks before it returns, the longer the more of them changed since the last time; may be
-        called from any thread.
+        Blocks before it returns, the longer the more of them changed since the last time.
         """
         waiting = {file.key: file for file in self._writer.waiting()}
         # Before the catalogue looks: else a new one may be in neither.
