@@ -65,8 +65,9 @@ class Schema(Struct, frozen=True):
             hint = "Use that version, or another NANOBOT_HOME (docs/upgrade.md)."
             raise StorageError(path, problem, hint=hint)
         is_new = not layout(connection)
-        made = f"{self.tables};" if is_new else ""
-        connection.executescript(f"BEGIN IMMEDIATE;{made}PRAGMA user_version={self.version}")
+        connection.executescript(f"BEGIN IMMEDIATE;{self.tables if is_new else ''}")
+        if connection.execute("PRAGMA user_version").fetchone() != (self.version,):
+            connection.execute(f"PRAGMA user_version={self.version}")  # writes the first page
         carried = []
         if self.import_files:
             carried = self.import_files(connection, path.parent, is_new)
