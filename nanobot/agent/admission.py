@@ -59,30 +59,32 @@ class Admission:
     def identify(self, session: Session, inbound: InboundMessage, scope: str) -> None:
         """Stage whose a conversation is, once, and what its key does not tell about who it is
         with."""
-        known = session.metadata
-        changes: dict[str, JsonValue] = {}
         if inbound.off_record:  # no file has it
             return
+        known, facts = session.metadata, dict[str, JsonValue]()
         if inbound.scope or (inbound.sender_id != NANOBOT and not known.get("scope")):
-            changes["scope"] = scope
+            facts["scope"] = scope
         if not inbound.session_override and not inbound.scope:
-            unowned = {name: value for name, value in known.items() if name != "scope"}
-            if self._scopes.of_session(session.key, unowned) != scope:
-                changes |= _partner(inbound)
-            if inbound.sender_name and not inbound.is_group:
-                changes["name"] = inbound.sender_name
-        changes = {name: value for name, value in changes.items() if known.get(name) != value}
+            facts |= self._partner(session, inbound, scope)
+        changes = {name: value for name, value in facts.items() if known.get(name) != value}
         if changes:
             session.set_metadata(**changes)
 
-
-def _partner(inbound: InboundMessage) -> dict[str, JsonValue]:
-    """Who a conversation is with, if its key does not tell."""
-    return {
-        "sender": None if inbound.is_group else inbound.sender_id,
-        "group": True if inbound.is_group else None,
-        "chat": inbound.chat_id if inbound.thread_id else None,
-    }
+    def _partner(
+        self, session: Session, inbound: InboundMessage, scope: str
+    ) -> dict[str, JsonValue]:
+        """Who a conversation is with, as far as its key does not tell."""
+        facts: dict[str, JsonValue] = {}
+        unowned = {name: value for name, value in session.metadata.items() if name != "scope"}
+        if self._scopes.of_session(session.key, unowned) != scope:
+            facts |= {
+                "sender": None if inbound.is_group else inbound.sender_id,
+                "group": True if inbound.is_group else None,
+                "chat": inbound.chat_id if inbound.thread_id else None,
+            }
+        if inbound.sender_name and not inbound.is_group:
+            facts["name"] = inbound.sender_name
+        return facts
 
 
 def messages_before(

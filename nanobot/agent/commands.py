@@ -230,18 +230,17 @@ def _choices_near(name: str, names: Sequence[str], current: str) -> Answer:
 
 def _choices(said: str, names: Sequence[str], current: str, *, part: str = "") -> Answer:
     """What can be chosen: few as buttons, more as a list, too many as a way to narrow them."""
-    others = tuple(names) if part else tuple(name for name in names if name != current)
-    listed = "\n".join(f"- {name}" for name in others)
+    others = [name for name in names if part or name != current]
     if not others:
         return Answer(said)
-    if len(others) <= _MOST_MODEL_BUTTONS:
-        buttons = tuple(Button(name, f"/model {name}") for name in others)
-        return Answer(f"{said} There are:\n\n{listed}", buttons)
-    if part and len(others) <= _MOST_MODELS_LISTED:
-        return Answer(f"{said} There are:\n\n{listed}")
-    some = ", ".join(others[:3])
-    narrow = "More letters of a name list" if part else "`/model` with a part of a name lists"
-    return Answer(f"{said} There are {len(others)} others, such as {some}. {narrow} fewer.")
+    if len(others) > (_MOST_MODELS_LISTED if part else _MOST_MODEL_BUTTONS):
+        some = ", ".join(others[:3])
+        narrow = "More letters of a name list" if part else "`/model` with a part of a name lists"
+        return Answer(f"{said} There are {len(others)} others, such as {some}. {narrow} fewer.")
+    listed = "\n".join(f"- {name}" for name in others)
+    shown = others if len(others) <= _MOST_MODEL_BUTTONS else ()
+    buttons = tuple(Button(name, f"/model {name}") for name in shown)
+    return Answer(f"{said} There are:\n\n{listed}", buttons)
 
 
 async def _title(call: CommandCall) -> Answer:

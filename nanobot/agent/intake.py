@@ -123,28 +123,28 @@ class Intake:
     def _message(
         self, inbound: InboundMessage, files: Sequence[_Taken], notice: str = ""
     ) -> Message:
-        notes = [f"[{one_line(note, None)}]" for note in inbound.notes if note]
-        notes += [file.note for file in files if file.note]
-        media = tuple(file.name for file in files if file.name)
-        quoted = inbound.reply_to is not None and inbound.reply_to.text
+        notes = [f"[{one_line(note, None)}]" for note in filter(None, inbound.notes)]
+        notes += filter(None, (file.note for file in files))
+        media = tuple(filter(None, (file.name for file in files)))
+        quoted = inbound.reply_to.text if inbound.reply_to else ""
         lines = [*_before(inbound), _said(inbound), *(file.words for file in files), *notes]
+        attached = ATTACHED if any((quoted, notes, media)) else ""
         return Message(
             "user",
             "\n".join(filter(None, lines)),
             inbound.timestamp,
             media=media,
             notice=notice,
-            origin=self._origin(inbound) or (ATTACHED if quoted or notes or media else ""),
+            origin=self._origin(inbound) or attached,
         )
 
     def _origin(self, inbound: InboundMessage) -> str:
         """Whose words they are, if not the person's in their own chat or the owner's."""
         if inbound.origin or inbound.forwarded_from:
             return inbound.origin or "forwarded"
-        is_owner = self._scopes.is_owner(inbound.channel, inbound.sender_id)
-        if inbound.is_group and not is_owner:
-            return f"person:{one_line(inbound.sender_id, None)[:80]}"
-        return ""
+        if not inbound.is_group or self._scopes.is_owner(inbound.channel, inbound.sender_id):
+            return ""
+        return f"person:{one_line(inbound.sender_id, None)[:80]}"
 
 
 def _label(item: Media) -> str:
@@ -154,15 +154,15 @@ def _label(item: Media) -> str:
 def _before(inbound: InboundMessage) -> Iterator[str]:
     """The lines before what was said: who speaks, where several can (what is run again says so
     already), what is replied to, where it was forwarded from, that it was edited."""
-    name = one_line(inbound.sender_name, _NAME_CHARACTERS)
-    if name and inbound.is_group and not inbound.answers:
+    is_new = inbound.is_group and not inbound.answers
+    if is_new and (name := one_line(inbound.sender_name, _NAME_CHARACTERS)):
         yield f"[from {name}]"
     quote = inbound.reply_to
     if quote is not None and quote.text:
         sender, text = one_line(quote.sender) or "a message", one_line(quote.text, None)
         yield f"[in reply to {sender}: “{text}”]"
-    if sender := one_line(inbound.forwarded_from):
-        yield f"[forwarded from {sender}]"
+    if inbound.forwarded_from:
+        yield f"[forwarded from {one_line(inbound.forwarded_from)}]"
     if inbound.edits:
         yield EDITED
 

@@ -77,11 +77,11 @@ class AgentLoop:
             self._queue.put_back((entry,))  # what waits is answered in the new conversation
             self._queue.resume(key)
             return
-        asks = command is None and self._asks(entry)
-        if asks:
+        waits = command.ordered if command is not None else self._asks(entry)
+        if waits and command is None:
             self._interrupt_for(entry)
-        held = self._queue.delayed(key)
-        if held is not None and (asks or (command is not None and command.ordered)):
+        held = self._queue.delayed(key) if waits else None
+        if held is not None:
             entry = replace(entry, not_before=held.not_before)  # it has to wait as well
             telling = self._turns.notify_queued(entry, held)
             self._background.start(telling, name=f"queued {entry.id}")
@@ -119,20 +119,23 @@ class AgentLoop:
                 self._queue.enqueue(replace(entry, not_before=not_before), pause=True)
         for entry in sorted(at_once, key=lambda entry: bool(entry.message.deletes)):
             await self._at_once(entry)
-        suspects = []
-        for key, theirs in waiting.items():
-            not_before = max(entry.not_before for entry in theirs)
-            pause = min(not_before - self._clock.now().timestamp(), LONGEST_PAUSE)
-            if pause > 0:
-                self._queue.resume_later(key, pause)
-                self._turns.announce_waiting(theirs[0])
-                self._notify_behind(key)
-            elif max(entry.attempts for entry in theirs) >= SUSPECT_AFTER:
-                suspects.append(key)
-            else:
-                self._queue.resume(key)
+        suspects = [key for key, theirs in waiting.items() if not self._let_in(key, theirs)]
         for key in suspects:
             await self._resume_suspect(key)
+
+    def _let_in(self, key: str, entries: Sequence[InboxEntry]) -> bool:
+        """Handle what waits in a session, now or when its time has come; False for a suspect."""
+        not_before = max(entry.not_before for entry in entries)
+        pause = min(not_before - self._clock.now().timestamp(), LONGEST_PAUSE)
+        if pause > 0:
+            self._queue.resume_later(key, pause)
+            self._turns.announce_waiting(entries[0])
+            self._notify_behind(key)
+            return True
+        if max(entry.attempts for entry in entries) >= SUSPECT_AFTER:
+            return False
+        self._queue.resume(key)
+        return True
 
     async def _resume_suspect(self, key: str) -> None:
         """Let a suspect in, and wait until its turn has asked the model, is over, or takes long."""

@@ -172,6 +172,8 @@ def _suffix_of(data: bytes, mime: str, name: str) -> str:
     declared, own = mime.partition(";")[0].strip().lower(), Path(name).suffix.lower()
     by_type = _SUFFIXES.get(declared) or _mime_types().guess_extension(declared)
     guesses = (own, by_type) if declared in ("", _UNKNOWN) else (by_type, own)
-    usable = (guess for guess in guesses if guess and _USABLE.fullmatch(guess))
-    harmless = (guess for guess in usable if not runs_by_itself(f"file{guess}"))
-    return next((guess for guess in harmless if guess not in _IMAGE_TYPES), ".bin")
+    for guess in filter(None, guesses):
+        is_usable = _USABLE.fullmatch(guess) and guess not in _IMAGE_TYPES
+        if is_usable and not runs_by_itself(f"file{guess}"):
+            return guess
+    return ".bin"

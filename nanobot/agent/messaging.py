@@ -266,15 +266,14 @@ def is_repetition(messages: Sequence[Message], text: str) -> bool:
     `messages` are those of the turn. What was sent before the person spoke again is no answer to
     that. Pure.
     """
-    start = max((at for at, message in enumerate(messages) if message.from_person), default=0)
-    here = {
-        message.tool_call_id
-        for message in messages[start:]
-        if message.name == MESSAGE and message.content.startswith(_SENT_HERE)
-    }
-    calls = (c for m in messages[start:] for c in m.tool_calls if c.id in here)
-    said = text.strip()
-    return bool(said) and said in {_text_of(call.arguments) for call in calls}
+    calls, sent = dict[str, str](), set[str]()
+    for message in messages:
+        if message.from_person:
+            calls, sent = {}, set()
+        calls |= {call.id: call.arguments for call in message.tool_calls}
+        if message.name == MESSAGE and message.content.startswith(_SENT_HERE):
+            sent.add(_text_of(calls.get(message.tool_call_id, "")))
+    return text.strip() in sent - {""}
 
 
 def _text_of(arguments: str) -> str:

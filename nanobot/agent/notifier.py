@@ -71,8 +71,7 @@ class MessageSplitter:
     async def __call__(self, message: OutboundMessage) -> tuple[OutboundMessage, ...]:
         """The parts of a message; none where there is nothing to say. Raises `StorageError` where a
         file cannot be kept."""
-        channel = self._channels.get(message.channel)
-        limits = channel.limits if channel else Limits()
+        limits = self.limits_of(message.channel)
         text, fits = message.content, limits.fits
         if not text and not message.media and not limits.closing:
             return ()

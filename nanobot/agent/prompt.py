@@ -270,6 +270,18 @@ class PromptCache(Struct):
     blind: bool = False
     tokens: int = 0
 
+    def add(self, shown: Sequence[PromptMessage], newest: int) -> None:
+        """Keep rendered messages, up to the seq `newest`."""
+        self.rendered += shown
+        self.newest = newest
+        self.tokens += sum(message.tokens for message in shown)
+        self.has_images = self.has_images or any(message.images for message in shown)
+
+    def serves(self, session: Session, holds: tuple[object, ...], model: str) -> bool:
+        """Whether it is good for the next prompt of `session`."""
+        is_same = self.session is session and self.holds == holds
+        return is_same and not (self.blind and self.model != model)
+
     def forget_rendered(self) -> None:
         """Forget what was rendered."""
         self.rendered, self.newest, self.tokens, self.has_images = [], 0, 0, False
@@ -318,38 +330,39 @@ class ContextBuilder:
         tools, forgotten = self._sources.tools(session), self._sources.forgotten
         holds = (session.epoch, session.revision, today, tools.wire, forgotten)
         cache = self._caches.get(session.key)
-        if (
-            cache is None
-            or cache.session is not session
-            or cache.holds != holds
-            or (cache.blind and cache.model != model)
-        ):
-            date_part = PromptPart(f"Today is {_DAYS[today.weekday()]} {today.isoformat()}.")
-            parts = (*self._sources.parts(session), date_part)
-            if parts != self._newest[0]:
-                text = SEPARATOR.join(part.text for part in parts)
-                self._newest = parts, system_message(text)
-            system = self._newest[1]
-            digest = hashlib.sha256(system.text.encode("utf-8", "surrogatepass") + tools.wire)
-            memory = self._sources.memory_text(session)
-            cache = PromptCache(
-                session,
-                holds,
-                today,
-                system,
-                digest.hexdigest()[:16],
-                tuple((part.source, len(part.text)) for part in parts if part.source),
-                memory,
-                memory,
-                tools,
-                model,
-                system.tokens + tools.tokens,
-            )
+        if cache is None or not cache.serves(session, holds, model):
+            cache = self._new_cache(session, holds, tools, model)
         self._caches[session.key] = cache
         self._caches.move_to_end(session.key)
         if len(self._caches) > _MOST_CACHES:
             self._caches.popitem(last=False)
         return cache
+
+    def _new_cache(
+        self, session: Session, holds: tuple[object, ...], tools: Toolset, model: str
+    ) -> PromptCache:
+        today = self._clock.now().date()
+        date_part = PromptPart(f"Today is {_DAYS[today.weekday()]} {today.isoformat()}.")
+        parts = (*self._sources.parts(session), date_part)
+        if parts != self._newest[0]:
+            text = SEPARATOR.join(part.text for part in parts)
+            self._newest = parts, system_message(text)
+        system, memory = self._newest[1], self._sources.memory_text(session)
+        digest = hashlib.sha256(system.text.encode("utf-8", "surrogatepass") + tools.wire)
+        shares = tuple((part.source, len(part.text)) for part in parts if part.source)
+        return PromptCache(
+            session,
+            holds,
+            today,
+            system,
+            digest.hexdigest()[:16],
+            shares,
+            memory,
+            memory,
+            tools,
+            model,
+            system.tokens + tools.tokens,
+        )
 
     def forget(self, session: Session) -> None:
         """A conversation is over: nothing of it is kept."""
@@ -466,11 +479,7 @@ class ContextBuilder:
             if new[0].role != "user":
                 shown.insert(0, user_message(CONTINUED))
         if new:
-            cache.newest = new[-1].seq
-        cache.rendered += shown
-        cache.tokens += sum(message.tokens for message in shown)
-        if any(message.images for message in shown):
-            cache.has_images = True
+            cache.add(shown, new[-1].seq)
         if cache.has_images:  # of all conversations, one keeps its pictures in memory
             for other in self._caches.values():
                 if other is not cache and other.has_images:

@@ -36,7 +36,6 @@ from nanobot.bus.events import (
     ToolOutput,
     ToolStarted,
     TurnEnded,
-    TurnStarted,
 )
 from nanobot.clock import Clock
 from nanobot.errors import ContextTooLong, ProviderGarbage, StorageError
@@ -87,8 +86,8 @@ class Hooks:
 
 
 class TurnMetrics:
-    """A line in the log for each turn, and for those who want to see more each tool; and counts
-    since the start: `turns` by how they ended, and the tokens of those that ended."""
+    """A line in the log for each turn, and counts since the start: `turns` by how they ended, and
+    the tokens of those that ended."""
 
     def __init__(self) -> None:
         self.turns: Counter[str] = Counter()
@@ -97,20 +96,17 @@ class TurnMetrics:
 
     def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
         """Note an event."""
-        if isinstance(event, TurnStarted) and caller is not None:
-            logger.debug("{}: a turn begins", caller.session_key)
-        elif isinstance(event, ToolFinished):
-            logger.debug("{} took {:.1f} s", event.name, event.seconds)
-        elif isinstance(event, TurnEnded):
-            self.turns[event.outcome] += 1
-            self.prompt_tokens += event.prompt_tokens
-            self.completion_tokens += event.completion_tokens
-            tokens = event.prompt_tokens + event.completion_tokens
-            if event.outcome == "done" and not tokens and not event.milliseconds:
-                return  # a command was answered
-            used = (f"{event.milliseconds / 1000:.1f} s", f"{tokens:,} tokens", *event.tools)
-            where = f"{event.channel}:{event.chat_id}"
-            logger.info("{}: {} ({})", where, event.outcome, ", ".join(dict.fromkeys(used)))
+        if not isinstance(event, TurnEnded):
+            return
+        self.turns[event.outcome] += 1
+        self.prompt_tokens += event.prompt_tokens
+        self.completion_tokens += event.completion_tokens
+        tokens = event.prompt_tokens + event.completion_tokens
+        if event.outcome == "done" and not tokens and not event.milliseconds:
+            return  # a command was answered
+        used = (f"{event.milliseconds / 1000:.1f} s", f"{tokens:,} tokens", *event.tools)
+        where = f"{event.channel}:{event.chat_id}"
+        logger.info("{}: {} ({})", where, event.outcome, ", ".join(dict.fromkeys(used)))
 
 
 _READING_PACE = 1.0
@@ -250,6 +246,9 @@ def render_plain(message: Message) -> PromptMessage:
             return tool_message(message.tool_call_id, message.content)
 
 
+_NO_OPTIONS, _NOTHING_DONE, _NO_HOOKS = CallOptions(), Resumed(), Hooks()
+
+
 class AgentRunner(Struct, frozen=True):
     """Runs turns with one provider and one set of tools. Stateless between runs.
 
@@ -271,10 +270,10 @@ class AgentRunner(Struct, frozen=True):
         prompt: Prompt,
         caller: TurnContext,
         *,
-        options: CallOptions | None = None,
-        resumed: Resumed | None = None,
+        options: CallOptions = _NO_OPTIONS,
+        resumed: Resumed = _NOTHING_DONE,
         log: TurnLog | None = None,
-        hook: AgentHook | None = None,
+        hook: AgentHook = _NO_HOOKS,
         render: Render = render_plain,
         refused: ContextTooLong | None = None,
         schema: str = "",
@@ -282,8 +281,7 @@ class AgentRunner(Struct, frozen=True):
         """Answer `prompt`, in the form of a JSON `schema` if one is given. Raises a `ProviderError`
         when the model could not; what had been done until then is in `log`. Prompts are made
         shorter than the one that was `refused` before."""
-        run = _Run(self, prompt, caller, log or TurnLog(), hook or Hooks(), render, refused)
-        options, resumed = options or CallOptions(), resumed or Resumed()
+        run = _Run(self, prompt, caller, log or TurnLog(), hook, render, refused)
         if resumed.messages:
             await run.resume(resumed)
         limit = f"{self.max_iterations} steps"
@@ -299,16 +297,21 @@ class AgentRunner(Struct, frozen=True):
                 run.show_text("", restart=True)  # the answer is to what was asked before
             else:
                 return run.end(await self._formed(run, reply, schema, options))
-            if run.unreadable == _MOST_UNREADABLE:
-                limit = f"{_MOST_UNREADABLE} unreadable tool calls in a row"
-                break
-            if 0 < self.max_tokens <= run.usage.prompt + run.usage.completion:
-                limit = f"{self.max_tokens:,} tokens"
+            if reached := self._reached_limit(run):
+                limit = reached
                 break
         notice = Message("user", OUT_OF.format(limit), self.clock.now(), origin="nanobot")
         await run.record(notice)
         reply = await self._ask(run, replace(options, tool_choice="none"))
         return run.end(await self._formed(run, reply, schema, options))
+
+    def _reached_limit(self, run: _Run) -> str:
+        """The limit that ends the steps, if one is reached."""
+        if run.unreadable == _MOST_UNREADABLE:
+            return f"{_MOST_UNREADABLE} unreadable tool calls in a row"
+        if 0 < self.max_tokens <= run.usage.prompt + run.usage.completion:
+            return f"{self.max_tokens:,} tokens"
+        return ""
 
     async def _formed(self, run: _Run, reply: Reply, schema: str, options: CallOptions) -> Reply:
         """Put the final answer into its form, if it has one."""
@@ -317,10 +320,7 @@ class AgentRunner(Struct, frozen=True):
         from nanobot.agent.forms import in_form  # few answers have a form
 
         async def ask(prompt: Prompt, options: CallOptions) -> Reply:
-            given = await self.provider.complete(prompt, options)
-            run.usage += given.usage
-            run.steps += 1
-            return given
+            return run.count(await self.provider.complete(prompt, options))
 
         return await in_form(ask, run.prompt, reply, schema, options)
 
@@ -330,26 +330,27 @@ class AgentRunner(Struct, frozen=True):
         if self.room is not None:
             run.prompt = await self.room.fit(run.prompt, options.model, run.refused)
         options = replace(options, on_reading=run.show_reading)
-        for is_last in (False, True):
-            prompt = run.prompt.plus([user_message(EMPTY)]) if is_last else run.prompt
-            try:
-                reply = await self.provider.complete(prompt, options, run.show_text)
-            except ContextTooLong as error:
-                if self.room is not None:
-                    self.room.learn(run.prompt, error, options)
-                raise
-            run.usage += reply.usage
-            run.steps += 1
-            if options.tool_choice == "none":
-                reply = replace(reply, tool_calls=())
-            if reply.text.strip() or reply.tool_calls:
-                return reply
+        reply = await self._complete(run, run.prompt, options)
+        if not (reply.text.strip() or reply.tool_calls):
             from nanobot.providers.refusals import empty_reply_error  # which is rare
 
             empty = empty_reply_error(reply)
-            if is_last or not isinstance(empty, ProviderGarbage):
+            if not isinstance(empty, ProviderGarbage):
                 raise empty
-        raise AssertionError  # the second try has returned or raised
+            reply = await self._complete(run, run.prompt.plus([user_message(EMPTY)]), options)
+            if not (reply.text.strip() or reply.tool_calls):
+                raise empty_reply_error(reply)
+        return reply
+
+    async def _complete(self, run: _Run, prompt: Prompt, options: CallOptions) -> Reply:
+        try:
+            reply = await self.provider.complete(prompt, options, run.show_text)
+        except ContextTooLong as error:
+            if self.room is not None:
+                self.room.learn(run.prompt, error, options)
+            raise
+        run.count(reply)
+        return replace(reply, tool_calls=()) if options.tool_choice == "none" else reply
 
 
 class _Run(Struct):
@@ -371,6 +372,12 @@ class _Run(Struct):
     def add(self, messages: Sequence[Message]) -> None:
         """More messages, which the log has already, in the prompt."""
         self.prompt = self.prompt.plus([self.render(message) for message in messages])
+
+    def count(self, reply: Reply) -> Reply:
+        """Count a call of the model."""
+        self.usage += reply.usage
+        self.steps += 1
+        return reply
 
     async def record(self, message: Message) -> None:
         """A message more, in the prompt and in the log."""
@@ -399,8 +406,7 @@ class _Run(Struct):
     def end(self, reply: Reply) -> Turn:
         """The final answer."""
         stood_in = f" (instead of {reply.instead_of})" if reply.instead_of else ""
-        model = f"{reply.model}{stood_in}"
-        return Turn(reply.text, self.usage, reply.finish, self.steps, model)
+        return Turn(reply.text, self.usage, reply.finish, self.steps, f"{reply.model}{stood_in}")
 
     async def resume(self, resumed: Resumed) -> None:
         """Take up what an earlier process did, and give its open calls an outcome."""

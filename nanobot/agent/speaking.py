@@ -24,6 +24,7 @@ from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError, ToolError
 from nanobot.memory.scopes import OWNER
 from nanobot.messages import Message
+from nanobot.session.records import JsonValue
 from nanobot.session.session import Session
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 from nanobot.tooling.schema import parse_arguments
@@ -81,18 +82,23 @@ class Speaking:
         if wish in ("on", "off", "auto"):
             kept = None if wish == "auto" else wish
             session.set_metadata(voice=kept)
-        if not self.reaches(inbound.channel):
+        if wish != "once" and kept != "on" and not self._by_setting(kept, inbound, answered):
             return ()
-        when = self._setting(inbound.channel)
-        by_setting = when == "always" or (when == "spoken" and any(map(_is_spoken, answered)))
-        wanted = wish == "once" or kept == "on" or (kept != "off" and by_setting)
-        words = self._words(text) if wanted else ""
+        words = self._words(text) if self.reaches(inbound.channel) else ""
         if not words:
             return ()
         place = (inbound.channel, inbound.chat_id)
         voice = Media.to_speak(words)
         message = OutboundMessage(*place, "", (voice,), thread_id=inbound.thread_id)
         return (Outgoing(VOICE, (message,)),)
+
+    def _by_setting(
+        self, kept: JsonValue, inbound: InboundMessage, answered: Iterable[InboundMessage]
+    ) -> bool:
+        """Whether an answer is spoken although nobody wished so."""
+        when = self._setting(inbound.channel)
+        spoken = when == "always" or (when == "spoken" and any(map(_is_spoken, answered)))
+        return kept != "off" and spoken
 
     def _words(self, text: str) -> str:
         try:

@@ -171,15 +171,15 @@ class Turns:
     def _text_of(self, session: Session, turn: RunningTurn, result: Turn) -> str:
         """The answer as it is sent; empty if the turn has sent the same already."""
         cache = self._context.cache_of(session)
-        has_images = self._context.has_images(turn.messages)
-        is_plain = not (cache.has_images or any(m.media for m in turn.messages))
-        if is_plain and result.steps == 1 and not turn.resumed.messages:  # one prompt of text
+        has_media = cache.has_images or any(m.media for m in turn.messages)
+        if result.steps == 1 and not (has_media or turn.resumed.messages):  # one prompt of text
             self._parts.counter.calibrate(turn.prompt_tokens, result.usage.prompt)
         if turn.inbound.schema:
             return result.text  # JSON
         text = result.text + ENDS.get(result.finish, ENDED_EARLY.format(result.finish))
-        text += NO_PICTURES if cache.blind and has_images else ""
-        return "" if turn.tools and is_repetition(turn.messages, text) else text
+        if cache.blind and self._context.has_images(turn.messages):
+            text += NO_PICTURES
+        return "" if is_repetition(turn.messages, text) else text
 
     def _needs_room(self, session: Session, turn: RunningTurn, coming: Sequence[Message]) -> bool:
         """Whether something should move to memory; nothing ever does that is off the record."""
@@ -219,20 +219,28 @@ class Turns:
             except ContextTooLong as error:
                 if turn.inbound.off_record or error is refused:
                     raise
-                counts_bytes = error.status == 413 and not error.tokens and not blinded
-                if counts_bytes and self._context.leave_out_images(session, turn.messages):
+                if not blinded and self._may_do_without_images(session, turn, error):
                     blinded = True
                 elif not await self._parts.consolidator.consolidate_half(session):
                     refused = error
             except (ProviderRejected, RequestBlamed) as error:
                 if blinded:
                     self._context.show_images(session)  # they were not what it refused
-                if blinded or error.status not in _MAY_BE_AN_IMAGE:
                     raise
-                if not self._context.leave_out_images(session, turn.messages):
+                if not self._may_do_without_images(session, turn, error):
                     raise
                 blinded = True
             turn.resumed = Resumed(tuple(turn.messages[1:]))  # every call has its result by now
+
+    def _may_do_without_images(
+        self, session: Session, turn: RunningTurn, error: ProviderRejected | RequestBlamed
+    ) -> bool:
+        """Leave out the images if one of them may be what a server refused; False if there are
+        none or it can't be that."""
+        may_be = error.status in _MAY_BE_AN_IMAGE
+        if isinstance(error, ContextTooLong):
+            may_be = error.status == 413 and not error.tokens  # it counts bytes
+        return may_be and self._context.leave_out_images(session, turn.messages)
 
     def _options(self, session: Session, turn: RunningTurn) -> CallOptions:
         """Which model the turn asks, and how: the job's own wish, else the conversation's."""

@@ -58,8 +58,8 @@ async def run(
     model: ScriptedModel,
     *tools: Probe,
     most: int = 10,
-    resumed: Resumed | None = None,
-    hook: AgentHook | None = None,
+    resumed: Resumed = Resumed(),  # noqa: B008 - it is frozen
+    hook: AgentHook = Hooks(),  # noqa: B008 - it has no state
     log: TurnLog | None = None,
     clock: Clock | None = None,
 ) -> Ran:
@@ -69,8 +69,7 @@ async def run(
     runner = AgentRunner(model, registry, clock, max_iterations=most, media=Names(Path()))
     log = log or TurnLog()
     turn = await runner.run(prompt(registry), CALLER, resumed=resumed, hook=hook, log=log)
-    earlier = resumed.messages if resumed else ()
-    new = (*earlier, *log.messages, Message("assistant", turn.text))
+    new = (*resumed.messages, *log.messages, Message("assistant", turn.text))
     return Ran(new, turn.text, turn.steps)
 
 

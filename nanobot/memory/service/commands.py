@@ -8,6 +8,7 @@ owner, a person's own for anyone else, the group's in a group. What concerns a g
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
@@ -87,6 +88,7 @@ class ForgetQuestions:
 
     def __init__(self, folder: Place, clock: Clock, new_code: Callable[[], str]) -> None:
         self._folder, self._clock, self._new_code = folder, clock, new_code
+        self._path = str(folder.root.path / folder.relative)
 
     def ask(self, text: str, scope: str, message: InboundMessage, *, erase: bool) -> str:
         """Store the question to the sender of `message` and return its code. Raises
@@ -147,6 +149,8 @@ class ForgetQuestions:
 
     def _read(self, file: str) -> dict[str, ForgetQuestion]:
         """Return the questions of a chat. Those that are over have no text, for a day."""
+        if not os.path.lexists(f"{self._path}/{file}"):  # asked several times for each message
+            return {}
         place, now = self._folder.child(file), self._clock.now()
         try:
             content = place.read_bytes(_LIMIT)
