@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.errors import ProviderError, ProviderFiltered, ProviderGarbage, ProviderRejected
-from nanobot.providers.fields import count, items, mapping, parse_json, string
+from nanobot.providers.fields import count, items, mapping, string
 from nanobot.providers.port import Reply
 
 if TYPE_CHECKING:
@@ -59,20 +59,17 @@ class ErrorBody(Struct, frozen=True):
 
     @classmethod
     def of(cls, error: object) -> ErrorBody:
-        """Read the value of an `error` field: an object, an array or a bare sentence."""
-        return _read(error, _DEEPEST)
+        """Read JSON of any shape; without a message if nothing in it looks like a reason."""
+        reader = _Reader()
+        reader.read(error, _DEEPEST)
+        return reader.found()
 
     @classmethod
     def in_body(cls, body: bytes) -> ErrorBody:
         """Read the body of an answer with an error status."""
         text = body.decode("utf-8", "replace").strip().removesuffix(_DONE)
-        found = _read(text_of_page(text), _DEEPEST)
-        return found if found.message else _with(found, _any_reason(text) or text)
-
-    @classmethod
-    def in_strange(cls, value: object) -> ErrorBody:
-        """Read JSON of an unknown shape; without a message if nothing in it looks like a reason."""
-        return cls(reason_in(value)[:_LONGEST])
+        found = cls.of(text_of_page(text))
+        return found if found.message else replace(found, message=text[:_LONGEST])
 
     @property
     def words(self) -> str:
@@ -147,7 +144,7 @@ def error_in(fields: Mapping[str, object]) -> ErrorBody | None:
         error = place.get("error") or place.get("errors")
         if error and ErrorBody.of(error) != ErrorBody():
             found = ErrorBody.of(place)
-            return found if found.message else _with(found, json.dumps(error))
+            return found if found.message else replace(found, message=json.dumps(error))
     if count(base.get("status_code")):
         return ErrorBody.of(base)
     if choice or base or fields.get("data") or fields.get("text") or fields.get("usage"):
@@ -162,9 +159,6 @@ def error_in(fields: Mapping[str, object]) -> ErrorBody | None:
 
 _DONE = "data: [DONE]"
 _UNSEEN = r"(?is)<(head|script|style|svg)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)|<[^<>]*>"
-_REASON_KEYS = (
-    *("message", "msg", "detail", "description", "reason", "errormessage", "errmsg", "error_msg"),
-)
 
 
 def text_of_page(text: str) -> str:
@@ -176,112 +170,121 @@ def text_of_page(text: str) -> str:
     return " ".join(unescape(re.sub(_UNSEEN, " ", text[:_LONGEST_PAGE])).split()) or text
 
 
-def _any_reason(text: str) -> str:
-    try:
-        return reason_in(parse_json(text))
-    except ValueError:
-        return ""
-
-
-def reason_in(value: object) -> str:
-    """Return the first text in JSON of an unknown shape that a key calls a reason, else a title."""
-    waiting, title = deque([value]), ""
-    while waiting:
-        value = waiting.popleft()
-        fields = {key.lower(): one for key, one in mapping(value).items()}
-        texts = (string(fields.get(key)) for key in _REASON_KEYS)
-        if reason := next(filter(None, texts), ""):
-            return reason
-        title = title or string(fields.get("title"))
-        waiting += fields.values() or items(value)
-    return title
-
-
-def _with(body: ErrorBody, message: str) -> ErrorBody:
-    return replace(body, message=message[:_LONGEST])
-
-
-def _read(value: object, depth: int) -> ErrorBody:
-    """The error in `value`, whatever its shape; without a message if there is none."""
-    if depth <= 0:
-        return ErrorBody()
-    if isinstance(value, str):
-        return _read_text(value.strip(), depth - 1)
-    if isinstance(value, list):
-        return _read_list(value, depth - 1)
-    return _read_object(mapping(value), depth - 1)
-
-
 _TRACE = re.compile(r"^.*\b(?=Jinja Exception:)", re.DOTALL)
 """The source of a chat template, which llama.cpp quotes in front of the reason."""
+_TEXTS = (
+    *("message", "msg", "status_msg", "error_msg", "errormessage", "errmsg", "error_description"),
+    *("detail", "description", "reason", "title"),
+)
+_NESTED = ("error", "base_resp", "errors")
+_CODES = ("code", "status_code", "error_code", "err_code", "status")
 
 
-def _read_text(text: str, depth: int) -> ErrorBody:
-    """Text, which may be JSON, or end in JSON (`Error from provider: {"error": …}`)."""
-    plain = ErrorBody(_TRACE.sub("", text)[:_LONGEST])
-    start = min((at for at in map(text.find, '{["') if at >= 0), default=-1)
-    if start < 0 or depth <= 0:
-        return plain
-    try:
-        inner, end = json.JSONDecoder().raw_decode(text[start:])
-    except (ValueError, RecursionError):
-        return plain
-    before = text[:start].removeprefix("data:").strip()
-    after = text[start + end :].strip(" \n).")
-    if not isinstance(inner, dict | list | str) or after or (before and type(inner) is not dict):
-        return plain
-    found = _read(inner, depth)
-    if not found.message:
-        return plain if before else found
-    return _with(found, f"{before} {found.message}".strip())
+class _Reader:
+    """Gathers everything that an error says, from JSON of any shape."""
 
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._code = self._kind = self._generation = ""
+        self._named = self._tokens = self._window = 0
 
-def _read_list(values: list[object], depth: int) -> ErrorBody:
-    """FastAPI lists each fault with its place; others put one error into an array."""
-    faults = [fault for fault in map(mapping, values) if "loc" in fault and "msg" in fault]
-    if faults:
-        texts = (f"{_place(fault)}{fault['msg']}" for fault in faults[:8])
-        return ErrorBody("; ".join(texts)[:_LONGEST], kind=string(faults[0].get("type")), named=422)
-    found = (_read(value, depth) for value in values)
-    return next((each for each in found if each.message), ErrorBody())
+    def found(self) -> ErrorBody:
+        """Return the sum, without reasons that only say that something failed and without
+        repetition."""
+        known: list[str] = []
+        texts = list(filter(None, map(str.strip, self._texts)))
+        for text in texts:
+            if not _GENERIC.match(text) and not any(text in other for other in known):
+                known = [*(other for other in known if other not in text), text]
+        message = ": ".join(known) or (_NO_REASON if texts else "")
+        return ErrorBody(
+            message[:_LONGEST],
+            self._code,
+            self._kind,
+            self._named,
+            self._generation,
+            self._tokens,
+            self._window,
+        )
+
+    def read(self, value: object, depth: int) -> None:
+        """Take in a value, its inner parts first."""
+        if depth <= 0:
+            return
+        if isinstance(value, str):
+            self._read_text(value.strip(), depth - 1)
+        elif isinstance(value, list):
+            self._read_list(value, depth - 1)
+        elif isinstance(value, dict):
+            self._read_object({str(key).lower(): one for key, one in value.items()}, depth - 1)
+
+    def _read_text(self, text: str, depth: int) -> None:
+        """Text, which may be JSON, or end in JSON (`Error from provider: {"error": …}`)."""
+        start = min((at for at in map(text.find, '{["') if at >= 0), default=len(text))
+        before, known, end = text[:start].removeprefix("data:").strip(), len(self._texts), 0
+        inner: object = None
+        with suppress(ValueError, RecursionError):
+            inner, end = json.JSONDecoder().raw_decode(text[start:])
+        is_all = not text[start + end :].strip(" \n).") and (isinstance(inner, dict) or not before)
+        if isinstance(inner, dict | list | str) and is_all:
+            self.read(inner, depth)
+            if len(self._texts) > known and before:
+                self._texts[known] = f"{before} {self._texts[known]}"
+            if len(self._texts) > known or not before:
+                return
+        self._texts.append(_TRACE.sub("", text)[:_LONGEST])
+
+    def _read_list(self, values: list[object], depth: int) -> None:
+        """FastAPI lists each fault with its place; others put one error into an array."""
+        faults = [fault for fault in map(mapping, values) if "loc" in fault and "msg" in fault]
+        for value in values if not faults else ():
+            if self._texts:
+                return
+            self.read(value, depth)
+        if faults:
+            self._texts.append("; ".join(f"{_place(one)}{one['msg']}" for one in faults[:8]))
+            self._kind, self._named = string(faults[0].get("type")), 422
+
+    def _read_object(self, fields: Mapping[str, object], depth: int) -> None:
+        known = len(self._texts)
+        for key in _NESTED:
+            self.read(fields.get(key), depth)
+        self._read_upstream(fields, depth)
+        for key in _TEXTS:
+            self.read(fields.get(key), depth)
+        if " " in (param := string(fields.get("param"))):  # a sentence (Xiaomi), not a name
+            self._texts.append(param)
+        if len(self._texts) == known:
+            for inner in fields.values():
+                self.read(None if isinstance(inner, str) else inner, depth)
+        codes = (fields.get(key) for key in _CODES)
+        code = next((str(one) for one in codes if one and isinstance(one, str | int)), "")
+        self._code = self._code or code
+        self._kind = self._kind or string(fields.get("type")) or string(fields.get("status"))
+        self._generation = self._generation or string(fields.get("failed_generation"))
+        self._named = _status_in(fields) or self._named
+        self._tokens = max(self._tokens, count(fields.get("n_prompt_tokens")))
+        self._window = max(self._window, count(fields.get("n_ctx")))
+
+    def _read_upstream(self, fields: Mapping[str, object], depth: int) -> None:
+        """The reason of the provider behind OpenRouter, with that provider's name.
+
+        Source: https://openrouter.ai/docs/api/reference/errors-and-debugging
+        """
+        metadata, known = mapping(fields.get("metadata")), len(self._texts)
+        self.read(metadata.get("raw"), depth)
+        if reasons := items(metadata.get("reasons")):  # moderation
+            self._texts.append("; ".join(map(str, reasons)))
+        name = string(metadata.get("provider_name"))
+        if name and len(self._texts) > known:
+            self._texts[known] = f"{name}: {self._texts[known]}"
+        elif name and _GENERIC.match(string(fields.get("message"))):
+            self._texts.append(f"{name} returned an error without a reason")
 
 
 def _place(fault: Mapping[str, object]) -> str:
     place = ".".join(str(step) for step in items(fault.get("loc")) if step != "body")
     return f"{place}: " if place else ""
-
-
-_TEXT_FIELDS = ("message", "msg", "status_msg", "error_msg", "error_description", "detail")
-_NESTED_FIELDS = ("error", "base_resp", "errors")
-
-
-def _read_object(fields: Mapping[str, object], depth: int) -> ErrorBody:
-    nested = [_read(fields.get(key), depth) for key in _NESTED_FIELDS if fields.get(key)]
-    inner = next((each for each in nested if each.message), None)
-    texts = [_read(fields[key], depth) for key in _TEXT_FIELDS if fields.get(key)]
-    parts = [one for one in (inner, _upstream(fields, depth), *texts) if one is not None]
-    message = _joined(one.message for one in parts)
-    param = string(fields.get("param"))
-    if " " in param and param not in message:  # a sentence (Xiaomi), not a name
-        message = _joined((message, param))
-    own_code = next((fields[key] for key in _CODES if _is_code(fields.get(key))), "")
-    own_kind = string(fields.get("type")) or string(fields.get("status"))
-    return ErrorBody(
-        message[:_LONGEST],
-        next((one.code for one in parts if one.code), str(own_code)),
-        next((one.kind for one in parts if one.kind), own_kind),
-        _status_in(fields) or next((one.named for one in parts if one.named), 0),
-        next((one.generation for one in parts if one.generation), _generation(fields)),
-        max(count(fields.get("n_prompt_tokens")), *(one.prompt_tokens for one in parts), 0),
-        max(count(fields.get("n_ctx")), *(one.window for one in parts), 0),
-    )
-
-
-_CODES = ("code", "status_code", "error_code", "err_code", "status")
-
-
-def _is_code(value: object) -> bool:
-    return isinstance(value, str | int) and not isinstance(value, bool) and bool(value)
 
 
 def _status_in(fields: Mapping[str, object]) -> int:
@@ -293,40 +296,6 @@ def _status_in(fields: Mapping[str, object]) -> int:
         if text.isdecimal() and len(text) == 3 and 400 <= int(text) < 600:
             return int(text)
     return 0
-
-
-def _generation(fields: Mapping[str, object]) -> str:
-    return string(fields.get("failed_generation"))
-
-
-def _upstream(fields: Mapping[str, object], depth: int) -> ErrorBody | None:
-    """The reason of the provider behind OpenRouter, with that provider's name.
-
-    Source: https://openrouter.ai/docs/api/reference/errors-and-debugging
-    """
-    metadata = mapping(fields.get("metadata"))
-    name, raw = string(metadata.get("provider_name")), metadata.get("raw")
-    found = _read(raw, depth) if raw else ErrorBody()
-    if found.message:
-        return _with(found, f"{name}: {found.message}" if name else found.message)
-    if reasons := "; ".join(map(str, items(metadata.get("reasons")))):  # moderation
-        return ErrorBody(f"{name}: {reasons}" if name else reasons)
-    if name and not _GENERIC.match(string(fields.get("message"))):
-        return None
-    return ErrorBody(f"{name} returned an error without a reason") if name else None
-
-
-def _joined(texts: Iterator[str] | tuple[str, ...]) -> str:
-    """The texts, without those that only say that something failed, and without repetition."""
-    known: list[str] = []
-    generic = False
-    for text in filter(None, (text.strip() for text in texts)):
-        if _GENERIC.match(text):
-            generic = True
-        elif not any(text in other for other in known):
-            known = [other for other in known if other not in text]
-            known.append(text)
-    return ": ".join(known) or (_NO_REASON if generic else "")
 
 
 def _says(pattern: str, text: str) -> bool:

@@ -232,7 +232,7 @@ class _ReplyDraft:
     def _without_choices(self) -> ProviderError:
         if self._filtered:
             return withheld(self._filtered)
-        said = ErrorBody.in_strange(self._strange)
+        said = ErrorBody.of(self._strange)
         if said.message:
             return self._endpoint.refused_as(said)
         return self._endpoint.garbage("no choices")
