@@ -256,13 +256,6 @@ _TOOLS_OLLAMA = "Choose a model from https://ollama.com/search?c=tools, such as 
 _TOOLS_STUDIO = "Choose a model that LM Studio marks with a hammer, such as qwen/qwen3-8b."
 
 
-async def server_properties(base_url: str, api_key: str, *, seconds: float) -> Mapping[str, object]:
-    """Return what llama.cpp's server tells of itself and its chat template, or nothing if another
-    server is there. Source: llama.cpp, tools/server/README.md, GET /props."""
-    props = await _Place(base_url.rstrip("/"), "", api_key.strip(), seconds).root().ask("/props")
-    return props if "default_generation_settings" in props else {}
-
-
 async def create_larger_variant(
     base_url: str, model: str, api_key: str, tokens: int, *, seconds: float
 ) -> str:
@@ -371,8 +364,7 @@ async def _loaded(place: _Place) -> int:
 async def _studio(place: _Place) -> ModelFacts:
     """The length that the model is loaded with counts, not the longest that it could have.
 
-    Sources: https://lmstudio.ai/docs/developer/rest/list (since LM Studio 0.4) and, for older ones,
-    https://lmstudio.ai/docs/developer/rest/endpoints and its changelog (`capabilities`).
+    Source: https://lmstudio.ai/docs/developer/rest/list (since LM Studio 0.4).
     """
     said = await place.ask("/api/v1/models")
     for entry in map(mapping, items(said.get("models"))):
@@ -380,27 +372,14 @@ async def _studio(place: _Place) -> ModelFacts:
         if place.model not in (entry.get("key"), *(one.get("id") for one in loaded)):
             continue
         lengths = (count(mapping(one.get("config")).get("context_length")) for one in loaded)
-        able = mapping(entry.get("capabilities"))
-        return _in_studio(
+        able, most = mapping(entry.get("capabilities")), count(entry.get("max_context_length"))
+        return ModelFacts(
             min(filter(None, lengths), default=0),
-            entry,
+            most,
             _flag(able.get("trained_for_tool_use")),
             _flag(able.get("vision")),
+            "LM Studio" if most else "",
+            _RAISE_STUDIO,
+            _TOOLS_STUDIO,
         )
-    said = await place.ask("/api/v0/models")
-    for entry in map(mapping, items(said.get("data"))):
-        if entry.get("id") == place.model:
-            named = items(entry.get("capabilities"))
-            tools = "tool_use" in named if named else None
-            now = count(entry.get("loaded_context_length"))
-            return _in_studio(now, entry, tools, entry.get("type") == "vlm")
     return ModelFacts()
-
-
-def _in_studio(
-    now: int, entry: Mapping[str, object], tools: bool | None, pictures: bool | None
-) -> ModelFacts:
-    most = count(entry.get("max_context_length"))
-    if not most:
-        return ModelFacts()
-    return ModelFacts(now, most, tools, pictures, "LM Studio", _RAISE_STUDIO, _TOOLS_STUDIO)

@@ -56,7 +56,6 @@ from nanobot.providers.port import (
 
 _MOST_CHANGES = 8
 """Changes of one request before it is given up."""
-_PROBE_SECONDS = 2.0
 
 
 class OpenAIProvider:
@@ -94,7 +93,6 @@ class OpenAIProvider:
         reading = first_token_seconds if is_near(base_url) else 0.0
         patience = max(patience_seconds, reading)
         self._waits = Waits(max(stall, reading), stall, patience)
-        self._unidentified = reading > 0
         self._plain: tuple[Toolset, Toolset] | None = None
         self._connection = HttpConnection(self._endpoint, stall=self._waits.first)
 
@@ -210,8 +208,6 @@ class OpenAIProvider:
         """Make one request. Return the reply, and the dialect with the traits that it shows."""
         from nanobot.providers.replies import IncomingReply, ReplyContext  # a start does without
 
-        if self._unidentified:
-            dialect = await self._identified(dialect)
         context = ReplyContext(
             self._endpoint,
             prompt,
@@ -228,16 +224,6 @@ class OpenAIProvider:
         if incoming.is_from_llama:
             dialect = replace(dialect, reports_reading=True)
         return reply if reply.model else replace(reply, model=options.model), dialect
-
-    async def _identified(self, dialect: Dialect) -> Dialect:
-        """llama.cpp tells how much of a prompt it has read, if it is asked to; only it has these
-        properties."""
-        self._unidentified = False
-        from nanobot.providers.discovery import server_properties
-
-        key = self._endpoint.api_key
-        properties = await server_properties(self._base_url, key, seconds=_PROBE_SECONDS)
-        return replace(dialect, reports_reading=True) if properties else dialect
 
     async def _model(self) -> str:
         if not self._served:
@@ -306,7 +292,7 @@ class OpenAIProvider:
             fields["max_completion_tokens" if dialect.new_limit else "max_tokens"] = limit
         if dialect.stream and self._stream:
             fields |= {"stream": True, "stream_options": {"include_usage": True}}
-            if dialect.reports_reading:
+            if dialect.reports_reading or is_near(self._base_url):  # it may be llama.cpp
                 fields["return_progress"] = True
         if self._settings.temperature is not None:
             fields["temperature"] = self._settings.temperature

@@ -94,6 +94,7 @@ async def test_the_body_says_what_was_asked_with_what_repeats_first() -> None:
         "max_tokens",
         "stream",
         "stream_options",
+        "return_progress",
     ]
     assert prompt.tools.wire in request.raw
     assert prompt.wire_messages() in request.raw

@@ -84,6 +84,7 @@ async def test_a_request_is_the_official_sdks() -> None:
             max_tokens=9,
             stream=True,
             stream_options={"include_usage": True},
+            extra_body={"return_progress": True},
         ):
             pass
         await sdk.close()

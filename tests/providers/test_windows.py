@@ -14,7 +14,6 @@ MODELS = {"data": [{"id": "other", "max_model_len": 7}, {"id": "tiny"}]}
 SHOWN = {"model_info": {"general.architecture": "qwen3", "qwen3.context_length": 40_960}}
 RUNNING = {"models": [{"name": "tiny:latest", "context_length": 8_192}]}
 OURS = {"parameters": 'stop "<|im_end|>"\nnum_ctx                        16384'}
-STUDIO = {"id": "tiny", "type": "llm", "max_context_length": 32_768}
 
 
 def llama(caps: Mapping[str, bool], *, vision: bool = False) -> Mapping[str, object]:
@@ -70,11 +69,6 @@ async def asked(answers: Mapping[str, object], model: str = "tiny") -> ModelFact
         ({"/api/show": SHOWN | OURS, "/api/ps": RUNNING}, "Ollama", 16_384, 40_960),
         ({"/api/v1/models": studio()}, "LM Studio", 0, 32_768),
         ({"/api/v1/models": studio(16_384, 4_096)}, "LM Studio", 4_096, 32_768),
-        ({"/api/v0/models": {"data": [STUDIO]}}, "LM Studio", 0, 32_768),
-        (
-            {"/api/v0/models": {"data": [STUDIO | {"loaded_context_length": 4_096}]}},
-            "LM Studio", 4_096, 32_768,
-        ),
         ({"/props": "nonsense", "/api/show": [], "/api/ps": {"models": {}}}, "", 0, 0),
     ],
 )  # fmt: skip
@@ -97,8 +91,6 @@ async def test_a_server_is_believed_about_what_it_takes(
         ({"/api/show": SHOWN}, None, None),
         ({"/api/v1/models": studio(tools=False, vision=True)}, False, True),
         ({"/api/v1/models": studio()}, True, False),
-        ({"/api/v0/models": {"data": [STUDIO | {"capabilities": ["tool_use"]}]}}, True, False),
-        ({"/api/v0/models": {"data": [STUDIO]}}, None, False),
         (
             {"/v1/models": {"data": [{"id": "tiny", "supported_parameters": ["max_tokens"]}]}},
             False, None,
