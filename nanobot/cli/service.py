@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from subprocess import CompletedProcess
 
     from nanobot.config.model import VoiceProgram
+    from nanobot.config.settings import Settings
     from nanobot.config.tools import McpServerSettings
 
     Answer = CompletedProcess[str]
@@ -207,20 +208,16 @@ def _planned(options: Options, place: UnitPlace, who: pwd.struct_passwd) -> Unit
     command = (
         (str(script),) if os.access(script, os.X_OK) else (sys.executable, "-P", "-m", "nanobot")
     )
-    tools, model = settings.tools.exec, settings.model
-    servers = [server for server in settings.mcp.servers.values() if server.enabled]
-    writable = [*map(str, settings.folders)]
-    writable += (folder for server in servers for folder in server.writable)
+    writable = _writable(settings)
     if settings.backup.folder:
         folder = home / expanduser(settings.backup.folder, who.pw_dir)
         writable.insert(1, os.path.normpath(folder))
-    programs: list[McpServerSettings | VoiceProgram] = [*servers, model.transcription, model.speech]
-    readable = [sys.prefix, sys.base_prefix, *tools.paths]
+    programs = _programs(settings)
+    readable = [sys.prefix, sys.base_prefix, *settings.tools.exec.paths]
     readable += [path for program in programs for path in program.paths]
     # Where the owner wants commands to do all that the account may, the unit does not restrict it.
-    lets_out = (tools.enabled and tools.sandbox == "none") or any(
-        program.command and not program.sandbox for program in programs
-    )
+    lets_out = settings.tools.exec.enabled and settings.tools.exec.sandbox == "none"
+    lets_out = lets_out or any(one.command and not one.sandbox for one in programs)
     return Unit(
         command=(*command, "gateway"),
         home=home,
@@ -231,6 +228,18 @@ def _planned(options: Options, place: UnitPlace, who: pwd.struct_passwd) -> Unit
         readable=tuple(readable),
         is_hardened=not lets_out,
     )
+
+
+def _programs(settings: Settings) -> list[McpServerSettings | VoiceProgram]:
+    """What nanobot may start besides commands."""
+    servers = [server for server in settings.mcp.servers.values() if server.enabled]
+    return [*servers, settings.model.transcription, settings.model.speech]
+
+
+def _writable(settings: Settings) -> list[str]:
+    servers = (server for server in settings.mcp.servers.values() if server.enabled)
+    given = (folder for server in servers for folder in server.writable)
+    return [*map(str, settings.folders), *given]
 
 
 def _expect_ours(place: UnitPlace) -> str:

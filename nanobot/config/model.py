@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from nanobot.config.values import (
     OFFICIAL_API,
@@ -248,26 +248,22 @@ class NamedModel(AnyModel, frozen=True):
     def completed(self, main: ModelSettings) -> ModelSettings:
         """All settings of this model: its own, and the rest from `main`. Key, headers and fields of
         requests are only sent to the server that they were set for."""
-        url = self.base_url or main.base_url
-        base = main if url == main.base_url else ModelSettings()
-        name = self.name or main.name
-        same_model = base is main and name == main.name
-        return replace(
-            main,
-            provider="openai",
-            name=name,
-            base_url=url,
-            api_key=self.api_key if self.api_key.get_secret_value() else base.api_key,
-            api=self.api or base.api,
-            context_window=self.context_window or main.context_window,
-            max_completion_tokens=self.max_completion_tokens or main.max_completion_tokens,
-            reasoning_effort=self.reasoning_effort or main.reasoning_effort,
-            temperature=main.temperature if self.temperature is None else self.temperature,
-            extra_body=self.extra_body or base.extra_body,
-            headers=self.headers or base.headers,
-            prices=main.prices if same_model and not self.prices.is_known else self.prices,
-            fallbacks=(),
-        )
+        own = {name: value for name, value in asdict(self).items() if _is_given(name, value)}
+        is_same = own.get("base_url", main.base_url) == main.base_url
+        base = main if is_same else ModelSettings()
+        inherited = {name: getattr(base, name) for name in _OF_A_SERVER}
+        if not is_same or own.get("name", main.name) != main.name:
+            inherited["prices"] = PriceSettings()
+        return replace(main, **{"provider": "openai", "fallbacks": (), **inherited, **own})
+
+
+_OF_A_SERVER = ("api_key", "api", "extra_body", "headers")
+
+
+def _is_given(name: str, value: object) -> bool:
+    if isinstance(value, PriceSettings):
+        return value.is_known
+    return value is not None if name == "temperature" else bool(value)
 
 
 class FallbackModel(NamedModel, frozen=True):

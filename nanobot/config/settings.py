@@ -50,10 +50,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _ELSEWHERE = "Name a folder elsewhere, best on another disk."
 _SHOWN = "would show the agent all secrets"
 _NAME_IT = "Write it under `models`, with a name."
-_ONE_TIME_ZONE = (
-    "Write a name such as Europe/Berlin, the same for every worker: the zones of their machines may"
-    " differ, and jobs, days and notes go by it."
-)
+_ONE_TIME_ZONE = "Write one such as Europe/Berlin, the same for every worker: jobs go by it."
 WholeFrom0 = Annotated[int, Meta(ge=0)]
 
 
@@ -447,11 +444,15 @@ class Settings(Checked, frozen=True):
             if chosen and chosen not in self.models:
                 hint = suggestion(chosen, [*self.models]) if self.models else _NAME_IT
                 yield Fault(("use", use), "names no model in `models`", hint)
-        shown = [*self.tools.exec.paths]
-        for server in self.mcp.servers.values():
-            shown += (*server.paths, *server.writable)
+        yield from self._shown_backups(home)
+
+    def _shown_backups(self, home: Path) -> Iterator[Fault]:
+        """Whether programs of the agent could read the backups, and with them all secrets."""
+        servers = self.mcp.servers.values()
+        shown = [path for server in servers for path in (*server.paths, *server.writable)]
         folder = self.backup.place(home) if self.backup.folder else None
-        if folder and any(folder.is_relative_to(Path(path).resolve()) for path in shown):
+        paths = (*self.tools.exec.paths, *shown)
+        if folder and any(folder.is_relative_to(Path(path).resolve()) for path in paths):
             yield Fault(("backup", "folder"), _SHOWN, _ELSEWHERE)
 
 

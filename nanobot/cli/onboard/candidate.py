@@ -101,25 +101,39 @@ def model_changes(
         changes.append(_change("base_url", wanted.base_url))
     if moves and wanted.asked_by != present.api:
         changes.append(_change("api", wanted.asked_by))
-    if wanted.window and wanted.window != present.context_window:
-        changes.append(_change("context_window", wanted.window))
-        if present.max_completion_tokens * _SHARE > wanted.window:
-            room = wanted.window - LEAST_PROMPT_TOKENS - min(SAFETY_TOKENS, wanted.window // 8)
-            changes.append(
-                _change("max_completion_tokens", max(min(wanted.window // _SHARE, room), 1))
-            )
-    known, secrets = present.api_key.get_secret_value(), dict[str, str]()
-    if wanted.key and wanted.key != known:
-        named = provider_at(wanted.base_url)
-        usual = (named and named.key_variable) or "MODEL_API_KEY"
-        # The files are not written in one step: the old server must not get the new one's key.
-        path, fresh = ("model", "api_key"), bool(known) and moves
-        name = before.variable(path, wanted.key_name or usual, wanted.key, fresh=fresh)
-        changes.append(_change("api_key", f"${{{name}}}"))
-        secrets[name] = wanted.key
-    elif known and moves and not wanted.key:  # a key is for the server that it was given for
-        changes.append(_change("api_key", ""))
-    return ConfigPart(tuple(changes), secrets, summary, unchecked=("model",) * wanted.unchecked)
+    changes += _window_changes(wanted.window, present)
+    key, secrets = _key_changes(wanted, present, before)
+    unchecked = ("model",) if wanted.unchecked else ()
+    return ConfigPart((*changes, *key), secrets, summary, unchecked=unchecked)
+
+
+def _window_changes(window: int, present: ModelSettings) -> list[ConfigChange]:
+    """The window, and answers that leave room for the prompt in it."""
+    if window in (0, present.context_window):
+        return []
+    changes = [_change("context_window", window)]
+    if present.max_completion_tokens * _SHARE > window:
+        room = window - LEAST_PROMPT_TOKENS - min(SAFETY_TOKENS, window // 8)
+        changes.append(_change("max_completion_tokens", max(min(window // _SHARE, room), 1)))
+    return changes
+
+
+def _key_changes(
+    wanted: ModelCandidate, present: ModelSettings, before: ExistingFiles
+) -> tuple[list[ConfigChange], dict[str, str]]:
+    """The variable of the key, and its value for secrets.env. A key is for the server that it was
+    given for."""
+    known, moves = present.api_key.get_secret_value(), wanted.base_url != present.base_url
+    if not wanted.key:
+        return ([_change("api_key", "")] if known and moves else []), {}
+    if wanted.key == known:
+        return [], {}
+    named = provider_at(wanted.base_url)
+    usual = (named and named.key_variable) or "MODEL_API_KEY"
+    # The files are not written in one step: the old server must not get the new one's key.
+    fresh = bool(known) and moves
+    name = before.variable(("model", "api_key"), wanted.key_name or usual, wanted.key, fresh=fresh)
+    return [_change("api_key", f"${{{name}}}")], {name: wanted.key}
 
 
 def _change(key: str, value: Setting) -> ConfigChange:

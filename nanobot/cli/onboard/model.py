@@ -113,15 +113,11 @@ class ModelStep:
         """The model of the command line. The rest stays as it is if the server is the same."""
         options, present = self._options, self._present
         named = next((one for one in self._providers if one.id == options.provider), None)
-        variable = options.api_key_env
-        if named and named.key_variable in os.environ and not options.api_key_stdin:
-            variable = variable or named.key_variable
-        key = from_environment(variable) if variable else ""
-        if options.api_key_stdin and not (key := sys.stdin.readline().strip()):
-            raise NanobotError("there is no API key on standard input", hint="One line: the key.")
+        key, variable = _given_key(options, named)
         usual = named.base_url if named else present.base_url
         base_url, name = _checked_url(options.base_url or usual), options.model_name
-        if base_url == present.base_url:
+        is_same = base_url == present.base_url
+        if is_same:
             key, name = key or present.api_key.get_secret_value(), name or present.name
         known = self._at(base_url)
         if known and not known.is_local and not (key and name):
@@ -129,7 +125,7 @@ class ModelStep:
             raise NanobotError(
                 f"{known.name} needs a model and a key", hint=f"{hint}, or another --base-url."
             )
-        api = present.api if base_url == present.base_url else ""
+        api = present.api if is_same else ""
         wanted = ModelCandidate(name, base_url, key, variable, options.context_window, api=api)
         if options.no_test or not _lacks_path(base_url):
             return wanted
@@ -282,18 +278,16 @@ class ModelStep:
         """With the name of the model; `models` are those of the server, as far as it lists them."""
         person, known = self._person, self._at(wanted.base_url)
         name = wanted.name or (known.example if known and not known.is_local else "")
-        names = [one.name for one in models]
-        if len(names) == 1:
-            person.say(f"It serves {names[0]}.")
-            return replace(wanted, name=names[0])
-        if names:
-            sizes = [f", {one.window:,} tokens" if one.window else "" for one in models]
-            shown = [f"{one}{size}" for one, size in zip(names, sizes, strict=True)]
+        if len(models) == 1:
+            person.say(f"It serves {models[0].name}.")
+            return replace(wanted, name=models[0].name)
+        if models:
+            names = [one.name for one in models]
             at = names.index(name) if name in names else 0
-            at = await person.choose("Which of its models?", [*shown, _TYPED], at)
+            at = await person.choose("Which of its models?", [*map(_sized, models), _TYPED], at)
             if at < len(names):
                 return replace(wanted, name=names[at])
-        if not (wanted.unchecked or self._options.no_test):
+        elif not (wanted.unchecked or self._options.no_test):
             get = f" {known.how_to_get}" if known and known.is_local else ""
             person.say(f"It lists no model for conversations.{get}")
         name = await ask_checked(person, "Model name on that server", _checked_name, name)
@@ -357,6 +351,22 @@ def reading_shown(person: Person, clock: Clock) -> ReadingSink:
             person.say(f"Reading {read:,} of {total:,} tokens …")
 
     return show
+
+
+def _given_key(options: argparse.Namespace, named: KnownProvider | None) -> tuple[str, str]:
+    """The key of the command line, and the variable that holds it: the usual one of the provider,
+    unless another is named."""
+    if options.api_key_stdin:
+        if not (key := sys.stdin.readline().strip()):
+            raise NanobotError("there is no API key on standard input", hint="One line: the key.")
+        return key, options.api_key_env
+    usual = named.key_variable if named and named.key_variable in os.environ else ""
+    variable = options.api_key_env or usual
+    return from_environment(variable) if variable else "", variable
+
+
+def _sized(model: ListedModel) -> str:
+    return f"{model.name}, {model.window:,} tokens" if model.window else model.name
 
 
 def _lacks_path(base_url: str) -> bool:

@@ -81,15 +81,20 @@ class WindowStep(Struct, frozen=True):
             return await self._bounded(wanted, facts, takes)
         chosen = self._chosen(wanted)
         if takes:
-            if takes >= SMALL_WINDOW:  # else a warning has named it
-                where = _begun(name) if near else wanted.name
-                self.person.say(f"{where} takes {takes:,} tokens.")
-            if chosen > takes:
-                self.person.say(f"model.context_window was {chosen:,} and becomes {takes:,}.")
-            return replace(wanted, window=min(chosen or takes, takes))
+            return self._reported(wanted, takes, chosen, _begun(name) if near else wanted.name)
         if chosen:
             return replace(wanted, window=chosen)
         return await self._unknown(wanted, name) if near else replace(wanted, window=_DEFAULT)
+
+    def _reported(
+        self, wanted: ModelCandidate, takes: int, chosen: int, name: str
+    ) -> ModelCandidate:
+        """Return the window that the server reports, or the `chosen` one if that is smaller."""
+        if takes >= SMALL_WINDOW:  # else a warning has named it
+            self.person.say(f"{name} takes {takes:,} tokens.")
+        if chosen > takes:
+            self.person.say(f"model.context_window was {chosen:,} and becomes {takes:,}.")
+        return replace(wanted, window=min(chosen or takes, takes))
 
     async def _facts(self, wanted: ModelCandidate, known: KnownProvider | None) -> ModelFacts:
         if not self.asks_server or is_official(wanted.base_url):

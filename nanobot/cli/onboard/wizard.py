@@ -171,40 +171,48 @@ class Interview:
 def _finish(person: Person, options: argparse.Namespace, part: ConfigPart) -> int:
     """Sign in where that is wanted, have a first reply of another model or with another key, say
     what comes next; the exit code."""
-    attended, summary = not options.non_interactive, dict(part.summary)
+    attended = not options.non_interactive
     later = [one for one in part.sign_in if not attended or not _signed_in(person, options, one)]
     runs = of_gateway(options.home) is not None
     stale = runs and not part.is_empty and not _restarted(person, options)
-    reply: str | None = None
-    untried = options.no_test or "model" in part.unchecked
-    wants_reply = "model" in summary and not (untried or runs or part.is_empty)
-    if wants_reply and attended:
-        _head(person, "A first word")
-        wants_reply = asyncio.run(person.confirm("Say hello to it?"))
-    if wants_reply:
-        reply = _first_reply(person, options)
+    wants_reply = not (runs or part.is_empty) and _wants_reply(person, options, part)
+    reply = _first_reply(person, options) if wants_reply else None
     if options.json:
-        report = {
-            "home": str(options.home),
-            "changed": [".".join(one.path) for one in part.changes],
-            "secrets": list(part.secrets),
-            "told": summary,
-            "sign_in": list(part.sign_in),
-            "restart_needed": stale,
-            "reply": reply,
-        }
-        print_json(report)
+        print_json(_report(options.home, part) | {"restart_needed": stale, "reply": reply})
     else:
         if not attended:
             replied = [("reply", one_line(reply, 200))] if reply else []
             print_text(table([*part.summary, *replied]))
         _head(person, "Next")
         later_commands = [(f"channels login {name}", f"signs in to {name}") for name in later]
-        if part.unchecked:
-            command = "doctor --ask-model" if "model" in part.unchecked else "doctor"
-            later_commands.insert(0, (command, "tries what could not be checked"))
-        person.say(_next(options.home, later_commands, runs=runs, stale=stale))
+        person.say(_next(options.home, [*_checks(part), *later_commands], runs=runs, stale=stale))
     return 1 if wants_reply and reply is None else 0
+
+
+def _report(home: Path, part: ConfigPart) -> dict[str, object]:
+    return {
+        "home": str(home),
+        "changed": [".".join(one.path) for one in part.changes],
+        "secrets": list(part.secrets),
+        "told": dict(part.summary),
+        "sign_in": list(part.sign_in),
+    }
+
+
+def _wants_reply(person: Person, options: argparse.Namespace, part: ConfigPart) -> bool:
+    """Whether a new model, that was tried, is to say something."""
+    if options.no_test or "model" in part.unchecked or "model" not in dict(part.summary):
+        return False
+    if options.non_interactive:
+        return True
+    _head(person, "A first word")
+    return asyncio.run(person.confirm("Say hello to it?"))
+
+
+def _checks(part: ConfigPart) -> list[tuple[str, str]]:
+    """The command that tries what could not be reached."""
+    command = "doctor --ask-model" if "model" in part.unchecked else "doctor"
+    return [(command, "tries what could not be checked")] if part.unchecked else []
 
 
 def _signed_in(person: Person, options: argparse.Namespace, name: str) -> bool:
