@@ -57,14 +57,14 @@ class Keeping:
         last = next((one for one in reversed(read) if one.from_person), None)
         if last is not None and last.is_others:
             raise CallRefused("what is important is the owner's to say")
-        said = (
+        found = _last(
             one
             for one in read
-            if one.seq and (one.own_words or (one.role == "assistant" and not is_tainted))
+            if one.seq
+            and (one.own_words or (one.role == "assistant" and not is_tainted))
+            and wanted in _plain(one.own_words or one.content)
         )
-        said = (one for one in said if wanted in _plain(one.own_words or one.content))
-        found = _last(said) if wanted else None
-        if found is None:
+        if found is None or not wanted:
             raise CallRefused(
                 f"no earlier message in this conversation has the words {words.strip()[:80]!r}",
                 hint="Give its first words exactly; what the newest message says goes into `text`.",
@@ -85,17 +85,11 @@ class Keeping:
         if quote.message_id:
             turn = await self._journal.find_turn(where.channel, where.chat_id, quote.message_id)
         if turn is not None and turn.session_key == session.key:
-            return _in_turn(await self._messages_of(session, turn.turn_id), turn.position)
+            stored = await asyncio.to_thread(self._sessions.read_window, session.key)
+            left = [one for one in stored if one.turn_id == turn.turn_id]
+            return _in_turn(left, turn.position)
         text = _plain(quote.text)[:_QUOTED]
         return _last(one for one in session.messages if text and text in _plain(one.content))
-
-    async def _messages_of(self, session: Session, turn_id: str) -> Sequence[Message]:
-        """What a turn left in a conversation, be it long ago."""
-        found = [one for one in session.messages if one.turn_id == turn_id]
-        if not found:
-            stored = await asyncio.to_thread(self._sessions.read_window, session.key)
-            found = [one for one in stored if one.turn_id == turn_id]
-        return found
 
 
 def _in_turn(messages: Sequence[Message], position: int) -> Message | None:
