@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -113,38 +113,43 @@ def half_a_line(home: Path) -> None:
 HUGE = b"# Memory\n\n" + b"".join(b"- fact number %d of very many\n" % n for n in range(4_000))
 LATIN = "# Memory\n\n- caf\xe9 cr\xe8me\n- tea\n".encode("latin-1")
 
-BREAKS: dict[str, Break] = {
-    "history.jsonl is garbage": bytes_in(f"{MEMORY}/history.jsonl", b"\0\xff{}\n[1,2\n" * 50),
-    "history.jsonl was cut short": half_a_line,
-    "history.jsonl is empty": bytes_in(f"{MEMORY}/history.jsonl", b""),
-    "history.jsonl is a folder": folder_at(f"{MEMORY}/history.jsonl"),
-    "HISTORY.md is gone": removed(f"{MEMORY}/HISTORY.md"),
-    "HISTORY.md is a folder": folder_at(f"{MEMORY}/HISTORY.md"),
-    ".cursor is garbage": bytes_in(f"{MEMORY}/.cursor", b"\xff"),
-    ".cursor is a folder": folder_at(f"{MEMORY}/.cursor"),
-    ".dream_cursor lies in the future": bytes_in(f"{MEMORY}/.dream_cursor", b"99999\n"),
-    ".dream_cursor is a folder": folder_at(f"{MEMORY}/.dream_cursor"),
-    "the index is garbage": bytes_in("state/index.db", b"no database" * 1_000),
-    "the index is a folder": folder_at("state/index.db"),
-    "the versions are gone": removed("state/memory.git"),
-    "the versions are torn": torn_objects,
-    "the versions are a file": file_at("state/memory.git"),
-    "the versions have no HEAD": removed("state/memory.git/HEAD"),
-    "HEAD of the versions is garbage": bytes_in("state/memory.git/HEAD", b"\xff\xfe"),
-    "HEAD of the versions is empty": bytes_in("state/memory.git/HEAD", b""),
-    "the versions have stale locks": stale_locks,
-    "the lock of the versions is a folder": folder_at("state/memory.git.lock"),
-    "MEMORY.md is binary": bytes_in(f"{MEMORY}/MEMORY.md", bytes(range(256)) * 20),
-    "MEMORY.md is huge": bytes_in(f"{MEMORY}/MEMORY.md", HUGE),
-    "MEMORY.md is a link": linked(f"{MEMORY}/MEMORY.md"),
-    "MEMORY.md is a folder": folder_at(f"{MEMORY}/MEMORY.md"),
-    "MEMORY.md is not UTF-8": bytes_in(f"{MEMORY}/MEMORY.md", LATIN),
-    "the memory folder is a file": file_at(MEMORY),
-    "USER.md is gone": removed("workspace/USER.md"),
-    "the copy of the documents is garbage": bytes_in("state/documents.json", b"\xff{"),
-    "people is a file": file_at("workspace/people"),
-    "the workspace is a file": file_at("workspace"),
+BREAKS: dict[str, Sequence[Break]] = {
+    "garbage": (
+        bytes_in(f"{MEMORY}/history.jsonl", b"\0\xff{}\n[1,2\n" * 50),
+        bytes_in(f"{MEMORY}/.cursor", b"\xff"),
+        bytes_in(f"{MEMORY}/.dream_cursor", b"99999\n"),
+        bytes_in("state/index.db", b"no database" * 1_000),
+        bytes_in("state/memory.git/HEAD", b"\xff\xfe"),
+        bytes_in(f"{MEMORY}/MEMORY.md", bytes(range(256)) * 20),
+        bytes_in("state/documents.json", b"\xff{"),
+    ),
+    "folders for files": (
+        folder_at(f"{MEMORY}/history.jsonl"),
+        folder_at(f"{MEMORY}/HISTORY.md"),
+        folder_at(f"{MEMORY}/.cursor"),
+        folder_at(f"{MEMORY}/.dream_cursor"),
+        folder_at("state/index.db"),
+        folder_at("state/memory.git.lock"),
+        folder_at(f"{MEMORY}/MEMORY.md"),
+    ),
+    "files for folders": (file_at("state/memory.git"), file_at("workspace/people")),
+    "gone": (
+        removed("state/memory.git"),
+        removed(f"{MEMORY}/HISTORY.md"),
+        removed("workspace/USER.md"),
+    ),
+    "cut short": (half_a_line, torn_objects, bytes_in(f"{MEMORY}/MEMORY.md", LATIN)),
+    "empty": (
+        bytes_in(f"{MEMORY}/history.jsonl", b""),
+        bytes_in("state/memory.git/HEAD", b""),
+        linked(f"{MEMORY}/MEMORY.md"),
+    ),
+    "the versions have no HEAD": (removed("state/memory.git/HEAD"),),
+    "stale locks and a huge file": (stale_locks, bytes_in(f"{MEMORY}/MEMORY.md", HUGE)),
+    "the memory folder is a file": (file_at(MEMORY),),
+    "the workspace is a file": (file_at("workspace"),),
 }
+"""Breaks that are made together."""
 
 
 @pytest.mark.parametrize("name", BREAKS)
@@ -153,15 +158,20 @@ async def test_a_broken_file_keeps_nobody_from_an_answer(
 ) -> None:
     home = tmp_path / "home"
     shutil.copytree(lived, home)
+
+    def break_home(home: Path) -> None:
+        for one in BREAKS[name]:
+            one(home)
+
     at_rest = list(BREAKS).index(name) % 2 == 0 or name.startswith("the workspace")
     if at_rest:
-        BREAKS[name](home)
+        break_home(home)
     channel, mind = Visitor(1_000), ScriptedModel(author=learner())
     answers = []
     async with running(home, ScriptedModel(author=assistant), channel, learner=mind):
         if not at_rest:
             assert (await channel.ask("hello")).startswith("I hear")
-            BREAKS[name](home)
+            break_home(home)
         assert (await channel.ask("are you there?")).startswith("I hear")
         commands = ("/memory", "/memory why bees", "/dream", "/dream-log", "/compact")
         answers += [await channel.ask(command) for command in commands]

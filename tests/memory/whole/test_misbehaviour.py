@@ -4,8 +4,8 @@ is lost."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from itertools import pairwise, repeat
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +31,25 @@ def saving(**fields: object) -> Step:
 GOOD = {"history_entry": "They spoke of tea.", "memory_update": MEMORY + "- Likes tea\n"}
 HALF = {**GOOD, "memory_update": "\n".join(["# Memory", "", *FACTS[:2]])}
 
-SCRIPTS: dict[str, tuple[Callable[[], Step], str]] = {
-    "no call": (lambda: Answer(""), "raw"),
-    "text": (lambda: Answer("It is done."), "raw"),
-    "a JSON string": (lambda: wants("save_memory", json.dumps(json.dumps(GOOD))), "learned"),
-    "a list": (lambda: wants("save_memory", json.dumps([GOOD])), "learned"),
-    "missing fields": (lambda: saving(key_facts=["tea"]), "raw"),
-    "an empty update": (lambda: saving(history_entry="They spoke.", memory_update=""), "entry"),
-    "half of the facts dropped": (lambda: saving(**HALF), "entry"),
-    "HTTP 500": (server_error, "raw"),
-    "HTTP 429": (lambda: busy(1), "raw"),
-    "cut off": (Cut, "raw"),
+SCRIPTS: dict[str, Sequence[Callable[[], Step]]] = {
+    "raw, by answers": (
+        lambda: Answer(""),
+        lambda: Answer("It is done."),
+        lambda: saving(key_facts=["tea"]),
+    ),
+    "raw, HTTP 500": (server_error,),
+    "raw, HTTP 429": (lambda: busy(1),),
+    "raw, cut off": (Cut,),
+    "learned": (
+        lambda: wants("save_memory", json.dumps(json.dumps(GOOD))),  # a JSON string
+        lambda: wants("save_memory", json.dumps([GOOD])),  # a list
+    ),
+    "entry": (
+        lambda: saving(history_entry="They spoke.", memory_update=""),
+        lambda: saving(**HALF),  # half of the facts are dropped
+    ),
 }
+"""The answers that come to the same thing, which are given in turn."""
 
 
 class Server:
@@ -76,18 +83,18 @@ def settings(server: FakeOpenAI) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 async def test_every_turn_is_answered_and_every_message_is_kept(tmp_path: Path, name: str) -> None:
-    step, outcome = SCRIPTS[name]
+    outcome = name.partition(",")[0]
     folder = tmp_path / "workspace" / "memory"
     folder.mkdir(parents=True)
     (folder / "MEMORY.md").write_text(MEMORY)
     clock = FakeClock()
-    channel, model = FakeChannel(clock=clock), Server(made() for made in repeat(step))
+    channel, model = FakeChannel(clock=clock), Server(made() for made in cycle(SCRIPTS[name]))
     async with (
         FakeOpenAI(model, context_tokens=14_000, characters=500) as server,
         running(tmp_path, None, channel, clock=clock, configured_learner=True, **settings(server)),
     ):
         await talk(channel)
-    assert model.asked
+    assert model.asked >= len(SCRIPTS[name])
     kept = [m.content for m in stored(tmp_path) if m.role == "user"]
     assert [text[:5] for text in kept] == [f"#{number:04}" for number in range(1, TURNS + 1)]
     lines = (folder / "history.jsonl").read_text().splitlines()
