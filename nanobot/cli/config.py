@@ -107,8 +107,6 @@ def _get(options: Options) -> int:
     wanted = tuple(options.key.split(".")) if options.key else ()
     found = [one for one in known if one.path[: len(wanted)] == wanted]
     is_key = bool(found) and found[0].path == wanted
-    if not found and (within := _within(known, wanted)):
-        found, is_key = [within], True
     if not found:
         hint = suggestion(options.key, [one.name for one in known] if "." in options.key else
                           sorted({one.path[0] for one in known}))  # fmt: skip
@@ -118,21 +116,6 @@ def _get(options: Options) -> int:
     rows = ((one.name, _text(one.value), _source(one)) for one in found)
     shown = table(rows, "key", "value", "from")
     return options.print_either([*map(key_data, found)], lambda: shown)
-
-
-def _within(known: Sequence[KeyInfo], path: tuple[str, ...]) -> KeyInfo | None:
-    """What stands at `path` in a value that has names of its own, such as variables."""
-    from msgspec.structs import replace
-
-    for info in known:
-        steps, value = path[len(info.path) :], info.value
-        if not steps or info.path != path[: len(info.path)]:
-            continue
-        for step in steps:
-            value = value.get(step) if isinstance(value, dict) else None
-        if value is not None:
-            return replace(info, path=path, value=value, default=None)
-    return None
 
 
 def _text(value: object) -> str:

@@ -86,13 +86,6 @@ class ChannelSettings(Checked, frozen=True):
             text, hint = "has no effect while `groups` is off", "Set `groups: mention` beside it."
             yield Fault(("allow_groups",), text, hint, True)
 
-    @classmethod
-    def prepare(cls, given: object) -> object:
-        """A bare `off` is false to other tools that write YAML."""
-        if isinstance(given, Mapping) and given.get("groups") in (False, "false"):
-            return {**given, "groups": "off"}
-        return given
-
 
 class NoOptions(Checked, frozen=True):
     """For adapters without settings of their own."""

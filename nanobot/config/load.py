@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -73,13 +72,6 @@ def load_with_places(
 def _read(path: Path, document: ConfigDocument) -> bool:
     """Put config.yaml into the document; whether others may read it."""
     if (own := read_own_file(path, document)) is None:
-        other = path.with_suffix(".yml")
-        with suppress(OSError):
-            if other.exists() and not path.exists():
-                hint = f"Rename it to {CONFIG_FILE}."
-                document.warn_at(
-                    ConfigPlace(str(other)), "", "is not read because of its name", hint
-                )
         return False
     from nanobot.config.yamltext import parse_config  # PyYAML, not needed without a file
 

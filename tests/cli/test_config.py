@@ -52,7 +52,7 @@ def test_a_value_is_read_as_its_key_takes_it(here: Nanobot, config: Path) -> Non
         "example.org", "example.com",
     ]  # fmt: skip
     assert value("tools.web.domains", "[example.org]") == ["example.org"]
-    assert value("tools.exec.environment.LANG", "de") == "…"
+    assert value("tools.exec.environment", "{LANG: de}") == {"LANG": "…"}
     assert "max_iterations: 9\n" in config.read_text()
 
 

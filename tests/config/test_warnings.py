@@ -75,11 +75,3 @@ def test_files_with_keys_are_closed_to_others_at_the_next_start(home: Home, mode
     assert modes == [0o600, 0o600]
     assert home.load().warnings == ()
     assert make_home(home.folder) == []
-
-
-def test_a_file_with_the_other_ending_is_a_warning(home: Home) -> None:
-    other = home.config.with_suffix(".yml")
-    other.write_text(LITERAL)
-    assert home.load().warnings == (
-        f"{other}: is not read because of its name. Rename it to config.yaml.",
-    )
