@@ -138,7 +138,6 @@ def _make(options: Options) -> int:
         "encrypted": bool(recipient),
         "media": order.media,
         "live": taken.live,
-        "pause_milliseconds": round(taken.pause * 1000, 1),
         "left_out": list(made.left_out),
         "changed": list(made.changed),
     }

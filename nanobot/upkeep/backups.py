@@ -66,7 +66,7 @@ class StoredBackup(Struct, frozen=True):
 
 class MadeBackup(Struct, frozen=True):
     """A backup that was made just now. `size` is that of the file, `content` of what it holds, in
-    bytes; `left_out` leads elsewhere, is a cache or may not be read, `changed` was written into
+    bytes; `left_out` leads elsewhere or may not be read, `changed` was written into
     meanwhile."""
 
     path: Path

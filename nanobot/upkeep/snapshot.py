@@ -50,12 +50,10 @@ _LIST, _JOURNAL, _MEMORY_LOCK = "snapshot.json", "journal.db", "state/versions.l
 
 
 class Snapshot(Struct, frozen=True):
-    """A snapshot in `state/backup`, with what is in it. `live`: a gateway ran; `pause` is in
-    seconds."""
+    """A snapshot in `state/backup`, with what is in it. `live`: a gateway ran."""
 
     live: bool
     made_at: datetime
-    pause: float
     items: tuple[BackupItem, ...]
 
     def save(self, home: Path) -> None:
@@ -102,28 +100,18 @@ class BackupOperations:
                 await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
                 folder.mkdir(mode=0o700)
                 await asyncio.to_thread(lock.__enter__)
+                items = list[BackupItem]()
                 try:
-                    items, pause = await self._freeze(folder)
+                    await self._journal.freeze(
+                        folder / _JOURNAL, lambda: items.extend(freeze_home(self._home))
+                    )
                 finally:
                     lock.__exit__(None, None, None)
-                taken = Snapshot(self._live, self.clock.now(), pause, tuple(items))
+                taken = Snapshot(self._live, self.clock.now(), tuple(items))
                 await asyncio.to_thread(taken.save, self._home)
                 return taken
         except OSError as error:
             raise StorageError.of(error.filename or folder, error) from error
-
-    async def _freeze(self, folder: Path) -> tuple[list[BackupItem], float]:
-        items: list[BackupItem] = []
-        pause = 0.0
-
-        def freeze() -> None:
-            nonlocal pause
-            begun = self.clock.monotonic()
-            items.extend(freeze_home(self._home))
-            pause = self.clock.monotonic() - begun
-
-        await self._journal.freeze(folder / _JOURNAL, freeze)
-        return items, pause
 
 
 def freeze_home(home: Path) -> list[BackupItem]:

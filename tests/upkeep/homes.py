@@ -64,7 +64,7 @@ def freeze(home: Path, *, live: bool = False) -> Snapshot:
     with contextlib.closing(journal(home)) as db:
         copy_to(db, folder / "journal.db")
         items = freeze_home(home)
-    return Snapshot(live, MADE, 0.0, tuple(items))
+    return Snapshot(live, MADE, tuple(items))
 
 
 def back_up(
