@@ -179,25 +179,45 @@ class People(Struct, frozen=True):
 def people_of(config: Fields, pairing: Fields, chosen: Sequence[str]) -> People:
     """Who is in the lists of the configuration and of its pairing; `chosen` are the owner's
     accounts (`telegram:123`)."""
-    allowed: dict[str, tuple[str, ...]] = {}
-    unclear: list[str] = []
-    channels = dict(config.inner("channels").objects())
-    for name, channel in channels.items():
-        listed = (*channel.texts("allow_from"), *pairing.inner("approved").texts(name))
-        found = [id_of(name, entry) for entry in listed]
-        unclear += [f"{name}: {entry}" for entry, id in zip(listed, found, strict=True) if not id]
-        allowed[name] = tuple(dict.fromkeys(filter(None, found)))
-    owners = _chosen(chosen)
-    for name, ids in allowed.items():
-        named = [entry for entry in unclear if entry.startswith(f"{name}: ")]
-        if not chosen and not named and len(ids) == 1 and ids[0] != "*":
-            owners[name] = ids
+    approved = pairing.inner("approved")
+    listed = {
+        name: (*channel.texts("allow_from"), *approved.texts(name))
+        for name, channel in config.inner("channels").objects()
+    }
+    found = [(name, one, id_of(name, one)) for name, entries in listed.items() for one in entries]
+    allowed = {
+        name: tuple(dict.fromkeys(id for channel, _, id in found if channel == name and id))
+        for name in listed
+    }
+    unclear = tuple(f"{name}: {entry}" for name, entry, id in found if not id)
+    owners = _chosen(chosen) if chosen else _only_people(allowed, unclear)
+    return People(allowed, owners, unclear, _channels_of_owner(config, allowed, owners))
+
+
+def _only_people(
+    allowed: Mapping[str, tuple[str, ...]], unclear: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return the one person whom a channel lets in, by channel. An entry that is unclear may be
+    somebody else."""
+    doubtful = {entry.partition(":")[0] for entry in unclear}
+    return {
+        name: ids
+        for name, ids in allowed.items()
+        if len(ids) == 1 and ids != ("*",) and name not in doubtful
+    }
+
+
+def _channels_of_owner(
+    config: Fields, allowed: Mapping[str, Sequence[str]], owners: Mapping[str, Sequence[str]]
+) -> frozenset[str]:
+    """Return the channels on which nobody but the owner could talk."""
     mine = {name for name, ids in allowed.items() if ids and set(ids) <= {*owners.get(name, ())}}
+    channels = dict(config.inner("channels").objects())
     hosts = {"api": config.inner("api"), "websocket": channels.get("websocket", Fields({}))}
     mine |= {name for name, server in hosts.items() if server.text("host") in _LOOPBACK}
     if all(name in mine for name, channel in channels.items() if channel.get("enabled") is True):
         mine.add(_UNIFIED)
-    return People(allowed, owners, tuple(unclear), frozenset(mine | {TERMINAL, "sdk"}))
+    return frozenset(mine | {TERMINAL, "sdk"})
 
 
 def id_of(channel: str, entry: str) -> str:

@@ -215,16 +215,9 @@ def import_conversations(
 ) -> list[tuple[str, str]]:
     """Take all conversations; the groups (channel and id) among them. `media` are the new names of
     files that came with messages. Of several files of one conversation the one used last counts."""
-    found: list[tuple[ImportFile, Head]] = []
-    for one in files.below("home/sessions/", "workspace/sessions/"):
-        is_coded, stem = _CODED.fullmatch(one.path), one.place.name.removesuffix(SUFFIX)
-        if (is_coded or _PLAIN.fullmatch(one.path)) and stem != one.place.name:
-            with suppress(OSError), open_file(one.place) as file:
-                head = head_of(lines_of(file))
-                named = _decoded(stem) if is_coded else stem.replace("_", ":", 1)
-                found.append((one, replace(head, key=head.key or named)))
+    found = sorted(_conversations(files), key=lambda one: one[1].updated or _NEVER, reverse=True)
     keys: dict[str, str] = {}
-    for one, head in sorted(found, key=lambda each: each[1].updated or _NEVER, reverse=True):
+    for one, head in found:
         key, why = key_of(head.key), ""
         if head.ours:
             why = "what was said to this nanobot before the import"
@@ -238,6 +231,17 @@ def import_conversations(
             keys[key] = one.path
     parts = [key.split(":") for key in keys if is_group(key)]
     return list(dict.fromkeys((channel, chat) for channel, chat, *_ in parts))
+
+
+def _conversations(files: Transfer) -> Iterator[tuple[ImportFile, Head]]:
+    """Yield the files of conversations, each with its metadata and a key."""
+    for one in files.below("home/sessions/", "workspace/sessions/"):
+        is_coded, stem = _CODED.fullmatch(one.path), one.place.name.removesuffix(SUFFIX)
+        if (is_coded or _PLAIN.fullmatch(one.path)) and stem != one.place.name:
+            with suppress(OSError), open_file(one.place) as file:
+                head = head_of(lines_of(file))
+                named = _decoded(stem) if is_coded else stem.replace("_", ":", 1)
+                yield one, replace(head, key=head.key or named)
 
 
 def _convert(files: Transfer, found: ImportFile, conversation: Conversation) -> bool:

@@ -69,12 +69,9 @@ def server_for(model: str, provider: str, providers: Fields) -> tuple[str, str, 
     the model's name begins with, or its maker, or the first of `_SERVERS` and then of `providers`
     (that part of the configuration) that has a key or an address. Raises `NoServer`."""
     entries = {_snake(name): entry for name, entry in providers.objects()}
-    usable = [n for n, entry in entries.items() if entry.text("api_key") or entry.text("api_base")]
     name, (first, slash, rest) = _snake(provider), model.partition("/")
     if name in ("", "auto"):
-        makers = (maker for word, maker in _WORDS.items() if word in model.lower())
-        order = (_snake(first), *makers, *_SERVERS, *usable)
-        name = next((one for one in order if one in usable), "")
+        name = _provider_of(model, entries)
     if not name:
         raise NoServer("no provider has a key")
     entry = entries.get(name, Fields({}))
@@ -84,6 +81,13 @@ def server_for(model: str, provider: str, providers: Fields) -> tuple[str, str, 
     if slash and name not in _MANY_MAKERS and _snake(first) == name:
         model = rest
     return model, url, name, entry
+
+
+def _provider_of(model: str, entries: Mapping[str, Fields]) -> str:
+    usable = [n for n, entry in entries.items() if entry.text("api_key") or entry.text("api_base")]
+    makers = (maker for word, maker in _WORDS.items() if word in model.lower())
+    order = (_snake(model.partition("/")[0]), *makers, *_SERVERS, *usable)
+    return next((one for one in order if one in usable), "")
 
 
 def _snake(name: str) -> str:

@@ -24,7 +24,7 @@ import os
 import shutil
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from errno import ENOSPC
@@ -374,16 +374,20 @@ def _extract(
             if wanted(path):
                 _write(tar, member, place)
             progress(member.size, head.size)
-    for path, target in filter(lambda link: wanted(link[0]), links.items()):
+    _make_links(folder, {path: links[path] for path in filter(wanted, links)})
+    for path in filter(wanted, folders):
+        (folder / path).mkdir(parents=True, exist_ok=True)
+        (folder / path).chmod(folders[path] & 0o777 | 0o700)
+    return files, size
+
+
+def _make_links(folder: Path, links: Mapping[str, str]) -> None:
+    for path, target in links.items():
         # Below a link it would lie somewhere else than its steps up were counted from.
         if any(str(parent) in links for parent in PurePosixPath(path).parents):
             raise BadBackup(f"{path!r} lies below a link")
         (folder / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         (folder / path).symlink_to(target)
-    for path, mode in filter(lambda one: wanted(one[0]), folders.items()):
-        (folder / path).mkdir(parents=True, exist_ok=True)
-        (folder / path).chmod(mode & 0o777 | 0o700)
-    return files, size
 
 
 def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
