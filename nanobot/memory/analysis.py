@@ -173,6 +173,14 @@ def _shown_by(words: Collection[str], letters: Collection[str]) -> dict[str, flo
     return {name: score for name, score in scores.items() if counts[name] >= least}
 
 
+def languages_of(texts: Iterable[str]) -> tuple[str, ...]:
+    """The languages that texts are in, the one of the last first."""
+    likely, found = ENGLISH, dict[str, None]()
+    for text in texts:
+        found[likely := language_of(text, likely)] = None
+    return tuple(dict.fromkeys((likely, *found)))
+
+
 class WordForms(NamedTuple):
     """What a word of a question matches in the full-text table: its `forms`, and its relatives:
     words with one of the `beginnings`, or the two `halves` of a compound in one text."""

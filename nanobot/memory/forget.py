@@ -29,6 +29,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from datetime import datetime
+from itertools import chain
 
 import msgspec
 from msgspec import Struct
@@ -37,6 +38,7 @@ from msgspec.structs import replace
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileState, lstate_of, without_long_lines
+from nanobot.memory.analysis import languages_of
 from nanobot.memory.documents import ALL_FACTS, PENDING
 from nanobot.memory.gitstore import LIMIT
 from nanobot.memory.history import NOTHING_LEFT, READABLE, HistoryEntry
@@ -52,7 +54,6 @@ from nanobot.memory.why import (
     closest_lines,
     entries_in,
     excerpt,
-    languages_of,
     lines_of,
     note_lines,
     source_message,
@@ -163,14 +164,6 @@ def _hashes(salt: bytes, found: Iterable[str]) -> frozenset[str]:
         hashlib.blake2b(word.encode("utf-8", "replace"), key=salt, digest_size=8).hexdigest()
         for word in found
     )
-
-
-def _entries_of(memory: Memory) -> Iterator[FactLine]:
-    """The entries of notes, of digests and of what waits to be confirmed, with all their lines, and
-    the lines of files beside them."""
-    for path in (PENDING, *memory.store.files_by_hand()):
-        yield from entries_in(memory, path)
-    yield from note_lines(memory)
 
 
 async def _remove_entries(store: MemoryStore, path: str, texts: set[str]) -> tuple[int, set[str]]:
@@ -405,10 +398,13 @@ class Forgetter:
 
 
 def _lines_stating(memory: Memory, sought: Sought) -> tuple[FactLine, ...]:
-    """The facts that the request names, and the entries of other files that state them."""
-    close, lines = closest_lines(sought.request, lines_of(memory))
-    entries = (line for line in _entries_of(memory) if sought.stated_by(line.text))
-    return (*(lines if close >= sought.least else ()), *entries)
+    """The facts that the request names, and the entries of all other files that state them: of
+    notes, of digests, and of what waits to be confirmed."""
+    close, facts = closest_lines(sought.request, lines_of(memory))
+    files = (entries_in(memory, path) for path in (PENDING, *memory.store.files_by_hand()))
+    entries = chain(*files, note_lines(memory))
+    stating = (line for line in entries if sought.stated_by(line.text))
+    return (*(facts if close >= sought.least else ()), *stating)
 
 
 def _without_facts(text: str, sought: Sought) -> str:

@@ -12,7 +12,14 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from nanobot.memory.analysis import bases, is_stop_word, language_of, stemmed, words_of
+from nanobot.memory.analysis import (
+    bases,
+    is_stop_word,
+    language_of,
+    languages_of,
+    stemmed,
+    words_of,
+)
 from nanobot.memory.certainty import has_cue
 from nanobot.memory.figures import (
     Figures,
@@ -103,7 +110,7 @@ def _beginnings(stated: Stated) -> frozenset[str]:
 
 def stated_in(text: str, languages: Sequence[str], *, figures: bool = True) -> Stated:
     """What `text`, in one of these languages, says."""
-    tokens, spoken = _tokens(text), (*languages, language_of(text, languages[-1]))
+    tokens, spoken = _tokens(text), (*languages, language_of(text, languages[0]))
     no = _negations(spoken)  # a few words may be of any language
     words = [
         word
@@ -149,21 +156,6 @@ def clauses_of(sentence: str) -> Iterator[str]:
 
 def _spoken(line: str) -> list[str]:
     return [stem_of(word) for word in _tokens(bare(line)) if not is_stop_word(word)]
-
-
-def languages_of(texts: Iterable[str]) -> tuple[str, ...]:
-    """The languages that these texts are in, English first."""
-    found, likely = {ENGLISH: None}, ""
-    for text in texts:
-        likely = language_of_line(text, likely)
-        found |= dict.fromkeys(filter(None, [likely]))
-    return tuple(found)
-
-
-def language_of_line(text: str, likely: str) -> str:
-    """The language of a text; a few words in ASCII may be of any."""
-    is_short = text.isascii() and len(text.split()) < _FEW
-    return (likely or ENGLISH) if is_short else language_of(text, likely)
 
 
 @lru_cache(maxsize=256)

@@ -22,7 +22,7 @@ from datetime import date
 
 from msgspec import Struct
 
-from nanobot.memory.analysis import language_of
+from nanobot.memory.analysis import language_of, languages_of
 from nanobot.memory.certainty import has_cue, is_doubtful, is_jest, speaks_of_others
 from nanobot.memory.figures import Figures, figures_of
 from nanobot.memory.similarity import sentences
@@ -33,8 +33,6 @@ from nanobot.memory.statements import (
     hits,
     is_in,
     is_same,
-    language_of_line,
-    languages_of,
     stated_in,
     stem_of,
 )
@@ -237,8 +235,8 @@ class Talk:
         self._turns.append(_Turn(text, own, day, figures, tuple(found), words, near))
 
     def _read(self, line: str) -> Stated:
-        languages = {*self.languages, language_of_line(line, self.languages[-1])} - {""}
-        return stated_in(bare(line), tuple(sorted(languages)))
+        shown = language_of(line, self.languages[0])
+        return stated_in(bare(line), tuple(dict.fromkeys((shown, *self.languages))))
 
     def _own_turns(self) -> Iterator[_Turn]:
         return (turn for turn in self._turns if turn.own)
@@ -340,7 +338,7 @@ class Talk:
             return False
         near = [one.text for one in turn.sentences if hits(about, one.words)]
         for part in near or [turn.text]:
-            languages = (language_of(part, self.languages[-1]), *self.languages)
+            languages = (language_of(part, self.languages[0]), *self.languages)
             if is_doubtful(part, languages) or speaks_of_others(part, languages, is_known):
                 return False
         return True

@@ -22,13 +22,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.errors import NanobotError, UnknownSession
-from nanobot.memory.analysis import language_of
+from nanobot.memory.analysis import languages_of
 from nanobot.memory.digests import DigestLine, digest_path, is_month, month_of
 from nanobot.memory.documents import ALL_FACTS, FACTS, PENDING, RETIRED
-from nanobot.memory.guard import fact_lines
+from nanobot.memory.guard import fact_lines, without_list_mark
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.importance import without_importance
-from nanobot.memory.languages import ENGLISH
 from nanobot.memory.lines import Operation, numbered_blocks, split
 from nanobot.memory.pending import CONFIRMED
 from nanobot.memory.scopes import Memories, Memory, Scopes
@@ -223,8 +222,8 @@ class Explainer:
         for version, wording in self._lineage(memory, line.path, line.text):
             yield version, wording
         if line.path == RETIRED and wording:
-            bare = _RETIRED_ON.sub("", wording)
-            before = (list(self._lineage(memory, path, bare, removed=True)) for path in FACTS)
+            fact = _RETIRED_ON.sub("", wording)
+            before = (list(self._lineage(memory, path, fact, removed=True)) for path in FACTS)
             yield from next(filter(None, before), ())
 
     def _lineage(
@@ -236,7 +235,11 @@ class Explainer:
         for snapshot in memory.versions.lineage(memory.prefix + path):
             before, after = _lines(snapshot.before), _lines(snapshot.after)
             if removed:
-                gone = (one for one in before - after if bare(one) == bare(wording))
+                gone = (
+                    one
+                    for one in before - after
+                    if without_list_mark(one) == without_list_mark(wording)
+                )
                 same = next(gone, "")
                 removed, wording = not same, same or wording
                 continue
@@ -279,7 +282,10 @@ class Explainer:
             return None
         for snapshot in memory.versions.lineage(memory.prefix + PENDING):
             came = _lines(snapshot.after) - _lines(snapshot.before)
-            if any(bare(waiting.partition(": ")[2]) == bare(line) for waiting in came):
+            if any(
+                without_list_mark(waiting.partition(": ")[2]) == without_list_mark(line)
+                for waiting in came
+            ):
                 return snapshot.version.change
         return None
 
@@ -396,14 +402,6 @@ def _noted_line(line: FactLine) -> str:
     return f"  - {line.path}, line {line.number}: {excerpt(line.text)}"
 
 
-def languages_of(texts: Iterable[str]) -> tuple[str, ...]:
-    """The languages that texts are in, the one of the last first."""
-    likely, found = ENGLISH, dict[str, None]()
-    for text in texts:
-        found[likely := language_of(text, likely)] = None
-    return tuple(dict.fromkeys((likely, *found)))
-
-
 def matching_lines(text: str, lines: Sequence[FactLine]) -> list[FactLine]:
     """The lines that hold every word of `text`, or else relatives of them; the closest first."""
     request = Request.of(text, languages_of(line.text for line in lines))
@@ -449,11 +447,6 @@ def source_message(
         if about:
             text = max(text.splitlines() or [""], key=lambda line: share(about, line))
     return SourceMessage(session, message.seq, who, message.timestamp, text, message.kept)
-
-
-def bare(line: str) -> str:
-    """Return a line without its list mark."""
-    return line.strip().lstrip("-*+ ")
 
 
 def _previous(snapshot: VersionSnapshot, wording: str, before: set[str], after: set[str]) -> str:

@@ -27,6 +27,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.errors import ToolError
+from nanobot.memory.analysis import languages_of
 from nanobot.memory.answers import json_object
 from nanobot.memory.cleaning import clean_line
 from nanobot.memory.documents import LONG_TERM, PERSONAL
@@ -49,7 +50,7 @@ from nanobot.memory.importance import (
 )
 from nanobot.memory.lines import Operation, find_heading, is_heading, lines_of
 from nanobot.memory.similarity import most_similar, share, similar, words
-from nanobot.memory.statements import Known, is_part_of, languages_of, still_says
+from nanobot.memory.statements import Known, is_part_of, still_says
 from nanobot.memory.taint import quotation
 from nanobot.providers.fields import items, mapping, string
 from nanobot.providers.port import ToolSpec

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from bench.languages import languages
-from nanobot.memory.analysis import content_words, language_of, words_of
+from nanobot.memory.analysis import content_words, language_of, languages_of, words_of
 from nanobot.memory.languages import LANGUAGES
 from nanobot.memory.search import Query
 from nanobot.memory.similarity import Request
-from nanobot.memory.why import languages_of
 from tests.memory.homes import RealHome
 
 Requests = Mapping[str, list[str]]
