@@ -360,8 +360,8 @@ by the name of the channel. Texts hold no secrets."""
 
 
 class WentBack(Exception):
-    """A person goes back to the question before. Whoever asks lets it pass: they are run again, and
-    what was answered before that question answers itself."""
+    """A person goes back. Let it pass: the step is run again, with the earlier answers as
+    defaults."""
 
 
 class Person(Protocol):

@@ -2,10 +2,6 @@
 the askers having to know how.
 
 What a server or a platform said may be in what is shown, so all of it is cleaned.
-
-A step is a function that asks. What it was answered is kept; where the person goes back, it is run
-anew, its earlier questions answer themselves, and the last one is asked again. So a step must ask
-the same as long as it is answered the same; where it asks something else, that is asked.
 """
 
 from __future__ import annotations
@@ -13,7 +9,6 @@ from __future__ import annotations
 import re
 import signal
 import sys
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from getpass import getpass
@@ -196,94 +191,65 @@ def in_words(error: NanobotError) -> str:
     return re.sub(names, lambda name: _SETTINGS[name[0]], error.for_people())
 
 
-Given = tuple[str, str | bool]
-"""A question and what was answered: the words, of a choice as well."""
-
 A = TypeVar("A", str, bool)
 Step = Callable[[Sequence[T]], Awaitable[T]]
 """Is called with what the steps before it came to."""
 
 
-class Retraced:
-    """Records a person's answers and replays them to the same questions, without the messages in
-    between. The one question that is asked again has the earlier answer as its default. A list that
-    is shown again, after a failure, begins at the earlier choice."""
+class Remembering:
+    """A person whose earlier answers are the defaults if a step is gone through again. A list
+    begins at the last choice."""
 
     def __init__(self, person: Person) -> None:
         self._person = person
-        self._ahead: deque[Given] = deque()
-        self._again: Given = ("", "")
-        self._chosen: dict[str, str] = {}
-        self.given: list[Given] = []
+        self._answers: dict[str, str | bool] = {}
+        self._had: dict[str, str | bool] = {}
+        self.asked = 0
+        """The answered questions of this step."""
 
-    def begin(self, before: Sequence[Given] = ()) -> None:
-        """The next questions answer themselves with all of `before` but the last, which is asked
-        again."""
-        *ahead, self._again = before or [("", "")]
-        self._ahead, self.given = deque(ahead), []
+    def begin(self) -> None:
+        """A step begins, perhaps once more."""
+        self._had, self.asked = dict(self._answers), 0
 
     def say(self, text: str) -> None:
         """See `nanobot.channel.Person`, here and below."""
-        if not self._ahead:
-            self._person.say(text)
+        self._person.say(text)
 
     async def ask(self, question: str, default: str = "", *, secret: bool = False) -> str:
-        known = self._known(question)
-        if not isinstance(known, str):
-            default = str(self._had(question, default))
-            known = await self._person.ask(question, default, secret=secret)
-        return self._keep(question, known)
+        default = str(self._had.get(question, default))
+        return self._keep(question, await self._person.ask(question, default, secret=secret))
 
     async def confirm(self, question: str, *, default: bool = True) -> bool:
-        known = self._known(question)
-        if not isinstance(known, bool):
-            default = bool(self._had(question, default))
-            known = await self._person.confirm(question, default=default)
-        return self._keep(question, known)
+        default = bool(self._had.get(question, default))
+        return self._keep(question, await self._person.confirm(question, default=default))
 
     async def choose(self, question: str, choices: Sequence[str], default: int = 0) -> int:
-        known = str(self._known(question))
-        if known not in choices:
-            self._ahead.clear()
-            had = str(self._had(question, self._chosen.get(question, "")))
-            default = choices.index(had) if had in choices else default
-            known = choices[await self._person.choose(question, choices, default)]
-        self._chosen[question] = known
-        return choices.index(self._keep(question, known))
-
-    def _known(self, question: str) -> str | bool | None:
-        """What answers a question by itself; None where that is to be asked, as is all after it."""
-        if self._ahead and self._ahead[0][0] == question:
-            return self._ahead.popleft()[1]
-        self._ahead.clear()
-        return None
-
-    def _had(self, question: str, default: str | bool) -> str | bool:
-        """The default of a question."""
-        return self._again[1] if self._again[0] == question else default
+        last = str(self._answers.get(question, ""))
+        default = choices.index(last) if last in choices else default
+        at = await self._person.choose(question, choices, default)
+        self._keep(question, choices[at])
+        return at
 
     def _keep(self, question: str, answer: A) -> A:
-        self.given.append((question, answer))
+        self._answers[question] = answer
+        self.asked += 1
         return answer
 
 
-async def walk(person: Retraced, steps: Sequence[Step[T]]) -> list[T]:
-    """What the steps come to, one after the other. Back at the first question of a step leads to
-    the last question of those before it."""
-    done: list[tuple[T, list[Given]]] = []
-    before: list[Given] = []
+async def walk(person: Remembering, steps: Sequence[Step[T]]) -> list[T]:
+    """What the steps come to, one after the other. Going back leads to the first question of the
+    step, and from there to that of the step before."""
+    done: list[tuple[T, int]] = []
     while len(done) < len(steps):
-        person.begin(before)
+        person.begin()
         try:
             result = await steps[len(done)]([result for result, _ in done])
         except WentBack:
-            before = person.given
-            while not before and done:
-                _, before = done.pop()
-            person.begin()
-            if not before:
+            asked = person.asked
+            while not asked and done:
+                _, asked = done.pop()
+            if not asked:
                 person.say("This is the first question.")
         else:
-            done.append((result, person.given))
-            before = []
+            done.append((result, person.asked))
     return [result for result, _ in done]

@@ -22,7 +22,7 @@ from nanobot.cli.config import diff_text
 from nanobot.cli.gateway import connected
 from nanobot.cli.onboard.files import ConfigPart, write
 from nanobot.cli.onboard.model import server_options
-from nanobot.cli.onboard.people import Answers, Retraced, Step, Unanswered, in_words, walk
+from nanobot.cli.onboard.people import Answers, Remembering, Step, Unanswered, in_words, walk
 from nanobot.cli.onboard.steps import OnboardStep, Situation, list_steps
 from nanobot.cli.service import runs_systemd
 from nanobot.cli.status import of_gateway
@@ -36,7 +36,7 @@ from nanobot_cli.wire import DEFAULT_SESSION, AgentMessage, Reading, Reply
 
 _INTRODUCTION = """\
 This sets nanobot up: a model, the chats that it answers in, and you. Nothing is written before \
-you have seen it. The answer < goes back to the question before; Ctrl-C leaves at any point."""
+you have seen it. The answer < goes back; Ctrl-C leaves at any point."""
 _HELLO = "Hello!"
 
 
@@ -84,7 +84,7 @@ class Interview:
     """Known once the home is, which is the first question."""
 
     def __init__(self, person: Person, options: argparse.Namespace) -> None:
-        self._person, self._options = Retraced(person), options
+        self._person, self._options = Remembering(person), options
         self._attended = not options.non_interactive
         self._confirmed = False
         is_chosen = options.given_home or os.environ.get("NANOBOT_HOME")
@@ -126,7 +126,6 @@ class Interview:
         is_given = self._at.given(step.name) is not None
         if not (is_given or (self._attended and await self._is_wanted(step))):
             return ConfigPart()
-        begun = len(self._person.given)
         while True:
             if self._attended:
                 _head(self._person, step.title[0].upper() + step.title[1:])
@@ -138,7 +137,6 @@ class Interview:
                 self._person.say(f"That did not work: {in_words(error)}")
                 if not await self._person.confirm("Go through this step again?"):
                     return ConfigPart()
-                del self._person.given[begun:]  # going back leads through the last attempt alone
 
     async def _is_wanted(self, step: OnboardStep) -> bool:
         if step.is_basic and not self._at.before.config:
