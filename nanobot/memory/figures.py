@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, timedelta
 from functools import lru_cache
 
@@ -214,16 +215,10 @@ def _day(match: re.Match[str]) -> Day | None:
             named = int(match[year] or 0)
             named += 2000 if 0 < named < 100 else 0
             found = named, int(match[month]), int(match[day])
-            return found if _exists(found) else None
+            with suppress(ValueError):  # no such day
+                date(named or 2000, *found[1:])
+                return found
     return None
-
-
-def _exists(day: Day) -> bool:
-    try:
-        date(day[0] or 2000, day[1], day[2])
-    except ValueError:
-        return False
-    return True
 
 
 def _time(match: re.Match[str]) -> tuple[int, int]:
@@ -263,13 +258,13 @@ def _worded(
     """Numbers that are written as words, with the word after each; `months` collects those."""
     words = [folded(word) for word in _WORD.findall(text)]
     values, beginnings = _numbers_of(languages), _months_of(languages)
-    firsts = _firsts_of(languages)
     for at, word in enumerate(words):
         if (value := values.get(word)) is not None:
             yield value, words[at + 1 : at + 2]
-        if word[:3] in firsts and _dates(words, at):
-            lengths = range(3, min(len(word), 6) + 1)
-            months |= {beginnings[word[:n]] for n in lengths if word[:n] in beginnings}
+        lengths = range(3, min(len(word), 6) + 1)
+        named = {beginnings[word[:n]] for n in lengths if word[:n] in beginnings}
+        if named and _dates(words, at):
+            months |= named
     for run in _CJK_NUMBER.findall(text):
         if value := _cjk_number(run):
             yield value, []
@@ -310,11 +305,6 @@ def _months_of(languages: tuple[str, ...]) -> Mapping[str, int]:
         for at, forms in enumerate(LANGUAGES.get(language, Language()).months.split()):
             found |= dict.fromkeys((stemmed(form, "") for form in forms.split("/")), at + 1)
     return found
-
-
-@lru_cache(maxsize=256)
-def _firsts_of(languages: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(beginning[:3] for beginning in _months_of(languages))
 
 
 @lru_cache(maxsize=1)

@@ -104,13 +104,14 @@ class Recall:
 
     def __init__(self, store: MemoryStore, scope: str, budget: int, uses: FactUses | None) -> None:
         self._store, self._scope, self._uses = store, scope, uses
-        self._chosen: dict[str, tuple[tuple[object, ...], str]] = {}
+        self._chosen: dict[str, tuple[list[object], str]] = {}
         self._shares = {LONG_TERM: min(16_000, budget // 4), PERSON: min(4_000, budget // 8)}
 
     def memory_part(self) -> str:
         """The `# Memory` part of a system prompt; empty while there is nothing to remember."""
-        if chosen := self._chosen_before(LONG_TERM):
-            return chosen
+        return self._cached(LONG_TERM, self._memory_part)
+
+    def _memory_part(self) -> str:
         whole, share = self._store.get_memory_context(), self._shares[LONG_TERM]
         size = estimate_tokens(whole)
         if size <= share:
@@ -123,16 +124,15 @@ class Recall:
             logger.warning("{}: nothing is chosen: {}", LONG_TERM, error)
         if estimate_tokens(whole) > share:
             whole = cut_at_line(whole, share - estimate_tokens(_CUT), _CUT)
-        return self._keep(LONG_TERM, whole)
+        return whole
 
     def person_part(self) -> str:
         """What stands in USER.md. Raises `NanobotError`."""
-        if chosen := self._chosen_before(PERSON):
-            return chosen
+        return self._cached(PERSON, self._person_part)
+
+    def _person_part(self) -> str:
         text, share = self._store.learned_text(PERSON), self._shares[PERSON]
-        if estimate_tokens(text) <= share:
-            return text
-        return self._keep(PERSON, self._selected(PERSON, share))
+        return text if estimate_tokens(text) <= share else self._selected(PERSON, share)
 
     def related(self, path: str, about: Iterable[str], budget: int = MOST_SHOWN) -> str:
         """What a model that is to learn something is shown of a file, without marks: all, or the
@@ -278,21 +278,16 @@ class Recall:
         more = counted(selection.left_out, "more fact is", "more facts are")
         return f"{selection.text}\n\n{_MORE.format(more=more, path=path)}"
 
-    def _chosen_before(self, path: str) -> str:
-        """What was chosen for the reasons that there are now; empty where nothing was."""
-        reasons, text = self._chosen.get(path, ((), ""))
-        return text if text and reasons == self._reasons(path) else ""
-
-    def _keep(self, path: str, text: str) -> str:
-        self._chosen[path] = self._reasons(path), text
-        return text
-
-    def _reasons(self, path: str) -> tuple[object, ...]:
-        """What a choice depends on."""
-        texts = list[str]()
+    def _cached(self, path: str, choose: Callable[[], str]) -> str:
+        """What was chosen before, as long as the texts, the uses and the day are the same."""
+        reasons: list[object] = [self._known(), self._store.today()]
         with suppress(NanobotError):
-            texts += map(self._store.read, (path, *self._store.recent_note_paths()))
-        return (*texts, self._known(), self._store.today())
+            reasons += map(self._store.read, (path, *self._store.recent_note_paths()))
+        known, text = self._chosen.get(path, ([], ""))
+        if known != reasons:
+            text = choose()
+            self._chosen[path] = reasons, text
+        return text
 
 
 def _key(line: str) -> str:

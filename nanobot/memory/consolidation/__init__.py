@@ -244,21 +244,17 @@ class MemoryConsolidator:
         text, estimated = partial(prompt.text, session, coming), prompt.tokens(session, coming)
         return await self._gauge.counter.count(text, estimated, budget, session.key) - budget
 
-    async def _surplus(self, session: Session, coming: Sequence[Message]) -> int:
-        """How many messages have to go, because of their tokens or, where no turn waits, their
-        number."""
-        if (excess := await self._excess(session, coming)) > 0:
-            return self._gauge.boundary(session, excess)
-        return 0 if coming else self._gauge.window_boundary(session)
-
     async def _make_room(self, session: Session, coming: Sequence[Message]) -> None:
         """Consolidate what is too much; where a turn waits, raw if it cannot be otherwise."""
         urgencies: tuple[Urgency, ...] = ("urgent", "raw") if coming else ("patient",)
         for urgency in urgencies:
-            if await self._seal(session, urgency):
-                while count := await self._surplus(session, coming):
-                    if not await self._consolidate_oldest(session, count, urgency):
-                        break
+            is_going = await self._seal(session, urgency)
+            while is_going:
+                if (excess := await self._excess(session, coming)) > 0:
+                    count = self._gauge.boundary(session, excess)
+                else:
+                    count = 0 if coming else self._gauge.window_boundary(session)
+                is_going = count > 0 and await self._consolidate_oldest(session, count, urgency)
 
     async def _compact(self, session: Session) -> str:
         done, notice = await self._seal(session, "patient"), ""

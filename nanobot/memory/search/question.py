@@ -79,17 +79,14 @@ def spans(question: str, today: date) -> tuple[tuple[Span, ...], str]:
 def _span(named: dict[str, str | None], today: date) -> Span:
     """The day, month or year that is named; without a year, the latest that has begun."""
     year, day = (int(named.get(part) or 0) for part in ("year", "day"))
-    month = _month_number(named.get("month") or "0")
+    name = named.get("month") or "0"
+    beginnings = [month[:3] for month in _MONTHS.split("|")]
+    month = int(name) if name.isdecimal() else 1 + beginnings.index(name.lower()[:3])
     if not year:
         begun = date(today.year, month, day or 1) <= today
         is_last = named.get("last") and today.month == month
         year = today.year if begun and not is_last else today.year - 1
     return Span.of(year, month, day)
-
-
-def _month_number(name: str) -> int:
-    beginnings = [month[:3] for month in _MONTHS.split("|")]
-    return int(name) if name.isdecimal() else 1 + beginnings.index(name.lower()[:3])
 
 
 class ParsedQuestion(Struct, frozen=True):

@@ -16,9 +16,6 @@ from heapq import nlargest
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from msgspec import DecodeError
-from msgspec.json import decode
-
 from nanobot.memory.analysis import expressions
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history import NUMBER_LIMIT
@@ -212,7 +209,7 @@ class Search:
         found = {}
         rows = self.db.execute("SELECT id, source, key, scope, languages, metadata FROM stream")
         for id, source, key, scope, languages, metadata in rows:
-            owner = self._scope_of(key, _decoded(metadata)) if source == "message" else scope
+            owner = self._scope_of(key, json.loads(metadata)) if source == "message" else scope
             if source == "memory" and key != LONG_TERM and owner not in scopes[:1]:
                 continue
             if owner in scopes:
@@ -353,13 +350,6 @@ def _passage(stream: Readable, row: Sequence[Any]) -> Passage:
         place=place,
         kept=bool(kept),
     )
-
-
-def _decoded(metadata: str) -> Any:
-    try:
-        return decode(metadata)
-    except DecodeError:  # half an emoji
-        return json.loads(metadata)
 
 
 def _days(query: Query) -> tuple[str, str]:
