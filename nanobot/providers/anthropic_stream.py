@@ -23,6 +23,7 @@ from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import count, items, mapping, parse_json, string
 from nanobot.providers.incoming import AnswerBody
 from nanobot.providers.port import Prompt, Reply, TextSink, Usage
+from nanobot.providers.refusals import ErrorBody
 from nanobot.text import valid_unicode
 
 _FINISH = {
@@ -120,7 +121,7 @@ class IncomingMessage:
             raise self._endpoint.garbage("something that is not JSON", data) from None
         kind = string(event.get("type"))
         if kind == "error" or event.get("error"):
-            raise self._endpoint.refused_inside(event.get("error"))
+            raise self._endpoint.refused_as(ErrorBody.of(event.get("error")))
         take = self._TAKES.get(kind)
         if take is not None:
             take(self, event)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
@@ -182,12 +181,6 @@ class Endpoint(Struct, frozen=True):
 
         return self._decide(status, ErrorBody.in_body(body), retry_after(headers))
 
-    def refused_inside(self, error: object) -> ProviderError:
-        """The value of an `error` field in an answer that began with status 200."""
-        from nanobot.providers.refusals import ErrorBody
-
-        return self.refused_as(ErrorBody.of(error))
-
     def refused_as(self, said: ErrorBody) -> ProviderError:
         """An error in an answer that began with status 200; see `error_in`. If nothing tells what
         kind it is, it may pass, but is no reason to wait for hours."""
@@ -233,7 +226,7 @@ class Endpoint(Struct, frozen=True):
         meant = 402 if said.out_of_money else status
         meant = 401 if status in (400, 403) and said.no_key else meant
         hint = self._hint(meant, said.message)
-        if meant in (400, 422) and _blames_answer(said.message):
+        if meant in (400, 422) and said.blames_answer:
             hint = _SHORTER_ANSWER.format(self.settings)
         return ProviderRejected(
             f"the model server at {self.place} refused the request ({status}){tail}",
@@ -274,29 +267,17 @@ class Endpoint(Struct, frozen=True):
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds to wait as the server asks, 0.0 where it does not; `headers` have lower-case names.
-    A date is taken relative to the server's own `Date`, so a wrong clock here does no harm."""
-    value = headers.get("retry-after", "")
-    for text, unit in ((headers.get("retry-after-ms", ""), 1000), (value, 1)):
-        with suppress(ValueError):
-            seconds = float(text) / unit
-            return min(max(seconds, 0.0), _LONGEST_WAIT) if math.isfinite(seconds) else 0.0
-    due, now = date_in(value), date_in(headers.get("date", ""))
-    return min(max((due - now).total_seconds(), 0.0), _LONGEST_WAIT) if due and now else 0.0
-
-
-def date_in(text: str) -> datetime | None:
-    """The time in a header, if it is one."""
+    """Return the seconds to wait that a server asks for, or 0.0. `headers` have lower-case names. A
+    date is taken relative to the server's own `Date`, so a wrong clock here does no harm."""
     from email.utils import parsedate_to_datetime
 
-    try:
-        when = parsedate_to_datetime(text)
-    except ValueError:
-        return None
-    return when if when.tzinfo else when.replace(tzinfo=UTC)
-
-
-def _blames_answer(message: str) -> bool:
-    from nanobot.providers.overflow import blames_answer  # its patterns take a while
-
-    return blames_answer(message)
+    seconds, value = 0.0, headers.get("retry-after", "")
+    with suppress(ValueError, TypeError):
+        if milliseconds := headers.get("retry-after-ms"):
+            seconds = float(milliseconds) / 1000
+        elif value[:1].isalpha():
+            due, now = map(parsedate_to_datetime, (value, headers.get("date", "")))
+            seconds = (due - now).total_seconds()
+        else:
+            seconds = float(value or 0)
+    return min(max(seconds, 0.0), _LONGEST_WAIT) if math.isfinite(seconds) else 0.0

@@ -87,11 +87,6 @@ class ErrorBody(Struct, frozen=True):
         return Overflow(self.prompt_tokens or found.tokens, self.window or found.window)
 
     @property
-    def too_long(self) -> bool:
-        """Whether this says that the prompt does not fit."""
-        return self.overflow is not None
-
-    @property
     def out_of_money(self) -> bool:
         """Whether the account has to be topped up, so that waiting does not help."""
         return _says(_NO_MONEY, self.words)
@@ -102,14 +97,16 @@ class ErrorBody(Struct, frozen=True):
         return _says(_NO_KEY, self.message)
 
     @property
-    def is_rate_limit(self) -> bool:
-        """Whether it asks for fewer requests."""
-        return _says(_RATE, self.words)
-
-    @property
     def lacks_model(self) -> bool:
         """Whether a gateway has no server for the model (new-api: status 503)."""
         return _says(_NO_CHANNEL, self.words)
+
+    @property
+    def blames_answer(self) -> bool:
+        """Whether the answer that was asked for is too long for the model."""
+        from nanobot.providers.overflow import blames_answer
+
+        return blames_answer(self.message)
 
     @property
     def blames_request(self) -> bool:
@@ -123,10 +120,10 @@ class ErrorBody(Struct, frozen=True):
         if self.named:
             return self.named
         meanings = (
-            (self.too_long, 400),
+            (self.overflow is not None, 400),
             (self.no_key, 401),
             (self.out_of_money, 402),
-            (self.is_rate_limit, 429),
+            (_says(_RATE, self.words), 429),
             (_says(_PASSING, self.message), 503),
             (_says(_MISSING, self.message), 404),
             (self.kind == "invalid_request_error", 400),
@@ -387,32 +384,21 @@ def withheld(reason: str) -> ProviderFiltered:
     )
 
 
-_LENGTH = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
-_ENDS = frozenset({"", "stop", "end_turn", "eos", "eos_token", "stop_sequence", "null", "none"})
-_CALLS = frozenset({"tool_calls", "tool_use", "function_call"})
 _MORE_TOKENS = "Raise model.max_completion_tokens, or lower model.reasoning_effort."
 
 
 def empty_reply_error(reply: Reply) -> ProviderError:
-    """The cause of a reply without text and calls. Only a `ProviderGarbage` is worth asking again,
-    once."""
-    finish = reply.finish.strip().lower()
-    if is_filter(finish):
+    """Return the cause of a reply without text and calls. Only a `ProviderGarbage` is worth asking
+    again, once."""
+    if is_filter(reply.finish):
         return withheld(reply.finish)
-    if finish in _LENGTH and (reply.thought or reply.usage.completion):
-        return ProviderRejected(
-            "the model used all tokens of its answer for thinking", status=0, hint=_MORE_TOKENS
-        )
-    if finish in _LENGTH:
-        return ProviderRejected(
-            "the model reached the limit of its answer before the first word",
-            status=0,
-            hint=_MORE_TOKENS,
-        )
-    if finish in _ENDS | _CALLS and reply.thought:
-        return ProviderGarbage("the model only thought and wrote no answer, twice")
-    if finish in _ENDS | _CALLS:
-        return ProviderGarbage("the model gave an empty answer, twice")
-    return ProviderGarbage(
-        f"the provider ended the answer before the first word ({reply.finish}), twice"
-    )
+    if reply.finish == "length":
+        what = "reached the limit of its answer before the first word"
+        if reply.thought or reply.usage.completion:
+            what = "used all tokens of its answer for thinking"
+        return ProviderRejected(f"the model {what}", status=0, hint=_MORE_TOKENS)
+    if reply.finish not in ("stop", "tool_calls", "function_call"):
+        ended = f"the provider ended the answer before the first word ({reply.finish}), twice"
+        return ProviderGarbage(ended)
+    what = "only thought and wrote no answer" if reply.thought else "gave an empty answer"
+    return ProviderGarbage(f"the model {what}, twice")

@@ -240,7 +240,7 @@ class _ReplyDraft:
     def _broken_off(self) -> ProviderError:
         """LMDeploy writes its error as the answer's text."""
         said = ErrorBody.of(self._text.shown)
-        if said.too_long or said.blames_request:
+        if said.overflow or said.blames_request:
             return self._endpoint.refused_as(said)
         return self._endpoint.cut(f"finish reason {self.finish!r}")
 

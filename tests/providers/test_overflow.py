@@ -882,7 +882,7 @@ def test_a_prompt_that_is_too_long_is_recognised_with_the_servers_numbers(
         error = refusal(status, words)
         assert type(error) is ContextTooLong, source
         assert (error.tokens, error.window) == (tokens, window), source
-    inside = HERE.refused_inside({"message": words})
+    inside = HERE.refused_as(ErrorBody.of({"message": words}))
     assert type(inside) is ContextTooLong, source
 
 
@@ -890,7 +890,7 @@ def test_a_prompt_that_is_too_long_is_recognised_with_the_servers_numbers(
 def test_other_refusals_are_not_taken_for_a_long_prompt(source: str, words: str) -> None:
     for status in (400, 422, 429, 500, 503):
         assert not isinstance(refusal(status, words), ContextTooLong), source
-    assert not isinstance(HERE.refused_inside({"message": words}), ContextTooLong), source
+    assert not isinstance(HERE.refused_as(ErrorBody.of({"message": words})), ContextTooLong), source
 
 
 def test_a_refused_key_is_not_a_long_prompt_whatever_its_words_are() -> None:
@@ -918,4 +918,4 @@ def test_an_answer_that_is_too_long_names_the_setting() -> None:
 
 def test_a_code_is_enough() -> None:
     said = ErrorBody.of({"message": "Bad request", "code": "context_length_exceeded"})
-    assert said.too_long
+    assert said.overflow
