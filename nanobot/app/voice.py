@@ -11,8 +11,7 @@ from nanobot.config.settings import Settings
 
 if TYPE_CHECKING:
     from nanobot.providers.endpoint import Endpoint
-    from nanobot.providers.speech import SpeechServer
-    from nanobot.providers.transcription import Transcriber
+    from nanobot.providers.speech import SpeechServer, Transcriber
     from nanobot.voice.engines import ProgramSpeaker, ProgramTranscriber, Speech
     from nanobot.voice.programs import Program, Programs
 
@@ -44,7 +43,7 @@ class Voice:
 
             self.listener = ProgramTranscriber(programs, _program(listening))
         elif listening.model:
-            from nanobot.providers.transcription import Transcriber
+            from nanobot.providers.speech import Transcriber
 
             server = endpoint_of(listening, "model.transcription")
             self.listener = Transcriber(server, clock, language=listening.language)

@@ -1,24 +1,109 @@
-"""Text to speech from any server that speaks OpenAI's `/v1/audio/speech`: optional.
+"""Speech to text and text to speech, by any server that speaks OpenAI's `/v1/audio`: optional.
 
-One request with the text, one answer with the sound, which is OGG/Opus where the server does as it
-is asked. Errors are those of every model server, with hints that name `model.speech`.
+One request, one answer. Failures that may pass are retried, all within one limit of time, because a
+conversation waits. Errors are those of every model server, with hints that name
+`model.transcription` or `model.speech`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
+from pathlib import PurePosixPath
 from random import Random
+from typing import TypeVar
 
 from nanobot.clock import Clock
+from nanobot.errors import ContextTooLong, ProviderRejected
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.http import HttpConnection
 from nanobot.providers.retry import RetryPolicy, retried
 
+_SUFFIXES = {
+    "audio/ogg": "ogg",
+    "audio/opus": "ogg",
+    "audio/mpeg": "mp3",
+    "audio/mp3": "mp3",
+    "audio/mp4": "m4a",
+    "audio/x-m4a": "m4a",
+    "audio/aac": "m4a",
+    "audio/wav": "wav",
+    "audio/x-wav": "wav",
+    "audio/flac": "flac",
+    "audio/webm": "webm",
+    "video/mp4": "mp4",
+    "video/webm": "webm",
+}
+_KNOWN = frozenset((*_SUFFIXES.values(), "oga", "mpeg", "mpga"))
+_VOICE = "ogg"
+"""The format in which chats record, for a sound of which nothing is known."""
+T = TypeVar("T")
 
-class SpeechServer:
-    """One voice on one server. `timeout_seconds` is for everything that one text takes, tries
-    included; an answer of more than `max_bytes` is refused."""
+
+class _SpeechModel:
+    """One model on one server. `timeout_seconds` is for one request, tries included."""
+
+    def __init__(self, endpoint: Endpoint, clock: Clock, *, timeout_seconds: float = 60.0) -> None:
+        self._endpoint, self._clock, self._timeout = endpoint, clock, timeout_seconds
+        self._random = Random()  # noqa: S311 - jitter, not a secret
+        self._connection = HttpConnection(endpoint, stall=timeout_seconds)
+
+    async def close(self) -> None:
+        """Release connections; a later call opens new ones."""
+        await self._connection.close()
+
+    async def _answer(self, ask: Callable[[], Awaitable[T]], what: str) -> T:
+        policy = RetryPolicy(deadline=self._timeout, garbage_retries=0)
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await retried(ask, what, policy, self._clock, self._random)
+        except TimeoutError as error:
+            raise self._endpoint.stalled(self._timeout) from error
+
+
+class Transcriber(_SpeechModel):
+    """A model that turns speech into text. `language` is a code such as `de`, empty if the model
+    should find out."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        clock: Clock,
+        *,
+        language: str = "",
+        timeout_seconds: float = 60.0,
+    ) -> None:
+        super().__init__(endpoint, clock, timeout_seconds=timeout_seconds)
+        self._language = language
+
+    async def transcribe(self, audio: bytes, mime: str = "", name: str = "") -> str:
+        """Return the words in `audio`, without space around them; empty if there are none. `mime`
+        and `name` tell the server the format. Raises `ProviderError`s."""
+        plain = mime.partition(";")[0].strip().lower()
+        kind = plain if plain in _SUFFIXES else "application/octet-stream"
+        file = (f"voice.{sound_suffix(mime, name)}", audio, kind)
+
+        async def ask() -> str:
+            fields = {"model": self._endpoint.model, "response_format": "json"}
+            if self._language:
+                fields["language"] = self._language
+            answer = await self._connection.upload("/audio/transcriptions", fields, file)
+            if not isinstance(text := answer.get("text"), str):
+                raise self._endpoint.garbage("no text")
+            return text.strip()
+
+        try:
+            return await self._answer(ask, "a transcription")
+        except ContextTooLong as error:
+            raise ProviderRejected(
+                f"the recording is too large to be transcribed ({len(audio):,} bytes)",
+                status=413,
+            ) from error
+
+
+class SpeechServer(_SpeechModel):
+    """A voice that reads text aloud. An answer of more than `max_bytes` is refused."""
 
     def __init__(
         self,
@@ -29,14 +114,12 @@ class SpeechServer:
         timeout_seconds: float = 60.0,
         max_bytes: int = 10_000_000,
     ) -> None:
-        self._endpoint, self._clock, self._voice = endpoint, clock, voice
-        self._random = Random()  # noqa: S311 - jitter, not a secret
-        self._timeout, self._max_bytes = timeout_seconds, max_bytes
-        self._retry = RetryPolicy(deadline=timeout_seconds, garbage_retries=0)
-        self._connection = HttpConnection(endpoint, stall=timeout_seconds)
+        super().__init__(endpoint, clock, timeout_seconds=timeout_seconds)
+        self._voice, self._max_bytes = voice, max_bytes
 
     async def speak(self, text: str) -> bytes:
-        """The sound of `text`. Raises `ProviderError`s."""
+        """Return the sound of `text`, in OGG/Opus if the server does as it is asked. Raises
+        `ProviderError`s."""
         wish = {"model": self._endpoint.model, "input": text, "response_format": "opus"}
         body = json.dumps(wish | ({"voice": self._voice} if self._voice else {})).encode()
 
@@ -49,12 +132,12 @@ class SpeechServer:
                         raise self._endpoint.garbage(f"more than {self._max_bytes:,} bytes")
             return bytes(sound)
 
-        try:
-            async with asyncio.timeout(self._timeout):
-                return await retried(ask, "speech", self._retry, self._clock, self._random)
-        except TimeoutError as error:
-            raise self._endpoint.stalled(self._timeout) from error
+        return await self._answer(ask, "speech")
 
-    async def close(self) -> None:
-        """Release connections; a later call opens new ones."""
-        await self._connection.close()
+
+def sound_suffix(mime: str, name: str) -> str:
+    """Return the suffix of a sound's file: that of the type, else of the name if it is one of
+    sound."""
+    by_type = _SUFFIXES.get(mime.partition(";")[0].strip().lower())
+    own = PurePosixPath(name).suffix.removeprefix(".").lower()
+    return by_type or (own if own in _KNOWN else _VOICE)

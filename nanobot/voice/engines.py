@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
-from nanobot.providers.transcription import sound_suffix
+from nanobot.providers.speech import sound_suffix
 from nanobot.voice import VoiceFailed
 from nanobot.voice.programs import MEGABYTE, Desk, Program, Programs, filled, installed
 from nanobot.voice.sound import heard_text, is_ogg_opus, is_wav, opus_seconds, speakable

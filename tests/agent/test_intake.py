@@ -14,7 +14,7 @@ from nanobot.errors import ProviderUnavailable
 from nanobot.memory.scopes import Scopes
 from nanobot.messages import ATTACHED
 from nanobot.providers.endpoint import Endpoint
-from nanobot.providers.transcription import Transcriber
+from nanobot.providers.speech import Transcriber
 from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
 from tests.doubles.openai.faults import server_error

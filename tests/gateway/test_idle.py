@@ -32,7 +32,7 @@ ASLEEP = {
     "numpy", "cryptography", "telegram", "prometheus_client", "segno", "psycopg",
     "nanobot_web.site", "nanobot_web.live", "nanobot_web.pages", "nanobot_web.markdown",
     "nanobot_api", "nanobot_telegram", "nanobot_whatsapp", "nanobot.team",
-    "nanobot.providers.transcription", "nanobot.providers.discovery", "nanobot.providers.catalogue",
+    "nanobot.providers.speech", "nanobot.providers.discovery", "nanobot.providers.catalogue",
     "nanobot_web.sessions", "nanobot.memory.service.page", "nanobot.memory.dream.learning",
     "nanobot.gateway.conversations", "nanobot.gateway.operations", "nanobot.gateway.figures",
     "nanobot.gateway.records", "nanobot.config.operations", "nanobot.cron.words", "difflib",

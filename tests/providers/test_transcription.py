@@ -11,7 +11,7 @@ from nanobot.errors import (
     ProviderUnavailable,
 )
 from nanobot.providers.endpoint import Endpoint
-from nanobot.providers.transcription import Transcriber
+from nanobot.providers.speech import Transcriber
 from nanobot.testing import FakeClock
 from tests.doubles.openai.answers import Raw, Step
 from tests.doubles.openai.faults import Huge, Stall, busy, refusal, server_error
@@ -21,15 +21,12 @@ from tests.doubles.openai.server import FakeOpenAI
 NOISE = bytes(range(256)) + b"\r\n--\r\n--"
 
 
-def transcriber(
-    server: FakeOpenAI, *, language: str = "", max_bytes: int = 1_000_000, seconds: float = 30.0
-) -> Transcriber:
+def transcriber(server: FakeOpenAI, *, language: str = "", seconds: float = 30.0) -> Transcriber:
     return Transcriber(
         Endpoint(server.base_url, "ears", "sk-secret", settings="model.transcription"),
         FakeClock(auto=True),
         language=language,
         timeout_seconds=seconds,
-        max_bytes=max_bytes,
     )
 
 
@@ -92,17 +89,13 @@ async def test_a_server_that_says_nothing_is_given_up_on_in_time() -> None:
         await ears.close()
 
 
-async def test_what_is_too_large_is_refused_here_or_there_with_the_size() -> None:
+async def test_a_recording_that_the_server_finds_too_large_is_refused_with_its_size() -> None:
     there = refusal(ApiError(413, "Maximum content size limit exceeded."))
     async with FakeOpenAI(transcription_faults=[there]) as server:
-        ears = transcriber(server, max_bytes=10)
-        with pytest.raises(ProviderRejected, match=r"too large.*11 bytes"):
-            await ears.transcribe(b"x" * 11)
-        assert server.requests == []
-        with pytest.raises(ProviderRejected, match=r"too large.*5 bytes") as refused:
+        ears = transcriber(server)
+        with pytest.raises(ProviderRejected, match=r"too large.*5 bytes"):
             await ears.transcribe(b"hello")
         await ears.close()
-    assert "bytes are transcribed" in refused.value.hint
 
 
 @pytest.mark.parametrize(
