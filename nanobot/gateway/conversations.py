@@ -106,7 +106,7 @@ class Conversations:
     def find(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Messages of the conversation `key` that hold `query`, the newest first."""
         key, query = text_argument(arguments, "key"), text_argument(arguments, "query").casefold()
-        found = self._sessions.read_window(key, holding=query)
+        found = self._sessions.read_window(key)
         spoken = [m for m in found if m.role != "tool" and query in m.content.casefold()]
         return {"key": key, "messages": list(map(_shown, spoken[: -_MOST - 1 : -1]))}
 

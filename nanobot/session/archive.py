@@ -80,12 +80,9 @@ def lines_of(path: Path) -> Iterator[NumberedLine]:
         yield from numbered(descriptor)
 
 
-def records_of(
-    path: Path, folder: Path, first: int, last: int | None, holding: str = ""
-) -> Iterator[Record]:
+def records_of(path: Path, folder: Path, first: int, last: int | None) -> Iterator[Record]:
     """Read the file at `path` and the archive in `folder`: all messages from seq `first` to `last`,
-    of which those without the casefolded words `holding` may be left out, and all retractions and
-    marks that may concern one of them."""
+    and all retractions and marks that may concern one of them."""
     with contextlib.ExitStack() as stack:
         live = None
         with storage_errors(path), contextlib.suppress(FileNotFoundError):
@@ -99,16 +96,16 @@ def records_of(
                 with storage_errors(segment.path), opened(segment.path) as archive:
                     yield from amendments(segment.path)
                     if last is None or start <= last:
-                        yield from _messages(archive, start, last, holding)
+                        yield from _messages(archive, start, last)
             archived = max(archived, segment.last)
         if live is not None:
             start = max(first, archived + 1)
-            yield from _messages(live, start, last, holding)
+            yield from _messages(live, start, last)
         yield from said
 
 
-def _messages(descriptor: int, first: int, last: int | None, holding: str) -> Iterator[Message]:
-    for line in numbered(descriptor, first, last, holding):
+def _messages(descriptor: int, first: int, last: int | None) -> Iterator[Message]:
+    for line in numbered(descriptor, first, last):
         match line.record:
             case Message(seq=seq) if first <= seq and (last is None or seq <= last):
                 yield line.record

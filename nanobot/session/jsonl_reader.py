@@ -72,17 +72,12 @@ class NumberedLine(NamedTuple):
     size: int = 0
 
 
-def numbered(
-    descriptor: int, first: int = 1, last: int | None = None, holding: str = ""
-) -> Iterator[NumberedLine]:
-    """The nonblank lines of a file; messages without a number get one in order.
+def numbered(descriptor: int, first: int = 1, last: int | None = None) -> Iterator[NumberedLine]:
+    """Yield the nonblank lines of a file; messages without a number get one in order.
 
-    Messages from seq `first` to `last` that hold the casefolded words `holding` are wanted: others
-    are passed over unread where that can be told from how nanobot writes them, with all lines far
-    before and behind them.
+    Messages from seq `first` to `last` are wanted: others are skipped unread if nanobot wrote them,
+    with all lines far before and after the wanted ones.
     """
-    holding = holding if holding.isprintable() and not {'"', "\\"} & {*holding} else ""
-    is_bounded = first > 1 or last is not None or holding
     at, number = _place_before(descriptor, first)
     behind = 0
     with os.fdopen(os.dup(descriptor), "rb") as lines:
@@ -90,8 +85,8 @@ def numbered(
         for raw, size in paced(whole_lines(lines)):
             at += size
             line = raw.rstrip(b"\r\n")
-            seq = seq_of(line) if is_bounded else 0
-            if (seq and not _may_hold(line, holding)) or 0 < seq < first:
+            seq = seq_of(line) if first > 1 or last is not None else 0
+            if 0 < seq < first:
                 number = seq
             elif last is not None and seq > last:
                 behind += 1
@@ -100,11 +95,6 @@ def numbered(
             elif line and not line.isspace():
                 placed, number = place(line, number)
                 yield placed if size <= MOST_LINE else placed._replace(start=at - size, size=size)
-
-
-def _may_hold(line: bytes, words: str) -> bool:
-    """Whether these casefolded words, which JSON writes as they are, may stand in a line."""
-    return not words or b"\\u" in line or words in line.decode("utf-8", "replace").casefold()
 
 
 def _place_before(descriptor: int, seq: int) -> tuple[int, int]:

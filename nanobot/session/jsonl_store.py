@@ -226,12 +226,10 @@ class JsonlStore:
         ends = (record.seq for record in records if isinstance(record, Epoch))
         return sorted({seq for seq in ends if first <= seq <= last})
 
-    def read_window(
-        self, key: str, first: int = 1, last: int | None = None, *, holding: str = ""
-    ) -> list[Message]:
+    def read_window(self, key: str, first: int = 1, last: int | None = None) -> list[Message]:
         """Like `read_messages`, without retracted messages (`/undo`, `/discard`, `/forget`), and
-        with the marks to keep. Messages without the casefolded words `holding` may be left out."""
-        records = list(self._records(key, first, last, holding))
+        with the marks to keep."""
+        records = list(self._records(key, first, last))
         gone = [record for record in records if isinstance(record, Retraction)]
         messages = [record for record in records if isinstance(record, Message)]
         left = [one for one in messages if not any(retraction.covers(one) for retraction in gone)]
@@ -332,16 +330,14 @@ class JsonlStore:
         file = self._files.get(key)
         return self._writer.backlog(file).splitlines() if file else []
 
-    def _records(
-        self, key: str, first: int, last: int | None, holding: str = ""
-    ) -> Iterator[Record]:
+    def _records(self, key: str, first: int, last: int | None) -> Iterator[Record]:
         """What is stored, as `records_of` gives it, and what is not durable yet."""
         waiting = self._waiting(key)
         path, folder = self._file_of(key), self._archive_of(key)
         if not waiting and state_of(path) is None and not folder.is_dir():
             keys = [key_of(name.removesuffix(SUFFIX)) for name in self._catalogue.names()]
             raise UnknownSession(key, next(iter(close_matches(key, keys, 1)), ""))
-        stored = records_of(path, folder, first, last, holding)
+        stored = records_of(path, folder, first, last)
         return _joined(stored, waiting, first, last)
 
 
