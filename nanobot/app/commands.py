@@ -166,18 +166,19 @@ class TypedKeys:
         if not keys:
             return Answer("There is no key in what you typed in this conversation.")
         names = await asyncio.to_thread(self._keep, keys)
-        left: list[str] = []
-        for key in keys:
-            report = await self._service.erase_text(key)
-            still = report.data["left"]
-            assert isinstance(still, list)
-            left += [str(one) for one in still if not str(one).startswith(SECRETS_FILE)]
+        left = [place for key in keys for place in await self._erase(key)]
         lines = [_MOVED.format(names=", ".join(names), first=names[0])]
         if worker := self._base.worker:
             lines.append(_MOVED_HERE.format(worker=worker, path=self._path, first=names[0]))
         if left:
             lines += ["It is still in:", *(f"- {one}" for one in dict.fromkeys(left))]
         return Answer("\n".join(lines))
+
+    async def _erase(self, key: str) -> list[str]:
+        """Erase a key everywhere but in its new place; where it is still."""
+        still = (await self._service.erase_text(key)).data["left"]
+        assert isinstance(still, list)
+        return [str(one) for one in still if not str(one).startswith(SECRETS_FILE)]
 
     def _typed(self, session: Session) -> dict[str, str]:
         """The keys in the owner's own words, those of this conversation's archive included."""

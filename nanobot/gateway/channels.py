@@ -185,10 +185,7 @@ class Host:
         held = self._parts.bus.held
         if held is not None and self._channel in (TERMINAL, API):
             raise held.with_traceback(None)
-        for message in messages:  # before anyone who follows the conversation sees a word of it
-            if message.session_override or message.channel == PAGE:
-                await asyncio.to_thread(self._parts.expect_own, message)
-        taken = [m for m in messages if await self._is_taken(m)]
+        taken = [message for message in messages if await self._is_taken(message)]
         if held is not None:
             self._tell_of_disk(taken, held)
         # While it waits for room it is silent with good reason, and no longer than that: what it
@@ -306,7 +303,10 @@ class Host:
         self._state.due = now + within if math.isfinite(within) else None
 
     async def _is_taken(self, message: InboundMessage) -> bool:
-        """Whether its sender may talk here, and may send so much."""
+        """Whether its sender may talk here, and may send so much. Raises `NanobotError` for a
+        message to somebody else's conversation, before anyone who follows that sees a word."""
+        if message.session_override or message.channel == PAGE:
+            await asyncio.to_thread(self._parts.expect_own, message)
         if (message.sender_id, message.chat_id) not in self._admitted:
             chat = Chat(message.chat_id, message.is_group, thread_id=message.thread_id)
             if not self._parts.access.permits(self._channel, Sender(message.sender_id), chat):

@@ -65,15 +65,10 @@ class Conversations:
             of = self._scopes.of_session
             listed = [_listed(one, of(one.key, one.metadata)) for one in shown]
             return {"total": total, "conversations": listed}
-        chosen, total = [], 0
-        for info in infos:
-            whose = self._scopes.of_session(info.key, info.metadata)
-            if (scope and whose != scope) or (query and query not in _searched(info)):
-                continue
-            if offset <= total < offset + limit:
-                chosen.append(_listed(info, whose))
-            total += 1
-        return {"total": total, "conversations": chosen}
+        owned = ((info, self._scopes.of_session(info.key, info.metadata)) for info in infos)
+        found = [one for one in owned if scope in ("", one[1]) and query in _searched(one[0])]
+        chosen = [_listed(*one) for one in found[offset : offset + limit]]
+        return {"total": len(found), "conversations": chosen}
 
     async def show(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """The newest `limit` messages of the conversation `key`, of those `before` a seq where one

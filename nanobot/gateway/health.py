@@ -304,6 +304,9 @@ class Watchdog(Periodic):
         if status != self._status:
             self._systemd.send("STATUS=" + " ".join(status.split())[:_LONGEST_STATUS])
         self._status = status
+        self._log(health, status)
+
+    def _log(self, health: Health, status: str) -> None:
         news = _NUMBER.sub("", status)  # how long it has been is no news for the log
         if news == self._logged:
             return

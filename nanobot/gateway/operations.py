@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
-from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec import Struct, ValidationError, convert
+from msgspec.structs import asdict
 
 from nanobot.bus.journal import (
     Committed,
     InboxEntry,
     Journal,
     QueueRow,
+    TurnRecord,
     TurnRow,
     in_currency,
 )
@@ -41,6 +43,26 @@ class TurnStep(Struct, frozen=True):
     name: str
     start: int
     took: int
+
+
+class _Report(Struct, frozen=True):
+    """What `RunningTurn.report_of` stored of a turn; empty while it runs."""
+
+    model: str = ""
+    first_seq: int = 0
+    memory: tuple[tuple[str, int], ...] = ()
+    tool_milliseconds: dict[str, int] = {}
+    milliseconds: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    cost: int | None = None
+
+    def row(self, turn: TurnRecord) -> TurnRow:
+        """The turn as it stands in a list."""
+        used = self.milliseconds, self.prompt_tokens, self.cached_tokens, self.completion_tokens
+        known = turn.id, turn.session_key, turn.state, turn.started_at
+        return TurnRow(*known, self.model, *used, cost=self.cost)
 
 
 class Operations:
@@ -106,29 +128,24 @@ class Operations:
         """A turn: what it was asked with, what it did, what it cost."""
         turn_id = text_argument(arguments, "id")
         turn = await self._journal.turn_record(turn_id)
-        report = turn.report
-        first = _number(report, "first_seq")
+        report = _Report()
+        with suppress(ValidationError):  # damaged
+            report = convert(turn.report, _Report)
         try:
-            messages = self._sessions.read_messages(turn.session_key, first or 1)
+            messages = self._sessions.read_messages(turn.session_key, report.first_seq or 1)
             stored = await asyncio.to_thread(list, messages)
         except UnknownSession:  # its first turn still runs, or somebody removed the file
             stored = []
         own = [message for message in stored if message.turn_id == turn_id]
         before = [m for m in stored if own and m.seq < own[0].seq][-_MOST_SHOWN:]
-        used = ("milliseconds", "prompt_tokens", "cached_tokens", "completion_tokens")
-        took, model = [_number(report, key) for key in used], str(report.get("model") or "")
-        row = TurnRow(turn.id, turn.session_key, turn.state, turn.started_at, model, *took)
-        if "cost" in report:
-            row = replace(row, cost=_number(report, "cost"))
-        about = self._listed(row)
-        tools = report.get("tool_milliseconds")
-        times = tools if isinstance(tools, dict) else {}
+        about = self._listed(report.row(turn))
+        times = report.tool_milliseconds
         return {
             "state": about.pop("outcome"),
             **about,
             "tools": _tools(own, times),
             "steps": [asdict(step) for step in waterfall(own, turn.started_at, times)],
-            "memory": _memory(report.get("memory")),
+            "memory": [{"path": path, "characters": size} for path, size in report.memory],
             "system_prompt": turn.system_prompt,
             "messages": [_shown(message) for message in before],
             "new_messages": [_shown(message) for message in own],
@@ -226,14 +243,3 @@ def _tools(messages: Sequence[Message], times: Mapping[str, int]) -> list[dict[s
         for message in messages
         for call in message.tool_calls
     ]
-
-
-def _memory(value: object) -> list[dict[str, object]]:
-    pairs = value if isinstance(value, list) else []
-    whole = [pair for pair in pairs if isinstance(pair, list) and len(pair) == 2]
-    return [{"path": path, "characters": size} for path, size in whole]
-
-
-def _number(report: Mapping[str, object], key: str) -> int:
-    value = report.get(key)
-    return value if isinstance(value, int) else 0

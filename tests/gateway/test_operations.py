@@ -58,7 +58,7 @@ class House:
             session.add_message(message)
         await self.sessions.save(session)
         report = (
-            '{"system_id": "p1", "first_seq": 1, "memory": [["memory/MEMORY.md", 99], 5],'
+            '{"system_id": "p1", "first_seq": 1, "memory": [["memory/MEMORY.md", 99]],'
             ' "tool_milliseconds": {"c1": 4}, "prompt_tokens": 10, "completion_tokens": 5,'
             ' "cost": 1500, "milliseconds": 1234}'
         )
