@@ -26,7 +26,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from errno import ELOOP, ENOTDIR, ENXIO
+from errno import ELOOP, ENOTDIR, ENOTSUP, ENXIO
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -200,9 +200,18 @@ def open_plain(home: Path, path: str) -> BinaryIO:
         if error.errno in (ELOOP, ENOTDIR, ENXIO):
             raise FileNotFoundError(path) from error
         raise
+    file = os.fdopen(descriptor, "rb")
     # A folder on the way may have become a link since it was listed.
-    is_there = not rest or Path(f"/proc/self/fd/{descriptor}").readlink() == expected
+    is_there = not rest or _path_of(descriptor) == expected
     if not (is_there and stat.S_ISREG(os.fstat(descriptor).st_mode)):
-        os.close(descriptor)
+        file.close()
         raise FileNotFoundError(path)
-    return os.fdopen(descriptor, "rb")
+    return file
+
+
+def _path_of(descriptor: int) -> Path:
+    """Return where the kernel opened a file."""
+    try:
+        return Path(f"/proc/self/fd/{descriptor}").readlink()
+    except FileNotFoundError as error:  # which would mean that the file is gone
+        raise OSError(ENOTSUP, "/proc is not mounted") from error
