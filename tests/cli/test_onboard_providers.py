@@ -297,3 +297,13 @@ async def test_an_answer_is_the_default_of_its_own_question_only() -> None:
         return name + await person.ask(f"Name after {name}")
 
     assert await walk(person, [first]) == ["bc"]
+
+
+async def test_a_secret_is_no_default_of_another_server() -> None:
+    person = Remembering(ScriptedPerson("sk-first", "<", ""))
+
+    async def first(_: Sequence[str]) -> str:
+        key = await person.ask("The API key", secret=True)
+        return key + (await person.ask("Name") if key else "")
+
+    assert await walk(person, [first]) == [""]

@@ -198,7 +198,7 @@ Step = Callable[[Sequence[T]], Awaitable[T]]
 
 class Remembering:
     """A person whose earlier answers are the defaults if a step is gone through again. A list
-    begins at the last choice."""
+    begins at the last choice. Secrets are not offered again: the next server may be another one."""
 
     def __init__(self, person: Person) -> None:
         self._person = person
@@ -216,7 +216,8 @@ class Remembering:
         self._person.say(text)
 
     async def ask(self, question: str, default: str = "", *, secret: bool = False) -> str:
-        default = str(self._had.get(question, default))
+        if not secret:
+            default = str(self._had.get(question, default))
         return self._keep(question, await self._person.ask(question, default, secret=secret))
 
     async def confirm(self, question: str, *, default: bool = True) -> bool:
