@@ -335,17 +335,16 @@ def table(rows: Iterable[Sequence[str]], *header: str, margin: int = 0) -> str:
         rows.insert(0, header)
     most = max(map(len, rows), default=1) - 1
     widths = [max(columns(row[at]) for row in rows if len(row) > at + 1) for at in range(most)]
-    room = _columns(sys.stdout)
-    lines = []
-    for row in rows:
-        line = " " * margin
-        for cell, width in zip(row[:-1], widths, strict=False):
-            line += f"{cell}{' ' * (width - columns(cell))}  "
-        last = row[-1] if row else ""
-        if room and room - (begins := columns(line)) >= _NARROWEST_CELL:
-            last = wrapped(last, room - begins).replace("\n", "\n" + " " * begins)
-        lines.append(f"{line}{last}".rstrip() + "\n")
-    return "".join(lines)
+    return "".join(_row(row, widths, " " * margin) for row in rows)
+
+
+def _row(row: Sequence[str], widths: Sequence[int], line: str) -> str:
+    for cell, width in zip(row[:-1], widths, strict=False):
+        line += f"{cell}{' ' * (width - columns(cell))}  "
+    last, room, begins = row[-1] if row else "", _columns(sys.stdout), columns(line)
+    if room and room - begins >= _NARROWEST_CELL:
+        last = wrapped(last, room - begins).replace("\n", "\n" + " " * begins)
+    return f"{line}{last}".rstrip() + "\n"
 
 
 def fit_width(shown: str, to: TextIO | None = None) -> str:

@@ -108,8 +108,8 @@ def _get(options: Options) -> int:
     found = [one for one in known if one.path[: len(wanted)] == wanted]
     is_key = bool(found) and found[0].path == wanted
     if not found:
-        hint = suggestion(options.key, [one.name for one in known] if "." in options.key else
-                          sorted({one.path[0] for one in known}))  # fmt: skip
+        names = [one.name if "." in options.key else one.path[0] for one in known]
+        hint = suggestion(options.key, list(dict.fromkeys(names)))
         raise NanobotError(f"there is no key {options.key}", hint=hint)
     if is_key:
         return options.print_either(key_data(found[0]), lambda: _text(found[0].value) + "\n")

@@ -27,9 +27,11 @@ _LISTED = 20
 
 
 def matching(choices: Sequence[str], typed: str) -> list[int]:
-    """Which of the choices have all words of `typed` in them, whatever their case."""
-    words = typed.lower().split()
-    return [at for at, choice in enumerate(choices) if all(one in choice.lower() for one in words)]
+    """Which of the choices have all words of `typed` in them, whatever their case. One that is just
+    that is the only one."""
+    words, low = typed.lower().split(), [choice.lower() for choice in choices]
+    found = [at for at, choice in enumerate(low) if all(one in choice for one in words)]
+    return [at for at in found if low[at] == typed.lower()] or found
 
 
 def read_secret(prompt: str) -> str:
@@ -73,7 +75,7 @@ class Answers:
             return default
         shown = "keep what is there" if secret and default else one_line(default, 60)
         prompt = f"{question}{f' [{shown}]' if shown else ''}: "
-        if secret and self._attended and sys.stdin.isatty() and sys.stdout.isatty():
+        if secret and self._attended and _at_terminal():
             with self._waiting():
                 typed = read_secret(f"{one_line(prompt, _LONGEST)} ")
             return self._or_back(typed) or default
@@ -97,26 +99,26 @@ class Answers:
             return default
         left = [*range(len(choices))]
         while True:
-            listed = [f"  {at + 1}. {one_line(choices[at], 200)}" for at in left[:_LISTED]]
-            if len(left) > _LISTED:
-                more = len(left) - _LISTED
-                listed.append(f"  … and {more} more: type part of a name to see those that have it")
-            self.say("\n".join([question, *listed]))
-            found: list[int] = []
-            while not found:
-                answer = self._line(f"Number, or part of a name [{default + 1}]: ")
-                if not answer:
-                    return default
-                if answer.isdecimal() and 1 <= int(answer) <= len(choices):
-                    return int(answer) - 1
-                found = matching(choices, answer)
-                if not found:
-                    self.say(f"Nothing has that in its name. Or a number from 1 to {len(choices)}.")
-            exact = [at for at in found if choices[at].lower() == answer.lower()] or found
-            if len(exact) == 1:
-                self.say(one_line(choices[exact[0]], 200))
-                return exact[0]
-            left, default = found, found[0]
+            self._list(question, choices, left)
+            answer = self._line(f"Number, or part of a name [{default + 1}]: ")
+            if not answer:
+                return default
+            if answer.isdecimal() and 1 <= int(answer) <= len(choices):
+                return int(answer) - 1
+            found = matching(choices, answer)
+            if len(found) == 1:
+                self.say(one_line(choices[found[0]], 200))
+                return found[0]
+            if found:
+                left, default = found, found[0]
+            else:
+                self.say(f"Nothing has that in its name. Or a number from 1 to {len(choices)}.")
+
+    def _list(self, question: str, choices: Sequence[str], left: Sequence[int]) -> None:
+        lines = [question, *(f"  {at + 1}. {one_line(choices[at], 200)}" for at in left[:_LISTED])]
+        if (more := len(left) - _LISTED) > 0:
+            lines.append(f"  … and {more} more: type part of a name to see those that have it")
+        self.say("\n".join(lines))
 
     def _line(self, prompt: str) -> str:
         """Read one line from the person while everything else waits. Raises `Unanswered` at the
@@ -125,7 +127,7 @@ class Answers:
         if not self._attended:
             hint = "`nanobot onboard --help` lists the options that say it."
             raise Unanswered(f"nobody is there to answer: {prompt}", hint=hint)
-        is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        is_terminal = _at_terminal()
         if is_terminal:
             import readline  # noqa: F401 - editing, and earlier answers by the key Up
         try:
@@ -156,6 +158,10 @@ class Answers:
             ) from None
         finally:
             signal.signal(signal.SIGINT, handler)
+
+
+def _at_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 async def ask_checked(
