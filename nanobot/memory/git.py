@@ -185,14 +185,14 @@ class Repository:
             yield found
             tip = found.parent
 
-    def files(self, commit: str) -> dict[str, str]:
+    def files(self, commit: str | Commit) -> dict[str, str]:
         """Return the files as they are after a commit, each with the id of its content; none for an
         empty id."""
         if not commit:
             return {}
         from dulwich.object_store import iter_tree_contents
 
-        tree = self.commit(commit).tree
+        tree = (self.commit(commit) if isinstance(commit, str) else commit).tree
         with self._translated(tree):
             return {
                 one.path.decode("utf-8", "surrogateescape"): one.sha.decode()
@@ -254,7 +254,7 @@ class Repository:
         with self._translated():
             self._objects.fsync_object_files = False  # once for all is far faster
             for commit in paced(reversed(commits)):
-                now = self.files(commit.id)
+                now = self.files(commit)
                 old = {
                     path: self.content(now[path]) if path in now else None
                     for path in changed_paths(before, now)

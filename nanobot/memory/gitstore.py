@@ -285,7 +285,7 @@ class GitStore:
         before = self.repository.files(last.commit) if last else {}
         number = last.number if last else 0
         for commit in paced(commits):
-            said, files = CommitMessage.parse(commit.message), self.repository.files(commit.id)
+            said, files = CommitMessage.parse(commit.message), self.repository.files(commit)
             number = max(number + 1, said.number)  # a person's own commit has none
             blobs = {path: files.get(path, "") for path in changed_paths(before, files)}
             yield Version(number, commit.id, commit.when, said.change, blobs)
