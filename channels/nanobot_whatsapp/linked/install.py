@@ -48,8 +48,6 @@ _SINGLE_FILES = (
 )
 _INSTALLED = re.compile(r"bridge-[0-9a-f]{16}(?:\.new)?")
 _LOCK = "bridge-install.lock"
-_CACHE_TAG, _CACHE_SIGNATURE = "CACHEDIR.TAG", "Signature: 8a477f597d28d172789f06886806bc55"
-"""By these a backup knows that it need not hold the helper: it can be installed again."""
 
 _NODE_SECONDS = 20.0
 _NODE_ANSWER = re.compile(r"v(\d{1,4})\.\d+\.\d+")
@@ -248,7 +246,6 @@ def _copy(sources: Path, fresh: Path) -> None:
         copy = fresh / file.relative_to(sources)
         copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
-    (fresh / _CACHE_TAG).write_text(f"{_CACHE_SIGNATURE}\n", encoding="ascii")
 
 
 def _put_in_place(fresh: Path, target: Path) -> None:
