@@ -13,9 +13,10 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import filterfalse
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from nanobot.memory.analysis import stemmed
 from nanobot.memory.languages import LANGUAGES, Language
@@ -81,19 +82,15 @@ class Figures(Struct, frozen=True):
 
     def missing_in(self, sources: Sequence[Figures]) -> list[str]:
         """The figures, as people read them, that none of the `sources` hold."""
-        found = [_shown(d) for d in self.days if not any(one.holds_day(d) for one in sources)]
-        found += [
-            f"{time[0]}:{time[1]:02}"
-            for time in self.times
-            if not any(one.holds_time(time) for one in sources)
-        ]
-        found += [
-            n for n in self.numbers if not any(one.holds_number(n, self.units) for one in sources)
-        ]
-        found += [
-            f"month {m}" for m in self.months if not any(one.holds_month(m) for one in sources)
-        ]
-        return sorted(found)
+        days, times = set(self.days), set(self.times)
+        months, numbers = set(self.months), set(self.numbers)
+        for one in sources:
+            days = set(filterfalse(one.holds_day, days))
+            times = set(filterfalse(one.holds_time, times))
+            months = set(filterfalse(one.holds_month, months))
+            numbers = set(filterfalse(partial(one.holds_number, units=self.units), numbers))
+        clock = (f"{hour}:{minute:02}" for hour, minute in times)
+        return sorted((*map(_shown, days), *clock, *numbers, *(f"month {one}" for one in months)))
 
     def holds_number(self, number: str, units: Mapping[str, frozenset[str]]) -> bool:
         """Whether this number is named, with one of the same units where both have a short one."""
@@ -155,41 +152,57 @@ class Figures(Struct, frozen=True):
         return -8 <= (there - self.said_on).days <= 40
 
 
-def figures_of(text: str, languages: Iterable[str] = (), said_on: date | None = None) -> Figures:
-    """The figures of `text`, whose words may be of these `languages`."""
-    text = unicodedata.normalize("NFKC", text)
-    numbers, days, times = set[str](), set[Day](), set[tuple[int, int]]()
-    units = dict[str, set[str]]()
-    for match in _FIGURE.finditer(text):
+class _Found(Struct):
+    """What a text counts and dates, as far as it was read."""
+
+    numbers: set[str] = field(default_factory=set)
+    days: set[Day] = field(default_factory=set)
+    times: set[tuple[int, int]] = field(default_factory=set)
+    units: dict[str, set[str]] = field(default_factory=dict)
+
+    def add(self, match: re.Match[str]) -> None:
+        """Take in one match of `_FIGURE`."""
         if link := match["url"] or match["at"]:
-            numbers.add(link.casefold().rstrip("./,;:!?)>]"))
+            self.numbers.add(link.casefold().rstrip("./,;:!?)>]"))
         elif match["code"]:
-            numbers.add(match["code"].casefold())
+            self.numbers.add(match["code"].casefold())
         elif match["n"]:
             number = canonical(match["n"])
-            numbers.add(number)
-            units.setdefault(number, set()).update(_units_at(text, match.start(), match.end()))
+            self.numbers.add(number)
+            self.units.setdefault(number, set()).update(_units_at(match))
         elif match["h"] or match["h2"]:
-            times.add(_time(match))
+            self.times.add(_time(match))
         elif (day := _day(match)) is not None:
-            days.add(day)
+            self.days.add(day)
         else:
-            numbers.update(re.findall(r"\d+", match[0]))
+            self.numbers.update(re.findall(r"\d+", match[0]))
+
+    @property
+    def parts(self) -> set[str]:
+        """The numbers that days and times are made of."""
+        of_days = {str(part) for day in self.days for part in day if part}
+        return of_days | {str(part) for h, m in self.times for part in (h, h % 12, m)}
+
+
+def figures_of(text: str, languages: Iterable[str] = (), said_on: date | None = None) -> Figures:
+    """The figures of `text`, whose words may be of these `languages`."""
+    text, found = unicodedata.normalize("NFKC", text), _Found()
+    for match in _FIGURE.finditer(text):
+        found.add(match)
     months, hints = set[int](), set[str]()
     for value, following in _worded(text, tuple(languages), months):
         # "One" and its like are articles as well.
-        (numbers if value > 1 else hints).add(str(value))
-        units.setdefault(str(value), set()).update(following)
-    parts = {str(part) for day in days for part in day if part}
-    parts |= {str(part) for h, m in times for part in (h, h % 12, m)}
-    years = {int(n) for n in numbers | parts if re.fullmatch(_YEAR, n)}
+        (found.numbers if value > 1 else hints).add(str(value))
+        found.units.setdefault(str(value), set()).update(following)
+    said = found.numbers | found.parts
+    years = {int(number) for number in said if re.fullmatch(_YEAR, number)}
     return Figures(
-        frozenset(numbers),
-        frozenset(days),
+        frozenset(found.numbers),
+        frozenset(found.days),
         frozenset(months),
-        frozenset(times),
-        {number: frozenset(found) for number, found in units.items()},
-        frozenset(numbers | parts | hints),
+        frozenset(found.times),
+        {number: frozenset(units) for number, units in found.units.items()},
+        frozenset(said | hints),
         frozenset(y for y in years if not said_on or abs(y - said_on.year) <= _NEAR_YEARS),
         said_on,
     )
@@ -228,10 +241,10 @@ def _time(match: re.Match[str]) -> tuple[int, int]:
     return hour, int(match["min"] or 0)
 
 
-def _units_at(text: str, start: int, end: int) -> Iterator[str]:
-    if after := _UNIT.match(text, end):
+def _units_at(match: re.Match[str]) -> Iterator[str]:
+    if after := _UNIT.match(match.string, match.end()):
         yield after[1].casefold()
-    if before := _SYMBOL.search(text, max(0, start - 2), start):
+    if before := _SYMBOL.search(match.string, max(0, match.start() - 2), match.start()):
         yield before[1]
 
 

@@ -85,21 +85,14 @@ class Talk:
     (a day's notes, an entry of an imported home), which counts as the person's own."""
 
     def __init__(self, messages: Iterable[Message], material: Iterable[str] = ()) -> None:
-        said = [(one.own_words or one.content, bool(one.own_words), one) for one in messages]
-        texts = [(t, own, m.timestamp.date() if m.timestamp else None) for t, own, m in said if t]
-        texts += [(text, True, None) for text in material]
+        texts = list(_texts_of(messages, material))
         self.languages = languages_of(text for text, _, _ in texts)
         self._turns: list[_Turn] = []
         self._clauses: list[_Clause] = []
         self._places: dict[str, list[int]] = defaultdict(list)
         self._forms: dict[str, list[str]] = defaultdict(list)
-        self._own_lines = {
-            _plain(part)
-            for text, own, _ in texts
-            if own
-            for line in text.split("\n")
-            for part in (line, *sentences(line))
-        } - {""}
+        lines = (line for text, own, _ in texts if own for line in text.split("\n"))
+        self._own_lines = {_plain(part) for line in lines for part in (line, *sentences(line))}
         room = _MOST_CHARACTERS
         kept = list[tuple[str, bool, date | None]]()
         for text, own, day in reversed(texts):
@@ -211,7 +204,8 @@ class Talk:
 
     def has_own_line(self, line: str) -> bool:
         """Whether the person wrote just this, as a line or a sentence."""
-        return _plain(line) in self._own_lines
+        plain = _plain(line)
+        return bool(plain) and plain in self._own_lines
 
     # What is said where
 
@@ -352,6 +346,17 @@ class Talk:
         """Whether a clause says that these words no longer hold."""
         clauses = (one.stated for one in turn.clauses if one.stated.over or one.stated.negated)
         return any(self._hits(gone, one.words) == len(gone) for one in clauses)
+
+
+def _texts_of(
+    messages: Iterable[Message], material: Iterable[str]
+) -> Iterator[tuple[str, bool, date | None]]:
+    """Each text, whether it is the person's own, and its day."""
+    for one in messages:
+        if text := one.own_words or one.content:
+            yield text, bool(one.own_words), one.timestamp.date() if one.timestamp else None
+    for text in material:
+        yield text, True, None
 
 
 def _is_beside(word: str, about: Collection[str], turn: _Turn) -> bool:
