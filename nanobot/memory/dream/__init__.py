@@ -202,7 +202,7 @@ class Dream:
             await asyncio.to_thread(self._state.load)
             if plan := self._state.of(memory.scope).plan:
                 run = plan.run or run
-                await self._finish(reader, memory, plan, report)
+                await self._finish(reader, memory, plan, report, again=True)
         planner = Planner(memory, self._provider, self._limits, reader.forgotten, now)
         try:
             await self._read_on(reader, memory, planner, run, report)
@@ -293,12 +293,18 @@ class Dream:
             return True
 
     async def _finish(
-        self, reader: Reader, memory: Memory, plan: DreamPlan, report: DreamReport
+        self,
+        reader: Reader,
+        memory: Memory,
+        plan: DreamPlan,
+        report: DreamReport,
+        *,
+        again: bool = False,
     ) -> None:
         """Carry out a plan that is remembered, then move on."""
         from nanobot.memory.dream.learning import carry_out
 
-        await carry_out(memory, plan, report)
+        await carry_out(memory, plan, report, again=again)
         state = self._state.of(memory.scope)
         state = await asyncio.to_thread(reader.move_on, state, plan.done)
         await asyncio.to_thread(self._state.put, memory.scope, state)

@@ -4,7 +4,8 @@ Entries that foreign content touched are asked about apart from the others, so t
 is not read together with what it could be taken for, and nothing that was worded after it was read
 gets into phase 2.
 
-A plan may be carried out again after a crash. What the file shows to be done is not repeated.
+A plan may be carried out again after a crash. What a version or the file itself shows to be done is
+not repeated, also where the person has undone it since.
 """
 
 from __future__ import annotations
@@ -75,6 +76,9 @@ from nanobot.text import counted
 
 _NO_JSON = "That was no JSON object in the form asked for. Answer with the object and nothing else."
 _MOST_SET_ASIDE, _SHOWN_AGAIN = 20, 4_000
+_LATELY = 50
+"""Versions among which one from before a crash is looked for."""
+
 
 T = TypeVar("T")
 
@@ -259,8 +263,9 @@ def talk_of(group: Sequence[DreamEntry]) -> Talk:
     return Talk(messages, [entry.text for entry in group if not entry.said])
 
 
-async def carry_out(memory: Memory, plan: DreamPlan, report: DreamReport) -> None:
-    """Do all of `plan`, and report it; what was done before a crash changes nothing.
+async def carry_out(memory: Memory, plan: DreamPlan, report: DreamReport, *, again: bool) -> None:
+    """Do all of `plan`, and report it; `again` where a part of it may have been done before a
+    crash.
 
     Raises `WriteConflict` where a file does not hold still, `StorageError` when the disk does not
     take it; the plan can then be carried out again.
@@ -271,7 +276,10 @@ async def carry_out(memory: Memory, plan: DreamPlan, report: DreamReport) -> Non
         logger.info("Dream of {} set aside {}", memory.scope, line)
     held = [fact for hold in plan.holds for fact in await _hold(memory, hold, plan.run, report)]
     for write in plan.writes:
-        held += await _write(memory, write, plan.run, report)
+        if again and (number := await asyncio.to_thread(_version_of, memory, write)):
+            report.add(write, number)
+        else:
+            held += await _write(memory, write, plan.run, report)
     if held:
         await memory.pending.notify(held, "")
 
@@ -310,6 +318,16 @@ async def _write(memory: Memory, write: Write, run: str, report: DreamReport) ->
     report.refused += tuple(without_list_mark(one.old) for one in left if not one.new)
     facts = tuple(one for one in left if one.new and not one.says_nothing_new)
     return await _hold(memory, Hold(write.path, facts + beyond, (NOT_SAID,)), run, report)
+
+
+def _version_of(memory: Memory, write: Write) -> int:
+    """The version that made this change already, 0 where none did. Blocks."""
+    path, steps = memory.prefix + write.path, set(write.operations)
+    for version in memory.versions.log(_LATELY):
+        made = steps <= set(version.change.operations)
+        if version.author == "dream" and path in version.paths and made:
+            return version.number
+    return 0
 
 
 def _change(write: Write, run: str) -> Change:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from nanobot.memory.dream.state import DreamPlan, DreamState, Write
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.lines import Operation
 from nanobot.testing import FakeClock
@@ -65,3 +67,16 @@ async def test_the_model_sees_how_old_each_line_is(world: World) -> None:
     dream, model = world.dream(found())
     await dream.run("owner")
     assert f"- {LIVES}  ← 12 d\n" in model.prompts[0].messages[1].text
+
+
+async def test_what_was_undone_before_a_restart_is_not_done_again(world: World) -> None:
+    number = await moved(world)
+    before = "- Lives in Lisbon\n- Has a cat\n"
+    world.write(LONG_TERM, before)
+    operation = Operation("- Lives in Lisbon", f"- {LIVES}", "", 1)
+    plan = DreamPlan((Write(LONG_TERM, (operation,), ("- Lives in Lisbon",)),), entries=1)
+    state = DreamState(world.state)
+    state.put("owner", replace(state.of("owner"), plan=plan))  # as a crash would have left it
+    report = await world.restarted().dreams()
+    assert report.versions == (number,)
+    assert world.read(LONG_TERM) == before
