@@ -32,37 +32,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
 
 from loguru import logger
-from msgspec.structs import replace
 
 from nanobot.bus.state import StateStore
 from nanobot.clock import Clock, pause_after, with_timeout
-from nanobot.errors import (
-    NanobotError,
-    PathRefused,
-    ProviderError,
-    ProviderRejected,
-    WriteConflict,
-)
-from nanobot.memory.digests import digest_path
+from nanobot.errors import NanobotError, ProviderError, ProviderRejected
 from nanobot.memory.dream.reading import Reader, ReadMessages
-from nanobot.memory.dream.state import (
-    DreamLimits,
-    DreamPlan,
-    DreamReport,
-    DreamState,
-    RunBudgetSpent,
-    Unintelligible,
-)
+from nanobot.memory.dream.state import DreamLimits, DreamReport, DreamState, Writing
 from nanobot.memory.scopes import OWNER, Memories, Memory
-from nanobot.memory.version import Change
 from nanobot.providers.port import Provider
 from nanobot.tasks import logging_errors
-
-if TYPE_CHECKING:
-    from nanobot.memory.dream.learning import Planner
 
 __all__ = ["Dream", "DreamLimits", "DreamReport", "DreamSchedule"]
 
@@ -113,8 +93,7 @@ class Dream:
         self._read_messages, self._state = read_messages, DreamState(state)
         self._limits = limits or DreamLimits()
         self._on_digest, self._on_failures = on_digest, on_failures
-        self._running, self._writing = asyncio.Lock(), asyncio.Lock()
-        self._forgotten = 0
+        self._running, self._writing = asyncio.Lock(), Writing()
         self._failures: dict[str, tuple[int, datetime]] = {}
         self._problem = ""
 
@@ -156,12 +135,12 @@ class Dream:
 
         Waits for the writing under way, not for the model. Raises `StorageError`.
         """
-        async with self._writing:
+        async with self._writing.lock:
             await asyncio.to_thread(self._state.drop_plans, self._memories.is_held)
             try:
                 yield
             finally:
-                self._forgotten += 1
+                self._writing.forgotten += 1
 
     async def run(self, scope: str, *, asked: bool = False) -> DreamReport:
         """Read and learn, as far as the limits allow. Where a person `asked` for it, they get the
@@ -192,126 +171,16 @@ class Dream:
         return report
 
     async def _learn(self, memory: Memory, report: DreamReport) -> None:
-        """Carry out what a crash cut short, then read on to the end, or as far as may be asked."""
-        from nanobot.memory.dream.learning import Planner  # seldom needed, and large
+        from nanobot.memory.dream.run import DreamRun  # seldom needed, and large
 
-        now = self._clock.now()
-        reader = Reader(memory, self._read_messages, now)
-        run = f"dream {now.isoformat()}"
-        async with self._writing:
-            await asyncio.to_thread(self._state.load)
-            if plan := self._state.of(memory.scope).plan:
-                run = plan.run or run
-                await self._finish(reader, memory, plan, report, again=True)
-        planner = Planner(memory, self._provider, self._limits, reader.forgotten, now)
-        try:
-            await self._read_on(reader, memory, planner, run, report)
-            await self._condense(reader, memory, planner, run, report)
-        except RunBudgetSpent as spent:
-            logger.info("Dream for {} is postponed: {}", memory.scope, spent)
+        run = DreamRun(
+            memory, self._provider, self._limits, self._read_messages, self._clock.now(),
+            self._state, self._writing, report,
+        )  # fmt: skip
+        await run.learn()
         await asyncio.to_thread(memory.recall.refresh)
-        async with self._writing:
-            await self._remember(memory, last_run=self._clock.now().isoformat())
-
-    async def _read_on(
-        self, reader: Reader, memory: Memory, planner: Planner, run: str, report: DreamReport
-    ) -> None:
-        """Batch by batch until nothing is left. Raises what asking the model raises."""
-        refused, answered = set[str](), False
-        refusal: ProviderRejected | None = None
-        most = self._limits.batch
-        while True:
-            known, state = self._forgotten, self._state.of(memory.scope)
-            entries, empty = await asyncio.to_thread(reader.next_batch, state, most, refused)
-            if not entries:
-                break
-            try:
-                plan = await planner.plan(entries)
-            except ProviderRejected as error:
-                if not error.blames_content:
-                    raise
-                most, refusal = max(1, len(entries) // 2), error
-                refused |= {entry.key for entry in entries if len(entries) == 1}
-                continue
-            most, answered = self._limits.batch, True
-            plan = replace(plan, run=run, done=plan.done | empty | refused)
-            if await self._commit(reader, memory, plan, known, report):
-                refused.clear()
-        if refused and refusal and not answered:
-            raise refusal
-        if empty or refused:
-            plan = DreamPlan(done=frozenset(empty | refused))
-            await self._commit(reader, memory, plan, known, report)
-
-    async def _condense(
-        self, reader: Reader, memory: Memory, planner: Planner, run: str, report: DreamReport
-    ) -> None:
-        """Write the digests that are due, each by one question, and learn what recurs in them. One
-        that a person wrote stays as it is. A month that the model refuses is left without. Raises
-        what asking the model raises."""
-        for month in await asyncio.to_thread(reader.due_months, self._state.of(memory.scope)):
-            known, plan, path = self._forgotten, DreamPlan(), digest_path(month)
-            try:
-                if month not in memory.store.digest_months():
-                    notes = await asyncio.to_thread(reader.notes_of, month)
-                    text = await planner.digest(month, notes)
-                    async with self._writing:
-                        if known != self._forgotten:
-                            return  # it may hold what was forgotten meanwhile
-                        await self._write_digest(memory, path, text, report)
-                if entry := await asyncio.to_thread(reader.digest_of, month):
-                    plan = await planner.plan([entry])
-            except (ProviderRejected, Unintelligible) as error:
-                refused = isinstance(error, Unintelligible) or error.blames_content
-                if not refused or not planner.is_answered:
-                    raise
-                logger.warning("{} is not written or read: {}", path, error)
-            except PathRefused as error:  # a link or a folder is there
-                logger.warning("{} is not written: {}", path, error)
-            plan = replace(plan, run=run, done=frozenset({month}))
-            await self._commit(reader, memory, plan, known, report)
-
-    async def _write_digest(
-        self, memory: Memory, path: str, text: str, report: DreamReport
-    ) -> None:
-        with suppress(WriteConflict):
-            if text:
-                made = Change("dream")
-                await memory.store.replace(path, text, expected=None, change=made)
-                report.digests += (path,)
-
-    async def _commit(
-        self, reader: Reader, memory: Memory, plan: DreamPlan, known: int, report: DreamReport
-    ) -> bool:
-        """Remember a plan, carry it out, and move on; not if something was forgotten since `known`,
-        which it may hold."""
-        async with self._writing:
-            if known != self._forgotten:
-                return False
-            await self._remember(memory, plan=plan)
-            await self._finish(reader, memory, plan, report)
-            return True
-
-    async def _finish(
-        self,
-        reader: Reader,
-        memory: Memory,
-        plan: DreamPlan,
-        report: DreamReport,
-        *,
-        again: bool = False,
-    ) -> None:
-        """Carry out a plan that is remembered, then move on."""
-        from nanobot.memory.dream.learning import carry_out
-
-        await carry_out(memory, plan, report, again=again)
-        state = self._state.of(memory.scope)
-        state = await asyncio.to_thread(reader.move_on, state, plan.done)
-        await asyncio.to_thread(self._state.put, memory.scope, state)
-
-    async def _remember(self, memory: Memory, **changes: object) -> None:
-        state = replace(self._state.of(memory.scope), **changes)
-        await asyncio.to_thread(self._state.put, memory.scope, state)
+        async with self._writing.lock:
+            await run.remember(last_run=self._clock.now().isoformat())
 
     def problem(self) -> str:
         """Why it failed three times in a row or more; empty if it did not."""

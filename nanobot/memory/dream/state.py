@@ -8,6 +8,7 @@ loses a fact nor learns one twice, and costs no second question to the model.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 
@@ -79,6 +80,14 @@ class ScopeState(Struct, frozen=True):
     note: str = ""
     digest: str = ""
     plan: DreamPlan | None = None
+
+
+class Writing:
+    """The lock that is held while Dream writes or something is forgotten. `forgotten` counts how
+    often that was: what was thought before it may hold it."""
+
+    def __init__(self) -> None:
+        self.lock, self.forgotten = asyncio.Lock(), 0
 
 
 class DreamState(Document[dict[str, ScopeState]]):
