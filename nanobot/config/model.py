@@ -79,11 +79,13 @@ class EmbeddingSettings(SideModel, frozen=True):
 
 
 class VoiceProgram(SideModel, frozen=True):
-    """Speech by a program on this machine, or by a server as `model` says."""
+    """Speech by a program on this machine, or by a server as `model` says; off with neither."""
 
+    model: str = ""
+    """Model name on that server, such as `whisper-1` to listen or `tts-1` to speak."""
     command: tuple[Name, ...] = ()
     """A program and its arguments, as a list, which is run in the sandbox instead of asking a
-    server."""
+    server. docs/voice.md has its placeholders, such as `{input}`."""
     read: tuple[AbsolutePath, ...] = ()
     """Files and folders that it may read, as absolute paths, beside those that `command` names and
     the system's own."""
@@ -116,13 +118,6 @@ class VoiceProgram(SideModel, frozen=True):
 class TranscriptionSettings(VoiceProgram, frozen=True):
     """What turns speech into text: a model on a server, or a program."""
 
-    model: str = ""
-    """Model name on that server, such as `whisper-1`. With neither this nor `command`, voice
-    messages are kept as files and not understood."""
-    command: tuple[Name, ...] = ()
-    """A program and its arguments, as a list, that is run in the sandbox instead: `{wav}` is the
-    recording as WAV, `{input}` as it came, and the text is what it prints, or writes to
-    `{output}`."""
     language: str = ""
     """The language that is spoken, as two letters such as `de`; empty: the model finds out. A
     program is told in `command`."""
@@ -133,9 +128,6 @@ class TranscriptionSettings(VoiceProgram, frozen=True):
         if self.command and "{wav}" not in named and "{input}" not in named:
             hint = "Write `{wav}`, or `{input}` for a program that reads OGG/Opus."
             yield Fault(("command",), "names no recording", hint)
-        if self.command and self.language:
-            hint = "Say it in `command`, as the program wants it."
-            yield Fault(("language",), "has no effect beside `command`", hint)
 
 
 class SpeechSettings(VoiceProgram, frozen=True):
@@ -144,21 +136,8 @@ class SpeechSettings(VoiceProgram, frozen=True):
     when: Literal["off", "spoken", "always"] = "spoken"
     """Which replies are voice messages as well: `spoken` those to voice messages, `always` all,
     `off` those that you ask for. `/voice` changes it for a conversation."""
-    model: str = ""
-    """Model name on that server, such as `tts-1`. With neither this nor `command`, nothing is read
-    aloud."""
     voice: str = ""
     """The voice on that server, such as `alloy`. A program is told in `command`."""
-    command: tuple[Name, ...] = ()
-    """A program and its arguments, as a list, that is run in the sandbox instead: it reads the
-    text, or the file `{input}`, and prints the sound, or writes it to `{output}`, as OGG/Opus or
-    WAV."""
-
-    def faults(self, home: Path) -> Iterator[Fault]:
-        yield from VoiceProgram.faults(self, home)
-        if self.command and self.voice:
-            hint = "Say it in `command`, as the program wants it."
-            yield Fault(("voice",), "has no effect beside `command`", hint)
 
 
 class PriceSettings(Checked, frozen=True):

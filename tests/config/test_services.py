@@ -82,10 +82,8 @@ def test_a_program_that_listens_needs_no_server_and_no_key(home: Home) -> None:
     ("more", "line", "expected"),
     [
         ("    model: w\n    api_key: k\n", 3, "command: and `model` exclude each other"),
-        ("    language: de\n", 4, "language: has no effect beside `command`"),
         ("    read: [models]\n", 4, "read[0]: must be an absolute path"),
         ("    read: [/]\n", 4, "read[0]: would show nanobot's own folder"),
-        ("  speech: {command: [x], voice: v}\n", 4, "voice: has no effect beside `command`"),
         ("  speech: {command: espeak-ng}\n", 4, "command: must be a list"),
         ("  speech: {model: tts-1}\n", 4, "api_key: is required by the official OpenAI API"),
     ],
