@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,6 +21,7 @@ from nanobot.channel import CheckFinding as Finding
 from nanobot.cli.command import size
 from nanobot.cli.gateway import operate
 from nanobot.cli.modeltrial import ModelTrial, dialect_text
+from nanobot.cli.onboard.candidate import list_served
 from nanobot.cli.onboard.window import no_tools_text
 from nanobot.cli.status import documents_of
 from nanobot.clock import Clock
@@ -33,6 +33,7 @@ from nanobot.text import shortened
 if TYPE_CHECKING:
     from nanobot.app.voice import Voice
     from nanobot.config.settings import Settings
+    from nanobot.providers.catalogue import KnownProvider
     from nanobot.providers.dialect import Dialect
     from nanobot.providers.discovery import ModelFacts
 
@@ -87,12 +88,15 @@ def _checked(
     one: ConfiguredModel, home: Path, stored: Mapping[str, Dialect], clock: Clock, *, ask: bool
 ) -> Iterator[Finding]:
     try:
-        model, names = asyncio.run(_located(one.model))
-        yield _served(model, names)
-        if model.base_url != one.model.base_url:
-            hint = f"Set {one.key}.base_url: {model.base_url}"
-            yield Finding("warn", f"it answers at {model.base_url}", hint)
-        model = replace(model, name=model.name or next(iter(names), "default"))
+        key, provider = one.model.api_key.get_secret_value(), _provider(one.model)
+        listing = list_served(one.model.base_url, key, provider, _PROBE_SECONDS, every=True)
+        url, models = asyncio.run(listing)
+        names = [listed.name for listed in models]
+        yield _served(one.model, names)
+        if url != one.model.base_url:
+            yield Finding("warn", f"it answers at {url}", f"Set {one.key}.base_url: {url}")
+        name = one.model.name or next(iter(names), "default")
+        model = replace(one.model, base_url=url, name=name)
         facts = asyncio.run(_facts(model))
     except NanobotError as error:
         yield Finding("fail", str(error), error.hint)
@@ -111,29 +115,6 @@ def _checked(
         yield from _stored(home, source, trial.learned)
 
 
-async def _located(model: ModelSettings) -> tuple[ModelSettings, Sequence[str]]:
-    """Return the model at the address that its server answers at, and the names of all models
-    there: an address without a path may lack /v1."""
-    names = await _served_names(model)
-    if not names and urlsplit(model.base_url).path in ("", "/"):
-        longer = replace(model, base_url=f"{model.base_url.rstrip('/')}/v1")
-        if names := await _served_names(longer):
-            return longer, names
-    return model, names
-
-
-async def _served_names(model: ModelSettings) -> Sequence[str]:
-    from nanobot.providers.catalogue import provider_for
-    from nanobot.providers.discovery import listed_models
-
-    provider = provider_for(model.base_url, model.api)
-    key = model.api_key.get_secret_value()
-    found = await listed_models(
-        model.base_url, key, seconds=_PROBE_SECONDS, provider=provider, every=True
-    )
-    return [one.name for one in found]
-
-
 def _served(model: ModelSettings, names: Sequence[str]) -> Finding:
     if not names or not model.name or model.name in names:
         named = model.name or next(iter(names), "the one it serves")
@@ -146,15 +127,20 @@ def _served(model: ModelSettings, names: Sequence[str]) -> Finding:
     return Finding("warn", f"the server does not list {model.name}", f"{hint}It offers {offers}.")
 
 
-async def _facts(model: ModelSettings) -> ModelFacts:
+def _provider(model: ModelSettings) -> KnownProvider | None:
     from nanobot.providers.catalogue import provider_for
+
+    return provider_for(model.base_url, model.api)
+
+
+async def _facts(model: ModelSettings) -> ModelFacts:
     from nanobot.providers.discovery import ModelFacts, model_facts
 
     if is_official(model.base_url):  # its list has only names
         return ModelFacts()
-    key, provider = model.api_key.get_secret_value(), provider_for(model.base_url, model.api)
+    key = model.api_key.get_secret_value()
     return await model_facts(
-        model.base_url, model.name, key, seconds=_PROBE_SECONDS, provider=provider
+        model.base_url, model.name, key, seconds=_PROBE_SECONDS, provider=_provider(model)
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,11 +15,12 @@ from nanobot.config.changing import ExistingFiles
 from nanobot.config.model import LEAST_PROMPT_TOKENS, SAFETY_TOKENS, ModelSettings
 from nanobot.config.values import OFFICIAL_API, is_official
 from nanobot.config.yamltext import ConfigChange, Setting, value_at
-from nanobot.providers.catalogue import provider_at
+from nanobot.providers.catalogue import KnownProvider, provider_at
 from nanobot.validation import SecretStr
 
 if TYPE_CHECKING:
     from nanobot.clock import Clock
+    from nanobot.providers.discovery import ListedModel
     from nanobot.providers.port import ReadingSink
 
 _ANSWER_TOKENS = 1_000
@@ -65,6 +69,27 @@ class ModelCandidate(Struct, frozen=True):
         known = provider_at(self.base_url)
         where = known.name if known and not known.is_local else self.base_url
         return f"{self.name or 'the first one'} at {where}"
+
+
+async def list_served(
+    base_url: str, key: str, provider: KnownProvider | None, seconds: float, *, every: bool = False
+) -> tuple[str, Sequence[ListedModel]]:
+    """Return the address at which a server lists its models, and the list: an address without a
+    path may lack /v1. Raises `ProviderError`."""
+    from nanobot.providers.discovery import listed_models
+
+    list_at = partial(listed_models, api_key=key, seconds=seconds, provider=provider, every=every)
+    models = await list_at(base_url)
+    if not models and lacks_path(base_url):
+        longer = f"{base_url.rstrip('/')}/v1"
+        if found := await list_at(longer):
+            return longer, found
+    return base_url, models
+
+
+def lacks_path(base_url: str) -> bool:
+    """Whether an address ends with its host."""
+    return urlsplit(base_url).path in ("", "/")
 
 
 async def try_out(model: ModelSettings, clock: Clock, on_reading: ReadingSink | None = None) -> str:

@@ -11,11 +11,16 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from nanobot.cli.onboard.candidate import ModelCandidate, model_changes, try_out
+from nanobot.cli.onboard.candidate import (
+    ModelCandidate,
+    lacks_path,
+    list_served,
+    model_changes,
+    try_out,
+)
 from nanobot.cli.onboard.files import ConfigPart
 from nanobot.cli.onboard.people import ask_checked, in_words
 from nanobot.cli.onboard.window import WindowStep
@@ -40,7 +45,6 @@ from nanobot.providers.discovery import (
     ListedModel,
     LocalServer,
     find_local_servers,
-    listed_models,
 )
 from nanobot.validation import Invalid, build
 
@@ -127,10 +131,9 @@ class ModelStep:
             )
         api = present.api if is_same else ""
         wanted = ModelCandidate(name, base_url, key, variable, options.context_window, api=api)
-        if options.no_test or not _lacks_path(base_url):
+        if options.no_test or not lacks_path(base_url):
             return wanted
-        wanted, _ = await self._completed(wanted, await self._models_at(wanted))
-        return wanted
+        return (await self._located(wanted))[0]
 
     async def _chosen(self) -> ModelCandidate | None:
         """What the person wants; None for leaving it as it is."""
@@ -232,7 +235,7 @@ class ModelStep:
         self._last = wanted = replace(wanted, key=key)
         while True:
             try:
-                wanted, models = await self._completed(wanted, await self._models_at(wanted))
+                wanted, models = await self._located(wanted)
                 break
             except (ProviderUnavailable, ProviderBusy) as error:
                 await self._accept_unchecked(error)
@@ -244,28 +247,20 @@ class ModelStep:
         self._last = wanted
         return await self._named(wanted, models)
 
-    async def _completed(
-        self, wanted: ModelCandidate, models: Sequence[ListedModel]
+    async def _located(
+        self, wanted: ModelCandidate
     ) -> tuple[ModelCandidate, Sequence[ListedModel]]:
-        """Return the address that the server answers at, and its models. If an address without a
-        path lists no `models`, it is tried with /v1."""
-        if not models and _lacks_path(wanted.base_url):
-            longer = replace(wanted, base_url=f"{wanted.base_url.rstrip('/')}/v1")
-            if found := await self._models_at(longer):
-                self._person.say(f"It answers at {longer.base_url}.")
-                return longer, found
-        return wanted, models
-
-    async def _models_at(self, wanted: ModelCandidate) -> Sequence[ListedModel]:
+        """Return the model at the address that its server answers at, and all models there."""
         known = self._at(wanted.base_url)
         try:
-            return await listed_models(
-                wanted.base_url, wanted.key, seconds=_LIST_SECONDS, provider=known
-            )
+            url, models = await list_served(wanted.base_url, wanted.key, known, _LIST_SECONDS)
         except ProviderError:
             if self._options.no_test:
-                return ()
+                return wanted, ()
             raise
+        if url != wanted.base_url:
+            self._person.say(f"It answers at {url}.")
+        return replace(wanted, base_url=url), models
 
     async def _accept_unchecked(self, error: ProviderError) -> None:
         """Go on without the server if the person wants that. Raises `error` where not."""
@@ -322,7 +317,7 @@ class ModelStep:
         models: Sequence[ListedModel] = ()
         if error.status in (400, 404) and not tools_hint(error.detail):
             try:
-                models = await self._models_at(wanted)
+                _, models = await self._located(wanted)
             except ProviderError:
                 return error
         names = [one.name for one in models]
@@ -367,10 +362,6 @@ def _given_key(options: argparse.Namespace, named: KnownProvider | None) -> tupl
 
 def _sized(model: ListedModel) -> str:
     return f"{model.name}, {model.window:,} tokens" if model.window else model.name
-
-
-def _lacks_path(base_url: str) -> bool:
-    return urlsplit(base_url).path in ("", "/")
 
 
 async def _built_in() -> ModelCandidate:
