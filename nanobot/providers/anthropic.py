@@ -14,6 +14,7 @@ https://platform.claude.com/docs/en/build-with-claude/effort
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -46,17 +47,6 @@ class _Taste(Struct, frozen=True):
     off: str = "disabled"
     forced: bool = True
     temperature: bool = True
-
-
-class _Plan(Struct, frozen=True):
-    """How one request is made: the most tokens of the answer, and the fields that depend on the
-    model."""
-
-    limit: int
-    thinking: Mapping[str, object] | None = None
-    effort: str = ""
-    tool_choice: Mapping[str, str] | None = None
-    temperature: float | None = None
 
 
 _ADAPTIVE = {"type": "adaptive"}
@@ -107,14 +97,14 @@ class AnthropicProvider:
         model = options.model or self._endpoint.model
         while True:
             taste = self._tastes.get(model, _Taste())
-            plan = self._plan(prompt, options, taste)
+            fields = self._fields(prompt, options, taste)
             try:
-                return await self._ask(prompt, model, plan, on_text)
+                return await self._ask(prompt, model, fields, on_text)
             except ProviderRejected as error:
                 if error.status not in (400, 422):
                     raise
                 refusal = error.detail.lower()
-                learned = _suiting(taste, plan, refusal)
+                learned = _suiting(taste, fields, refusal)
                 self._tastes[model] = learned
                 if learned == taste and not self._forgets_thinking(prompt, model, refusal):
                     raise
@@ -126,8 +116,8 @@ class AnthropicProvider:
     def body(self, prompt: Prompt, options: CallOptions) -> bytes:
         """The request as it is sent: JSON."""
         model = options.model or self._endpoint.model
-        plan = self._plan(prompt, options, self._tastes.get(model, _Taste()))
-        return self._joined(prompt, model, plan)
+        fields = self._fields(prompt, options, self._tastes.get(model, _Taste()))
+        return self._joined(prompt, model, fields)
 
     def _forgets_thinking(self, prompt: Prompt, model: str, refusal: str) -> bool:
         """Return whether a refusal is about earlier thinking, and mark that as stale. Newer models
@@ -140,61 +130,63 @@ class AnthropicProvider:
         self._stale |= given
         return True
 
-    def _plan(self, prompt: Prompt, options: CallOptions, taste: _Taste) -> _Plan:
-        """Decide how to ask."""
+    def _fields(self, prompt: Prompt, options: CallOptions, taste: _Taste) -> dict[str, Any]:
+        """Return the fields that depend on the options and the model."""
         limit = options.max_tokens or self._max_tokens or _DEFAULT_LIMIT
         effort = options.effort or self._settings.effort
         choice = _tool_choice(prompt, options, taste)
-        plan = _Plan(limit, tool_choice=choice)
         forced = choice is not None and choice["type"] == "tool"
-        too_short = limit < 2 * _SMALLEST_BUDGET  # thinking would take all of it
-        if effort == "none" or forced or too_short:
-            plan = _without_thinking(plan, taste)
-        elif effort and taste.adaptive:
-            plan = replace(plan, thinking=_ADAPTIVE, effort=effort if taste.effort else "")
-        elif effort:
-            plan = self._with_budget(plan, prompt, options, taste, effort)
-        temperature = self._settings.temperature
-        if taste.temperature and (plan.thinking is None or plan.thinking == _OFF):
-            plan = replace(plan, temperature=temperature)
-        return plan
-
-    def _with_budget(
-        self, plan: _Plan, prompt: Prompt, options: CallOptions, taste: _Taste, effort: str
-    ) -> _Plan:
-        """Think with a budget of tokens, unless the running turn began without thinking: such a
-        model refuses to begin in the middle of a turn."""
-        source = self._endpoint.source(options.model or self._endpoint.model)
-        if not conversation_of(prompt.messages, source, self._stale).begins_with_thinking:
-            return _without_thinking(plan, taste)
-        budget = min(_BUDGETS.get(effort, _BUDGETS["high"]), plan.limit // 2)
-        return replace(plan, thinking={"type": "enabled", "budget_tokens": budget})
-
-    def _joined(self, prompt: Prompt, model: str, plan: _Plan) -> bytes:
-        """The body: first the parts that the cache matches. The owner's fields win."""
-        source = "" if plan.thinking == _OFF else self._endpoint.source(model)
-        conversation = conversation_of(prompt.messages, source, self._stale)
-        fields = {"model": encoded(model), "tools": tools_of(prompt)}
-        fields["system"] = conversation.wire_system()
-        fields["messages"] = conversation.wire_messages()
-        fields["max_tokens"] = encoded(plan.limit)
-        for name, value in (
-            ("thinking", plan.thinking),
-            ("output_config", {"effort": plan.effort} if plan.effort else None),
-            ("tool_choice", plan.tool_choice),
-            ("temperature", plan.temperature),
-            ("stream", True),
-            *self._settings.extra_body.items(),
+        fields: dict[str, Any] = {"max_tokens": limit}
+        if choice is not None:
+            fields["tool_choice"] = choice
+        if (
+            effort == "none"
+            or forced
+            or limit < 2 * _SMALLEST_BUDGET  # thinking would take all of it
+            or (effort and not taste.adaptive and not self._may_begin_to_think(prompt, options))
         ):
-            fields[name] = b"" if value is None else encoded(value)
-        parts = [encoded(name) + b":" + value for name, value in fields.items() if value]
-        return b"{" + b",".join(parts) + b"}"
+            if taste.off:
+                fields["thinking"] = {"type": taste.off}
+            elif taste.effort:  # it always thinks
+                fields["output_config"] = {"effort": "low"}
+        elif effort and taste.adaptive:
+            fields["thinking"] = _ADAPTIVE
+            if taste.effort:
+                fields["output_config"] = {"effort": effort}
+        elif effort:
+            budget = min(_BUDGETS.get(effort, _BUDGETS["high"]), limit // 2)
+            fields["thinking"] = {"type": "enabled", "budget_tokens": budget}
+        temperature = self._settings.temperature
+        if temperature is not None and taste.temperature and fields.get("thinking", _OFF) == _OFF:
+            fields["temperature"] = temperature
+        return fields
+
+    def _may_begin_to_think(self, prompt: Prompt, options: CallOptions) -> bool:
+        """Whether a model that thinks with a budget of tokens may do so: it refuses to begin in the
+        middle of a turn."""
+        source = self._endpoint.source(options.model or self._endpoint.model)
+        return conversation_of(prompt.messages, source, self._stale).begins_with_thinking
+
+    def _joined(self, prompt: Prompt, model: str, fields: Mapping[str, Any]) -> bytes:
+        """Return the body: first the parts that the cache matches. The owner's fields win."""
+        source = "" if fields.get("thinking") == _OFF else self._endpoint.source(model)
+        conversation = conversation_of(prompt.messages, source, self._stale)
+        more = {**fields, "stream": True, **self._settings.extra_body}
+        parts = {
+            "model": encoded(model),
+            "tools": tools_of(prompt),
+            "system": conversation.wire_system(),
+            "messages": conversation.wire_messages(),
+            **{name: b"" if one is None else encoded(one) for name, one in more.items()},
+        }
+        joined = [encoded(name) + b":" + value for name, value in parts.items() if value]
+        return b"{" + b",".join(joined) + b"}"
 
     async def _ask(
-        self, prompt: Prompt, model: str, plan: _Plan, on_text: TextSink | None
+        self, prompt: Prompt, model: str, fields: Mapping[str, Any], on_text: TextSink | None
     ) -> Reply:
         incoming = IncomingMessage(self._endpoint, self._endpoint.source(model), prompt, on_text)
-        body = self._joined(prompt, model, plan)
+        body = self._joined(prompt, model, fields)
         await receive(self._connection, "/messages", body, incoming, self._waits)
         reply = incoming.finish()
         return reply if reply.model else replace(reply, model=model)
@@ -211,18 +203,11 @@ def _tool_choice(prompt: Prompt, options: CallOptions, taste: _Taste) -> Mapping
     return None
 
 
-def _without_thinking(plan: _Plan, taste: _Taste) -> _Plan:
-    """Thinking off. A model that always thinks is asked for little of it."""
-    if taste.off:
-        return replace(plan, thinking={"type": taste.off})
-    return replace(plan, effort="low" if taste.effort else "")
-
-
-def _suiting(taste: _Taste, plan: _Plan, refusal: str) -> _Taste:
+def _suiting(taste: _Taste, fields: Mapping[str, Any], refusal: str) -> _Taste:
     """Return the taste without the field that was refused, or unchanged if it is another one."""
-    kind = "" if plan.thinking is None else plan.thinking["type"]
-    forced = plan.tool_choice is not None and plan.tool_choice["type"] == "tool"
-    if plan.temperature is not None and "temperature" in refusal:
+    kind = fields.get("thinking", {}).get("type", "")
+    forced = fields.get("tool_choice", {}).get("type") == "tool"
+    if "temperature" in fields and "temperature" in refusal:
         return replace(taste, temperature=False)
     if forced and ("tool_choice" in refusal or "tool use" in refusal):
         return replace(taste, forced=False)
@@ -231,6 +216,6 @@ def _suiting(taste: _Taste, plan: _Plan, refusal: str) -> _Taste:
         return replace(taste, off="between_tools" if other else "")
     if kind == "adaptive" and ("adaptive" in refusal or "thinking.type" in refusal):
         return replace(taste, adaptive=False)
-    if plan.effort and ("effort" in refusal or "output_config" in refusal):
+    if "output_config" in fields and ("effort" in refusal or "output_config" in refusal):
         return replace(taste, effort=False)
     return taste
