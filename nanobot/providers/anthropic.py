@@ -13,6 +13,7 @@ https://platform.claude.com/docs/en/build-with-claude/effort
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -135,27 +136,14 @@ class AnthropicProvider:
         limit = options.max_tokens or self._max_tokens or _DEFAULT_LIMIT
         effort = options.effort or self._settings.effort
         choice = _tool_choice(prompt, options, taste)
-        forced = choice is not None and choice["type"] == "tool"
         fields: dict[str, Any] = {"max_tokens": limit}
         if choice is not None:
             fields["tool_choice"] = choice
-        if (
-            effort == "none"
-            or forced
-            or limit < 2 * _SMALLEST_BUDGET  # thinking would take all of it
-            or (effort and not taste.adaptive and not self._may_begin_to_think(prompt, options))
-        ):
-            if taste.off:
-                fields["thinking"] = {"type": taste.off}
-            elif taste.effort:  # it always thinks
-                fields["output_config"] = {"effort": "low"}
-        elif effort and taste.adaptive:
-            fields["thinking"] = _ADAPTIVE
-            if taste.effort:
-                fields["output_config"] = {"effort": effort}
-        elif effort:
-            budget = min(_BUDGETS.get(effort, _BUDGETS["high"]), limit // 2)
-            fields["thinking"] = {"type": "enabled", "budget_tokens": budget}
+        # Thinking would take all of a short answer.
+        is_off = effort == "none" or limit < 2 * _SMALLEST_BUDGET or _forces(fields)
+        if not (is_off or taste.adaptive or not effort):
+            is_off = not self._may_begin_to_think(prompt, options)
+        fields |= _thinking(taste, "none" if is_off else effort, limit)
         temperature = self._settings.temperature
         if temperature is not None and taste.temperature and fields.get("thinking", _OFF) == _OFF:
             fields["temperature"] = temperature
@@ -203,19 +191,37 @@ def _tool_choice(prompt: Prompt, options: CallOptions, taste: _Taste) -> Mapping
     return None
 
 
+def _forces(fields: Mapping[str, Any]) -> bool:
+    return bool(fields.get("tool_choice", {}).get("type") == "tool")
+
+
+def _thinking(taste: _Taste, effort: str, limit: int) -> dict[str, Any]:
+    """Return the fields that ask for an effort, in the form that the model takes."""
+    if effort == "none" and taste.off:
+        return {"thinking": {"type": taste.off}}
+    if effort == "none":  # it always thinks
+        return {"output_config": {"effort": "low"}} if taste.effort else {}
+    if effort and taste.adaptive:
+        wanted = {"output_config": {"effort": effort}} if taste.effort else {}
+        return {"thinking": _ADAPTIVE, **wanted}
+    if effort:
+        budget = min(_BUDGETS.get(effort, _BUDGETS["high"]), limit // 2)
+        return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+    return {}
+
+
 def _suiting(taste: _Taste, fields: Mapping[str, Any], refusal: str) -> _Taste:
     """Return the taste without the field that was refused, or unchanged if it is another one."""
     kind = fields.get("thinking", {}).get("type", "")
-    forced = fields.get("tool_choice", {}).get("type") == "tool"
     if "temperature" in fields and "temperature" in refusal:
         return replace(taste, temperature=False)
-    if forced and ("tool_choice" in refusal or "tool use" in refusal):
+    if _forces(fields) and re.search("tool_choice|tool use", refusal):
         return replace(taste, forced=False)
     if kind == taste.off and "thinking" in refusal:
         other = kind == "disabled" and "between_tools" in refusal  # Claude Sonnet 5.5 has that
         return replace(taste, off="between_tools" if other else "")
-    if kind == "adaptive" and ("adaptive" in refusal or "thinking.type" in refusal):
+    if kind == "adaptive" and re.search(r"adaptive|thinking\.type", refusal):
         return replace(taste, adaptive=False)
-    if "output_config" in fields and ("effort" in refusal or "output_config" in refusal):
+    if "output_config" in fields and re.search("effort|output_config", refusal):
         return replace(taste, effort=False)
     return taste

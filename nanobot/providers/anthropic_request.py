@@ -150,38 +150,40 @@ def conversation_of(
     called: list[str] = []
     """The ids of the calls that have no result yet, in reverse."""
     for position, message in enumerate(said):
-        role: Literal["user", "assistant"] = "user"
+        role: Literal["user", "assistant"] = "assistant" if message.role == "assistant" else "user"
+        joins = bool(turns) and turns[-1].role == role
         thinks = False
-        if message.role == "assistant":
-            role = "assistant"
+        if role == "assistant":
             # A message with thinking has to begin with it, so joined text comes without.
-            joins = bool(turns) and turns[-1].role == role
             content = _returned(message, "" if joins else source, stale)
-            thinks = bool(content) and content[0].get("type") in THINKING_TYPES
+            thinks = any(block.get("type") in THINKING_TYPES for block in content[:1])
             called = list(ids.of(message.tool_calls, None))[::-1]
             blocks = _assistant_blocks(content)
             blocks += map(_call, message.tool_calls, reversed(called))
-        elif message.role == "tool":
-            blocks = [_result(called.pop(), message.text)]
         else:
-            blocks = _said(message)
+            blocks = _said(message, called)
         if not blocks:
             continue
-        if role == "assistant" and not turns:
+        if not turns and role == "assistant":
             turns.append(WireTurn("user", [_text(BEGINNING)]))
-        if not turns or turns[-1].role != role:
+        if not joins:
             turns.append(WireTurn(role, [], thinks=thinks))
-        turn = turns[-1]
-        turn.blocks += blocks
-        turn.results += message.role == "tool"
-        turn.cached = turn.cached or position in marked
-    if not turns or turns[-1].role == "assistant":
-        turns.append(WireTurn("user", [_text(CONTINUE if turns else WORDLESS)]))
+        turns[-1].blocks += blocks
+        turns[-1].results += message.role == "tool"
+        turns[-1].cached |= position in marked
+    _end_with_user(turns)
     return Conversation(system, turns)
 
 
-def _said(message: PromptMessage) -> list[bytes]:
-    """Return a user's message as blocks."""
+def _end_with_user(turns: list[WireTurn]) -> None:
+    if not turns or turns[-1].role == "assistant":
+        turns.append(WireTurn("user", [_text(CONTINUE if turns else WORDLESS)]))
+
+
+def _said(message: PromptMessage, called: list[str]) -> list[bytes]:
+    """Return a user's message or a result as blocks. A result takes its id from `called`."""
+    if message.role == "tool":
+        return [_result(called.pop(), message.text)]
     blocks = [_image(image.mime, image.data) for image in message.images]
     if message.text.strip() or not blocks:
         blocks.insert(0, _text(message.text if message.text.strip() else WORDLESS))

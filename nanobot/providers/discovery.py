@@ -222,13 +222,7 @@ async def model_facts(
     not answer raises nothing. `provider` as with `listed_models`."""
     place = _Place(base_url.rstrip("/"), model, api_key.strip(), seconds)
     known = provider or provider_at(base_url)
-    entries: list[Mapping[str, object]] = []
-    with suppress(ProviderError):
-        entries = await _listing(place, known)
-    bare = model.removeprefix("models/") if known and known.listing else model
-    entry = next((one for one in entries if _name_in(one) == bare), {})
-    if not model and len(entries) == 1:
-        (entry,) = entries
+    entry = await _entry(place, known)
     listed = ModelFacts(
         most=_window_in(entry), tools=_tools_in(entry), pictures=_pictures_in(entry)
     )
@@ -239,6 +233,17 @@ async def model_facts(
     root = place.root()  # the rest are questions that only local servers have
     said = await asyncio.gather(_llama(root, entry), _ollama(root), _studio(root))
     return next((facts for facts in said if facts.server), listed)
+
+
+async def _entry(place: _Place, known: KnownProvider | None) -> Mapping[str, object]:
+    """Return the model's entry in the list, or the only one if it has no name."""
+    entries: list[Mapping[str, object]] = []
+    with suppress(ProviderError):
+        entries = await _listing(place, known)
+    if not place.model and len(entries) == 1:
+        return entries[0]
+    bare = place.model.removeprefix("models/") if known and known.listing else place.model
+    return next((one for one in entries if _name_in(one) == bare), {})
 
 
 _RAISE_VLLM = "Start it with a larger --max-model-len."

@@ -202,6 +202,25 @@ class Endpoint(Struct, frozen=True):
                 generation=said.generation,
                 detail=detail,
             )
+        if failure := self._failure(status, said, wait):
+            return failure
+        meant = 404 if status >= 500 else status
+        meant = 402 if said.out_of_money else meant
+        meant = 401 if status in (400, 403) and said.no_key else meant
+        hint = self._hint(meant, said.message)
+        if meant in (400, 422) and said.blames_answer:
+            hint = _SHORTER_ANSWER.format(self.settings)
+        return ProviderRejected(
+            f"the model server at {self.place} refused the request ({status}){tail}",
+            status=status,
+            detail=detail,
+            hint=hint,
+        )
+
+    def _failure(self, status: int, said: ErrorBody, wait: float) -> ProviderError | None:
+        """Return the error for a failure of the server's, or None if it is a refusal."""
+        detail = self.shorten(said.message)
+        tail = f": {detail}" if detail else ""
         if status in (429, 449) and not said.out_of_money:
             return ProviderBusy(
                 f"the model server at {self.place} is busy ({status}){tail}",
@@ -215,25 +234,13 @@ class Endpoint(Struct, frozen=True):
                 detail=detail,
                 hint=self._hint(status, said.message),
             )
-        if status >= 500 and said.lacks_model:
-            status = 404
-        if status in (408, 409) or status >= 500:
+        if status in (408, 409) or (status >= 500 and not said.lacks_model):
             return ProviderUnavailable(
                 f"the model server at {self.place} failed ({status}){tail}",
                 retry_after=wait,
                 detail=detail,
             )
-        meant = 402 if said.out_of_money else status
-        meant = 401 if status in (400, 403) and said.no_key else meant
-        hint = self._hint(meant, said.message)
-        if meant in (400, 422) and said.blames_answer:
-            hint = _SHORTER_ANSWER.format(self.settings)
-        return ProviderRejected(
-            f"the model server at {self.place} refused the request ({status}){tail}",
-            status=status,
-            detail=detail,
-            hint=hint,
-        )
+        return None
 
     def _too_long(self, status: int, overflow: Overflow | None, detail: str) -> ContextTooLong:
         tokens, window = (overflow.tokens, overflow.window) if overflow else (0, 0)

@@ -128,28 +128,23 @@ class OpenAIProvider:
         if dialect.reports_reading and start == "name":
             # llama.cpp takes a tool by its name for "auto" without a word (its issue 26535).
             start = "schema"
-        rungs = list(RUNGS[RUNGS.index(start) :])
         first: Reply | None = None
         is_clear = True
-        while rungs:
-            rung, *rungs = rungs
+        for rung in RUNGS[RUNGS.index(start) :]:
             asked = _asking_for(rung, prompt, spec)
             choice = {"name": spec.name, "required": "required"}.get(rung, "")
             form = _format_of(spec) if rung == "schema" else {}
             try:
                 reply = await self._adapted(asked, replace(options, tool_choice=choice), form=form)
             except (ProviderRejected, RequestBlamed) as error:
-                if not _may_be_the_form(error) or (first is None and not rungs):
+                if not _may_be_the_form(error) or (first is None and rung == RUNGS[-1]):
                     raise
-                if not refuses_forcing(error):  # then the plainest way shows whether it is the form
-                    rungs, is_clear = rungs[-1:], False
+                is_clear = is_clear and refuses_forcing(error)
                 continue
             reply = _with_call(reply, spec, asked)
             called = any(_answers(call, spec) for call in reply.tool_calls)
-            if called and rung != dialect.rung and is_clear:
-                before = self.dialect(options.model)
-                learned = replace(before, rung=rung)
-                await self._dialects.learn(self._endpoint.source(options.model), before, learned)
+            if called and is_clear:
+                await self._learn(self.dialect(options.model), options, rung=rung)
             if called or reply.finish == "length":
                 return reply
             first = first or reply
@@ -170,7 +165,6 @@ class OpenAIProvider:
         forced = options.tool_choice not in ("", "none") or form is not None
         if options.schema is not None and (known.rung == "schema" or is_near(self._base_url)):
             form = _format_of(options.schema)
-        documented = known_dialect(self._base_url, options.model)
         tried: set[bytes] = set()
         for _ in range(_MOST_CHANGES):
             try:
@@ -181,14 +175,14 @@ class OpenAIProvider:
             except (ProviderRejected, RequestBlamed) as error:
                 if forced and refuses_forcing(error):
                     raise
+                changes = [*dialect.after(error, self._fields(prompt, options, dialect, form))]
+                if _may_be_the_form(error):  # the server may refuse a learned change by now
+                    changes.append(known_dialect(self._base_url, options.model))
                 # A change counts if it changes the request: words may be about something else.
-                # If none is left, the server may refuse a learned change by now.
                 tried.add(self.body(prompt, options, dialect, form))
-                fields = self._fields(prompt, options, dialect, form)
-                changes = [*dialect.after(error, fields)]
-                changes += [documented] if _may_be_the_form(error) else []
-                new = (one for one in changes if self.body(prompt, options, one, form) not in tried)
-                if (better := next(new, None)) is None:
+                bodies = {self.body(prompt, options, one, form): one for one in changes}
+                better = next((one for body, one in bodies.items() if body not in tried), None)
+                if better is None:
                     raise
                 dialect = better
         else:
@@ -196,6 +190,12 @@ class OpenAIProvider:
         if dialect != known:
             await self._dialects.learn(self._endpoint.source(options.model), known, dialect)
         return reply
+
+    async def _learn(self, known: Dialect, options: CallOptions, *, rung: Rung) -> None:
+        """Learn the way to structured answers."""
+        if known.rung != rung:
+            source, learned = self._endpoint.source(options.model), replace(known, rung=rung)
+            await self._dialects.learn(source, known, learned)
 
     async def _ask(
         self,

@@ -144,14 +144,16 @@ def error_in(fields: Mapping[str, object]) -> ErrorBody | None:
             return found if found.message else replace(found, message=json.dumps(error))
     if count(base.get("status_code")):
         return ErrorBody.of(base)
-    if choice or base or fields.get("data") or fields.get("text") or fields.get("usage"):
-        return None
-    outcome = [str(fields[key]).lower() for key in ("code", "status", "success") if key in fields]
-    found = ErrorBody.of(dict(fields))
-    if not found.message or (outcome and all(code in _FINE for code in outcome)):
-        return None
-    known = fields.get("message") or fields.get("msg") or fields.get("detail")
-    return found if known else None
+    is_other = choice or base or any(fields.get(key) for key in ("data", "text", "usage"))
+    found = ErrorBody() if is_other or _is_fine(fields) else ErrorBody.of(fields)
+    return found if found.message else None
+
+
+def _is_fine(fields: Mapping[str, object]) -> bool:
+    """Whether an object says that all is well, or no more than where it comes from."""
+    outcome = {str(fields[key]).lower() for key in ("code", "status", "success") if key in fields}
+    says = any(fields.get(key) for key in ("message", "msg", "detail"))
+    return not says or (bool(outcome) and outcome <= _FINE)
 
 
 _DONE = "data: [DONE]"
@@ -254,9 +256,7 @@ class _Reader:
         if len(self._texts) == known:
             for inner in fields.values():
                 self.read(None if isinstance(inner, str) else inner, depth)
-        codes = (fields.get(key) for key in _CODES)
-        code = next((str(one) for one in codes if one and isinstance(one, str | int)), "")
-        self._code = self._code or code
+        self._code = self._code or _code_in(fields)
         self._kind = self._kind or string(fields.get("type")) or string(fields.get("status"))
         self._generation = self._generation or string(fields.get("failed_generation"))
         self._named = _status_in(fields) or self._named
@@ -282,6 +282,11 @@ class _Reader:
 def _place(fault: Mapping[str, object]) -> str:
     place = ".".join(str(step) for step in items(fault.get("loc")) if step != "body")
     return f"{place}: " if place else ""
+
+
+def _code_in(fields: Mapping[str, object]) -> str:
+    codes = (fields.get(key) for key in _CODES)
+    return next((str(one) for one in codes if one and isinstance(one, str | int)), "")
 
 
 def _status_in(fields: Mapping[str, object]) -> int:

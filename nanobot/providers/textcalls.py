@@ -77,8 +77,7 @@ class TextCalls(Struct, frozen=True):
 
 def read_text_calls(text: str, tools: Sequence[ToolSpec], prompt: Prompt) -> TextCalls:
     """Return the text of a whole reply, and the calls that it ends with."""
-    if (inside := text.strip()).startswith(_WRAPPER):
-        text = inside.removeprefix(_WRAPPER).removesuffix("</tool_response>").strip()
+    text = _unwrapped(text)
     specs = {spec.name: spec for spec in tools}
     if calls := _read_bare(text, specs, prompt):
         return TextCalls("", calls)
@@ -90,18 +89,25 @@ def read_text_calls(text: str, tools: Sequence[ToolSpec], prompt: Prompt) -> Tex
     start = found.start()
     if explains(text, start):
         return TextCalls(text)
-    before = text[:start].rstrip()
+    before, calls = text[:start].rstrip(), ()
     try:
         written, end = calls_at(text, start)
     except Unreadable:
         calls = _unreadable(text[start:], specs, prompt, alone=not before)
-        return TextCalls(before, calls) if calls else TextCalls(text)
-    # An unknown tool behind text is an example; alone or with known ones it is a mistake.
-    is_known = not before or any(one.name in specs for one in written)
-    sources = [one.source for one in written]
-    if end < len(text) or not is_known or is_quoted(text[start:end], sources, prompt):
-        return TextCalls(text)
-    return TextCalls(before, tuple(_checked(one, specs) for one in written))
+    else:
+        sources = [one.source for one in written]
+        # An unknown tool behind text is an example; alone or with known ones it is a mistake.
+        is_meant = not before or any(one.name in specs for one in written)
+        if end == len(text) and is_meant and not is_quoted(text[start:], sources, prompt):
+            calls = tuple(_checked(one, specs) for one in written)
+    return TextCalls(before, calls) if calls else TextCalls(text)
+
+
+def _unwrapped(text: str) -> str:
+    inside = text.strip()
+    if not inside.startswith(_WRAPPER):
+        return text
+    return inside.removeprefix(_WRAPPER).removesuffix("</tool_response>").strip()
 
 
 class TextCallFilter:
