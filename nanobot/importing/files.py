@@ -170,18 +170,7 @@ def locate(home: Path, workspace: Path | None, target: Path) -> Source:
             hint = f"It may be {aside} now: rename that to {home}."
         raise NanobotError(f"there is no folder {home}", hint=hint)
     home, target = home.resolve(), target.resolve()
-    config, problem = Fields({}), ""
-    if (home / CONFIG).is_file():
-        try:
-            config = Fields.read(_content_of(home / CONFIG, _LARGEST_SETTINGS))
-        except (NotJson, OSError) as error:
-            problem = str(error)
-    elif any((home / name).exists() for name in _OURS):
-        raise NanobotError(f"{home} is a home of this nanobot already", hint=hint)
-    elif not any((home / name).is_dir() for name in _THEIRS):
-        raise NanobotError(
-            f"{home} is not a home of HKUDS/nanobot: it has no {CONFIG} and no workspace", hint=hint
-        )
+    config, problem = _read_config(home, hint)
     where = _workspace(home, config, workspace)
     if where and any(one.is_relative_to(where) for one in (Path.home().resolve(), home, target)):
         raise NanobotError(
@@ -190,6 +179,22 @@ def locate(home: Path, workspace: Path | None, target: Path) -> Source:
             " folder, and name that: --workspace DIR.",
         )
     return Source(home, where, config, problem)
+
+
+def _read_config(home: Path, hint: str) -> tuple[Fields, str]:
+    """Return the configuration, and why it cannot be used. Raises `NanobotError` if this is no home
+    of the other program."""
+    if (home / CONFIG).is_file():
+        try:
+            return Fields.read(_content_of(home / CONFIG, _LARGEST_SETTINGS)), ""
+        except (NotJson, OSError) as error:
+            return Fields({}), str(error)
+    if any((home / name).exists() for name in _OURS):
+        raise NanobotError(f"{home} is a home of this nanobot already", hint=hint)
+    if not any((home / name).is_dir() for name in _THEIRS):
+        problem = f"{home} is not a home of HKUDS/nanobot: it has no {CONFIG} and no workspace"
+        raise NanobotError(problem, hint=hint)
+    return Fields({}), ""
 
 
 def _workspace(home: Path, config: Fields, chosen: Path | None) -> Path | None:

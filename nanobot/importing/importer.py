@@ -300,9 +300,12 @@ class Import:
                 f"Skills rest until you have looked at them ({', '.join(skills[:10])}):"
                 " `nanobot skills list`, then `nanobot skills enable NAME`."
             )
+        self._advise_owner(people)
+
+    def _advise_owner(self, people: People) -> None:
         unowned = [n for n in OURS if people.allowed.get(n) and not people.owners.get(n)]
         if unowned and not self._owners:
-            report.add_todo(
+            self._report.add_todo(
                 f"Say who the owner is: more than one person (or nobody) is let in on"
                 f" {' and '.join(unowned)}, and memory is the owner's alone. Import again with"
                 " --owner, such as --owner telegram:12345, or write it under `owner:`."

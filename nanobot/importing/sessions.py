@@ -191,11 +191,16 @@ def _with_files(message: Message, paths: Iterable[str], media: Mapping[str, str]
         for path in (*kinds, *paths)
         if (within := path.rpartition("/media/")[2]) in media
     }
-    if not found:
-        return message
+    return _noted(message, kinds, found) if found else message
+
+
+def _noted(message: Message, kinds: Mapping[str, str], found: Mapping[str, str]) -> Message:
+    """Put the new names of its files, by their old paths, into a message."""
     text = _FILE.sub(lambda match: "" if match["path"] in found else match[0], message.content)
-    kinds |= {path: "image" for path in found if path.lower().endswith(_PICTURES)}
-    notes = [f"[{kinds.get(path, 'file')}, kept as {name}]" for path, name in found.items()]
+    notes = []
+    for path, name in found.items():
+        kind = "image" if path.lower().endswith(_PICTURES) else kinds.get(path, "file")
+        notes.append(f"[{kind}, kept as {name}]")
     words = [line for line in text.split("\n") if line.strip()]
     return replace(
         message,

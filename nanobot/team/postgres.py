@@ -195,15 +195,7 @@ class Database:
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()
         while not (self._is_closing and not self._queue):
-            waits = self._kept or self._doubt or self.refusal
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(max(self._try_at, loop.time()) if waits else None):
-                    await self._wake.wait()
-            jobs, self._queue = self._kept + self._queue[:_BATCH], self._queue[_BATCH:]
-            if not self._queue:
-                self._wake.clear()
-            if self.refusal and not (jobs or self._is_closing):
-                jobs = [Job(_nothing, retry=False)]  # whether it takes something again
+            jobs = await self._next_jobs()
             self._writing_since = loop.time()
             self._kept = await self._store(jobs)
             self._writing_since = None
@@ -213,6 +205,20 @@ class Database:
         for job in (*(self._doubt.jobs if self._doubt else ()), *self._kept):
             if job.future is not None:
                 job.report(error)
+
+    async def _next_jobs(self) -> list[Job]:
+        """Wait for work, or until it is time to try again what was refused."""
+        waits = self._kept or self._doubt or self.refusal
+        now = asyncio.get_running_loop().time()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(max(self._try_at, now) if waits else None):
+                await self._wake.wait()
+        jobs, self._queue = self._kept + self._queue[:_BATCH], self._queue[_BATCH:]
+        if not self._queue:
+            self._wake.clear()
+        if self.refusal and not (jobs or self._is_closing):
+            jobs = [Job(_nothing, retry=False)]  # whether it takes something again
+        return jobs
 
     async def _store(self, jobs: list[Job]) -> list[Job]:
         """Run them in one transaction and report; those that are to be run again because the

@@ -27,6 +27,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from errno import ELOOP, ENOTDIR, ENOTSUP, ENXIO
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -114,17 +115,7 @@ def backup_items(
     followed. Raises `OSError`.
     """
 
-    def is_wanted(item: BackupItem) -> bool:
-        path, is_folder = item.path, item.kind == "folder"
-        if _OUT.fullmatch(path) or (path == MEDIA and not media):
-            return False
-        if is_folder and path in _MIXED:
-            return True
-        is_together = _TOGETHER.fullmatch(path) or (
-            not is_folder and _TOGETHER_FILES.fullmatch(path)
-        )
-        return bool(is_together) == together
-
+    is_wanted = partial(_is_wanted, together=together, media=media)
     top = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         names = sorted(path.name for path in home.iterdir())
@@ -135,6 +126,16 @@ def backup_items(
     for entry, _ in entries:
         if entry.kind == "folder" and is_wanted(entry):
             yield from _tree(home, entry, left_out, is_wanted, together)
+
+
+def _is_wanted(item: BackupItem, *, together: bool, media: bool) -> bool:
+    path, is_folder = item.path, item.kind == "folder"
+    if _OUT.fullmatch(path) or (path == MEDIA and not media):
+        return False
+    if is_folder and path in _MIXED:
+        return True
+    is_single = not is_folder and _TOGETHER_FILES.fullmatch(path)
+    return bool(is_single or _TOGETHER.fullmatch(path)) == together
 
 
 def _tree(
