@@ -81,10 +81,15 @@ class MemoryIndex:
         """Take in what is new, then find what answers `query`; `within` is as for `refresh`."""
         today = self._clock.now().date()
         if self._meaning is None:
-            return await self._run(lambda search: search.answer(query, today), within)
+            return await self._run(
+                lambda search: search.answer(search.prepare(query, today)), within
+            )
         asked = await self._run(lambda search: search.prepare(query, today), within)
-        near = await self._nearest(self._meaning, asked)
-        return await self._run(lambda search: search.answer(query, today, near), None)
+        near, words = await asyncio.gather(  # in two processes, so at the same time
+            self._nearest(self._meaning, asked),
+            self._run(lambda search: search.by_words(asked), None),
+        )
+        return await self._run(lambda search: search.answer(asked, words, near), None)
 
     async def _nearest(self, meaning: Meaning, asked: PreparedQuery) -> list[tuple[int, float]]:
         """The passages that are near to a question; vectors that are of no use are given up."""

@@ -10,7 +10,7 @@ import json
 import sqlite3
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from datetime import date, datetime, timedelta
 from heapq import nlargest
 from typing import Any, NamedTuple
@@ -99,14 +99,24 @@ Streams = Mapping[int, Readable]
 
 class PreparedQuery(NamedTuple):
     """A query that was read: the `streams` that it may be answered from and the `question`; `days`
-    are the moments between which a passage has to be, if it has to be. `has_vectors` says whether
-    passages have some."""
+    are the moments between which a passage has to be, if it has to be. `version` is that of the
+    index, and `has_vectors` says whether passages have some."""
 
     query: Query
+    today: date
     streams: Streams
     question: ParsedQuestion
     days: tuple[str, str] | None
     has_vectors: bool
+    version: tuple[int, int]
+
+
+class RankedByWords(NamedTuple):
+    """What the words of a query found: the passages in `turns`, and their ranking."""
+
+    turns: Set[int]
+    found: dict[int, RankCandidate]
+    ranked: Scored
 
 
 class Search:
@@ -125,34 +135,44 @@ class Search:
 
     def prepare(self, query: Query, today: date) -> PreparedQuery:
         """Find out what a query asks for, and where it may be found."""
-        streams = self._searched(query)
+        version, streams = changes(self.db), self._searched(query)
         days = _days(query) if query.since or query.until else None
         question = self._question(query, streams, today)
-        return PreparedQuery(query, streams, question, days, self.vectors.are_there())
+        has_vectors = self.vectors.are_there()
+        return PreparedQuery(query, today, streams, question, days, has_vectors, version)
 
-    def answer(
-        self, query: Query, today: date, near: Sequence[tuple[int, float]] = ()
-    ) -> SearchResult:
-        """What is found; `near` are the passages that are nearest to the question, with their
-        cosines, best first."""
-        asked = self.prepare(query, today)
-        question, words = asked.question, self._matching(asked)
-        known, own = self._segments(), matches(question, words)
+    def by_words(self, asked: PreparedQuery) -> RankedByWords:
+        """What the words of a query find, to be shown or to be joined with what is near to it."""
+        words = self._matching(asked)
+        known, own = self._segments(), matches(asked.question, words)
         segments = known.scores(words)
-        if not query.role:
+        if not asked.query.role:
             own = known.most_promising(own, segments, _BEST)
         turns = reach(own)
-        found = self._candidates(turns, query)
-        ranked = rank(question, found, own, segments)
-        if meant := matches(question, [_likeness(near, asked.streams)]):
+        found = self._candidates(turns, asked.query)
+        return RankedByWords(turns, found, rank(asked.question, found, own, segments))
+
+    def answer(
+        self,
+        asked: PreparedQuery,
+        words: RankedByWords | None = None,
+        near: Sequence[tuple[int, float]] = (),
+    ) -> SearchResult:
+        """What is found; `near` are the passages that are nearest to the question, with their
+        cosines, best first, and `words` what `by_words` gave. If the index has changed since it was
+        `asked`, the words are looked up again."""
+        if asked.version != changes(self.db):
+            asked, words = self.prepare(asked.query, asked.today), None
+        query, (turns, found, ranked) = asked.query, words or self.by_words(asked)
+        if meant := matches(asked.question, [_likeness(near, asked.streams)]):
             new = reach(nlargest(_MEANT, meant, key=meant.__getitem__)) | set(map(turn_of, meant))
             found = found | self._candidates(new - turns, query)
-            ranked = fused(ranked, rank(question, found, meant, {}, MEANING_FLOWS))
+            ranked = fused(ranked, rank(asked.question, found, meant, {}, MEANING_FLOWS))
         if query.role:
             ranked = [item for item in ranked if found[item[0]].role == query.role]
         end = query.skip + max(query.limit, 0)
         hits = self._hits(asked.streams, ranked[query.skip : end], found)
-        return SearchResult(tuple(hits), question.words, max(0, len(ranked) - end))
+        return SearchResult(tuple(hits), asked.question.words, max(0, len(ranked) - end))
 
     def around(self, id: str, scopes: tuple[str, ...], before: int, after: int) -> list[Passage]:
         """A passage and what stands beside it; [] where `scopes` do not have it."""
