@@ -36,7 +36,7 @@ from msgspec import Struct
 from nanobot.bus.journal import Journal
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileState, replace_file, storage_errors, sync_folder
-from nanobot.memory.forget import ForgetPlan, Forgetter, Outcome, Sought, bullet_list
+from nanobot.memory.forget import ForgetPlan, Forgetter, Report, Sought, bullet_list
 from nanobot.memory.matcher import ERASED, LONGEST, TextMatcher
 from nanobot.memory.scopes import OWNER, Memories
 from nanobot.session.manager import SessionManager
@@ -265,7 +265,7 @@ def _without_links(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def _planned(found: Sequence[Occurrence], forgets: ForgetPlan, beyond: Sequence[str]) -> Outcome:
+def _planned(found: Sequence[Occurrence], forgets: ForgetPlan, beyond: Sequence[str]) -> Report:
     """What an erasure would do; never the text itself."""
     files = [one.shown for one in found if one.changes]
     by_hand = [f"{one.shown}: {one.stays}" for one in found if one.stays]
@@ -280,9 +280,8 @@ def _planned(found: Sequence[Occurrence], forgets: ForgetPlan, beyond: Sequence[
     lines += ["This cannot be undone. It does not reach:", *bullet_list(beyond)]
     if is_empty := not found and forgets.is_empty:
         lines = ["This text stands nowhere in my files."]
-    data: dict[str, JsonValue] = {"files": [*files], "by_hand": [*by_hand]}
-    data |= {"found": not is_empty, "forgets": forgets.counts, "beyond_reach": [*beyond]}
-    return Outcome("\n".join(lines), data)
+    data: dict[str, JsonValue] = {"found": not is_empty, "files": [*files], "by_hand": [*by_hand]}
+    return Report("\n".join(lines), data | {"forgets": forgets.counts, "beyond_reach": [*beyond]})
 
 
 def erase_report(
@@ -290,7 +289,7 @@ def erase_report(
     left: Sequence[Occurrence],
     refused: Sequence[str] = (),
     beyond: Sequence[str] = BEYOND,
-) -> Outcome:
+) -> Report:
     """What an erasure changed (`before`), what still holds the text (`left`), and what `refused`
     beside these files. It is complete where nothing in the home holds the text any more."""
     again = "where it is in the id of a chat or person it stays, else try again"
@@ -303,7 +302,7 @@ def erase_report(
         lines.append("I looked at every byte of every file in my home: none holds it any more.")
     lines += ["This does not reach:", *bullet_list(beyond)]
     data: dict[str, JsonValue] = {"complete": not reasons, "files": [one.shown for one in before]}
-    return Outcome("\n".join(lines), data | {"left": [*reasons], "beyond_reach": [*beyond]})
+    return Report("\n".join(lines), data | {"left": [*reasons], "beyond_reach": [*beyond]})
 
 
 class Eraser:
@@ -335,19 +334,17 @@ class Eraser:
         self.tell_others: Callable[[str], None] | None = None
         """In a team: has the other workers erase a text from what is theirs alone."""
 
-    async def plan(self, text: str) -> Outcome:
+    async def plan(self, text: str) -> Report:
         """What erasing `text` would change; changes nothing.
 
         Raises `NanobotError` for a text that is too short to search for.
         """
         matcher = TextMatcher(text)
-        forgets = ForgetPlan(OWNER)
-        with suppress(NanobotError):  # a memory that cannot be read is no reason to erase nothing
-            forgets = await self._forgetter.plan(text, OWNER)
+        forgets = await self._plan_for(await self._seek(text))
         occurrences = await asyncio.to_thread(self._home.occurrences, matcher)
         return _planned(occurrences, forgets, self._home.beyond)
 
-    async def apply(self, text: str, *, forgets: bool = True) -> Outcome:
+    async def apply(self, text: str, *, forgets: bool = True) -> Report:
         """Erase a text; with `forgets` also what says it in other words is forgotten, otherwise the
         conversations that hold it go on without it.
 
@@ -361,12 +358,13 @@ class Eraser:
             sought = await self._seek(text) if forgets else None
             async with self._forgetter.pause_learning():
                 left, reason = await self._erase(matcher, before)
-            if sought:
-                await _trying(matcher, self._forget(sought))
+            hidden = await self._plan_for(sought)
+            await _trying(matcher, self._forgetter.apply(hidden))
         refused = [f"the versions of memory: {reason}"] if reason else []
         if self.tell_others is not None:
             self.tell_others(text)
-        return erase_report(before, left, refused, self._home.beyond)
+        report = erase_report(before, left, refused, self._home.beyond)
+        return Report(report.text, {"found": bool(before) or not hidden.is_empty, **report.data})
 
     async def erase_own(self, text: str) -> None:
         """Take a text that another worker of the team has erased out of this one's own caches and
@@ -391,9 +389,12 @@ class Eraser:
             return await self._forgetter.seek(text, OWNER)
         return None
 
-    async def _forget(self, sought: Sought) -> None:
-        """Hide what states it in other words; the text itself is gone."""
-        await self._forgetter.apply(await self._forgetter.plan_for(sought, OWNER))
+    async def _plan_for(self, sought: Sought | None) -> ForgetPlan:
+        """Forgetting what states it; nothing if memory cannot be read."""
+        if sought:
+            with suppress(NanobotError):
+                return await self._forgetter.plan_for(sought, OWNER)
+        return ForgetPlan(OWNER)
 
     async def _erase(
         self, matcher: TextMatcher, found: Sequence[Occurrence]

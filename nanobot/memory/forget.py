@@ -200,6 +200,23 @@ class Sought(Struct):
         return closeness >= self.least or any(fact.stated_by(text) for fact in self.facts)
 
 
+class Report(Struct, frozen=True):
+    """What an operation found or did: `text` for people, `data` for machines."""
+
+    text: str
+    data: Mapping[str, JsonValue]
+
+    @classmethod
+    def of(cls, text: str, **data: object) -> Report:
+        """With data of any kind: structs become objects."""
+        return cls(text, msgspec.to_builtins(data))
+
+    @classmethod
+    def about(cls, text: str, value: object) -> Report:
+        """With the fields of a struct."""
+        return cls(text, msgspec.to_builtins(value))
+
+
 class ForgetPlan(Struct, frozen=True):
     """The effect of `/forget`, before it runs. `lines` are in files, `entries` are the cursors of
     history entries, `emptied` the entries of which nothing is left, `paragraphs` are in HISTORY.md
@@ -243,6 +260,7 @@ class ForgetPlan(Struct, frozen=True):
     def data(self) -> dict[str, JsonValue]:
         """For machines."""
         return {
+            "found": not self.is_empty,
             "scope": self.scope,
             "lines": msgspec.to_builtins(self.lines),
             "messages": [{"session": said.session, "seq": said.seq} for said in self.messages],
@@ -251,14 +269,7 @@ class ForgetPlan(Struct, frozen=True):
         }
 
 
-class Outcome(Struct, frozen=True):
-    """What was done, or would be: `text` for people, `data` for machines."""
-
-    text: str
-    data: Mapping[str, JsonValue]
-
-
-def _forgotten(plan: ForgetPlan, versions: Sequence[int]) -> Outcome:
+def _forgotten(plan: ForgetPlan, versions: Sequence[int]) -> Report:
     """What was done: `plan` has the lines that did go, `versions` are those that the files
     became."""
     undo = " and ".join(f"/dream-restore --version {number}" for number in versions)
@@ -268,7 +279,7 @@ def _forgotten(plan: ForgetPlan, versions: Sequence[int]) -> Outcome:
         f"learned again from what was said so far.{back} The conversation files and earlier "
         "versions still hold the words; /forget --erase removes them there, too."
     )
-    return Outcome(plan.text if plan.is_empty else text, plan.data | {"versions": [*versions]})
+    return Report(plan.text if plan.is_empty else text, plan.data | {"versions": [*versions]})
 
 
 def bullet_list(lines: Sequence[str]) -> list[str]:
@@ -316,14 +327,14 @@ class Forgetter:
         """The same for what was sought before."""
         return await asyncio.to_thread(self._plan, sought, scope)
 
-    async def apply(self, plan: ForgetPlan) -> Outcome:
+    async def apply(self, plan: ForgetPlan) -> Report:
         """Carry out a plan. Repeated after a crash, with a new plan, it finishes the rest."""
         if plan.sought is None:
             return _forgotten(plan, ())
         async with self.pause_learning():
             return await self._apply(plan, plan.sought)
 
-    async def _apply(self, plan: ForgetPlan, sought: Sought) -> Outcome:
+    async def _apply(self, plan: ForgetPlan, sought: Sought) -> Report:
         memory = self._memories.of(plan.scope)
         numbers = defaultdict[str, list[int]](list)
         for said in plan.messages:

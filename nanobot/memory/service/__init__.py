@@ -21,7 +21,7 @@ from nanobot.errors import NanobotError, StorageError, ToolError
 from nanobot.memory.documents import FACTS, LONG_TERM
 from nanobot.memory.dream import Dream
 from nanobot.memory.erase import Eraser
-from nanobot.memory.forget import Forgetter, Forgotten
+from nanobot.memory.forget import Forgetter, Forgotten, Report
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.guard import find_line, without_list_mark
 from nanobot.memory.history import paragraph_of
@@ -43,7 +43,7 @@ from nanobot.memory.search import Query, Source
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.tool import looked_up
 from nanobot.memory.service import views
-from nanobot.memory.service.views import FileView, Overview, Report
+from nanobot.memory.service.views import FileView, Overview
 from nanobot.memory.sync import SyncResult, sync
 from nanobot.memory.version import Change, Version, scope_of
 from nanobot.memory.why import Explainer, only_match
@@ -375,17 +375,14 @@ class MemoryService:
                 hint="Without --erase this scope alone forgets.",
             )
         if erase:
-            erasing = await self._eraser.plan(text)
-            erased = erasing if plan_only else await self._eraser.apply(text)
-            return Report(erased.text, {"found": erasing.data["found"], **erased.data})
+            erasing = self._eraser.plan(text) if plan_only else self._eraser.apply(text)
+            return await erasing
         plan = await self._forgetter.plan(text, scope)
-        done = plan if plan_only else await self._forgetter.apply(plan)
-        return Report(done.text, {"found": not plan.is_empty, **done.data})
+        return Report(plan.text, plan.data) if plan_only else await self._forgetter.apply(plan)
 
     async def erase_text(self, text: str) -> Report:
         """Erase a text alone, in all scopes: nothing that was said with it is forgotten."""
-        done = await self._eraser.apply(text, forgets=False)
-        return Report(done.text, {"found": True, **done.data})
+        return await self._eraser.apply(text, forgets=False)
 
     async def rebuild(self) -> Report:
         """Build a new search index."""

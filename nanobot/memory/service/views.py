@@ -9,7 +9,7 @@ was written, so code that prints to a terminal takes control characters out. Tim
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import accumulate
 from typing import Literal
@@ -19,6 +19,7 @@ from msgspec import Struct, field
 
 from nanobot.bus.journal import UsageTotals
 from nanobot.memory.documents import LONG_TERM
+from nanobot.memory.forget import Report
 from nanobot.memory.guard import without_list_mark
 from nanobot.memory.importance import Importance, importance_of, without_importance
 from nanobot.memory.lines import is_heading
@@ -29,30 +30,12 @@ from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult
 from nanobot.memory.sync import SyncResult
 from nanobot.memory.version import TAGS, Author, Version
 from nanobot.messages import attributed
-from nanobot.session.records import JsonValue
 from nanobot.text import counted, escape_invisible, shortened
 
 _LINE, _NEIGHBOUR = 300, 120
 _FACTS_SHOWN, _DIFF_SHOWN, _PATHS_SHOWN = 60, 200, 3
 _HELD, _HELD_SIZE = 8, 3_000
 _MOST_LOST = 12
-
-
-class Report(Struct, frozen=True):
-    """What an operation found or did: `text` for people, `data` for machines."""
-
-    text: str
-    data: Mapping[str, JsonValue]
-
-    @classmethod
-    def of(cls, text: str, **data: object) -> Report:
-        """With data of any kind: structs become objects."""
-        return cls(text, msgspec.to_builtins(data))
-
-    @classmethod
-    def about(cls, text: str, value: object) -> Report:
-        """With the fields of a struct."""
-        return cls(text, msgspec.to_builtins(value))
 
 
 class FileView(Struct, frozen=True):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.memory.forget import Outcome
+from nanobot.memory.forget import Report
 from nanobot.testing import FakeClock
 from tests.memory.homes import GUEST, RealHome, living
 
@@ -23,7 +23,7 @@ async def home(tmp_path: Path) -> AsyncIterator[RealHome]:
         yield made
 
 
-async def erased(home: RealHome) -> Outcome:
+async def erased(home: RealHome) -> Report:
     return await home.eraser.apply(SECRET)
 
 
