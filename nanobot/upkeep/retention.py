@@ -79,7 +79,6 @@ class DiskReserve(Periodic):
         super().__init__(clock, LOOK_SECONDS)
         self._home, self._reserve = home, reserve_megabytes * _MEGABYTE
         self._intake, self._tell, self._free = intake, tell, free
-        self._untold = False
         self.text = ""
         """What is wrong, for people; empty where there is room. It is logged with the health."""
         self.hint = f"Free some space on the disk that holds {home}; it goes on by itself then."
@@ -88,14 +87,9 @@ class DiskReserve(Periodic):
         """Look at the disk, and do what follows from it."""
         try:
             free = self._free(self._home)
-        except OSError as error:  # unknown: nothing changes
-            if not self._untold:
-                logger.warning(
-                    "the free disk space cannot be determined: {}", error.strerror or error
-                )
-            self._untold = True
+        except OSError:  # unknown: nothing changes
             return
-        self._untold, was_low = False, bool(self.text)
+        was_low = bool(self.text)
         left, kept = f"{free / _MEGABYTE:,.0f} MB", f"{self._reserve / _MEGABYTE:,.0f} MB"
         if free < self._reserve:
             self.text = (

@@ -10,7 +10,6 @@ from errno import ENOTSUP
 from pathlib import Path
 
 import pytest
-from loguru import logger
 
 from nanobot.bus.queue import MessageBus
 from nanobot.testing import FakeClock, ScriptedModel
@@ -88,20 +87,13 @@ async def test_the_owner_is_told_once_that_it_began_and_that_it_is_over(tmp_path
         assert disk.names == ["disk-low-260302-09", "disk-back-260302-09"]
 
 
-async def test_a_disk_that_does_not_tell_its_room_is_logged_once_until_it_does(
-    tmp_path: Path,
-) -> None:
-    log: list[str] = []
-    sink = logger.add(log.append, level="WARNING", format="{message}")
+async def test_a_disk_that_does_not_tell_its_room_changes_nothing(tmp_path: Path) -> None:
     async with watched(tmp_path) as disk:
-        for megabytes in (-1, -1, -1, 500, -1, -1):
-            await disk.changes_to(megabytes)
-        await disk.clock.until_sleeping()
+        await disk.changes_to(-1)
         assert not disk.room.text
-    logger.remove(sink)
-    assert [line.partition(":")[0] for line in log] == [
-        "the free disk space cannot be determined"
-    ] * 2
+        await disk.changes_to(100)
+        await disk.changes_to(-1)
+        assert disk.room.text
 
 
 async def test_a_gateway_on_a_full_disk_lets_platforms_wait_and_tells_the_terminal(
