@@ -141,11 +141,16 @@ def check_packages(case: CheckContext) -> Iterator[Finding]:
     library = case.settings.shared / "workspace" / "library"
     if not is_installed("pdf") and any(library.rglob("*.[pP][dD][fF]")):
         needed.add("pdf")
-    missing = [extra for extra in EXTRAS if not is_installed(extra)]
-    yield from (Finding("fail", *missing_extra(extra)) for extra in missing if extra in needed)
-    if spare := [extra for extra in missing if extra not in needed]:
-        named = ", ".join(f"{extra} ({EXTRAS[extra][1]})" for extra in spare)
-        yield Finding("ok", f"extras that are not installed, nor needed: {named}")
+    spare = []
+    for extra in EXTRAS:
+        if is_installed(extra):
+            continue
+        if extra in needed:
+            yield Finding("fail", *missing_extra(extra))
+        else:
+            spare.append(f"{extra} ({EXTRAS[extra][1]})")
+    if spare:
+        yield Finding("ok", f"extras that are not installed, nor needed: {', '.join(spare)}")
 
 
 def check_configuration(case: CheckContext) -> Iterator[Finding]:
@@ -402,26 +407,20 @@ def check_backups(case: CheckContext) -> Iterator[Finding]:
 
     if not case.home.is_dir():
         return
-    if case.settings.team.shared:
-        text = "a team's are made with pg_dump and of its folder: docs/team.md"
-        if case.settings.backup.schedule:
-            yield Finding("warn", f"{text}; backup.schedule has no effect", "Leave it out.")
-        else:
-            yield Finding("ok", text)
-        return
     settings = case.settings.backup
+    if case.settings.team.shared:
+        yield Finding("ok", "a team's are made with pg_dump and of its folder: docs/team.md")
+        return
     folder, now = settings.place(case.home), case.clock.now()
     made = [stored.made_at for stored in list_backups(folder)]
     newest = made[0].astimezone(now.tzinfo) if made else None
     shown = f"the newest is of {newest:%Y-%m-%d %H:%M}" if newest else "there is none"
-    if not settings.schedule:
-        hint = "Set backup.schedule to have them made, best with backup.folder on another disk."
-        yield Finding("ok" if newest else "warn", f"none are scheduled; {shown} in {folder}", hint)
-        return
-    due = parse(settings.schedule).next_after(newest, now.tzinfo) if newest else None
+    text = f"due at `{settings.schedule}`" if settings.schedule else "none are scheduled"
+    hint = "`nanobot backup` makes one now; backup.schedule has the gateway make them."
+    schedule = parse(settings.schedule) if settings.schedule and newest else None
+    due = schedule.next_after(newest, now.tzinfo) if schedule and newest else None
     late = newest is None or (due is not None and due + _GRACE < now)
-    hint = "The gateway makes them while it runs. `nanobot backup` makes one now."
-    text = f"due at `{settings.schedule}`; {shown} in {folder}"
+    text = f"{text}; {shown} in {folder}"
     yield Finding("warn", text, hint) if late else Finding("ok", text)
 
 

@@ -22,7 +22,7 @@ from nanobot.cli.command import size
 from nanobot.cli.gateway import operate
 from nanobot.cli.modeltrial import ModelTrial, dialect_text
 from nanobot.cli.onboard.candidate import list_served
-from nanobot.cli.onboard.window import no_tools_text
+from nanobot.cli.onboard.window import no_tools_text, tokens_taken
 from nanobot.cli.status import documents_of
 from nanobot.clock import Clock
 from nanobot.config.model import SMALL_WINDOW, ModelSettings
@@ -149,7 +149,7 @@ def _window(model: ModelSettings, facts: ModelFacts, key: str) -> Iterator[Findi
     from nanobot.providers.dialect import is_near
 
     configured = model.context_window
-    takes = facts.now or (0 if facts.server else facts.most)
+    takes = tokens_taken(facts)
     hint = f"{facts.to_raise} Then set {key}." if facts.to_raise else ""
     if 0 < takes < configured:
         text = f"{facts.server or 'its server'} takes {takes:,} tokens and {key} is {configured:,}"

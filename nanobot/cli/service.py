@@ -212,12 +212,8 @@ def _planned(options: Options, place: UnitPlace, who: pwd.struct_passwd) -> Unit
     if settings.backup.folder:
         folder = home / expanduser(settings.backup.folder, who.pw_dir)
         writable.insert(1, os.path.normpath(folder))
-    programs = _programs(settings)
     readable = [sys.prefix, sys.base_prefix, *settings.tools.exec.paths]
-    readable += [path for program in programs for path in program.paths]
-    # Where the owner wants commands to do all that the account may, the unit does not restrict it.
-    lets_out = settings.tools.exec.enabled and settings.tools.exec.sandbox == "none"
-    lets_out = lets_out or any(one.command and not one.sandbox for one in programs)
+    readable += [path for program in _programs(settings) for path in program.paths]
     return Unit(
         command=(*command, "gateway"),
         home=home,
@@ -226,7 +222,17 @@ def _planned(options: Options, place: UnitPlace, who: pwd.struct_passwd) -> Unit
         user=who.pw_name if place.system else "",
         writable=tuple(dict.fromkeys(writable)),
         readable=tuple(readable),
-        is_hardened=not lets_out,
+        is_hardened=not _lets_out(settings),
+    )
+
+
+def _lets_out(settings: Settings) -> bool:
+    """Whether the owner wants commands to do all that the account may: then the unit does not
+    restrict it."""
+    tools = settings.tools.exec
+    programs = _programs(settings)
+    return (tools.enabled and tools.sandbox == "none") or any(
+        one.command and not one.sandbox for one in programs
     )
 
 

@@ -37,6 +37,12 @@ _COMFORTABLE = 16_384
 _DEFAULT = ModelSettings().context_window
 
 
+def tokens_taken(facts: ModelFacts) -> int:
+    """Return the window as far as it is known, or 0. A server of one's own may have been started
+    with less than the model could take."""
+    return facts.now or (0 if facts.server else facts.most)
+
+
 def no_tools_text(facts: ModelFacts) -> str:
     """Return what it means that a model cannot call tools, in one sentence."""
     where = facts.server or "its server"
@@ -68,7 +74,7 @@ class WindowStep(Struct, frozen=True):
         facts = await self._facts(wanted, known)
         name = facts.server or "the server"
         near = is_near(wanted.base_url) and (not known or known.is_local)
-        takes = facts.now or (0 if facts.server else facts.most)
+        takes = tokens_taken(facts)
         self._warn(facts, takes)
         if variant := await self._larger_variant(wanted, facts, takes):
             return await self.run(variant, known)
