@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 from zoneinfo import ZoneInfo
 
 _ETC = Path("/etc")
@@ -111,14 +111,15 @@ class Backoff:
 T = TypeVar("T")
 
 
-async def with_timeout(clock: Clock, seconds: float, work: Coroutine[Any, Any, T]) -> T:
+async def with_timeout(clock: Clock, seconds: float, work: Awaitable[T]) -> T:
     """The result of `work`, which is cancelled after `seconds` of this clock.
 
     Raises `TimeoutError` then, and otherwise what `work` raises. Whoever is cancelled meanwhile
     gets `CancelledError`, also where `work` fails at that moment; a task group of Python 3.11 would
     raise the failure and lose the cancellation.
     """
-    task, alarm = asyncio.ensure_future(work), asyncio.ensure_future(clock.sleep(seconds))
+    task: asyncio.Future[T] = asyncio.ensure_future(work)
+    alarm = asyncio.ensure_future(clock.sleep(seconds))
     try:
         await asyncio.wait((task, alarm), return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -29,6 +29,7 @@ from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.bus.journal import Journal
 from nanobot.bus.queue import MessageBus
 from nanobot.channel import Operation
+from nanobot.clock import with_timeout
 from nanobot.errors import NanobotError, ToolError
 from nanobot.memory.taint import origins_of, relayed_origin
 from nanobot.messages import Message
@@ -218,24 +219,17 @@ class Helpers:
 
     async def _report(self, helper: _Helper) -> InboundMessage:
         """The report to its conversation, however it ends."""
-        working = Background()
-        run = working.start(self._work(helper), name=helper.key)
-        timer = working.start(self._clock.sleep(self._minutes * 60), name="its time")
         text = ""
         try:
-            await asyncio.wait((run, timer), return_when=asyncio.FIRST_COMPLETED)
-            if not run.done():
-                what = f"ran out of its {self._minutes:g} minutes. It has no report."
-            elif (error := run.exception()) is not None:
-                what = _failure(error, is_owner=helper.caller.scope == OWNER)
-            else:
-                what = "has finished. The person has not seen its report:"
-                text = f"\n{run.result()[:_REPORT_CHARACTERS]}"
-                if len(run.result()) > _REPORT_CHARACTERS:
-                    text += "\n[the report was cut off here]"
-        finally:
-            working.cancel()
-            await working.drain(0)
+            said = await with_timeout(self._clock, self._minutes * 60, self._work(helper))
+            what = "has finished. The person has not seen its report:"
+            text = f"\n{said[:_REPORT_CHARACTERS]}"
+            if len(said) > _REPORT_CHARACTERS:
+                text += "\n[the report was cut off here]"
+        except TimeoutError:
+            what = f"ran out of its {self._minutes:g} minutes. It has no report."
+        except Exception as error:  # noqa: BLE001 - the boundary: a broken helper is reported
+            what = _failure(error, is_owner=helper.caller.scope == OWNER)
         return helper.report(what, self._clock.now(), text)
 
     async def _work(self, helper: _Helper) -> str:

@@ -25,6 +25,7 @@ from nanobot.agent.turn_state import AgentParts, RunningTurn
 from nanobot.bus.events import TERMINAL, InboundMessage
 from nanobot.bus.journal import SUSPECT_AFTER, InboxEntry
 from nanobot.bus.queue import DISK_PAUSE
+from nanobot.clock import with_timeout
 from nanobot.commands import Answer, Command, CommandCall
 from nanobot.errors import NanobotError, SessionDamaged, StorageError, TurnStopped
 from nanobot.memory.scopes import OWNER, OthersConversation
@@ -141,11 +142,8 @@ class AgentLoop:
         """Let a suspect in, and wait until its turn has asked the model, is over, or takes long."""
         asked = self._suspects[key] = asyncio.Event()
         self._queue.resume(key)
-        signs = (asked.wait(), self._queue.lanes.run(key), self._clock.sleep(_SUSPECT_SECONDS))
-        tasks = [self._background.start(sign, name=f"suspect {key}") for sign in signs]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
+        with suppress(TimeoutError):
+            await with_timeout(self._clock, _SUSPECT_SECONDS, asked.wait())
 
     def is_stop(self, message: InboundMessage) -> bool:
         """Whether a message is a `/stop`."""

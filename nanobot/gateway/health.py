@@ -31,7 +31,7 @@ from msgspec import Struct, field
 from nanobot.bus.damage import damage_reports
 from nanobot.bus.journal import Journal, QueueCounts
 from nanobot.bus.journal_file import documents_set_aside
-from nanobot.clock import Clock
+from nanobot.clock import Clock, with_timeout
 from nanobot.errors import StorageError
 from nanobot.gateway.channels import ChannelState
 from nanobot.memory.scopes import Memories
@@ -227,14 +227,13 @@ class HealthMonitor:
             self._asked_at = self._clock.monotonic()
             self._asking = self._background.start(self._count(), name="look at the journal")
         asking = self._asking
-        alarm = self._background.start(self._clock.sleep(_TIMEOUT), name="look no longer")
-        await asyncio.wait((asking, alarm), return_when=asyncio.FIRST_COMPLETED)
-        alarm.cancel()
-        if not asking.done():
+        try:
+            refusal = await with_timeout(self._clock, _TIMEOUT, asyncio.shield(asking))
+        except TimeoutError:
             return self._clock.monotonic() - self._asked_at, None
         if self._asking is asking:
             self._asking = None
-        return 0.0, asking.result() or self._journal.refusal
+        return 0.0, refusal or self._journal.refusal
 
     async def _count(self) -> StorageError | None:
         try:
