@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 _SECOND_SIGNAL_SECONDS = 0.8
 _SEND_SECONDS = 1.0
 """The least that a send under way gets, with no grace at all: cut off, it would be repeated."""
-_HELPERS_AGAIN_SECONDS = 60.0
 _CLOSING_SECONDS = 6.0
 """How long parts may take to close after the grace, before the journal is closed."""
 
@@ -251,7 +250,7 @@ class Gateway:
         for routine in self._own_routines:
             base.awaited_background.start(routine.run_forever(), name=type(routine).__name__)
         if team is None:
-            base.background.start(self._recover_helpers(), name="recover helpers")
+            base.background.start(toolbox.helpers.recover(), name="recover helpers")
         parts.monitoring.counted.begin()
         if isinstance(journal, SqliteJournal):
             base.background.start(self._report_damage(journal), name="report damage")
@@ -292,15 +291,6 @@ class Gateway:
             logger.info("resuming {} unfinished messages", len(leftovers.entries))
             base.bus.count_open(leftovers.entries)
         base.background.start(loop.resume(leftovers.entries), name="resume")
-
-    async def _recover_helpers(self) -> None:
-        """Report the lost helpers, as soon as the disk takes it."""
-        while True:
-            try:
-                return await self._parts.toolbox.helpers.recover()
-            except StorageError as error:
-                logger.warning("lost helpers are not reported yet: {}", error)
-            await self._parts.base.clock.sleep(_HELPERS_AGAIN_SECONDS)
 
     async def _shutdown(self) -> None:
         """Intake stops at once, and no turn or send is begun that waits; those under way get their

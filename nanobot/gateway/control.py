@@ -81,8 +81,8 @@ class ControlServer:
         self._chat = chat
         self._connections: set[ControlConnection] = set()
         self._requests = Background()
-        self._unstored: set[asyncio.Timeout] = set()
-        """What ends the wait of a `chat` request whose message is not stored yet."""
+        self._unstored: set[asyncio.Task[object]] = set()
+        """The `chat` requests whose messages are not stored yet."""
         self._is_going = False
         self._server: asyncio.Server | None = None
         self._directory = -1
@@ -109,7 +109,7 @@ class ControlServer:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(SOCKET_NAME, dir_fd=self._directory)
         for waiting in self._unstored:
-            waiting.reschedule(0.0)
+            waiting.cancel()
         await asyncio.sleep(0)  # a closed server loses whom it has just accepted: they would wait
         self._server.close()
 
@@ -179,6 +179,7 @@ class ControlServer:
 
     async def _answer(self, line: bytes, connection: ControlConnection) -> None:
         tag: dict[str, object] = {}
+        operation: object = None
         try:
             request = await off_loop(len(line), _parse, line)
             tag = {"id": request["id"]} if request.get("id") is not None else {}
@@ -186,12 +187,12 @@ class ControlServer:
             if self._is_going:
                 connection.send({**_GOING, **tag})
             elif operation == "chat":
-                await self._store(request, connection, tag)
+                await self._store(request, connection)
             else:
                 data = await self._operate(operation, request)
                 connection.send({"ok": True, "data": data, **tag})
         except asyncio.CancelledError:
-            connection.send({**_CUT_OFF, **tag})
+            connection.send({**(_GOING if operation == "chat" else _CUT_OFF), **tag})
             raise
         except NanobotError as error:
             connection.send({**_failure(str(error), error.hint), **tag})
@@ -200,22 +201,16 @@ class ControlServer:
             text = f"internal error: {type(error).__name__}: {error}"
             connection.send({**_failure(text, "The gateway's log has the details."), **tag})
 
-    async def _store(
-        self, request: Mapping[str, object], connection: ControlConnection, tag: dict[str, object]
-    ) -> None:
-        """Have a message stored. If that has to wait until the gateway goes, it is not: the same
-        `id` given to the next gateway is the same message in any case."""
-        waiting = asyncio.timeout(None)
+    async def _store(self, request: Mapping[str, object], connection: ControlConnection) -> None:
+        """Have a message stored. A stop cancels that: the same `id` given to the next gateway is
+        the same message in any case."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._unstored.add(task)
         try:
-            async with waiting:
-                self._unstored.add(waiting)
-                await self._chat(request, connection)
-        except TimeoutError:
-            if not waiting.expired():
-                raise
-            connection.send({**_GOING, **tag})
+            await self._chat(request, connection)
         finally:
-            self._unstored.discard(waiting)
+            self._unstored.discard(task)
 
     async def _operate(self, name: object, arguments: Mapping[str, object]) -> object:
         operation = self._operations.get(name) if isinstance(name, str) else None
