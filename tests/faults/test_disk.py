@@ -84,7 +84,7 @@ async def test_a_turn_whose_end_the_journal_refuses_is_answered_when_it_has_room
     (notice,) = notices(channel)
     assert notice.startswith("Your message is waiting: cannot use ")
     assert notice.endswith(
-        "Make a copy of nanobot's home now. It will be answered as soon as that is fixed."
+        "make a copy of nanobot's home. It will be answered as soon as that is fixed."
     )
     assert [text for _, text in await window(tmp_path)] == [
         "hello", "here I am", "and now?", "here I am",

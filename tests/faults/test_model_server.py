@@ -164,7 +164,8 @@ FINAL: dict[str, tuple[Sequence[Step], str]] = {
     "HTML with status 200": (
         [FAULTS["HTML with status 200"]()] * 3,
         "The model gave no answer: the model server at {url} answered with a web page:"
-        " Sign in Please sign in. /retry runs the message again.",
+        " Sign in Please sign in. Check model.name and model.base_url, which mostly ends in /v1:"
+        " the server does not know one of them. /retry runs the message again.",
     ),
     "no choices": (
         [FAULTS["empty choices"]()] * 3,
