@@ -2,8 +2,8 @@
 
 Every scope has one: the owner's is `memory.git` in the state folder, the others are below
 `versions`. There is no index and no work tree: a commit names the files it changes, all others stay
-as in its parent. An object is synced before the ref that points to it, so what a power cut leaves
-is a whole repository. Nothing is read from a person's git configuration.
+as in its parent. An object is synced before the ref that points to it, so the repository is whole
+after a power cut. Nothing is read from a person's git configuration.
 
 The first commit makes the repository and its folder. dulwich is imported when one is opened.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 AnyObject = TypeVar("AnyObject")
 Files = Mapping[str, bytes | None]
-"""The new contents of the files that a commit changes, by path; None for one that goes."""
+"""The new contents of the files that a commit changes, by path. None removes a file."""
 
 _OWNERS, _OTHERS = "memory.git", "versions"
 _CONFIG = (
@@ -65,7 +65,7 @@ def repositories(state: Path) -> dict[str, Path]:
 
 
 class Damaged(StorageError):
-    """The repository is not whole. It holds what is for looking back, so a new one may begin."""
+    """The repository is not whole. It is only needed to look back, so a new one may begin."""
 
 
 class Commit(Struct, frozen=True):
@@ -102,7 +102,7 @@ def new_branch() -> str:
 class Repository:
     """The repository in the folder `path`. Callers see to it that there is one writer.
 
-    Raises `StorageError`, or `Damaged` for what is missing or broken.
+    Raises `StorageError`, or `Damaged` if an object or a ref is missing or broken.
     """
 
     def __init__(self, path: Path) -> None:
@@ -247,7 +247,7 @@ class Repository:
         is deleted, other branches and all old objects included.
 
         The branch moves once the new history is stored. After a crash it has the old history or the
-        new one, and doing it again deletes what is left over.
+        new one, and doing it again deletes the rest of the old one.
         """
         changed, parent, before = 0, "", dict[str, str]()
         commits = list(paced(self.chain(self.tip())))
@@ -284,7 +284,7 @@ class Repository:
         self._objects.repack(exclude=gone)
 
     def remove_leftovers(self) -> None:
-        """Remove what a process that died left half done."""
+        """Remove locks and temporary files of a process that died."""
         with self._translated():
             for pattern in _LEFTOVERS:
                 for path in self.path.rglob(pattern):
@@ -347,7 +347,7 @@ class Newest(Struct, frozen=True):
 
 def read_newest(path: Path) -> Newest | None:
     """Return the newest version in a repository, every file of it read; None if there is none.
-    Changes nothing. Raises `StorageError` for what is damaged."""
+    Changes nothing. Raises `StorageError` if something is damaged."""
     repository = Repository(path)
     try:
         if not (tip := repository.tip()):

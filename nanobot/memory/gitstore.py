@@ -3,16 +3,16 @@
 `GitStore` keeps the files of one scope in a repository in the state folder, outside the agent's
 reach; a repository that the person keeps in the workspace is not looked at. Invariants:
 
-- a version holds the change of one writer: what a person edited by hand is committed as theirs
-  before an agent's write, so that it is never taken for the agent's;
+- a version holds the change of one writer: a person's edit by hand is committed as theirs before an
+  agent's write, so that it is never taken for the agent's;
 - the first version of a scope holds its files as they were found, and is no one's change;
 - the commit of a write is stored before the file is written, on a branch of its own, and becomes
-  the newest version afterwards. After a crash it does so if the file holds what it says;
+  the newest version afterwards. After a crash it does so if the file has the same content;
 - a version has the number that its commit names, for good, also after erasing or a sync.
 
-Everything here blocks. A lock of its own orders the threads of a scope, one on a file beside the
-repository its processes; scopes do not wait for each other. All who work on versions share
-`versions.lock`: who holds it alone, a backup, finds every repository at rest.
+Everything here blocks. A lock orders the threads of a scope, and a lock on a file next to the
+repository its processes. Scopes do not wait for each other. All work on versions shares
+`versions.lock`: a backup holds it exclusively and finds every repository at rest.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class GitStore:
     # Writing
 
     def recover(self) -> None:
-        """Let the next work on the versions finish what a process that died left half done, as the
-        first work of this process does.
+        """Let the next work on the versions finish the work of a process that died, as the first
+        work of this process does.
 
         A damaged repository is set aside then and a new one begins: versions are for looking back,
         and memory must not stop for them.
@@ -123,10 +123,10 @@ class GitStore:
     ) -> int:
         """Let `put` write the file and make that a version; return its number.
 
-        `before` is the present content, `after` what `put` will have written. What a person changed
-        becomes a version of theirs first. If `put` raises, there is no version.
+        `before` is the present content, `after` the content that `put` writes. A person's changes
+        become a version of theirs first. If `put` raises, there is no version.
         A change that rests on history entries is a version even if it changes no line, so that the
-        entries count as applied; another one that changes nothing has the number 0.
+        entries count as applied. Any other change that changes nothing has the number 0.
         """
         with self.locked():
             self.repository.create()
@@ -147,8 +147,8 @@ class GitStore:
             return number
 
     def record_hand_edits(self, author: Author = "you") -> int:
-        """Make what was changed since the newest version a version, by a person or by the `author`
-        given; return its number, 0 for none.
+        """Make the changes since the newest version a version, of the person or of `author`; return
+        its number, 0 for none.
 
         If the scope has no versions, its files as they stand become the first.
         """
@@ -213,8 +213,8 @@ class GitStore:
             self._depth += 1
             try:
                 if not self._is_recovered and self.is_held():
-                    self._is_recovered = True
                     self._recover()
+                    self._is_recovered = True
                 yield
             finally:
                 self._depth -= 1
@@ -323,8 +323,8 @@ class GitStore:
         return "".join(f"{line}\n" for line in lines)
 
     def lineage(self, path: str) -> Iterator[VersionSnapshot]:
-        """Yield the versions that changed `path`, newest first, read as they are asked for. Who
-        asks for many holds `locked` meanwhile."""
+        """Yield the versions that changed `path`, newest first, read one by one. Hold `locked`
+        while reading many."""
         text = lru_cache(2)(self._blob_text)  # the one before a version is the next one
         for version, old, new in reversed([*self._steps(path)]):
             with self.locked():
@@ -357,7 +357,7 @@ class GitStore:
         return frozenset(cursor for change in made for cursor in change.cursors)
 
     def plan_undo(self, number: int) -> Revert:
-        """Return what undoes a version and keeps all that was changed since; write nothing."""
+        """Return the texts that undo a version and keep all later changes. Writes nothing."""
         made: dict[str, list[VersionSnapshot]] = {}
         for path, snapshot in self._snapshots(self._run(number)):
             made.setdefault(path, []).append(snapshot)
@@ -368,7 +368,7 @@ class GitStore:
         return self._revert(wanted, conflicts)
 
     def plan_restore(self, number: int) -> Revert:
-        """Return what brings the files back to what they were after a version."""
+        """Return the texts that bring the files back to their state after a version."""
         with self.locked():
             versions = [one for one in self.versions() if one.number <= number]
             files = self.repository.files(versions[-1].commit) if versions else {}

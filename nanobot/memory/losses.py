@@ -1,4 +1,4 @@
-"""Facts that go: how many may without the person's word, and where they are kept.
+"""Facts that leave memory: how many may without approval, and the file that keeps them.
 
 Every way for a fact to go counts, and small losses add up: within a week, over all versions of a
 file. A fact that was reworded several times counts once. `retired.md` keeps the facts that are no
@@ -19,7 +19,7 @@ from nanobot.memory.gitstore import GitStore
 from nanobot.memory.lines import Operation, apply_operations, operations_between, split
 
 _WEEK, _DAY = timedelta(days=7), timedelta(days=1)
-"""Facts that went within a week count together; those of a day are reported together."""
+"""Facts that went within a week count together, and facts of a day are reported together."""
 _UNREPORTED = 3
 """So many facts may go within a day without a message to the person."""
 
@@ -63,7 +63,7 @@ class FactLosses:
 
     def refusal(self, path: str, old: str, new: str, *, by_lines: bool) -> str:
         """Return why too many facts would go, at once or within a week; empty if they would not.
-        `by_lines` says that each line that goes was named."""
+        `by_lines`: each line that goes was named."""
         template = self._template_of(path)
         reason = guard.refusal(old, new, template, by_lines=by_lines)
         lost = guard.lost_facts(old, new, template)
@@ -75,14 +75,14 @@ class FactLosses:
         return guard.excess(going, facts, "within a week")
 
     def loss(self, path: str, old: str, new: str, number: int) -> Loss | None:
-        """Return what the version `number` took, if the person has to know of it."""
+        """Return the facts that the version `number` took, if the person has to be notified."""
         lost = guard.lost_facts(old, new, self._template_of(path))
         within = len(self._gone_since(path, new, _DAY)[0]) if lost else 0
         return Loss(path, tuple(lost), number, within) if within > _UNREPORTED else None
 
     def _gone_since(self, path: str, text: str, age: timedelta) -> tuple[set[str], dict[str, str]]:
-        """Return the facts that went from a document within that time and do not stand in `text`,
-        without those that the person took out; and the first of the facts that each line
+        """Return the facts that went from a document within that time and are not in `text`,
+        except facts that the person took out, and the first of the facts that each line
         replaced."""
         since, path = self._versions.clock.now() - age, self._versions.prefix + path
         with self._versions.locked():
@@ -131,8 +131,8 @@ _RETIRED = re.compile(r"- (\d{4}-\d\d-\d\d): (.*)")
 
 
 def retired_in(text: str, facts: Iterable[str] = ()) -> list[tuple[date, str]]:
-    """Return the retired facts and the days of their retirement, in the order in which they stand;
-    not those that one of the files of `facts` states again."""
+    """Return the retired facts and the days of their retirement, in the order of the file, except
+    facts that a file of `facts` states again."""
     found = []
     for line in split(text):
         if match := _RETIRED.fullmatch(line.strip()):

@@ -64,10 +64,10 @@ class SyncFailed(NanobotError):
 
 
 class SyncResult(Struct, frozen=True):
-    """What a sync brought: the versions it made here, from these other devices.
+    """The result of a sync: the versions it made here, from these other devices.
 
-    `others` has the versions of the other scopes. `conflicts` says where two devices changed the
-    same line; what either wrote was kept.
+    `others` has the versions of the other scopes. `conflicts` has a sentence for each line that two
+    devices changed. Both wordings were kept.
     """
 
     numbers: tuple[int, ...] = ()
@@ -119,7 +119,7 @@ def _remote(
     it, its path there, and our own repository.
 
     Nothing is asked on a terminal: ssh uses its keys and agent, https the user and token in the
-    address; ssh is ended after `seconds`. What fails within is a `SyncFailed`.
+    address. ssh is ended after `seconds`. Failures within are raised as `SyncFailed`.
     """
     from dulwich.client import (
         HTTPProxyUnauthorized,
@@ -221,7 +221,7 @@ def sync(
     hides: Hides,
 ) -> SyncResult:
     """Fetch, merge and push the versions of the owner, of the scopes with these prefixes, and of
-    those that are there only. Blocks. Raises `SyncFailed`, and what `write` raises."""
+    scopes that only the other side has. Blocks. Raises `SyncFailed`, and errors of `write`."""
     address = _resolved(address.strip())
     result, there = _sync_scope(store_of(""), address, None, write, hides)
     others, conflicts = dict[str, tuple[int, ...]](), list(result.conflicts)
@@ -236,8 +236,8 @@ def sync(
 def _sync_scope(
     store: GitStore, address: str, known: Tips | None, write: Write, hides: Hides
 ) -> tuple[SyncResult, Mapping[str, Tips]]:
-    """Sync one scope; return what it brought, and all that is there. The other side is not asked if
-    all that is `known` to be there is here."""
+    """Sync one scope; return the result and all branches of the other side. The other side is not
+    asked if its `known` branches are all here."""
     repository, conflicts = store.repository, list[str]()
     with store.sync_lock():
         with store.locked():
@@ -258,7 +258,7 @@ def _sync_scope(
         changed = {path: text for path, text in merged.items() if text != ours.get(path, "")}
         numbers = list[int]()
         for path, text in changed.items():
-            # What is merged is recorded last: a sync that is cut short merges again.
+            # The merge is recorded last: a sync that is cut short merges again.
             merged_now = numbers_there if path == next(reversed(changed)) else {}
             change = Change("sync", "what another device learned", merged=merged_now)
             numbers.append(write(path, ours.get(path), text, change))
@@ -299,7 +299,7 @@ def _own_branch(store: GitStore, tips: Tips) -> str:
 
 def _base(store: GitStore, device: str, tip: str) -> str:
     """Return the commit of the last state that both sides know, empty for none: our version that
-    they merged, or theirs that we have seen, whichever came later. Twins have commits in common."""
+    they merged, or theirs that we have seen, if that came later. Twins have commits in common."""
     repository, versions = store.repository, store.versions()
     theirs = {one.id: CommitMessage.parse(one.message) for one in repository.chain(tip)}
     _, merged_there = _newest_merge(theirs.values(), repository.branch)
