@@ -147,9 +147,14 @@ class Repository:
         """Return the newest commit of a branch (this device's own one), empty for none."""
         if not os.path.lexists(self.path):
             return ""
+        name = f"refs/heads/{branch or self.branch}"
         with self._translated(), suppress(FileNotFoundError, NotADirectoryError):
-            tip = (self.path / "refs/heads" / (branch or self.branch)).read_bytes()
-            return tip.decode("utf-8", "replace").strip()
+            return (self.path / name).read_bytes().decode("utf-8", "replace").strip()
+        with self._translated(), suppress(FileNotFoundError, NotADirectoryError):
+            # The person's `git gc` moves them there.
+            packed = (self.path / "packed-refs").read_text("utf-8", "replace")
+            if found := re.search(rf"^([0-9a-f]+) {re.escape(name)}$", packed, re.MULTILINE):
+                return found[1]
         return ""
 
     def set_tip(self, commit: str, branch: str = "") -> None:

@@ -406,6 +406,18 @@ def test_a_commit_made_with_git_counts_in_the_numbers(home: Home) -> None:
     assert [version.number for version in home.new().versions()] == [1, 2, 3]
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
+def test_versions_go_on_after_git_packed_them(home: Home) -> None:
+    home.write("- apple\n")
+    git(home, "gc", "-q")
+    home.store = home.new()
+    assert [version.number for version in home.store.log()] == [1]
+    assert home.write("- b\n") == 2
+    assert [version.number for version in home.new().log()] == [2, 1]
+    home.store.rewrite(lambda text: text.replace("apple", "…"))
+    assert "apple" not in git(home, "log", "-p", "--all")
+
+
 def test_lineage_reads_through_any_number_of_versions(home: Home) -> None:
     for number in range(6):
         home.write(f"- {number}\n")
