@@ -143,7 +143,8 @@ def conversation_of(
 ) -> Conversation:
     """Bring `messages` into the API's form. Thinking goes back to the `source` that it came from,
     unless it has one of the `stale` signatures."""
-    system = [_text(one.text) for one in messages if one.role == "system" and one.text.strip()]
+    prompts = [one.text for one in messages if one.role == "system"]
+    system = list(map(_text, filter(str.strip, prompts)))
     said = list(with_results([one for one in messages if one.role != "system"]))
     marked, ids = set(anthropic_cache_breakpoints(said)), WireIds("any")
     turns: list[WireTurn] = []

@@ -12,7 +12,7 @@ changed, the changed request is sent, and a change that worked is learned.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -123,14 +123,9 @@ class OpenAIProvider:
     async def _structured(self, prompt: Prompt, options: CallOptions, spec: ToolSpec) -> Reply:
         """Get a call of one tool by the best way that works with this server, and learn the way. If
         none works, return the first reply."""
-        dialect = self.dialect(options.model)
-        start = dialect.rung
-        if dialect.reports_reading and start == "name":
-            # llama.cpp takes a tool by its name for "auto" without a word (its issue 26535).
-            start = "schema"
         first: Reply | None = None
         is_clear = True
-        for rung in RUNGS[RUNGS.index(start) :]:
+        for rung in _rungs(self.dialect(options.model)):
             asked = _asking_for(rung, prompt, spec)
             choice = {"name": spec.name, "required": "required"}.get(rung, "")
             form = _format_of(spec) if rung == "schema" else {}
@@ -175,21 +170,32 @@ class OpenAIProvider:
             except (ProviderRejected, RequestBlamed) as error:
                 if forced and refuses_forcing(error):
                     raise
-                changes = [*dialect.after(error, self._fields(prompt, options, dialect, form))]
-                if _may_be_the_form(error):  # the server may refuse a learned change by now
-                    changes.append(known_dialect(self._base_url, options.model))
-                # A change counts if it changes the request: words may be about something else.
                 tried.add(self.body(prompt, options, dialect, form))
-                bodies = {self.body(prompt, options, one, form): one for one in changes}
-                better = next((one for body, one in bodies.items() if body not in tried), None)
-                if better is None:
+                changes = self._changes(error, prompt, options, dialect, form)
+                new = [one for body, one in changes.items() if body not in tried]
+                if not new:
                     raise
-                dialect = better
+                dialect = new[0]
         else:
             raise self._endpoint.unusable("the server refuses each form of the request", "")
         if dialect != known:
             await self._dialects.learn(self._endpoint.source(options.model), known, dialect)
         return reply
+
+    def _changes(
+        self,
+        error: ProviderRejected | RequestBlamed,
+        prompt: Prompt,
+        options: CallOptions,
+        dialect: Dialect,
+        form: Mapping[str, Any] | None,
+    ) -> Mapping[bytes, Dialect]:
+        """Return what a refusal may be asking for, the likeliest first, by the request. A change
+        counts if it changes the request: words may be about something else."""
+        changes = [*dialect.after(error, self._fields(prompt, options, dialect, form))]
+        if _may_be_the_form(error):  # the server may refuse a learned change by now
+            changes.append(known_dialect(self._base_url, options.model))
+        return {self.body(prompt, options, one, form): one for one in changes}
 
     async def _learn(self, known: Dialect, options: CallOptions, *, rung: Rung) -> None:
         """Learn the way to structured answers."""
@@ -329,6 +335,15 @@ def _effort_fields(effort: str, base_url: str) -> dict[str, Any]:
     if not off:
         template["reasoning_effort"] = effort
     return {"reasoning_effort": effort, "chat_template_kwargs": template}
+
+
+def _rungs(dialect: Dialect) -> Sequence[Rung]:
+    """Return the ways to a structured answer that may work."""
+    start = dialect.rung
+    if dialect.reports_reading and start == "name":
+        # llama.cpp takes a tool by its name for "auto" without a word (its issue 26535).
+        start = "schema"
+    return RUNGS[RUNGS.index(start) :]
 
 
 _FORM_STATUSES = (400, 404, 405, 415, 422, 500, 501)

@@ -81,6 +81,11 @@ def read_text_calls(text: str, tools: Sequence[ToolSpec], prompt: Prompt) -> Tex
     specs = {spec.name: spec for spec in tools}
     if calls := _read_bare(text, specs, prompt):
         return TextCalls("", calls)
+    return _read_marked(text, specs, prompt)
+
+
+def _read_marked(text: str, specs: Mapping[str, ToolSpec], prompt: Prompt) -> TextCalls:
+    """Return the calls that a reply ends with, and the text before them."""
     found = MENTION.search(text)
     if found is None or found[0] not in OPENERS or not _begins_line(text, found.start()):
         return TextCalls(text)
@@ -89,7 +94,8 @@ def read_text_calls(text: str, tools: Sequence[ToolSpec], prompt: Prompt) -> Tex
     start = found.start()
     if explains(text, start):
         return TextCalls(text)
-    before, calls = text[:start].rstrip(), ()
+    before = text[:start].rstrip()
+    calls: tuple[TextCall, ...] = ()
     try:
         written, end = calls_at(text, start)
     except Unreadable:

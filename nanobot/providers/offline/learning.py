@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from itertools import accumulate, zip_longest
+from itertools import accumulate, chain, zip_longest
 from typing import NamedTuple
 
 from nanobot.providers.offline.language import (
@@ -53,12 +53,12 @@ _SPEAKER = re.compile(
     r"(?:\[(?:(?P<others>said by another|forwarded|untrusted content)|what stands in brackets)"
     r"[^\]\n]*\]\s*)?(?P<kept>\[marked to keep\]\s*)?(?:\[from (?P<name>[^\]\n]+)\]\s*)?"
 )
-_MOST_FACTS, _MOST_SENTENCES, _READ = 40, 4, 8_000
+_MOST_FACTS, _MOST_SENTENCES, _MOST_LINES, _READ = 40, 4, 20, 8_000
 _LONGEST, _KEPT, _LONGEST_ENTRY = 220, 400, 4_000
 """Characters of what is quoted, of what is to be remembered, and of all of that in an entry."""
 
 _FILE = re.compile(r"^### (?:memory/MEMORY\.md|USER\.md|SOUL\.md)[ \t]*$", re.MULTILINE)
-_AGE = re.compile(r"\s*←\s*(?:\d+\s*d)?(?:, )?(?:importance \d)?[ \t]*$")
+_AGE = re.compile(r"(?m)[ \t]*←\s*(?:\d+\s*d)?(?:, )?(?:importance \d)?[ \t]*$")
 _ENTRY = re.compile(
     r"^\[(?P<number>\d{1,6})\] (?:\[\d{4}-\d\d-\d\d[^\]\n]{0,30}\] ?)?(?P<head>[^\n]*)$",
     re.MULTILINE,
@@ -75,7 +75,6 @@ _INSTEAD = " (instead of: "
 _MINUTE, _DAYS = re.compile(r"^\d\d:\d\d "), re.compile(r" \((?:\d\d-\d\d(?:, )?)+\)$")
 """Before a note, and after a line of a digest."""
 _DAY = re.compile(r"^### \d{4}-\d\d-(?P<day>\d\d)$", re.MULTILINE)
-_MOST_LINES = 20
 
 
 def fact_lines(markdown: str) -> list[str]:
@@ -94,10 +93,8 @@ def heading_for(fact: str, text: str) -> str:
     """The heading in `text` that a new fact goes under, or the usual one that is to be made."""
     kind = section_of(fact)
     headings = [line.strip() for line in text.splitlines() if line.startswith("##")]
-    for word in _ALIASES[kind]:
-        if fitting := next((one for one in headings if word in one.lower()), ""):
-            return fitting
-    return SECTIONS[kind]
+    fitting = (one for word in _ALIASES[kind] for one in headings if word in one.lower())
+    return next(fitting, SECTIONS[kind])
 
 
 def _behind(marks: list[re.Match[str]], text: str) -> Iterator[tuple[re.Match[str], str]]:
@@ -115,12 +112,12 @@ def consolidate(request: str, now: datetime) -> dict[str, object]:
     marks = list(_SPOKEN.finditer(conversation))
     spoken = ((mark, text.strip()) for mark, text in _behind(marks, conversation))
     said = [_said(mark["when"], text) for mark, text in spoken if mark["who"] == "USER" and text]
-    stated = [third_person(fact) for one in said for fact in one.facts]
-    facts = [*dict.fromkeys(stated)][:_MOST_FACTS]
+    stated = [*dict.fromkeys(third_person(fact) for one in said for fact in one.facts)]
+    facts = stated[:_MOST_FACTS]
     updated = _with_facts("# Long-term Memory\n" if empty else memory, facts)
     when = next((m["when"] for m in reversed(marks) if m["when"] != "?"), f"{now:%Y-%m-%d %H:%M}")
     used = ", ".join(filter(None, (mark["tools"] for mark in marks)))
-    history, left = _history(said, len(marks), used, when[:10])
+    history, left = _history(said, stated, len(marks), used, when[:10])
     return {
         "history_entry": f"[{when.replace('T', ' ')}] {history}",
         "memory_update": updated or ("" if empty else memory),
@@ -167,34 +164,36 @@ def _with_facts(memory: str, facts: list[str]) -> str:
     return "\n".join(lines) + "\n" if new else ""
 
 
-def _history(said: list[_Said], count: int, tools: str, day: str) -> tuple[str, list[str]]:
-    """What was stated, said and asked: first all that is to be remembered and all that names a day
-    or says that it matters, in two to five sentences where that is little; and which of that found
-    no room."""
-    facts = dict.fromkeys(third_person(fact) for one in said for fact in one.facts)
-    quoted, rest = dict[str, None](), list[str]()
-    for who, on, text, told in said:
-        spoken = (one for one in sentences(text[:_READ]) if stands_out(one))
-        matters = [one for one in spoken if not (told and told_to_remember(one))]
-        head = f"{who} {'asked' if is_question(text) else 'said'}"
-        if matters:
-            dated = f"{who} said on {on}" if on not in {day, "?"} else f"{who} said"
-            is_short = not told and len(text) <= _LONGEST
-            parts = [text] if is_short else matters
-            quoted |= dict.fromkeys(f"{dated}: “{_one_sentence(part, _KEPT)}”" for part in parts)
-        elif not told:
-            rest.append(f"{head}: “{_one_sentence(text)}”")
+def _history(
+    said: list[_Said], facts: list[str], count: int, tools: str, day: str
+) -> tuple[str, list[str]]:
+    """Return what was stated, said and asked: first all that is to be remembered and all that names
+    a day or says that it matters, in two to five sentences if that is little; and which of that
+    found no room."""
+    quoted = dict.fromkeys(chain.from_iterable(_quotes(one, day) for one in said))
     every = [*(_one_sentence(fact, _KEPT) for fact in facts), *quoted]
     room = sum(size <= _LONGEST_ENTRY for size in accumulate(map(len, every)))
     stated, kept = every[: min(room, len(facts))], every[len(facts) : room]
     chosen = [*filter(None, ["; ".join(stated)]), *kept]
-    chosen += rest[: max(0, _MOST_SENTENCES - len(chosen))]
+    rest = [one for one in said if not one.facts and not any(_quotes(one, day))]
+    for who, _, text, _ in rest[: max(0, _MOST_SENTENCES - len(chosen))]:
+        chosen.append(f"{who} {'asked' if is_question(text) else 'said'}: “{_one_sentence(text)}”")
     if left := every[room:]:
         chosen.append(f"{len(left)} more statements: see the key facts and the messages")
     if tools or len(chosen) < 2:
         used = f"; tools: {_one_sentence(tools)}" if tools else ""
         chosen.append(f"The conversation had {count} messages{used}")
     return " ".join(f"{text}." for text in dict.fromkeys(chosen)), left
+
+
+def _quotes(said: _Said, day: str) -> Iterator[str]:
+    """What matters of a message, beyond its facts."""
+    who, on, text, told = said
+    spoken = filter(stands_out, sentences(text[:_READ]))
+    matters = [one for one in spoken if not (told and told_to_remember(one))]
+    dated = f"{who} said on {on}" if on not in {day, "?"} else f"{who} said"
+    parts = [text] if matters and not told and len(text) <= _LONGEST else matters
+    yield from (f"{dated}: “{_one_sentence(part, _KEPT)}”" for part in parts)
 
 
 def _one_sentence(text: str, most: int = _LONGEST) -> str:
@@ -220,29 +219,33 @@ def _extract(request: str) -> dict[str, object]:
     """Phase 1: what the new entries state that no file says yet."""
     shown, _, new = request.partition("\n## New entries")
     first = _FILE.search(shown)
-    given = shown[first.end() :].splitlines() if first else []
-    on_file = [_AGE.sub("", line) for line in given]
-    lines = [line.strip() for line in fact_lines("\n".join(on_file))]
+    on_file = _AGE.sub("", shown[first.end() :]) if first else ""
+    lines = [line.strip() for line in fact_lines(on_file)]
     said = {key_of(line) for line in lines}
     known = {subject(line): line for line in reversed(lines)}  # of two the first
     kinds = ("user_updates", "memory_updates", "soul_updates", "contradictions", "obsolete")
     found = {kind: list[dict[str, object]]() for kind in kinds}
     entries = dict(_entries(new))
-    newest: dict[object, tuple[str, int]] = {}
-    for number, facts in entries.items():
-        for fact in facts:
-            newest.pop(subject(fact) or fact, None)
-            newest[subject(fact) or fact] = (fact, number)
-    for fact, number in newest.values():
+    for fact, number in _newest(entries):
         if key_of(fact) in said:
             continue
         if subject(fact) and (rival := known.pop(subject(fact), "")):
             found["contradictions"].append({"text": fact, "replaces": rival, "entry": number})
         else:
-            personal = is_personal(fact) and section_of(fact) != 2
-            file = "user_updates" if personal else "memory_updates"
+            is_own = is_personal(fact) and section_of(fact) != 2
+            file = "user_updates" if is_own else "memory_updates"
             found[file].append({"text": fact, "entry": number})
     return {**found, "processed_entries": list(entries)}
+
+
+def _newest(entries: Mapping[int, list[str]]) -> list[tuple[str, int]]:
+    """The last fact on each subject, with its entry."""
+    newest: dict[object, tuple[str, int]] = {}
+    for number, facts in entries.items():
+        for fact in facts:
+            newest.pop(subject(fact) or fact, None)
+            newest[subject(fact) or fact] = (fact, number)
+    return list(newest.values())
 
 
 def _entries(text: str) -> Iterator[tuple[int, list[str]]]:
