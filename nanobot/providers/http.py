@@ -35,7 +35,7 @@ _ANSWER_BYTES = 64 * 1024 * 1024
 _PIECE_BYTES = 256 * 1024
 _LONGEST_HEADER = 64 * 1024
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-_SOCKS = ("socks5", "socks5h")
+_SOCKS, _SOCKS_PORT = ("socks5", "socks5h"), 1080
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 Chunks = AsyncGenerator[bytes, None]
@@ -56,6 +56,8 @@ class HttpConnection:
         self._opening = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
         self._proxy: str | None = None
+        self._proxy_errors: tuple[type[Exception], ...] = ()
+        """Errors of a SOCKS proxy."""
 
     @asynccontextmanager
     async def post(self, path: str, body: bytes) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -113,6 +115,8 @@ class HttpConnection:
             )
         except (aiohttp.ClientError, TimeoutError) as error:
             raise self._failed(error) from error
+        except self._proxy_errors as error:
+            raise self.endpoint.unreachable(f"the SOCKS proxy: {error}") from error
         except ValueError as error:
             raise self._no_address() from error
         async with response:
@@ -167,7 +171,8 @@ class HttpConnection:
         importlib.import_module("aiohttp")
         self._proxy = self._proxy_for(url)
         if _is_socks(self._proxy):
-            importlib.import_module("nanobot.providers.socks")
+            socks = importlib.import_module("aiohttp_socks")
+            self._proxy_errors = socks.ProxyError, socks.ProxyConnectionError
         file, folder = (os.environ.get(name, "") for name in _CERTIFICATES)
         try:
             return _trusted(file, folder) if file or folder else True
@@ -199,11 +204,19 @@ class HttpConnection:
     def _new_session(self, trusted: ssl.SSLContext | bool) -> aiohttp.ClientSession:
         import aiohttp
 
-        build: Callable[..., aiohttp.TCPConnector] = aiohttp.TCPConnector
-        if self._proxy and _is_socks(self._proxy):
-            from nanobot.providers.socks import SocksConnector  # loaded by now, as aiohttp is
+        url = urlsplit(self._proxy or "")
+        build: Callable[..., aiohttp.BaseConnector] = aiohttp.TCPConnector
+        if _is_socks(self._proxy):
+            from aiohttp_socks import ProxyConnector  # loaded by now, as aiohttp is
 
-            build = partial(SocksConnector, self._proxy)
+            build = partial(
+                ProxyConnector,
+                host=url.hostname or "",
+                port=url.port or _SOCKS_PORT,
+                username=unquote(url.username) if url.username else None,
+                password=unquote(url.password) if url.password else None,
+                rdns=True,  # the proxy looks up the server's name
+            )
         return aiohttp.ClientSession(
             connector=build(ssl=trusted, limit=0),
             cookie_jar=aiohttp.DummyCookieJar(),
