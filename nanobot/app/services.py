@@ -195,15 +195,12 @@ class Platforms:
 HEARTBEAT = "HEARTBEAT.md"
 _SETTLED_SECONDS = 2.0
 """After this time at the start, what waited to be answered is under way."""
-_LOOKED_SECONDS = 30.0
-"""The index goes by what others saw of the sessions so long ago: a search looks again."""
 
 
 def build_routines(base: Base, memory: MemoryParts, agent: Agent) -> Iterator[Routine]:
     """What looks after conversations and the index; each worker of a team does."""
-    refresh = partial(memory.index.refresh, _LOOKED_SECONDS)
     yield Repeated(base.clock, 60.0, agent.consolidator.consolidate_idle, first=60.0)
-    yield Repeated(base.clock, 60.0, refresh, first=_SETTLED_SECONDS)
+    yield Repeated(base.clock, 60.0, memory.index.refresh, first=_SETTLED_SECONDS)
     if base.settings.memory.embeddings.is_on:
         yield Repeated(base.clock, 60.0, memory.index.embed, first=_SETTLED_SECONDS)
 

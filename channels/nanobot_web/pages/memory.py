@@ -20,8 +20,6 @@ _OWNER = "owner"
 _FACTS, _VERSIONS, _ENTRIES, _DAYS, _HITS = 150, 25, 20, 60, 20
 _MOST_LINES = 1_000
 """Lines of a diff."""
-_AGE_SECONDS = 5.0
-"""How long a search need not know what another process, or a person, did to conversations."""
 _SOURCES = ("message", "history", "note", "memory", "library")
 _ROLES = ("user", "assistant", "tool")
 _NAMES = {
@@ -257,7 +255,6 @@ async def _search(call: Call) -> web.StreamResponse:
                 source=wanted["source"],
                 limit=_HITS,
                 skip=skip,
-                within=_AGE_SECONDS,
             )
         except NanobotError as error:
             problem = str(error)

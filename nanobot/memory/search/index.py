@@ -77,19 +77,17 @@ class MemoryIndex:
         self._is_embedding = asyncio.Lock()
         self._closing = threading.Event()
 
-    async def search(self, query: Query, within: float = 0.0) -> SearchResult:
-        """Take in what is new, then find what answers `query`; `within` is as for `refresh`."""
+    async def search(self, query: Query) -> SearchResult:
+        """Take in what is new, then find what answers `query`."""
         today = self._clock.now().date()
         if self._meaning is None:
-            return await self._run(
-                lambda search: search.answer(search.prepare(query, today)), within
-            )
-        asked = await self._run(lambda search: search.prepare(query, today), within)
+            return await self._run(lambda search: search.answer(search.prepare(query, today)))
+        asked = await self._run(lambda search: search.prepare(query, today))
         near, words = await asyncio.gather(  # in two processes, so at the same time
             self._nearest(self._meaning, asked),
-            self._run(lambda search: search.by_words(asked), None),
+            self._run(lambda search: search.by_words(asked), refreshes=False),
         )
-        return await self._run(lambda search: search.answer(asked, words, near), None)
+        return await self._run(lambda search: search.answer(asked, words, near), refreshes=False)
 
     async def _nearest(self, meaning: Meaning, asked: PreparedQuery) -> list[tuple[int, float]]:
         """The passages that are near to a question; vectors that are of no use are given up."""
@@ -97,7 +95,7 @@ class MemoryIndex:
             return []
         near = await meaning.nearest(asked.question.plain, asked.streams, asked.days)
         if near is None:
-            await self._run(lambda search: search.vectors.forget(), None)
+            await self._run(lambda search: search.vectors.forget(), refreshes=False)
         return near or []
 
     async def around(
@@ -107,11 +105,10 @@ class MemoryIndex:
         unknown or not in `scopes`."""
         return await self._run(lambda search: search.around(id, scopes, before, after))
 
-    async def refresh(self, within: float = 0.0) -> None:
+    async def refresh(self) -> None:
         """Take in what changed in the files, and overwrite what was taken out; costs next to
-        nothing where nothing changed. What others than this process did to conversations `within`
-        so many seconds may be missing."""
-        await self._run(lambda search: purge(search.db), within)
+        nothing where nothing changed."""
+        await self._run(lambda search: purge(search.db))
 
     async def embed(self) -> None:
         """Embed all passages that have no vector, newest first, as far as the embedder answers;
@@ -140,21 +137,21 @@ class MemoryIndex:
         await self._in_worker(self._close)
         self._worker.shutdown()
 
-    async def _run(self, work: Callable[[Search], T], within: float | None = 0.0) -> T:
-        return await self._in_worker(lambda: self._guarded(work, within))
+    async def _run(self, work: Callable[[Search], T], *, refreshes: bool = True) -> T:
+        return await self._in_worker(lambda: self._guarded(work, refreshes))
 
     async def _in_worker(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work)
 
-    def _guarded(self, work: Callable[[Search], T], within: float | None) -> T:
-        """Take in what changed, or go on with what is there where that is refused, or `within` is
-        None; then do `work`. An index that turns out to be unusable is built again."""
+    def _guarded(self, work: Callable[[Search], T], refreshes: bool) -> T:
+        """Take in what changed, or go on with what is there where that is refused or not asked
+        for; then do `work`. An index that turns out to be unusable is built again."""
         for is_last in (False, True):
             try:
                 ingest, search = self._open()
-                if within is not None or is_last:
+                if refreshes or is_last:
                     with unless_refused():
-                        ingest.refresh(within or 0.0)
+                        ingest.refresh()
                 return work(search)
             except (sqlite3.Error, OSError) as error:
                 if is_last or not is_damaged(error):

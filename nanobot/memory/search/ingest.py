@@ -99,11 +99,10 @@ class IndexIngest:
         self._is_closing = is_closing
         self._reported: set[Name] = set()
 
-    def refresh(self, within: float = 0.0) -> None:
-        """Take in what changed; of conversations, what the catalogue knew `within` so many seconds.
-        Raises `sqlite3.Error`."""
+    def refresh(self) -> None:
+        """Take in what changed. Raises `sqlite3.Error`."""
         try:
-            self._refresh_sessions(within)
+            self._refresh_sessions()
         except StorageError as error:
             self._report(("message", "", ""), error)
         rows = self._db.execute(
@@ -115,10 +114,10 @@ class IndexIngest:
                 self._update(name, files)
         self._remove(indexed)
 
-    def _refresh_sessions(self, within: float) -> None:
+    def _refresh_sessions(self) -> None:
         catalogue = self._sources.sessions
         mark = self._db.execute("SELECT value FROM setting WHERE name = 'sessions'").fetchone()
-        changes = catalogue.changes(mark[0] if mark else "", within)
+        changes = catalogue.changes(mark[0] if mark else "")
         rows = self._db.execute("SELECT source, scope, key FROM stream WHERE source = 'message'")
         gone: set[Name] = set(rows) if changes.is_whole else set()
         is_done = True

@@ -78,7 +78,6 @@ class _Given(msgspec.Struct):
     person: str = ""
     skip: Annotated[int, msgspec.Meta(ge=0)] = 0
     own: bool = False
-    within: Annotated[float, msgspec.Meta(ge=0)] = 0.0
 
     @property
     def asker(self) -> str:
@@ -156,9 +155,7 @@ class MemoryService:
         """The operations named `memory.…`. All callers are the owner of the home."""
         operations: dict[str, Callable[[_Given], Awaitable[Report]]] = {
             "show": lambda given: self.overview(given.scope),
-            "search": lambda given: self.search(
-                given.query(), given.scope, given.asker, given.within
-            ),
+            "search": lambda given: self.search(given.query(), given.scope, given.asker),
             "why": lambda given: self.why(given.needed("text"), given.scope, given.asker),
             "log": lambda given: self.log(given.version, given.scope),
             "versions": lambda given: self.versions(given.scope),
@@ -210,14 +207,11 @@ class MemoryService:
             overview.scopes = (await asyncio.to_thread(self._memories.existing_scopes))[1:]
         return overview.report()
 
-    async def search(
-        self, query: Query, scope: str, asker: str = "", within: float = 0.0
-    ) -> Report:
+    async def search(self, query: Query, scope: str, asker: str = "") -> Report:
         """What was said and written down about it, in this scope and those it may read. `asker` is
-        the origin of the words of who asks, by which they are called "you"; what others than this
-        process did to conversations `within` so many seconds may be missing."""
+        the origin of the words of who asks, by which they are called "you"."""
         query = replace(query, scopes=self._scopes.readable(self.memory(scope).scope))
-        result = await self._index.search(query, within)
+        result = await self._index.search(query)
         memory = self.memory(scope)  # what others may see of it they do not move up
         await asyncio.to_thread(memory.recall.note_use, looked_up(result).get(memory.scope, ()))
         return views.search_report(query, result, asker)

@@ -41,7 +41,7 @@ class Shelf(MemoryIndex):
         self.passages = passages
         self.asked: list[Query] = []
 
-    async def search(self, query: Query, within: float = 0.0) -> SearchResult:
+    async def search(self, query: Query) -> SearchResult:
         self.asked.append(query)
         words = tuple(query.text.lower().split())
         hits = [
