@@ -29,6 +29,12 @@ OLDEST = 140_000
 
 logging.getLogger("psycopg").setLevel(logging.ERROR)  # all that fails is reported by its callers
 
+_POOLER_SECONDS = 3.0
+_POOLER = (
+    "Set pool_mode = session in PgBouncer, with a pool of 9 connections for each worker, or name"
+    " PostgreSQL itself in team.database."
+)
+
 _FILLER = re.compile(
     r"^(connection is bad|connection failed): | Is the server running [^?]*\?"
     r"| This probably means [^.]*\."
@@ -130,6 +136,7 @@ class DatabaseAddress:
         host = given.get("host") or given.get("hostaddr") or "this machine"
         self.place = f"the database {given.get('dbname') or ''} on {host}".replace("  ", " ")
         self._password = str(given.get("password") or "")
+        self._has_sessions = False
         self.timeline = ""
 
     def error(self, error: Exception) -> StorageError:
@@ -160,8 +167,7 @@ class DatabaseAddress:
         with self.errors():
             connection = await Connection.connect(self.conninfo, autocommit=True)
             try:
-                row = await (await connection.execute(_ASK)).fetchone()
-                self._check(row, connection.info.backend_pid)
+                self._check(await (await connection.execute(_ASK)).fetchone())
             except BaseException:
                 await connection.close()
                 raise
@@ -173,15 +179,38 @@ class DatabaseAddress:
             connection = psycopg.connect(self.conninfo, autocommit=True)
             try:
                 row = connection.execute(_ASK).fetchone()
-                self._check(row, connection.info.backend_pid)
+                self._check(row)
+                if row and row[5] != connection.info.backend_pid:  # a pooler makes up its own
+                    self._expect_sessions(connection)
             except BaseException:
                 connection.close()
                 raise
         return connection
 
-    def _check(self, row: Row | None, pid: int) -> None:
-        nothing: Row = (0, "", "", "", "", 0)
-        version, fsync, commit, encoding, timeline, known = (row or nothing)[:6]
+    def _expect_sessions(self, one: psycopg.Connection[Row]) -> None:
+        """Raise `StorageError` where a pooler lends the server's side of a connection to others
+        after each transaction: settings, locks and LISTEN would be theirs. `one` and a second
+        connection use it by turns, each with its own server process for good, or not."""
+        if self._has_sessions:
+            return
+        cause: psycopg.Error | None = None
+        try:
+            with (
+                psycopg.connect(self.conninfo, autocommit=True) as two,
+                answered_within(one, _POOLER_SECONDS),
+                answered_within(two, _POOLER_SECONDS),
+            ):
+                self._has_sessions = _keep_their_processes(one, two)
+        except psycopg.Error as error:  # it has too few, or refuses transactions
+            cause = error
+        if not self._has_sessions:
+            reason = (
+                "the pooler in between does not keep a connection to the server for each session"
+            )
+            raise StorageError(self.place, reason, hint=_POOLER) from cause
+
+    def _check(self, row: Row | None) -> None:
+        version, fsync, commit, encoding, timeline = row[:5] if row else (0, "", "", "", "")
         reason = hint = ""
         if version < OLDEST:
             reason = f"it is PostgreSQL {version // 10_000}, and nanobot needs 14 or newer"
@@ -193,9 +222,6 @@ class DatabaseAddress:
             reason = f"synchronous_commit is {commit} for nanobot's role, so that a crash or a"
             reason += " failover loses what was stored"
             hint = "ALTER ROLE CURRENT_USER SET synchronous_commit = on;"
-        elif pid != known:
-            reason = "a pooler is in between, which makes up process numbers of its own"
-            hint = "Name PostgreSQL itself in team.database: sessions hold settings and locks."
         elif encoding != "UTF8":
             reason = f"its texts are {encoding}, and nanobot's are UTF-8"
             hint = "CREATE DATABASE nanobot ENCODING 'UTF8' TEMPLATE template0;"
@@ -204,6 +230,22 @@ class DatabaseAddress:
             hint = "See that the server which was replaced is stopped for good."
         if reason:
             raise StorageError(self.place, reason, hint=hint)
+
+
+def _keep_their_processes(one: psycopg.Connection[Row], two: psycopg.Connection[Row]) -> bool:
+    """Whether each connection has one server process, which the other does not have."""
+    seen: dict[int, set[int]] = {0: set(), 1: set()}
+
+    def ask(which: int) -> None:
+        row = (one, two)[which].execute("SELECT pg_backend_pid()", prepare=False).fetchone()
+        seen[which].add(row[0] if row else 0)
+
+    for which, db in ((0, two), (1, one), (0, two), (1, one)):
+        ask(which)
+        with db.transaction():  # what it uses cannot be lent for so long
+            ask(1 - which)
+            ask(which)
+    return len(seen[0]) == len(seen[1]) == 1 and seen[0] != seen[1]
 
 
 def storable(text: str) -> str:

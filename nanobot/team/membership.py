@@ -205,7 +205,7 @@ class Membership:
         db = psycopg.connect(self._dsn, autocommit=True)
         try:
             with answered_within(db, _ANSWER_SECONDS):
-                # Not by `options`: those of the address are the owner's.
+                # Poolers take no `options`, and those of the address are the owner's.
                 db.execute(f"SET statement_timeout = '{_ANSWER_SECONDS}s'".encode())
         except BaseException:
             db.close()

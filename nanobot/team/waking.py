@@ -68,7 +68,9 @@ class Waking:
                 try:
                     if self._sender is None or self._sender.closed:
                         self._sender = await self._address.connect()
-                        self._sender_pid = self._sender.info.backend_pid
+                        asked = await self._sender.execute("SELECT pg_backend_pid()")
+                        # Of a pooler, the connection itself knows another number.
+                        (self._sender_pid,) = await asked.fetchone() or (0,)
                     query = "SELECT pg_notify(%s, piece) FROM unnest(%s::text[]) AS piece"
                     await self._sender.execute(query, (self.channel, _payloads(sorted(told))))
                 except (psycopg.Error, StorageError) as error:

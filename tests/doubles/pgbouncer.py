@@ -22,6 +22,7 @@ unix_socket_dir = {folder}
 auth_type = any
 max_client_conn = 100
 pool_mode = {mode}
+{more}
 """
 _PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin") or ""
 
@@ -30,13 +31,13 @@ missing = "" if _PROGRAM else "no PgBouncer is installed"
 
 
 @contextlib.contextmanager
-def pgbouncer(server: PostgresServer, mode: str) -> Iterator[str]:
-    """The folder of its socket, until the end."""
+def pgbouncer(server: PostgresServer, mode: str, *more: str) -> Iterator[str]:
+    """The folder of its socket, until the end; `more` are lines of its configuration."""
     user, group = ordinary_user()
     with scratch() as folder:
         config = folder / "pgbouncer.ini"
         values = {"server": server.sockets, "folder": folder, "mode": mode}
-        config.write_text(_CONFIG.format(**values))
+        config.write_text(_CONFIG.format(more="\n".join(more), **values))
         if user is not None and group is not None:
             os.chown(folder, user, group)
             os.chown(config, user, group)
@@ -53,6 +54,6 @@ def pgbouncer(server: PostgresServer, mode: str) -> Iterator[str]:
             process.wait(_PATIENCE)
 
 
-def through(folder: str, database: str) -> str:
+def through(folder: str, database: str, options: str = "") -> str:
     """The address of a database behind it."""
-    return f"postgresql://nanobot@/{database}?host={folder}&port=6432"
+    return f"postgresql://nanobot@/{database}?host={folder}&port=6432{options}"

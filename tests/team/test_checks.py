@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from nanobot.channel import CheckFinding
 from nanobot.cli.checks import CheckContext, check_team, safely
-from nanobot.clock import Clock
+from nanobot.clock import Clock, SystemClock
 from nanobot.config.load import load_settings
 from nanobot.team.connection import DatabaseAddress
 from nanobot.team.folder import put_word, word_file
 from nanobot.testing import FakeClock
+from tests.doubles.pgbouncer import missing, pgbouncer, through
+from tests.doubles.postgres import PostgresServer
 from tests.upkeep.homes import write
 
 
@@ -30,3 +34,21 @@ def test_the_clock_of_this_machine_is_compared_with_the_databases(
     warned = [one for one in found(tmp_path, team_database, FakeClock()) if one.state == "warn"]
     assert "the clocks of this machine and of the database differ" in warned[0].text
     assert "NTP" in warned[0].hint
+
+
+@pytest.mark.skipif(bool(missing), reason=missing)
+def test_a_pooler_of_transactions_fails(tmp_path: Path, postgres: PostgresServer) -> None:
+    name = postgres.create_prepared()
+    with pgbouncer(postgres, "session") as folder:
+        found(tmp_path, through(folder, name), SystemClock())
+    with pgbouncer(postgres, "transaction") as folder:
+        write(
+            tmp_path / "home/config.yaml",
+            f"agent: {{timezone: UTC}}\nteam: {{database: '{through(folder, name)}',"
+            f" shared: {tmp_path / 'shared'}}}\n",
+        )
+        settings = load_settings(tmp_path / "home", {})
+        findings = list(safely(check_team(CheckContext(settings, SystemClock()))))
+    assert [one.state for one in findings] == ["fail"]
+    assert "pool_mode = session" in findings[0].hint
+    postgres.drop(name)
