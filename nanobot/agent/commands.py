@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
-from typing import Protocol, get_args
+from typing import get_args
 
 from msgspec.structs import replace
 
@@ -34,14 +34,6 @@ StopsWork = Callable[[str], Awaitable[int]]
 """Ends what a conversation (its key) has left running beside its turns; how much that was."""
 
 
-class Restartable(Protocol):
-    """The process that runs this nanobot."""
-
-    def request_restart(self) -> None:
-        """Restart soon, in order."""
-        ...
-
-
 class ConversationCommands:
     """`/help /new /stop /status /restart /history /title /undo /retry /model /think`.
 
@@ -58,13 +50,13 @@ class ConversationCommands:
         stops: Sequence[tuple[str, StopsWork]] = (),
         undo: UndoLog,
         status: Callable[[CommandCall], Awaitable[str]],
-        process: Restartable,
+        restart: Callable[[], None],
         default_model: str,
         named: Sequence[str] = (),
         served: ServedModels | None,
     ) -> None:
         self._loop, self._stops, self._undo_log = loop, stops, undo
-        self._status_text, self._process = status, process
+        self._status_text, self._request_restart = status, restart
         self._default_model, self._served, self._parts = default_model, served, parts
         self._named = tuple(named)
 
@@ -207,7 +199,7 @@ class ConversationCommands:
 
     async def _restart(self, _: CommandCall) -> Answer:
         text = "Restarting. Unfinished work continues afterwards."
-        return Answer(text, afterwards=self._process.request_restart)
+        return Answer(text, afterwards=self._request_restart)
 
 
 def matching_models(names: Sequence[str], part: str) -> tuple[str, ...]:

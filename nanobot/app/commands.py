@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from loguru import logger
 from msgspec.structs import replace
 
-from nanobot.agent.commands import ConversationCommands, Restartable
+from nanobot.agent.commands import ConversationCommands
 from nanobot.agent.messaging import ResendCommand, SendCommand
 from nanobot.agent.runner import TurnEvent
 from nanobot.app.base import Base
@@ -59,7 +59,7 @@ def build_operations(parts: Parts, pairing: Pairing) -> dict[str, Operation]:
     }
 
 
-def register_commands(parts: Parts, process: Restartable) -> ConversationCommands:
+def register_commands(parts: Parts, restart: Callable[[], None]) -> ConversationCommands:
     """Register those that a capability does not register itself."""
     base, memory, toolbox, agent = parts.base, parts.memory, parts.toolbox, parts.agent
     commands, stores, scopes = base.commands, base.stores, base.scopes
@@ -69,7 +69,7 @@ def register_commands(parts: Parts, process: Restartable) -> ConversationCommand
         stops=(("helper", toolbox.helpers.stop), ("background command", base.processes.stop)),
         undo=stores.undo,
         status=parts.monitoring.status.text,
-        process=process,
+        restart=restart,
         default_model=base.settings.chat_model,
         named=tuple(base.settings.models),
         served=parts.models.served,

@@ -114,7 +114,7 @@ class Gateway:
         self._routines = (*watching, *schedules)
         own = watching if base.worker else self._routines  # a team's schedules run at one worker
         self._own_routines = own if chores else ()
-        conversation = register_commands(parts, self)
+        conversation = register_commands(parts, self.request_restart)
         self._team: Team | None = None
         if base.worker:
             from nanobot.app.team import Team
