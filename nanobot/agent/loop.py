@@ -130,7 +130,7 @@ class AgentLoop:
         pause = min(not_before - self._clock.now().timestamp(), LONGEST_PAUSE)
         if pause > 0:
             self._queue.resume_later(key, pause)
-            self._turns.announce_waiting(entries[0])
+            self._hook(RunningTurn(entries[0], self._parts).ended("waiting"))
             self._notify_behind(key)
             return True
         if max(entry.attempts for entry in entries) >= SUSPECT_AFTER:
@@ -163,8 +163,9 @@ class AgentLoop:
         turn = self._turns.running.get(session_key)
         try:
             ran = turn is not None and turn.entries[0].id < before and await self._stop_turn(turn)
-            for other in self._turns.background_turns_in(session_key):
-                ran = await self._stop_turn(other) or ran
+            for other in tuple(self._turns.running.values()):  # jobs that answer in this chat
+                if other is not turn and other.inbound.chat_key == session_key:
+                    ran = await self._stop_turn(other) or ran
             if waiting:
                 set_aside = partial(self._set_aside, waiting)
                 await self._queue.lanes.run(session_key, set_aside)
@@ -223,7 +224,9 @@ class AgentLoop:
     def _hold(self, entry: InboxEntry, error: StorageError) -> None:
         """Keep a message whose conversation or files cannot be read or stored; its person is told
         once."""
-        self._queue.delay(self._queue.note_refusal(entry, error), DISK_PAUSE)
+        if entry.reason != str(error):
+            self._queue.notify_refusal(entry.message, error)
+        self._queue.delay(replace(entry, reason=str(error)), DISK_PAUSE)
 
     async def _turn(self, entry: InboxEntry) -> None:
         """A turn, which ends here or waits for the disk. What is logged in it, and by what it

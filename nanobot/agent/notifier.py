@@ -19,8 +19,7 @@ from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.agent.media import MediaStore
-from nanobot.agent.session_queue import Screen
-from nanobot.bus.events import NANOBOT, Address, Button, InboundMessage, Notice, OutboundMessage
+from nanobot.bus.events import NANOBOT, Address, Button, InboundMessage, OutboundMessage
 from nanobot.bus.journal import QUESTION, Outgoing
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.split import split_message, split_text, utf16_length
@@ -187,19 +186,13 @@ class Notifier:
     def __init__(
         self,
         bus: MessageBus,
-        screen: Screen,
         split: MessageSplitter,
         chats: KnownChats,
         clock: Clock,
         background: Background,
     ) -> None:
-        self._bus, self._screen, self._split, self._chats = bus, screen, split, chats
+        self._bus, self._split, self._chats = bus, split, chats
         self._clock, self._background = clock, background
-
-    async def show_notice(self, session_key: str, text: str) -> None:
-        """Show a line in the chat of a conversation."""
-        there = Address.of(session_key)
-        self._screen.show_progress(Notice(there.channel, there.chat_id, text, there.thread_id))
 
     async def send(
         self, there: Address, text: str, buttons: Sequence[Button] = (), name: str = ""
@@ -277,10 +270,6 @@ class Notifier:
         number = report.undoable
         undo = [Button("Undo", f"/dream-restore --version {number}")] if number else []
         await self.notify(report.scope, report.digest, undo)
-
-    async def notify_failures(self, text: str) -> None:
-        """Why Dream could not work."""
-        await self.notify(OWNER, text)
 
     async def notify_held(self, scope: str, facts: Sequence[PendingFact], session: str) -> None:
         """Facts that wait from now on, with buttons that decide: in the chat that they come from,

@@ -291,12 +291,6 @@ class SessionQueue:
             self._screen.show_progress(Notice(*place, text, inbound.thread_id))
         self._screen.show_progress(turn_ended(inbound, "", (inbound.answered_event,), "held"))
 
-    def note_refusal(self, entry: InboxEntry, error: StorageError) -> InboxEntry:
-        """Tell a message's person once; the message with a note that they know."""
-        if entry.reason != str(error):
-            self.notify_refusal(entry.message, error)
-        return replace(entry, reason=str(error))
-
     def waiting(self, key: str) -> tuple[InboxEntry, ...]:
         """What waits in a session, in order; nothing while it is paused."""
         return () if key in self.paused else tuple(self._waiting.get(key, ()))

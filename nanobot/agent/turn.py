@@ -86,14 +86,6 @@ class Turns:
         self.running: dict[str, RunningTurn] = {}
         """The turns that run, by session."""
 
-    def background_turns_in(self, session_key: str) -> list[RunningTurn]:
-        """The turns of other conversations that answer in this one's chat: jobs."""
-        return [
-            turn
-            for key, turn in self.running.items()
-            if key != session_key and turn.inbound.chat_key == session_key
-        ]
-
     async def respond(self, session: Session, turn: RunningTurn) -> None:
         """A turn, and the places where its end is not the model's own words. Raises `TurnStopped`,
         and `StorageError` where the journal does not take its end."""
@@ -328,10 +320,6 @@ class Turns:
         if entry.message.channel == TERMINAL:
             name += f"-{entry.id}"
         await self._notify_waiting(RunningTurn(entry, self._parts), name, BEHIND_ANOTHER)
-
-    def announce_waiting(self, entry: InboxEntry) -> None:
-        """Tell those who watch that the turn of a message goes on later."""
-        self._hook(RunningTurn(entry, self._parts).ended("waiting"))
 
     async def _notify_waiting(
         self, turn: RunningTurn, name: str, text: str, error: ProviderError | None = None

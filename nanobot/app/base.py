@@ -367,9 +367,7 @@ class Base:
         configured = [name for name, one in settings.channels.items() if one.enabled]
         self.reachable = sorted({*self.outlets, *configured} - {*PULLED, API})
         self.known_chats = KnownChats(stores.sessions, scopes, self.access, self.reachable, PULLED)
-        self.notifier = Notifier(
-            self.bus, self.screen, self.splitter, self.known_chats, clock, self.background
-        )
+        self.notifier = Notifier(self.bus, self.splitter, self.known_chats, clock, self.background)
         self.processes = Processes(clock)
 
 

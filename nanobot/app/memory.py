@@ -63,7 +63,7 @@ class MemoryParts:
             read_messages=sessions.read_conversation,
             state=stores.journal.state,
             on_digest=notifier.notify_digest if notifier and dreaming.digest else None,
-            on_failures=notifier.notify_failures if notifier else None,
+            on_failures=notifier.warn if notifier else None,
         )
         due = parse(dreaming.cron).next_after
         schedule = DreamSchedule(dream, memories, due, clock)

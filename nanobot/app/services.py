@@ -24,6 +24,7 @@ from nanobot.agent.turn_state import AgentParts
 from nanobot.app.base import Base, Models, about, expect_own
 from nanobot.app.memory import MemoryParts
 from nanobot.app.tools import Toolbox
+from nanobot.bus.events import Address, Notice
 from nanobot.channel import Operation
 from nanobot.config.settings import Settings
 from nanobot.cron.heartbeat import ActiveHours, Heartbeat, show_heartbeat
@@ -88,7 +89,9 @@ class Agent:
             if memory.schedule is not None:
                 memory.schedule.wake()
             if wanted.notices:
-                await base.notifier.show_notice(session_key, text)
+                there = Address.of(session_key)
+                notice = Notice(there.channel, there.chat_id, text, there.thread_id)
+                base.screen.show_progress(notice)
 
         limits = ConsolidationLimits(
             budget,

@@ -12,7 +12,6 @@ import pytest
 
 from nanobot.agent.media import MediaStore
 from nanobot.agent.notifier import KnownChats, MessageSplitter, Notifier
-from nanobot.agent.session_queue import Screen
 from nanobot.bus.events import Address, OutboundMessage
 from nanobot.bus.journal import OutboxPart
 from nanobot.bus.queue import MessageBus
@@ -50,7 +49,7 @@ async def notifier(folder: Path, *keys: str) -> AsyncIterator[tuple[Notifier, li
     )
     splitter = MessageSplitter({}, MediaStore(folder / "media"))
     try:
-        yield Notifier(bus, Screen({}), splitter, known, CLOCK, Background()), sent
+        yield Notifier(bus, splitter, known, CLOCK, Background()), sent
     finally:
         await sessions.close()
         await journal.close()
