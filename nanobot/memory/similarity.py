@@ -110,11 +110,6 @@ _SHORT_TEXT, _SHORT = 40, 1_000
 """Up to this many words and characters a text is judged as a whole."""
 _MOST_OF_A_RUN = 2 / 3
 """The share of a run's pairs that a text holds which says it with another particle."""
-_DAYS_AND_MONTHS = """
-monday tuesday wednesday thursday friday saturday sunday january february march april may june july
-august september october november december
-"""
-_CALENDAR = frozenset(_DAYS_AND_MONTHS.split())
 
 
 def words(text: str, language: str | None = None) -> frozenset[str]:
@@ -329,8 +324,7 @@ def without(text: str, is_said: Callable[[str], bool]) -> str:
 
 
 def _is_key(word: str, *, first: bool) -> bool:
-    folded = word.casefold()
-    if is_stop_word(folded) or folded in _CALENDAR or re.fullmatch(_DATE, word):
+    if is_stop_word(word.casefold()) or re.fullmatch(_DATE, word):
         return False
     if any(letter.isdigit() for letter in word):
         return True
