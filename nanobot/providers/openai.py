@@ -126,13 +126,15 @@ class OpenAIProvider:
         first: Reply | None = None
         is_clear = True
         for rung in _rungs(self.dialect(options.model)):
+            if not is_clear and rung != RUNGS[-1]:
+                continue  # the plainest way shows whether it was the form that was refused
             asked = _asking_for(rung, prompt, spec)
             choice = {"name": spec.name, "required": "required"}.get(rung, "")
             form = _format_of(spec) if rung == "schema" else {}
             try:
                 reply = await self._adapted(asked, replace(options, tool_choice=choice), form=form)
             except (ProviderRejected, RequestBlamed) as error:
-                if not _may_be_the_form(error) or (first is None and rung == RUNGS[-1]):
+                if _is_final(error, rung, first):
                     raise
                 is_clear = is_clear and refuses_forcing(error)
                 continue
@@ -347,6 +349,11 @@ def _rungs(dialect: Dialect) -> Sequence[Rung]:
 
 
 _FORM_STATUSES = (400, 404, 405, 415, 422, 500, 501)
+
+
+def _is_final(error: ProviderRejected | RequestBlamed, rung: Rung, first: Reply | None) -> bool:
+    """Whether no other way may help, and no reply came by an earlier one."""
+    return not _may_be_the_form(error) or (first is None and rung == RUNGS[-1])
 
 
 def _may_be_the_form(refusal: ProviderRejected | RequestBlamed) -> bool:
