@@ -115,14 +115,17 @@ class Parser(argparse.ArgumentParser):
         if at < len(given):
             setattr(options, PROGRAM, given[at + 1 :])
         if extra:
-            named = next((one for one in extra if one.startswith("-")), "")
-            if not named:
-                self.error(f"unexpected argument {extra[0]!r}")
-            name, known = named.partition("=")[0], list(self._option_string_actions)
-            if name == "--home":
-                self.error("--home comes before the command: nanobot --home DIR …")
-            self.error(f"there is no option {named}{_meant(name, known)}")
+            self._refuse(extra)
         return options, extra
+
+    def _refuse(self, extra: Sequence[str]) -> NoReturn:
+        named = next((one for one in extra if one.startswith("-")), "")
+        if not named:
+            self.error(f"unexpected argument {extra[0]!r}")
+        name, known = named.partition("=")[0], list(self._option_string_actions)
+        if name == "--home":
+            self.error("--home comes before the command: nanobot --home DIR …")
+        self.error(f"there is no option {named}{_meant(name, known)}")
 
     def program(self, summary: str) -> Self:
         """A program with its arguments, after `--`."""

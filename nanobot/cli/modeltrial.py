@@ -125,10 +125,15 @@ class ModelTrial:
         if call.malformed:
             text = f"tool calls: not usable: {shortened(call.malformed, _SHOWN)}"
             return Finding("warn", text, _ANOTHER)
-        if self._model.api == "messages" or (self.learned and self.learned.native_calls):
+        if self._calls_natively:
             return Finding("ok", "tool calls: as such")
         text = "tool calls: in its text; nanobot reads them, but small models often get them wrong"
         return Finding("warn", text, self._facts.for_tools or _BETTER)
+
+    @property
+    def _calls_natively(self) -> bool:
+        learned = self.learned
+        return self._model.api == "messages" or bool(learned and learned.native_calls)
 
     async def _structure(self) -> Finding:
         from nanobot.providers.port import ToolSpec

@@ -148,7 +148,7 @@ def _read_secrets(path: Path, document: ConfigDocument) -> dict[str, Variable]:
     text, exposed = read_own_file(path, document) or ("", False)
     variables: dict[str, Variable] = {}
     for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip() or line.lstrip().startswith("#"):
+        if line.lstrip()[:1] in ("", "#"):
             continue
         name, value = parse_env_line(line) or ("", "")
         place = ConfigPlace(str(path), number)
@@ -222,9 +222,8 @@ def _override(document: ConfigDocument, variables: Mapping[str, Variable]) -> No
     """
     known = [path for name, model in SECTIONS.items() for path, _ in keys_of(model, (name,))]
     paths: dict[str, Sequence[str]] = {variable_for(path): path for path in known}
-    for name in sorted(variables):
-        if not name.startswith(PREFIX) or name in (HOME, DEBUG):
-            continue
+    ours = {name for name in variables if name.startswith(PREFIX)} - {HOME, DEBUG}
+    for name in sorted(ours):
         value, place = variables[name]
         if path := paths.get(name) or _named_path(name):
             from nanobot.config.yamltext import parse_override  # brings PyYAML: rarely needed

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
@@ -121,21 +121,25 @@ def _part_of_channel(name: str, result: SetupResult, before: ExistingFiles) -> C
     values |= {key: f"${{{variable}}}" for key, variable in variables.items()}
     values |= result.values
     changes = [ConfigChange(("channels", name, key), value) for key, value in values.items()]
-    owner = ""
-    if result.owners:
-        try:
-            owners = tuple(map(checked_id, result.owners))
-        except InvalidValue as error:
-            raise NanobotError(f"your id {error}", hint=error.hint) from None
+    owners = _checked_owners(result.owners)
+    if owners:
         changes.insert(0, ConfigChange(("owner", name), owners))
-        owner = f", you are {', '.join(owners)}"
+    told = [result.who or "on", *([f"you are {', '.join(owners)}"] if owners else ())]
+    told += ["not checked"] if result.unchecked else []
     return ConfigPart(
         tuple(changes),
         {variables[key]: secret for key, secret in result.secrets.items()},
-        ((name, (result.who or "on") + owner + (", not checked" if result.unchecked else "")),),
+        ((name, ", ".join(told)),),
         (name,) if result.sign_in else (),
         unchecked=(name,) if result.unchecked else (),
     )
+
+
+def _checked_owners(owners: Sequence[str]) -> tuple[str, ...]:
+    try:
+        return tuple(map(checked_id, owners))
+    except InvalidValue as error:
+        raise NanobotError(f"your id {error}", hint=error.hint) from None
 
 
 async def ask_person(at: Situation) -> ConfigPart:

@@ -120,8 +120,7 @@ class WindowStep(Struct, frozen=True):
             return None
         instead = f" instead of {takes:,}" if takes else ""
         asked = f"Make a variant of {wanted.name} that takes {tokens:,} tokens{instead}?"
-        asked += " It needs no download."
-        if not await self.person.confirm(asked):
+        if not await self.person.confirm(f"{asked} It needs no download."):
             return None
         name = await create_larger_variant(
             wanted.base_url, wanted.name, wanted.key, tokens, seconds=_MAKING_SECONDS
