@@ -14,12 +14,22 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
+from msgspec import Struct, field
+
 from nanobot.bus.cache import is_damaged
-from nanobot.bus.journal_file import COPY, SCHEMA, copied_documents, is_json
+from nanobot.bus.journal import QueueCounts
+from nanobot.bus.journal_file import (
+    COPY,
+    SCHEMA,
+    copied_documents,
+    importable_files,
+    is_json,
+    queue_counts,
+)
 from nanobot.bus.sqlite import layout, opened_read_only
 from nanobot.io import replace_file, sync_folder
 
@@ -97,6 +107,35 @@ def check_rest(path: Path) -> str:
             return check(db, path.parent, whole=True)
     except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
         return str(error) if is_damaged(error) else ""
+
+
+class JournalInspection(Struct, frozen=True):
+    """A journal as it lies on the disk: of format `version`, with what `damage` says is wrong with
+    it. `documents` are by name, those included that are to be taken in at the next start."""
+
+    version: int = 0
+    damage: str = ""
+    counts: QueueCounts = field(default_factory=QueueCounts)
+    documents: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def inspect_journal(path: Path) -> JournalInspection:
+    """Look at the whole journal at `path` without changing it. Raises nothing."""
+    version, counts, documents = 0, QueueCounts(), dict[str, bytes]()
+    try:
+        if path.exists():
+            with opened_read_only(path) as db:
+                (version,) = db.execute("PRAGMA user_version").fetchone()
+                if found := SCHEMA.mismatch(db) or check(db, path.parent, whole=True):
+                    return JournalInspection(version, found)
+                if version:  # else it has no tables yet
+                    counts = queue_counts(db)
+                    rows = db.execute("SELECT name, content FROM document")
+                    documents = {name: content.encode() for name, content in rows}
+        documents |= {file.stem: file.read_bytes() for file in importable_files(path.parent)}
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+        return JournalInspection(0, str(error))
+    return JournalInspection(version, "", counts, documents)
 
 
 def damage_reports(state: Path) -> Iterator[tuple[str, str, str]]:

@@ -17,21 +17,18 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 
 from loguru import logger
-from msgspec import Struct, field
 
 from nanobot.bus.journal import QueueCounts, Redact
 from nanobot.bus.rows import KEYS, NOTICES, OPEN_MESSAGES, OPEN_PARTS, TEXTS, decode_helper
 from nanobot.bus.sqlite import (
     Schema,
-    check_file,
     open_file,
-    opened_read_only,
     storable,
     storage_error,
 )
@@ -343,16 +340,6 @@ def queue_counts(db: sqlite3.Connection) -> QueueCounts:
     return QueueCounts(received, working, failed, pending, dead, put_off)
 
 
-class JournalInspection(Struct, frozen=True):
-    """A journal as it lies on the disk: of format `version`, with what `damage` says is wrong with
-    it. `documents` are by name, those included that are to be taken in at the next start."""
-
-    version: int = 0
-    damage: str = ""
-    counts: QueueCounts = field(default_factory=QueueCounts)
-    documents: Mapping[str, bytes] = field(default_factory=dict)
-
-
 def documents_set_aside(folder: Path) -> Iterator[tuple[str, str]]:
     """What the owner should know of documents that could not be read, and what to do."""
     for aside in sorted(folder.glob("*.json.broken-*")):
@@ -361,26 +348,6 @@ def documents_set_aside(folder: Path) -> Iterator[tuple[str, str]]:
             f"{place.stem} could not be read and is not used: it is kept as {aside}",
             f"Mend it, save it as {place}, start nanobot again, and remove {aside.name}.",
         )
-
-
-def inspect_journal(path: Path) -> JournalInspection:
-    """Look at the journal at `path` without changing it; never raises for what is wrong with it."""
-    version, damage = check_file(path) if path.exists() else (0, "")
-    if damage:
-        return JournalInspection(version, damage)
-    try:
-        counts, documents = QueueCounts(), dict[str, bytes]()
-        with opened_read_only(path) if version else nullcontext() as db:
-            if db:
-                if mismatch := SCHEMA.mismatch(db):
-                    return JournalInspection(version, mismatch)
-                counts = queue_counts(db)
-                rows = db.execute("SELECT name, content FROM document")
-                documents = {name: content.encode() for name, content in rows}
-        documents |= {file.stem: file.read_bytes() for file in importable_files(path.parent)}
-        return JournalInspection(version, "", counts, documents)
-    except (sqlite3.Error, OSError) as error:
-        return JournalInspection(version, str(error))
 
 
 REASON = "it was under way when the backup was made, and may have been done since"

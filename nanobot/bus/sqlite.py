@@ -152,17 +152,6 @@ def opened_read_only(path: Path) -> Iterator[sqlite3.Connection]:
         db.close()
 
 
-def check_file(path: Path) -> tuple[int, str]:
-    """The version of a database, and what is wrong with it as SQLite says it; empty for nothing."""
-    try:
-        with opened_read_only(path) as db:
-            version: int = db.execute("PRAGMA user_version").fetchone()[0]
-            said = "; ".join(str(row[0]) for row in db.execute("PRAGMA quick_check(3)"))
-            return version, "" if said == "ok" else " ".join(said.split())[:300]
-    except sqlite3.Error as error:
-        return 0, str(error)
-
-
 def storable(text: str) -> str:
     """`text` as SQLite takes it: UTF-8, which has no lone surrogates."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")

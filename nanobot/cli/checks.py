@@ -26,9 +26,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot import __version__
-from nanobot.bus.damage import damage_reports
+from nanobot.bus.damage import damage_reports, inspect_journal
 from nanobot.bus.events import TERMINAL
-from nanobot.bus.journal_file import SCHEMA, documents_set_aside, inspect_journal
+from nanobot.bus.journal_file import SCHEMA, documents_set_aside
 from nanobot.channel import Check, CheckRequest
 from nanobot.channel import CheckFinding as Finding
 from nanobot.cli.answer import Data

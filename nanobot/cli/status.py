@@ -73,7 +73,7 @@ def _show(options: Options) -> int:
 
 def documents_of(home: Path) -> Mapping[str, bytes]:
     """Those in the home's journal, or in the team's database, by name."""
-    from nanobot.bus.journal_file import inspect_journal
+    from nanobot.bus.damage import inspect_journal
 
     if settings_of(home).team.shared:
         settings = team_settings(home)

@@ -25,7 +25,8 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.bus.journal_file import JournalInspection, fail_open_work, inspect_journal
+from nanobot.bus.damage import JournalInspection, inspect_journal
+from nanobot.bus.journal_file import fail_open_work
 from nanobot.bus.state import InvalidDocument
 from nanobot.clock import Clock
 from nanobot.cron.job import decoded

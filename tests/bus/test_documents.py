@@ -14,7 +14,8 @@ import pytest
 from msgspec.structs import replace
 
 from nanobot.bus import journal_file
-from nanobot.bus.journal_file import SCHEMA, SqliteState, inspect_journal
+from nanobot.bus.damage import inspect_journal
+from nanobot.bus.journal_file import SCHEMA, SqliteState
 from nanobot.bus.sqlite import Schema, open_file
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.bus.state import DOCUMENTS, Stored
