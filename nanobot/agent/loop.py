@@ -224,7 +224,8 @@ class AgentLoop:
     def _hold(self, entry: InboxEntry, error: StorageError) -> None:
         """Keep a message whose conversation or files cannot be read or stored; its person is told
         once."""
-        if entry.reason != str(error):
+        was_told = entry.reason == str(error) or self._parts.bus.held is error
+        if not was_told:
             self._queue.notify_refusal(entry.message, error)
         self._queue.delay(replace(entry, reason=str(error)), DISK_PAUSE)
 

@@ -306,6 +306,7 @@ class Gateway:
         dispatcher.begin_stop(grace)
         for routine in self._routines:
             routine.stop()
+        base.bus.end_waits()
         if team is None:
             base.bus.stop_intake()
             parts.agent.parts.queue.drop_waiting()

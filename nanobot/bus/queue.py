@@ -18,6 +18,7 @@ from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Committed, Completion, InboxEntry, Journal, OutboxPart, Outgoing
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import StorageError
+from nanobot.tasks import Background
 
 T = TypeVar("T")
 Receiver = Callable[[InboxEntry], None]
@@ -43,6 +44,7 @@ class MessageBus:
         self._stopped = False
         self._low: StorageError | None = None
         self._refused: StorageError | None = None
+        self._pauses, self._is_ending = Background(), False
         self.on_refusal: Callable[[InboundMessage, StorageError], None] = lambda *_: None
         """Called once for each message whose answer has to wait for the disk."""
         self._receive: Receiver = _nobody
@@ -85,6 +87,11 @@ class MessageBus:
         that something arrived."""
         self._stopped = True
         self._count(0)
+
+    def end_waits(self) -> None:
+        """Repeat nothing any more that the disk refuses: this process ends."""
+        self._is_ending = True
+        self._pauses.cancel()
 
     def pause_intake(self, why: StorageError) -> None:
         """The same until `resume_intake`, because there is little room on the disk."""
@@ -135,8 +142,11 @@ class MessageBus:
         self._count(sum(1 + len(entry.joined) for entry in entries))
 
     async def until_stored(self, message: InboundMessage, store: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `store`, a change of the journal for a message. While the disk
-        refuses it, it is repeated and the intake is paused."""
+        """Return the result of `store`, a change of the journal for a message.
+
+        While the disk refuses it, it is repeated and the intake is paused. After `end_waits` it
+        raises `StorageError`: the next process goes on.
+        """
         is_first = True
         while True:
             try:
@@ -146,7 +156,10 @@ class MessageBus:
                     self.on_refusal(message, error)
                 is_first = False
                 self._hold(self._low, error)
-                await self._clock.sleep(DISK_PAUSE)
+                if self._is_ending:
+                    raise
+                pause = self._pauses.start(self._clock.sleep(DISK_PAUSE), name="disk")
+                await asyncio.wait((pause,))  # which `end_waits` cuts short
                 continue
             if self._refused is not None:
                 self._hold(self._low, None)
