@@ -12,13 +12,20 @@ from pathlib import Path
 DISTRIBUTION = "nanobot-daemon"
 
 
-def how_to_install(extra: str) -> str:
-    """Return a hint that says how to add `extra`: with a command, if `make` made this venv."""
-    import shlex
-
+def install_command(extra: str) -> tuple[str, ...]:
+    """Return the command that adds `extra`, or nothing if `make` did not make this venv."""
     root = Path(__file__).resolve().parents[1]
     if (root / "Makefile").is_file() and Path(sys.prefix).resolve() == root / ".venv":
-        return f"Install it: make -C {shlex.quote(str(root))} extra NAME={extra}"
+        return ("make", "-C", str(root), "extra", f"NAME={extra}")
+    return ()
+
+
+def how_to_install(extra: str) -> str:
+    """Return a hint that says how to add `extra`, with a command if there is one."""
+    import shlex
+
+    if command := install_command(extra):
+        return f"Install it: {shlex.join(command)}"
     return (
         f"Install nanobot again with its extra {extra}, from the clone or archive that it came"
         " from: docs/configuration.md, Extras."

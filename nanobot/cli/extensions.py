@@ -266,9 +266,8 @@ def _try_server(options: Options, before: ExistingFiles, edit: ConfigEdit) -> bo
     ask: None to add the server anyway, False to leave it. Raises `NanobotError` if it does not work
     and the options forbid questions."""
     from nanobot.config.changing import load_changed
-    from nanobot.config.extras import expect_extra
 
-    expect_extra("mcp")
+    _offer_extra(options, "mcp")
     settings = load_changed(options.home, before, edit)
     print_text(f"Trying {options.name} …\n", sys.stderr)
     from nanobot.cli.offline import try_server
@@ -284,6 +283,28 @@ def _try_server(options: Options, before: ExistingFiles, edit: ConfigEdit) -> bo
     named = f": {', '.join(tools)}" if tools else ""
     print_text(f"It works, and offers {len(tools)} tools{named}\n\n", sys.stderr)
     return True
+
+
+def _offer_extra(options: Options, extra: str) -> None:
+    """Offer to install a missing extra. Raises `NanobotError` if it is still missing."""
+    import shlex
+    from importlib import invalidate_caches
+    from subprocess import DEVNULL
+
+    from nanobot.config.extras import expect_extra, is_installed, missing_extra
+    from nanobot.origin import install_command
+    from nanobot.programs import Launch, environment, program
+
+    command = install_command(extra)
+    if command and not (is_installed(extra) or options.yes or options.json):
+        text, _ = missing_extra(extra)
+        print_text(f"{text[0].upper()}{text[1:]}. This installs it:\n  {shlex.join(command)}\n")
+        if said_yes("Install it now?"):
+            own = environment(r"PIP_\w+|\w+_(?:proxy|PROXY)")
+            launch = Launch((program(command[0]), *command[1:]), own)
+            launch.popen(stdin=DEVNULL, stdout=None, stderr=None, session=False).wait()
+            invalidate_caches()
+    expect_extra(extra)
 
 
 def _server_settings(options: Options) -> dict[tuple[str, ...], Setting]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from nanobot.origin import install_command
 from tests.cli.support import MCP_PROGRAM, Nanobot, Terminal
 
 PYTHON = "/usr/bin/python3"
@@ -113,13 +115,30 @@ def test_nothing_is_started_where_nobody_can_say_yes(
     assert (done.returncode, started.exists()) == (2, False)
 
 
-def test_a_missing_extra_is_named_before_anything_else(
-    here: Nanobot, config: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_missing_extra_is_offered_before_anything_else(
+    here: Nanobot, config: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
-    script = here("mcp", "add", "x", "--yes", "--", "/usr/no-such-program")
+    words = ("mcp", "add", "x", "--", "/usr/no-such-program")
+    script = here(*words[:3], "--yes", *words[3:])
     assert (script.returncode, config.read_text()) == (1, BEFORE)
     assert "MCP servers cannot be used without the extra mcp\n  Install" in script.stderr
+    if not install_command("mcp"):
+        pytest.skip("this nanobot was not installed by make")
+    answered(monkeypatch, "n")
+    refused = here(*words)
+    assert (refused.returncode, config.read_text()) == (1, BEFORE)
+    assert "Install it now? [y/N]" in refused.stdout
+    assert "Trying" not in refused.stderr
+    # Whatever installs it here is a program that only notes that it ran.
+    noted = tmp_path / "noted"
+    (make := tmp_path / "bin" / "make").parent.mkdir(mode=0o700)
+    make.write_text(f'#!/bin/sh\necho "$@" > {noted}\n')
+    make.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{make.parent}:{os.environ['PATH']}")
+    answered(monkeypatch, "y")
+    assert here(*words).returncode == 1, "it is still missing"
+    assert noted.read_text().split()[2:] == ["extra", "NAME=mcp"]
 
 
 def test_a_setting_whose_extra_is_missing_says_how_to_install_it(
