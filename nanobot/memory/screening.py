@@ -1,7 +1,7 @@
 """Hold lines and changes that a model words against the conversation (`support`). Pure.
 
-A new fact with a number or a negation that was not said gives way to the line of the person's that
-says most of it. A known fact changes only by the person's own plain words. If they named the change
+If the conversation does not support a number or a negation of a new fact, the person's closest line
+takes its place. A known fact changes only by the person's own plain words. If they named the change
 less plainly, it waits for them.
 """
 
@@ -24,8 +24,8 @@ _SHOWN = 160
 
 
 class Screen:
-    """Decides change by change. `asked` are changes that wait for the person, and `set_aside` says
-    what was not taken, and why; both grow. `facts` are known already, `echoes` our own prompts."""
+    """Decides change by change. `asked` collects the changes that wait for the person, `set_aside`
+    the rejected lines with the reasons. `facts` are known already, `echoes` are our own prompts."""
 
     def __init__(self, talk: Talk, facts: Iterable[str] = (), echoes: Echoes | None = None) -> None:
         self.talk, self.known, self._echoes = talk, Known(facts, talk.languages), echoes
@@ -35,8 +35,8 @@ class Screen:
         self.set_aside: list[str] = []
 
     def junk_in(self, line: str, old: str = "") -> str:
-        """Return the reason why a line says nothing, or "". It may say what an example of ours does
-        if the person said it as a change of the line `old`."""
+        """Return the reason to reject a line as junk, or "". A copy of an example in our prompts is
+        junk unless the person stated it as a change of the line `old`."""
         if self.talk.has_own_line(without_list_mark(line)):
             return ""
         if (reason := junk_reason(line)) or (old and not self.talk.objection_to_change(old, line)):
@@ -76,7 +76,7 @@ class Screen:
                 self.ask(change)
             elif self.known.touched_by(new) or self.talk.objection(new, own=True):
                 yield from self._quote_instead(new_fact, reason)
-            else:  # the person said it and it changes no fact: it is one of its own
+            else:  # the person stated it and it changes no fact: it is a new one
                 yield from self.screen_new(new_fact)
         elif new in self._used:  # it takes the place of one fact only
             self.ask(over)
@@ -101,7 +101,7 @@ class Screen:
     def _quote_instead(
         self, change: Operation, reason: str, *, may_quote: bool = True
     ) -> Iterator[Operation]:
-        """Yield the line that the person wrote about a fact that was not said."""
+        """Yield the person's own line in place of an unsupported fact."""
         line = without_importance(change.new)
         self.note(line, reason)
         may_quote = may_quote and reason != UNSAID and self._quoted < _MOST_QUOTED

@@ -1,4 +1,4 @@
-"""What of a scope Dream has not read yet, and what is known about where it came from.
+"""The unread entries of a scope, with the origin of their content.
 
 Unread are history entries past the cursor, notes of past days, and digests of past months. What an
 entry says was written by a model that may have repeated a web page, so an entry carries what is
@@ -235,7 +235,7 @@ class Reader:
         return {day: text for day, text in notes.items() if text}
 
     def digest_of(self, month: str) -> DreamEntry | None:
-        """What of the digest of a month recurs."""
+        """Return the recurring lines of a month's digest as an entry, or None."""
         store = self._memory.store
         others = [other for other in store.digest_months() if other != month]
         texts = ((other, store.read(digest_path(other))) for other in others)
@@ -245,8 +245,8 @@ class Reader:
     def next_batch(
         self, state: ScopeState, most: int, refused: Set[str]
     ) -> tuple[list[DreamEntry], set[str]]:
-        """The next entries to read, at most `most`, without those that the model `refused`; and the
-        keys of those before them that have nothing to learn from."""
+        """Return the next entries to read, at most `most`, without those that the model `refused`,
+        and the keys of the empty entries between them."""
         entries: list[DreamEntry] = []
         empty: set[str] = set()
         size = 0
@@ -262,7 +262,7 @@ class Reader:
         return entries, empty
 
     def move_on(self, state: ScopeState, done: Set[str]) -> ScopeState:
-        """The state behind these entries, to which the cursor of the history is moved."""
+        """Move the history's cursor behind these entries and return the state behind them."""
         if cursors := [int(key) for key in done if key.isdecimal()]:
             self._memory.history.set_dream_cursor(max(cursors))
         days = [key for key in done if not key.isdecimal() and not is_month(key)]

@@ -112,7 +112,7 @@ class DreamRun:
                     text = await self._planner.digest(month, notes)
                     async with self._writing.lock:
                         if forgotten != self._writing.forgotten:
-                            return  # it may hold what was forgotten meanwhile
+                            return  # the digest may hold forgotten text
                         await self._write_digest(path, text)
                 if entry := await asyncio.to_thread(self._reader.digest_of, month):
                     plan = await self._planner.plan([entry])
@@ -133,8 +133,8 @@ class DreamRun:
                 self._report.digests += (path,)
 
     async def _commit(self, plan: DreamPlan, forgotten: int) -> bool:
-        """Remember a plan, carry it out, and move on; not if something was forgotten since, which
-        it may hold."""
+        """Store a plan, carry it out, and move on. Return False, with nothing done, if something was
+        forgotten since: the plan may hold it."""
         async with self._writing.lock:
             if forgotten != self._writing.forgotten:
                 return False

@@ -83,8 +83,8 @@ class ScopeState(Struct, frozen=True):
 
 
 class Writing:
-    """The lock that is held while Dream writes or something is forgotten. `forgotten` counts how
-    often that was: what was thought before it may hold it."""
+    """The lock for Dream's writes and for forgetting. `forgotten` counts how often something was
+    forgotten: a plan from before may hold it."""
 
     def __init__(self) -> None:
         self.lock, self.forgotten = asyncio.Lock(), 0
