@@ -133,8 +133,8 @@ class DreamRun:
                 self._report.digests += (path,)
 
     async def _commit(self, plan: DreamPlan, forgotten: int) -> bool:
-        """Store a plan, carry it out, and move on. Return False, with nothing done, if something was
-        forgotten since: the plan may hold it."""
+        """Store a plan, carry it out, and move on. Return False, with nothing done, if something
+        was forgotten since: the plan may hold it."""
         async with self._writing.lock:
             if forgotten != self._writing.forgotten:
                 return False
