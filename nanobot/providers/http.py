@@ -75,20 +75,6 @@ class HttpConnection:
         except TimeoutError as error:
             raise self.endpoint.stalled(seconds) from error
 
-    async def upload(
-        self, path: str, fields: Mapping[str, str], file: tuple[str, bytes, str]
-    ) -> Mapping[str, object]:
-        """Send a form with the file (name, content, MIME type) as `file`. Return the JSON object of
-        the answer."""
-        await self._opened()
-        import aiohttp  # loaded by now
-
-        form = aiohttp.FormData(fields)
-        name, content, kind = file
-        form.add_field("file", content, filename=name, content_type=kind)
-        async with self._request("POST", path, form) as chunks:
-            return await self._object(chunks)
-
     async def close(self) -> None:
         """Release the sockets."""
         session, self._session = self._session, None
@@ -96,19 +82,16 @@ class HttpConnection:
             await session.close()
 
     @asynccontextmanager
-    async def _request(
-        self, method: str, path: str, body: bytes | aiohttp.FormData
-    ) -> AsyncIterator[Chunks]:
-        """Send JSON, a form, or nothing. The context is the body of a successful answer."""
+    async def _request(self, method: str, path: str, body: bytes) -> AsyncIterator[Chunks]:
+        """Send JSON or nothing. The context is the body of a successful answer."""
         session = await self._opened()
         import aiohttp
 
-        data = _pieces(body) if body and isinstance(body, bytes) else body
         try:
             response = await session.request(
                 method,
                 self._url(path),
-                data=data or None,
+                data=_pieces(body) if body else None,
                 headers=self._headers(body),
                 allow_redirects=False,
                 proxy=None if _is_socks(self._proxy) else self._proxy,
@@ -230,7 +213,7 @@ class HttpConnection:
         host = url.netloc.rpartition("@")[2]
         return url._replace(netloc=host, path=url.path.rstrip("/") + path, fragment="").geturl()
 
-    def _headers(self, body: object) -> dict[str, str]:
+    def _headers(self, body: bytes) -> dict[str, str]:
         """Return the headers of a request. Those of a session would go to proxies as well."""
         own = self.endpoint.headers
         headers = {
@@ -239,7 +222,7 @@ class HttpConnection:
             "Accept-Encoding": "identity",  # no small answer becomes a large one
             "User-Agent": "nanobot",
         }
-        if body and isinstance(body, bytes):
+        if body:
             headers["Content-Length"] = str(len(body))
             headers["Content-Type"] = "application/json"
         return self.endpoint.with_own_headers(headers)
@@ -269,10 +252,10 @@ class HttpConnection:
         if isinstance(error, aiohttp.ClientHttpProxyError):
             return self.endpoint.unreachable(f"the proxy answered {error.status}")
         if isinstance(error, aiohttp.ClientConnectorError):
-            return self.endpoint.unreachable(_root_cause(error))
+            return self.endpoint.unreachable(root_cause(error))
         if isinstance(error, TimeoutError):
             return self.endpoint.stalled(self._stall)
-        return self.endpoint.cut(_root_cause(error))
+        return self.endpoint.cut(root_cause(error))
 
     def _no_address(self) -> ProviderError:
         return self.endpoint.unusable(
@@ -311,7 +294,7 @@ def _trusted(file: str, folder: str) -> ssl.SSLContext:
 _OWN_NUMBERS = (ssl.SSLError, socket.gaierror)
 
 
-def _root_cause(error: BaseException) -> str:
+def root_cause(error: BaseException) -> str:
     """Return the operating system's reason, under the layers that wrapped it."""
     cause = error
     while (inner := cause.__cause__ or cause.__context__) is not None:

@@ -19,6 +19,7 @@ from nanobot.errors import ContextTooLong, ProviderRejected
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.http import HttpConnection
 from nanobot.providers.retry import RetryPolicy, retried
+from nanobot.providers.sdk import UploadConnection
 
 _SUFFIXES = {
     "audio/ogg": "ogg",
@@ -75,6 +76,7 @@ class Transcriber(_SpeechModel):
         timeout_seconds: float = 60.0,
     ) -> None:
         super().__init__(endpoint, clock, timeout_seconds=timeout_seconds)
+        self._connection: UploadConnection = UploadConnection(endpoint, stall=timeout_seconds)
         self._language = language
 
     async def transcribe(self, audio: bytes, mime: str = "", name: str = "") -> str:
