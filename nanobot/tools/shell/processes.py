@@ -6,79 +6,50 @@ others; there are only so many; and `close` leaves none.
 
 The files that a command will read can't be known before it runs, so from the owner's question to
 the end of an approved command its whole folder must stay as it is: a change before the yes voids
-the yes, and after it nothing else runs or writes there. The time of a file's last change (ctime) is
-set by the kernel only, unlike that of its content.
+the yes, and after it nothing else runs or writes there. Only the kernel sets the time of a file's
+last change (ctime), unlike that of its content.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import secrets
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 from loguru import logger
 from msgspec import Struct, field
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ToolError
-from nanobot.io import FENCE, storage_errors, temporary_name
 from nanobot.programs import Launch
 from nanobot.tasks import Background
 from nanobot.text import printable
 from nanobot.tooling import TurnContext
 from nanobot.tools.shell.process import GRACE, Ending, Process
 
-_LAST_TICK = 5  # CLOCK_REALTIME_COARSE
-_PAUSE = 0.001
+_TICK = 0.02
+"""Seconds; the kernel notes the times of changes with a coarser clock than this."""
 
 
-def begin() -> int:
-    """The time, in nanoseconds as it is noted with files: what was changed before this call has an
-    earlier one. Blocks for some milliseconds: the kernel notes either the exact time or that of its
-    last tick, so this waits for the next tick. In a team it is the file server that notes it, and
-    its clock may differ from this machine's. Raises `StorageError` then."""
-    if FENCE.shared is not None:
-        return _begin_in(FENCE.shared / "state")
-    before = time.clock_gettime_ns(time.CLOCK_REALTIME)
-    while (now := time.clock_gettime_ns(_LAST_TICK)) <= before:
-        time.sleep(_PAUSE)
-    return now
-
-
-def _begin_in(folder: Path) -> int:
-    path = folder / temporary_name(f"clock {secrets.token_hex(8)}")
-    with storage_errors(path), path.open("xb") as file:
-        try:
-            before = now = os.fstat(file.fileno()).st_ctime_ns
-            while now <= before:
-                time.sleep(_PAUSE)
-                os.utime(file.fileno())
-                now = os.fstat(file.fileno()).st_ctime_ns
-            return now
-        finally:
-            path.unlink()
-
-
-def changed_since(folder: str, begun: int) -> str:
-    """The path in `folder` of something that was made, changed or removed since `begin`; nothing if
-    there is none. Links are not followed. Blocks: about a second for 200,000 files."""
-    waiting = [folder]
-    while waiting:
-        inner = waiting.pop()
-        if os.lstat(inner).st_ctime_ns >= begun:
-            return os.path.relpath(inner, folder)
-        with os.scandir(inner) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                elif entry.stat(follow_symlinks=False).st_ctime_ns >= begun:
-                    return os.path.relpath(entry.path, folder)
-    return ""
+def fingerprint(folder: str) -> bytes:
+    """Return a digest that differs once anything in `folder` was made, changed or removed. Links
+    are not followed. Blocks: about a second for 200,000 files."""
+    time.sleep(_TICK)  # or a change in the tick of an earlier one would have the same time
+    digest = hashlib.sha256()
+    for place, folders, files in os.walk(folder):
+        folders.sort()
+        for name in (".", *folders, *sorted(files)):
+            with suppress(FileNotFoundError):
+                path = f"{place}/{name}"
+                status = os.lstat(path)
+                line = f"{path}\0{status.st_ino} {status.st_ctime_ns}\n"
+                digest.update(line.encode("utf-8", "surrogateescape"))
+    return digest.digest()
 
 
 _KEPT_SECONDS = 3_600.0

@@ -34,7 +34,7 @@ from nanobot.security.sandbox.finding import FindSandbox
 from nanobot.security.sandbox.relay import network_relay
 from nanobot.text import printable
 from nanobot.tooling import Arguments, Risk, Tool, ToolResult, TurnContext
-from nanobot.tools.shell.processes import Processes, Running, begin, changed_since
+from nanobot.tools.shell.processes import Processes, Running, fingerprint
 
 _FORK_BOMB = re.compile(r"([\w:.]{1,30})\(\)\{\1\|\1&\}")
 _BETWEEN_COMMANDS = re.compile(r"[;&|\n(){}`]")
@@ -152,17 +152,17 @@ class Exec(Tool, Struct, frozen=True):
     ) -> Callable[[], AbstractAsyncContextManager[None]]:
         """See `Tool`. Which files a command reads can't be known, so it's the whole folder."""
         self.processes.refuse_if_running(caller)
-        begun = await asyncio.to_thread(begin)
-        return partial(self._alone, caller, begun)
+        folder = str(self.confined_of(caller).workspace)
+        before = await asyncio.to_thread(fingerprint, folder)
+        return partial(self._alone, caller, folder, before)
 
     @asynccontextmanager
-    async def _alone(self, caller: TurnContext, begun: int) -> AsyncIterator[None]:
+    async def _alone(self, caller: TurnContext, folder: str, before: bytes) -> AsyncIterator[None]:
         async with self.processes.alone(caller):
-            folder = str(self.confined_of(caller).workspace)
-            if path := await asyncio.to_thread(changed_since, folder, begun):
+            if await asyncio.to_thread(fingerprint, folder) != before:
                 raise ToolError(
-                    f"not run: {printable(path)} changed while the owner was asked, and what "
-                    "they allowed may be something else now",
+                    "not run: files in its folder changed while the owner was asked, and what they"
+                    " allowed may be something else now",
                     hint="Ask again once no files change there; the owner's changes count, too.",
                 )
             yield

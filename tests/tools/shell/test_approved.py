@@ -94,7 +94,7 @@ async def test_any_change_before_the_yes_voids_it(
     owner.may_answer.set()
     result = await ask(desk)
     assert result.is_error
-    assert "not run: work" in result.text
+    assert "not run: files in its folder changed" in result.text
     assert "evil" not in result.text
 
 
