@@ -90,7 +90,7 @@ def test_words_become_a_schedule(text: str, wanted: str) -> None:
         ("tomorrow 13pm", "no time 13pm", "8:30pm"),
         ("tomorrow 9:75", "no time 9:75", "8:30"),
         ("on the 31st of every month at 9", "not every month", "`on the last day of every month"),
-        ("every month at 9", "does not understand these words", "Examples"),
+        ("every month at 9", "after `every` comes a day", "Examples"),
         ("every other day at 9", "after `every` comes a day", "Examples"),
         ("every 2 days at 9", "does not understand 'at 9'", "Examples"),
         ("every day at 8 and 9:30", "the same minutes", "a schedule of each"),
