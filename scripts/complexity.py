@@ -4,9 +4,9 @@
     python -m scripts.complexity --report   the list alone, the largest first
 
 The count is McCabe's in the form that radon documents: one, and one more for each branch, loop,
-`except`, `else` of a loop or a `try`, comprehension with each of its conditions, `case`, `assert`
-and `lambda`, and each further operand of `and` and `or`. Functions inside a function count as part
-of it. Ruff's own rule leaves out comprehensions and operands.
+`except`, `else` of a loop or a `try`, comprehension with each of its conditions, `case` and
+`assert`, and each further operand of `and` and `or`. A function inside a function counts for itself.
+Ruff's own rule leaves out comprehensions and operands.
 """
 
 from __future__ import annotations
@@ -24,13 +24,23 @@ MOST = 15
 LARGE, MOST_LARGE = 10, 80
 """So many functions of the product may be above `LARGE`."""
 
-_ONE = ast.If | ast.IfExp | ast.ExceptHandler | ast.Assert | ast.Lambda
+_ONE = ast.If | ast.IfExp | ast.ExceptHandler | ast.Assert
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def complexity_of(function: ast.AST) -> int:
     """Return the count for a function."""
-    return 1 + sum(map(_own, ast.walk(function)))
+    return 1 + sum(
+        _own(node) for inner in ast.iter_child_nodes(function) for node in _within(inner)
+    )
+
+
+def _within(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and those below it, without functions inside."""
+    if not isinstance(node, _FUNCTION):
+        yield node
+        for inner in ast.iter_child_nodes(node):
+            yield from _within(inner)
 
 
 def _own(node: ast.AST) -> int:
@@ -51,15 +61,9 @@ def _own(node: ast.AST) -> int:
             return int(isinstance(node, _ONE))
 
 
-def functions_in(tree: ast.Module) -> Iterator[tuple[str, _FUNCTION]]:
-    """Yield the functions and methods of a file with their names, without those inside others."""
-    for node in tree.body:
-        if isinstance(node, _FUNCTION):
-            yield node.name, node
-        elif isinstance(node, ast.ClassDef):
-            for inner in node.body:
-                if isinstance(inner, _FUNCTION):
-                    yield f"{node.name}.{inner.name}", inner
+def functions_in(tree: ast.Module) -> Iterator[_FUNCTION]:
+    """Yield all functions and methods of a file."""
+    return (node for node in ast.walk(tree) if isinstance(node, _FUNCTION))
 
 
 def main() -> int:
@@ -68,9 +72,9 @@ def main() -> int:
     parser.add_argument("--report", action="store_true", help="list them all, and never fail")
     report_only = parser.parse_args().report
     found = [
-        (complexity_of(function), f"{path}:{function.lineno} {name}")
+        (complexity_of(function), f"{path}:{function.lineno} {function.name}")
         for path in python_files()
-        for name, function in functions_in(ast.parse((ROOT / path).read_text("utf-8")))
+        for function in functions_in(ast.parse((ROOT / path).read_text("utf-8")))
     ]
     large = sorted((one for one in found if one[0] > LARGE), reverse=True)
     too_large = [one for one in large if one[0] > MOST]
