@@ -5,7 +5,7 @@
 
 The count is McCabe's in the form that radon documents: one, and one more for each branch, loop,
 `except`, `else` of a loop or a `try`, comprehension with each of its conditions, `case` and
-`assert`, and each further operand of `and` and `or`. A function inside a function counts for itself.
+`assert`, and each further operand of `and` and `or`. A function inside another counts by itself.
 Ruff's own rule leaves out comprehensions and operands.
 """
 
