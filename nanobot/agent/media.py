@@ -12,7 +12,7 @@ import hashlib
 import mimetypes
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -77,21 +77,20 @@ def file_type(content: bytes, name: str) -> tuple[MediaKind, str]:
     if content.startswith((b"ID3", b"\xff\xfb")):  # with tags, or a frame of the usual kind
         return "audio", "audio/mpeg"
     if content[4:8] == b"ftyp":
-        brand = content[8:11]
-        return next((found for start, found in _MPEG4 if brand == start), ("video", "video/mp4"))
+        return _MPEG4.get(content[8:11], ("video", "video/mp4"))
     if content.startswith(b"%PDF-"):
         return "document", "application/pdf"
     return "document", mime or _mime_types().guess_type(name)[0] or _UNKNOWN
 
 
-_MPEG4: Sequence[tuple[bytes, tuple[MediaKind, str]]] = (
-    (b"M4A", ("audio", "audio/mp4")),
-    (b"M4B", ("audio", "audio/mp4")),
-    (b"qt ", ("video", "video/quicktime")),
-    (b"hei", ("document", "image/heic")),  # pictures in the same container
-    (b"mif", ("document", "image/heic")),
-    (b"avi", ("document", "image/avif")),
-)
+_MPEG4: Mapping[bytes, tuple[MediaKind, str]] = {
+    b"M4A": ("audio", "audio/mp4"),
+    b"M4B": ("audio", "audio/mp4"),
+    b"qt ": ("video", "video/quicktime"),
+    b"hei": ("document", "image/heic"),  # pictures in the same container
+    b"mif": ("document", "image/heic"),
+    b"avi": ("document", "image/avif"),
+}
 """What the container of MPEG-4 holds, by how its brand begins."""
 
 

@@ -375,12 +375,13 @@ class TeamWorker:
     async def _take_up(self) -> None:
         """Go on where the last worker of the scopes stopped that were claimed."""
         claimed = self._claimed.copy()
+        dead = [scope for scope, died in claimed.items() if died]
         if self._ending.is_set():
             self._claimed.clear()
-            await self._leases.release([name for name, died in claimed.items() if not died])
-            await self._leases.put_back([name for name, died in claimed.items() if died])
+            await self._leases.release([scope for scope in claimed if scope not in dead])
+            await self._leases.put_back(dead)
             return
-        if any(claimed.values()):
+        if dead:
             await self._takeover.end_changes_of_the_dead()
         self._sessions.doubt()
         await asyncio.to_thread(self._takeover.recover, claimed)
