@@ -34,7 +34,7 @@ from nanobot.providers.prompt_caching import anthropic_cache_breakpoints, cached
 from tests.doubles.anthropic.caching import PromptCache
 from tests.doubles.anthropic.rules import HAIKU_4_5, OPUS_4_8, SONNET, ModelRules, first_error, sign
 
-EXAMPLES = int(os.environ.get("NANOBOT_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("NANOBOT_EXAMPLES", "60"))
 ALWAYS_THE_SAME = settings(derandomize=True, deadline=None, database=None, max_examples=EXAMPLES)
 TOOLS = Toolset.of([ToolSpec("read", "Read a file.", {"type": "object"})])
 URL = "http://127.0.0.1:9/v1"

@@ -16,6 +16,7 @@ from tests.doubles.postgres import PostgresServer
 from tests.upkeep.homes import write
 
 pytestmark = [
+    pytest.mark.team,
     needs_a_compiler,
     pytest.mark.skipif(bool(PostgresServer.missing), reason=PostgresServer.missing),
 ]

@@ -130,38 +130,43 @@ async def test_a_send_without_an_answer_is_tried_once_more_and_then_left_to_a_pe
 HTML = b"<h1>Bad Gateway</h1>"
 
 
-@pytest.mark.parametrize(
-    ("status", "body"),
-    [
-        (500, b'{"ok": false, "error_code": 500, "description": "Internal Server Error: restart"}'),
-        (502, HTML),
-        (504, b" "),
-        (302, HTML),
-        (408, HTML),
-        (409, HTML),
-        (200, HTML),
-        (200, b'{"ok": false}'),
-        (200, b'{"ok": false, "error_code": 504}'),
-    ],
+UNCLEAR = (
+    (500, b'{"ok": false, "error_code": 500, "description": "Internal Server Error: restart"}'),
+    (502, HTML),
+    (504, b" "),
+    (302, HTML),
+    (408, HTML),
+    (409, HTML),
+    (200, HTML),
+    (200, b'{"ok": false}'),
+    (200, b'{"ok": false, "error_code": 504}'),
 )
+
+
 async def test_what_telegram_took_without_saying_so_comes_twice_at_most(
-    tmp_path: Path,
-    telegram: FakeTelegram,
-    clock: WatchedClock,
-    status: int,
-    body: bytes,
+    tmp_path: Path, telegram: FakeTelegram, clock: WatchedClock
 ) -> None:
-    async with talking(tmp_path, telegram, ScriptedModel(author=repeat), clock=clock):
-        telegram.garble("sendMessage", body, status=status, times=9, after="effect")
-        telegram.say("one")
-        await repeated(clock)  # the answer
-        await telegram.wait_for(lambda: len(telegram.texts()) == 3)
+    people = range(OTHER, OTHER + len(UNCLEAR))
+    allowed = {"allow_from": [str(person) for person in people]}
+    async with talking(
+        tmp_path, telegram, ScriptedModel(author=repeat), clock=clock, settings=allowed
+    ):
+        for person, (status, body) in zip(people, UNCLEAR, strict=True):
+            telegram.garble(
+                "sendMessage", body, status=status, times=9, chat=person, after="effect"
+            )
+            telegram.say("one", user=person)
+        await clock.until_asked(60.0, times=len(UNCLEAR))
+        await clock.advance(60.0)  # the answers
+        for person in people:
+            await telegram.received(3, person)
         for _ in range(20):
             await clock.advance(400.0)
         telegram.heal()
-        telegram.say("two")
-        texts = await telegram.received(5)
-    assert [text[:7] for text in texts] == ["re: one"] * 2 + ["⚠️ A me", "re: two", "⚠️ A me"]
+        for person in people:
+            telegram.say("two", user=person)
+        texts = [[text[:7] for text in await telegram.received(5, person)] for person in people]
+    assert texts == [["re: one"] * 2 + ["⚠️ A me", "re: two", "⚠️ A me"]] * len(UNCLEAR)
 
 
 async def test_the_button_sends_it_again_once_however_often_it_is_pressed(

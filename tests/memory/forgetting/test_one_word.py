@@ -72,11 +72,12 @@ async def test_a_text_says_a_word_exactly_where_search_finds_it_by_that_word(
     texts = [*(message for message, _ in talk.probes), *talk.others]
     for at, text in enumerate(texts):  # each by itself: next to a hit, search finds others as well
         await home.say(f"telegram:1:{at}", text)
+    spoken = languages_of(texts)
     for _, question in talk.probes[:5]:
         language = language_of(question)
         for word in content_words(words_of(question, language), language):
             hits = (await home.index.search(Query(word, ("owner",), role="user", limit=100))).hits
-            request = Request.of(word, languages_of(texts))
+            request = Request.of(word, spoken)
             said = {text for text in texts if request.closeness(text)}
             # Search goes on to the halves of a compound (Hüttenpasswort) where nothing says it.
             if request.groups and (said or name not in _COMPOUNDING):
