@@ -142,8 +142,7 @@ def with_stopped_calls(messages: Sequence[Message], clock: Clock) -> list[Messag
 
 
 def _last_group(messages: Sequence[Message]) -> int | None:
-    indices = range(len(messages) - 1, -1, -1)
-    return next((index for index in indices if messages[index].tool_calls), None)
+    return next((at for at in reversed(range(len(messages))) if messages[at].tool_calls), None)
 
 
 def groups_of(

@@ -251,10 +251,9 @@ class TeamWorker:
     def _send(self, parts: Sequence[OutboxPart]) -> None:
         """Parts that were stored here, or none where one has ended: those of a scope of this worker
         go out at once."""
-        mine = [item for item in parts if item.scope in self._scopes]
         new = {item.scope for item in parts} - self._scopes.keys()
         self._news |= new
-        self._submit(mine)
+        self._submit([item for item in parts if item.scope in self._scopes])
         self._look_soon(*new, *(name for name, one in self._scopes.items() if one.leaving))
 
     def _submit(self, parts: Sequence[OutboxPart]) -> None:
