@@ -84,7 +84,7 @@ class Approving:
         if answer is None:
             raise NanobotError(f"the operation needs an 'answer': {', '.join(_ANSWERS)}")
         by = one_line(by, _LONGEST_NAME)
-        return {"text": await self._approvals.answer_anywhere(code, answer, by)}
+        return {"text": await self._approvals.answer(code, None, answer, by)}
 
     async def list(self, _: Mapping[str, object]) -> dict[str, object]:
         """The pending questions, and the standing approvals; the oldest first."""
@@ -116,7 +116,7 @@ class Approving:
 
     async def _answered(self, call: CommandCall, code: str, answer: ApprovalAnswer) -> Answer:
         here, by = call.message.address, _account(call)
-        return Answer(await self._approvals.answer_in_chat(code.upper(), here, answer, by))
+        return Answer(await self._approvals.answer(code.upper(), here, answer, by))
 
     async def _run(self, call: CommandCall) -> Answer:
         if call.message.is_group:

@@ -75,7 +75,7 @@ class Team:
 
     async def _settle(self, code: str, given: asking.Answer) -> str:
         """Take the answer to a question of this worker that was given at another one."""
-        return await self._approvals.answer_for_other(code, given.address, given.answer, given.by)
+        return await self._approvals.answer_here(code, given.address, given.answer, given.by)
 
     async def _answer(
         self, code: str, address: Address | None, answer: ApprovalAnswer, by: str

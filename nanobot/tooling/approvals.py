@@ -8,7 +8,7 @@ Invariants:
   where it was asked or on the owner's page, and only while that call waits. Nothing of it is on
   disk: after a restart, a stop or ten minutes an answer finds no question.
 - Whoever watches sees each question that was asked, and once that it is closed.
-- A yes without the code is not taken for a question that came just now, in the place of another.
+- A yes names its code, so it is for the question that was read.
 """
 
 from __future__ import annotations
@@ -45,11 +45,6 @@ MOST_WAITING = 10
 MOST_AN_HOUR = 20
 """Questions to the owner from one scope that is not theirs."""
 
-SEEN_SECONDS, APART_SECONDS = 3.0, 60.0
-"""A yes without a code is for a question that stands there for as long as it takes to read one, and
-that no other one of the same chat has made way for so recently."""
-
-
 _HOUR = 3_600.0
 
 
@@ -65,9 +60,7 @@ Announce = Callable[[str, ApprovalAsked | ApprovalClosed], None]
 """Passes on what happens with a question of the conversation named. Must be quick."""
 
 Elsewhere = Callable[[str, Address | None, ApprovalAnswer, str], Awaitable[str]]
-"""Gives an answer to a question that waits at another worker of a team: its code, the chat (None:
-where all that waits is shown), the answer, who gives it. What to tell them. Raises
-`NanobotError`."""
+"""`Approvals.answer` of another worker of a team, where the question waits."""
 
 NEVER: tuple[ApprovalAnswer, ...] = ("no", "unseen")
 ONCE: tuple[ApprovalAnswer, ...] = ("once", "no")
@@ -139,7 +132,6 @@ class Approvals:
         self._announce = announce
         self.elsewhere: Elsewhere | None = None
         self._waiting: dict[str, _Waiting] = {}
-        self._ended_at: dict[Address, float] = {}
         self._asked_at: dict[str, deque[float]] = {}
 
     async def ask(self, call: ToolCall, caller: TurnContext, question: Ask) -> Allowed | Denied:
@@ -183,45 +175,28 @@ class Approvals:
             if one.shown is not None and not one.answer.done()
         )
 
-    async def answer_in_chat(
-        self, code: str, address: Address, answer: ApprovalAnswer, by: str
-    ) -> str:
-        """The owner, whose account is `by`, has answered in this chat: what to tell them. An empty
-        code means the only question that waits here, as far as it must be the one that they have
-        read. Raises `NanobotError` for an answer that is not possible."""
-        if code and code not in self._waiting and self.elsewhere:
-            return await self.elsewhere(code, address, answer, by)
-        return await self._answer_here(code, address, answer, by)
-
-    async def answer_for_other(
+    async def answer(
         self, code: str, address: Address | None, answer: ApprovalAnswer, by: str
     ) -> str:
-        """An answer that another worker of a team was given; the rest as for the others."""
-        if address is None:
-            return await self._settle(self._waiting.get(code), answer, by)
-        return await self._answer_here(code, address, answer, by)
+        """The owner, whose account is `by`, has answered in the chat `address`, or (None) where
+        all that waits is shown, which only they can see: what to tell them. Raises `NanobotError`
+        for an answer that is not possible."""
+        if code and code not in self._waiting and self.elsewhere:
+            return await self.elsewhere(code, address, answer, by)
+        return await self.answer_here(code, address, answer, by)
 
-    async def _answer_here(
-        self, code: str, address: Address, answer: ApprovalAnswer, by: str
+    async def answer_here(
+        self, code: str, address: Address | None, answer: ApprovalAnswer, by: str
     ) -> str:
-        here = {c: w for c, w in self._waiting.items() if w.address == address}
-        verb = "deny" if answer in NEVER else "approve"
-        if not code and len(here) > 1:
-            lines = [f"/{verb} {c}: {w.what}" for c, w in here.items()]
-            return "\n".join(["Several questions wait:", *lines])
-        only = next(iter(here), "")
-        waiting = here.get(code or only)
-        if waiting and answer not in NEVER and not code and not self._was_read(address, waiting):
-            return f"To be sure that you have read this one: /{verb} {only}: {waiting.what}"
-        return await self._settle(waiting, answer, by)
-
-    async def answer_anywhere(self, code: str, answer: ApprovalAnswer, by: str) -> str:
-        """The owner has answered where all that waits is shown, which only they can see; `by` says
-        where. What to tell them. Raises `NanobotError` where this question does not wait, or for an
-        answer that is not possible."""
-        if code not in self._waiting and self.elsewhere:
-            return await self.elsewhere(code, None, answer, by)
-        return await self._settle(self._waiting.get(code), answer, by)
+        """The same for a question of this worker of a team. Without a code the only question of
+        the chat can be denied."""
+        here = {c: w for c, w in self._waiting.items() if address in (None, w.address)}
+        if here and not code and (answer not in NEVER or len(here) > 1):
+            verb = "deny" if answer in NEVER else "approve"
+            return "\n".join(
+                ["Say which one:", *(f"/{verb} {c}: {w.what}" for c, w in here.items())]
+            )
+        return await self._settle(here.get(code or next(iter(here), "")), answer, by)
 
     async def _settle(self, waiting: _Waiting | None, answer: ApprovalAnswer, by: str) -> str:
         """Give a question that waits its answer; what to tell the owner. What is allowed for longer
@@ -249,10 +224,9 @@ class Approvals:
 
     def _close(self, waiting: _Waiting, otherwise: Literal["expired", "withdrawn"]) -> None:
         """Let those who watch know that a question is closed, if it was asked at all."""
-        shown, there, said = waiting.shown, waiting.address, waiting.answer
-        if shown is None or there is None:
+        shown, said = waiting.shown, waiting.answer
+        if shown is None:
             return
-        self._ended_at[there] = self._clock.monotonic()
         answered = said.result() if said.done() and not said.cancelled() else None
         closed = ApprovalClosed(
             shown.channel,
@@ -264,11 +238,6 @@ class Approvals:
             thread_id=shown.thread_id,
         )
         self._announce(waiting.caller.session_key, closed)
-
-    def _was_read(self, address: Address, waiting: _Waiting) -> bool:
-        now, ended = self._clock.monotonic(), self._ended_at.get(address)
-        alone = ended is None or now - ended > APART_SECONDS
-        return alone and now - waiting.since >= SEEN_SECONDS
 
     def _may_ask_again(self, scope: str) -> bool:
         """Count a question of this scope; False where it had too many."""

@@ -27,11 +27,9 @@ from nanobot.tooling import (
     TurnContext,
 )
 from nanobot.tooling.approvals import (
-    APART_SECONDS,
     MOST_AN_HOUR,
     MOST_SHOWN,
     MOST_WAITING,
-    SEEN_SECONDS,
     WAIT_SECONDS,
     Approvals,
 )
@@ -96,7 +94,7 @@ class Desk:
     ) -> str:
         answer: ApprovalAnswer = "once" if yes else "no"
         try:
-            return await self.approvals.answer_in_chat(code, address, answer, BY)
+            return await self.approvals.answer(code, address, answer, BY)
         except NanobotError as error:
             return str(error)
 
@@ -144,7 +142,7 @@ async def test_only_a_no_of_the_owners_counts_as_one(why: str, outcome: str, say
     if why in ("no", "unseen", "late"):
         await desk.asking()
     if why in ("no", "unseen"):
-        await desk.approvals.answer_in_chat("CODE0", HOME, why, BY)  # type: ignore[arg-type]
+        await desk.approvals.answer("CODE0", HOME, why, BY)  # type: ignore[arg-type]
     if why == "late":
         await desk.clock.advance(WAIT_SECONDS)
     refusal = await asked
@@ -188,39 +186,16 @@ async def test_a_wrong_code_or_another_chat_answers_nothing(code: str, address: 
     asked.cancel()
 
 
-async def test_without_a_code_the_only_question_is_meant_and_of_several_none() -> None:
+async def test_without_a_code_the_only_question_is_denied_and_none_approved() -> None:
     desk = Desk()
     first = desk.ask()
     await desk.asking()
+    assert "/approve CODE0: run a command" in await desk.answer("")
     second = desk.ask()
     await desk.asking(2)
-    assert "/approve CODE1: run a command" in await desk.answer("")
+    assert "/deny CODE1: run a command" in await desk.answer("", yes=False)
     await desk.answer("CODE0", yes=False)
     await first
-    await desk.clock.advance(APART_SECONDS + 1)
-    assert await desk.answer("") == "Approved: run a command."
-    assert await second == Allowed(BY)
-
-
-async def test_a_yes_without_a_code_is_not_for_a_question_that_came_just_now() -> None:
-    desk = Desk()
-    asked = desk.ask()
-    await desk.asking()
-    assert "/approve CODE0: run a command" in await desk.answer("")
-    await desk.clock.advance(SEEN_SECONDS)
-    assert await desk.answer("") == "Approved: run a command."
-    assert await asked == Allowed(BY)
-
-
-async def test_a_yes_without_a_code_is_not_for_a_question_in_the_place_of_another() -> None:
-    desk = Desk()
-    first, second = desk.ask(), desk.ask()
-    await desk.asking(2)
-    await desk.clock.advance(WAIT_SECONDS / 2)
-    first.cancel()
-    await asyncio.wait({first})
-    assert "/approve CODE1: run a command" in await desk.answer("")
-    assert not second.done()
     assert await desk.answer("", yes=False) == "Denied: run a command."
     await second
 
@@ -317,7 +292,7 @@ async def test_on_the_owners_page_a_question_is_seen_and_answered_wherever_it_wa
     assert question.shown.because == QUESTION.because
     assert question.shown.answers == ("once", "no")
     assert question.seconds_left == WAIT_SECONDS - 60
-    said = await desk.approvals.answer_anywhere("CODE0", "once", "web:owner")
+    said = await desk.approvals.answer("CODE0", None, "once", "web:owner")
     assert said == "Approved: run a command."
     assert desk.approvals.waiting() == ()
     assert "No question waits" in await desk.answer(address=Address("whatsapp", "7"))
@@ -329,12 +304,12 @@ async def test_on_the_page_as_well_a_question_is_answered_once_and_by_its_own_co
     asked = desk.ask()
     await desk.asking()
     with pytest.raises(NanobotError, match="No question waits"):
-        await desk.approvals.answer_anywhere("CODE1", "once", "web:owner")
+        await desk.approvals.answer("CODE1", None, "once", "web:owner")
     with pytest.raises(NanobotError, match="To be approved once only"):
-        await desk.approvals.answer_anywhere("CODE0", "always", "web:owner")
+        await desk.approvals.answer("CODE0", None, "always", "web:owner")
     await desk.answer()
     with pytest.raises(NanobotError, match="No question waits"):
-        await desk.approvals.answer_anywhere("CODE0", "no", "web:owner")
+        await desk.approvals.answer("CODE0", None, "no", "web:owner")
     assert await asked == Allowed(BY)
 
 
@@ -347,7 +322,7 @@ async def test_who_watches_sees_each_question_come_and_go() -> None:
     assert isinstance(first, ApprovalAsked)
     assert (first.channel, first.chat_id, first.turn_id) == ("telegram", "7", "t-1")
     assert (first.code, first.details) == ("CODE0", RISK.details)
-    await desk.approvals.answer_anywhere("CODE0", "no", "web:owner")
+    await desk.approvals.answer("CODE0", None, "no", "web:owner")
     await answered
     stopped.cancel()
     await asyncio.wait({stopped})

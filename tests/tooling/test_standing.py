@@ -131,7 +131,7 @@ class House:
         ):
             await asyncio.sleep(0)
         given = next(one for one in get_args(ApprovalAnswer) if one == answer)
-        return await self.approvals.answer_in_chat(code, caller.address, given, BY)
+        return await self.approvals.answer(code, caller.address, given, BY)
 
     @property
     def labels(self) -> list[str]:
@@ -291,11 +291,11 @@ async def test_a_code_that_was_made_up_or_is_from_before_the_restart_gives_nothi
     running = house.begin()
     await house.asked.wait()
     with pytest.raises(NanobotError, match="No question waits"):
-        await house.approvals.answer_in_chat("CODE9", ME.address, "always", BY)
+        await house.approvals.answer("CODE9", ME.address, "always", BY)
     running.cancel()
     later = house.restarted()
     with pytest.raises(NanobotError, match="No question waits"):
-        await later.approvals.answer_in_chat("CODE0", ME.address, "always", BY)
+        await later.approvals.answer("CODE0", ME.address, "always", BY)
     assert later.standing.entries() == ()
 
 
