@@ -148,15 +148,16 @@ def kind(folder: str, name: str, *, strict: bool = False) -> Kind:
     """Return the kind of an entry called `name` in `folder`, a path. With `strict` each name with a
     dot is of a kind."""
     found = _kind_of_name(name)
-    if strict and not found and is_hidden(name) and "/." not in f"/{folder}":
+    if not found and strict and is_hidden(name) and "/." not in f"/{folder}":
         return "dot"
     if not found:
         return "trigger" if name.endswith(".toml") and _is_of_mise(folder, plain(name)) else ""
-    if found == "trigger" and is_built(folder):
-        return "late"
-    if found == "dot" and (is_built(folder) or folder.startswith(".") or "/." in folder):
-        return ""  # what lies in a folder with a dot is as good as the folder
-    return found
+    if found == "repository":
+        return found
+    if is_built(folder):
+        return "late" if found == "trigger" else ""
+    # What lies in a folder with a dot is as good as the folder.
+    return "" if found == "dot" and "/." in f"/{folder}" else found
 
 
 @lru_cache(_MOST_NAMES)
@@ -164,17 +165,22 @@ def _kind_of_name(given: str) -> Kind:
     """Return the kind of an entry, wherever it is."""
     if is_git(given) or plain(given) == HEAD:
         return "repository"
-    name, dotted = plain(given), is_hidden(given)
+    name = plain(given)
     stem, _, rest = name.partition(".")
     is_order = stem in AGENTS and rest in ("md", "mdc", "local.md", "override.md")
-    is_shouted = given.partition(".")[0].isupper()
-    of_mise = name.startswith(("mise.", ".mise.")) and name.endswith(".toml")
-    is_listed = name in NAMES or name.endswith(ENDINGS) or _is_short_for(name, NAMES)
-    if is_listed or of_mise or (is_order and is_shouted):
+    if _is_listed(name) or (is_order and given.partition(".")[0].isupper()):
         return "trigger"
-    is_data = name in DATA or name.startswith(_DATA_BEGINNINGS) or name.endswith(_DATA_ENDINGS)
     is_common = name in COMMON or name.endswith(".nix") or _is_short_for(name, COMMON)
-    return "dot" if is_order or is_common or (dotted and not is_data) else ""
+    return "dot" if is_order or is_common or (is_hidden(given) and not _is_data(name)) else ""
+
+
+def _is_listed(name: str) -> bool:
+    of_mise = name.startswith(("mise.", ".mise.")) and name.endswith(".toml")
+    return of_mise or name in NAMES or name.endswith(ENDINGS) or _is_short_for(name, NAMES)
+
+
+def _is_data(name: str) -> bool:
+    return name in DATA or name.startswith(_DATA_BEGINNINGS) or name.endswith(_DATA_ENDINGS)
 
 
 def _is_of_mise(folder: str, name: str) -> bool:

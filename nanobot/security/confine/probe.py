@@ -22,17 +22,7 @@ def main(outside: str, workspace: str, process: str, port: int, abstract: str) -
 
     `process` is a process id and the number of its namespace: `77:4026531836`.
     """
-    tries: dict[str, Callable[[], object]] = {
-        "read a file": lambda: _read(f"{outside}/secret"),
-        "list a folder": lambda: os.listdir(outside),
-        "write a file": lambda: _write(f"{outside}/secret"),
-        "make a file": lambda: _write(f"{outside}/new"),
-        "change the mode of a file": lambda: os.chmod(f"{outside}/secret", 0o640),
-        "link to a file": lambda: os.link(f"{outside}/secret", f"{workspace}/work/link"),
-        "change a protected file": lambda: _write(f"{workspace}/protected"),
-        "replace a protected file": lambda: _replace(f"{workspace}/protected"),
-        "change a repository": lambda: _write(f"{workspace}/project/.git/config"),
-        "move a repository": lambda: os.rename(f"{workspace}/project", f"{workspace}/work/p"),
+    tries = _files(outside, workspace) | {
         "read another process's environment": lambda: _read(f"/proc/{_reachable(process)}/environ"),
         "signal another process": lambda: os.kill(_reachable(process), 0),
         "connect to this machine": lambda: _connect(socket.AF_INET, ("127.0.0.1", port)),
@@ -45,6 +35,21 @@ def main(outside: str, workspace: str, process: str, port: int, abstract: str) -
     crossed = [what for what, attempt in tries.items() if _succeeds(attempt)]
     _write(f"{workspace}/work/allowed")
     print(json.dumps({"crossed": crossed}))
+
+
+def _files(outside: str, workspace: str) -> dict[str, Callable[[], object]]:
+    return {
+        "read a file": lambda: _read(f"{outside}/secret"),
+        "list a folder": lambda: os.listdir(outside),
+        "write a file": lambda: _write(f"{outside}/secret"),
+        "make a file": lambda: _write(f"{outside}/new"),
+        "change the mode of a file": lambda: os.chmod(f"{outside}/secret", 0o640),
+        "link to a file": lambda: os.link(f"{outside}/secret", f"{workspace}/work/link"),
+        "change a protected file": lambda: _write(f"{workspace}/protected"),
+        "replace a protected file": lambda: _replace(f"{workspace}/protected"),
+        "change a repository": lambda: _write(f"{workspace}/project/.git/config"),
+        "move a repository": lambda: os.rename(f"{workspace}/project", f"{workspace}/work/p"),
+    }
 
 
 def _succeeds(attempt: Callable[[], object]) -> bool:

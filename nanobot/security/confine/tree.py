@@ -20,9 +20,6 @@ from nanobot.security.confine import ConfineRefused, Spec, kernel, parents
 from nanobot.security.confine.autorun import GIT, HEAD, OF_BARE, Kind, is_built, kind, plain
 
 _CLOSED = "closed"
-_TRIES = 200
-"""How often a folder is opened that another command closes meanwhile."""
-
 _MOST_ROUNDS = 1_000
 """So deep may these lie in each other."""
 
@@ -100,70 +97,60 @@ def disable_triggers(
 ) -> Iterator[tuple[str, str]]:
     """Put what is not `known` in `tree` out of use, by another name; says which and what. Those of
     the `allowed` kinds may be made."""
-    tried: set[Trigger] = set()
 
     def new() -> list[Trigger]:
         there = find_triggers(tree, without=without, strict=strict)
-        found = (one for one in there if one not in known)
-        found = (one for one in found if one.mark != _CLOSED)  # what is in it has no new name
-        return [one for one in found if one not in tried and one.kind not in allowed]
+        # What is in a closed folder has no new name.
+        others = (one for one in there if one not in known and one.mark != _CLOSED)
+        return [one for one in others if one.kind not in allowed]
 
     # What another program needs for a moment is gone by the second look.
     first = {one.path for one in new() if one.kind == "dot"}
     if first:
         time.sleep(_SETTLE)
-    moved: set[str] = set()
+    tried, moved = set[Trigger](), set[str]()
     for _ in range(_MOST_ROUNDS):  # there may be more of it inside what was renamed
-        found = [
-            one
-            for one in new()
-            if one.kind != "dot" or one.path in first or not moved.isdisjoint(parents(one.path))
-        ]
+        found = [one for one in new() if one not in tried and _stays(one, first, moved)]
         if not found:
             return
         tried.update(found)
-        with kernel.closing(os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
-            for one in found:
-                folder, slash, name = one.entry.rpartition("/")
-                with (
-                    suppress(OSError),
-                    kernel.closing(_listable(root, folder or ".")) as descriptor,
-                ):
-                    renamed = f"{folder}{slash}{_renamed(descriptor, folder, name)}"
-                    moved.update((renamed, one.path))  # a bare repository hid the rest of it
-                    yield one.entry, renamed
+        for one, renamed in _put_out_of_use(tree, found):
+            moved.update((renamed, one.path))  # a bare repository hid the rest of it
+            yield one.entry, renamed
+
+
+def _stays(one: Trigger, first: set[str], moved: set[str]) -> bool:
+    """Whether it is there for more than a moment."""
+    return one.kind != "dot" or one.path in first or not moved.isdisjoint(parents(one.path))
+
+
+def _put_out_of_use(tree: str, found: Collection[Trigger]) -> Iterator[tuple[Trigger, str]]:
+    """Rename them, as far as they are still there; says what each is called now."""
+    with kernel.closing(os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
+        for one in found:
+            folder, slash, name = one.entry.rpartition("/")
+            with suppress(OSError), kernel.closing(_listable(root, folder or ".")) as descriptor:
+                yield one, f"{folder}{slash}{_renamed(descriptor, folder, name)}"
 
 
 def _listable(root: int, path: str) -> int:
-    """Open a folder, also one that may not be listed, or that lies in one that may not be entered:
-    that hides nothing from who owns it."""
+    """Open a folder, also one that may not be listed: that hides nothing from who owns it. Raises
+    `OSError`: `PermissionError` only for one of ours that is closed again at once."""
     flags = os.O_RDONLY | os.O_DIRECTORY
-    for _ in range(_TRIES):
-        with suppress(PermissionError):
-            descriptor = kernel.opened(root, path, flags)
-            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-            if not mode & stat.S_IXUSR:
-                with suppress(OSError):
-                    os.fchmod(descriptor, mode | stat.S_IRWXU)
-            return descriptor
-        with suppress(PermissionError):
-            _open_up(root, path)
-    return kernel.opened(root, path, flags)
-
-
-def _open_up(root: int, path: str) -> None:
-    """Let its owner enter a folder and those above it. Raises `OSError` for what is not ours."""
-    names = path.split("/")
-    for count in range(len(names) + 1):
-        above = "/".join(names[:count])
-        flags = os.O_PATH | os.O_DIRECTORY
-        with kernel.closing(kernel.opened(root, above, flags) if above else os.dup(root)) as named:
-            itself, status = f"/proc/self/fd/{named}", os.fstat(named)
-            if os.access(itself, os.X_OK if count < len(names) else os.X_OK | os.R_OK):
-                continue
+    try:
+        descriptor = kernel.opened(root, path, flags)
+    except PermissionError:
+        with kernel.closing(kernel.opened(root, path)) as named:
+            status = os.fstat(named)
             if status.st_uid != os.geteuid():
-                raise FileNotFoundError(path)  # a command cannot enter it either
-            os.chmod(itself, stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
+                raise FileNotFoundError(path) from None  # a command cannot enter it either
+            os.chmod(f"/proc/self/fd/{named}", stat.S_IMODE(status.st_mode) | stat.S_IRWXU)
+        descriptor = kernel.opened(root, path, flags)
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    if not mode & stat.S_IXUSR:
+        with suppress(OSError):
+            os.fchmod(descriptor, mode | stat.S_IRWXU)
+    return descriptor
 
 
 def _looked_at(
@@ -171,15 +158,14 @@ def _looked_at(
 ) -> tuple[list[Trigger], list[str]]:
     """The triggers in one folder, and the folders in it that have to be looked at."""
     with os.scandir(descriptor) as entries:
-        found = {entry.name: entry for entry in entries}
-    names = {name: entry.is_dir(follow_symlinks=False) for name, entry in found.items()}
+        names = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
     below = folder.rstrip("/")
-    if is_built(below):
-        links = None
-    triggers, inner = [], []
     heads = _heads_of_repository(names)
     if below and heads:
         return [Trigger(below, "repository", "", f"{folder}{head}") for head in heads], []
+    if is_built(below):
+        links = None
+    triggers, inner = [], []
     for name, is_folder in names.items():
         path = f"{folder}{name}"
         if path in without:
@@ -188,17 +174,19 @@ def _looked_at(
         if of_kind := "" if is_plain_head else kind(below, name, strict=strict):
             with suppress(FileNotFoundError):
                 triggers.append(_trigger(descriptor, path, name, of_kind))
-            if of_kind in ENDING:
-                continue
-        if is_folder:
+        if is_folder and of_kind not in ENDING:
             inner.append(path)
         elif links is not None and not of_kind:
-            with suppress(FileNotFoundError):
-                status = found[name].stat(follow_symlinks=False)
-                if status.st_nlink > 1:
-                    file = status.st_dev, status.st_ino, status.st_nlink
-                    links.setdefault(file, []).append(path)
+            _note_link(descriptor, name, path, links)
     return triggers, inner
+
+
+def _note_link(descriptor: int, name: str, path: str, links: Links) -> None:
+    with suppress(FileNotFoundError):
+        status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+        if status.st_nlink > 1:
+            file = status.st_dev, status.st_ino, status.st_nlink
+            links.setdefault(file, []).append(path)
 
 
 def _heads_of_repository(names: dict[str, bool]) -> list[str]:
@@ -259,12 +247,9 @@ _APPEARED = (
 
 REPLACED = "a protected file was replaced while it ran"
 
-_LONGEST = 0.2
-"""Seconds for what is known to have happened; where that takes longer, everything is looked at."""
-
 _NEVER = float("inf")
-_SHARE = 20
-"""Where there are not enough watches, one part of time in so many goes into looking instead."""
+_PAUSE = 1.0
+"""Seconds between two looks at everything, where there are not enough watches."""
 
 
 class TreeWatch:
@@ -286,13 +271,13 @@ class TreeWatch:
         self.known = {tree: set(self._find_triggers(tree, "", links[tree])) for tree in spec.trees}
         self._held = {(tree, path) for tree, path, _ in self.held()}
         self._linked = [(tree, path) for tree in spec.trees for path in self._reaching(links, tree)]
-        # No mount protects what is made in the place of these, or of a folder above.
-        self._mounted = set[tuple[str, str]]()
-        if spec.kind == "bubblewrap":
-            own = ((spec.workspace, path) for path in self._guarded)
-            held = ((tree, path) for tree, path, kind in self.held() if kind in ENDING)
-            for tree, path in (*own, *held):
-                self._mounted.update((tree, one) for one in (*parents(path), path))
+        self._mounted = self._held_by_mounts(spec) if spec.kind == "bubblewrap" else set()
+
+    def _held_by_mounts(self, spec: Spec) -> set[tuple[str, str]]:
+        """What is protected, and the folders above: what is made in their place is not."""
+        own = ((spec.workspace, path) for path in self._guarded)
+        held = ((tree, path) for tree, path, kind in self.held() if kind in ENDING)
+        return {(tree, one) for tree, path in (*own, *held) for one in (*parents(path), path)}
 
     def held(self) -> Iterator[tuple[str, str, str]]:
         """What no command may change, as `Spec.held`."""
@@ -327,30 +312,22 @@ class TreeWatch:
                 tree, known, allowed=allowed, without=self._guarded, strict=self._strict
             )
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether there is something to look at that `descriptor` does not tell of."""
-        return self._look_at < _NEVER
-
     def appeared(self) -> str:
         """What ends the command, in words, or nothing."""
-        begun = time.monotonic()
-        if begun >= self._look_at:
+        for watch, mask, name in self._events():
+            if mask & _OVERFLOW:
+                self._look_at = 0.0
+            elif watch in self._watched and (
+                reason := self._looked_into(*self._watched[watch], name, bool(mask & _FOLDER))
+            ):
+                return reason
+        if time.monotonic() >= self._look_at:
             self._look_at = _NEVER
             for tree in self.known:
                 if reason := self._new(tree, ""):
                     return reason
             if self._blind:
-                self._look_at = time.monotonic() + (time.monotonic() - begun) * _SHARE
-        until = time.monotonic() + _LONGEST
-        for watch, mask, name in self._events():
-            if mask & _OVERFLOW or time.monotonic() > until:
-                self._look_at = 0.0
-                return ""
-            if watch in self._watched and (
-                reason := self._looked_into(*self._watched[watch], name, bool(mask & _FOLDER))
-            ):
-                return reason
+                self._look_at = time.monotonic() + _PAUSE
         return ""
 
     def _looked_into(self, tree: str, folder: str, name: str, is_folder: bool) -> str:

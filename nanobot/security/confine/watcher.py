@@ -101,18 +101,17 @@ class Watcher:
         triggers, ending = self._triggers, select.poll()
         counted, tells = os.pipe()
         reasons: list[str] = []
-        watched = [self._gone, self._owner_gone, counted]
-        watched += [triggers.descriptor] if triggers and triggers.descriptor >= 0 else []
-        for descriptor in watched:
+        for descriptor in (self._gone, self._owner_gone, counted):
             ending.register(descriptor, select.POLLIN)
+        if triggers and triggers.descriptor >= 0:
+            ending.register(triggers.descriptor, select.POLLIN)
         sys.setswitchinterval(_SWITCH)
         try:
             _thread.start_new_thread(self._count, (tells, reasons))
         except RuntimeError:  # nobody else would count
             return _UNCOUNTED
         while True:
-            pause = _QUICK if triggers and triggers.is_behind else _SLOW
-            ready = {descriptor for descriptor, _ in ending.poll(pause * 1_000)}
+            ready = {descriptor for descriptor, _ in ending.poll(_SLOW * 1_000)}
             if ready & {self._gone, self._owner_gone}:
                 return "" if self._gone in ready else "nanobot is gone"
             if triggers and (reason := triggers.appeared() or self._replaced()):

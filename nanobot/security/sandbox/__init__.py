@@ -211,20 +211,22 @@ _TOO_MUCH = frozenset(("/", "/home", "/run", "/tmp", "/var", "/opt", "/mnt"))  #
 def refuse_unless_usable(confined: Confined, private: Sequence[Path]) -> None:
     """Raise `SandboxRefused` for what would give a command more than was meant. Blocks briefly."""
     for below in confined.read_only:
-        names = below.rstrip("/").split("/")
-        if not all(names) or any(name in {".", ".."} or "\0" in name for name in names):
+        if not all(name and _is_plain(name) for name in below.rstrip("/").split("/")):
             raise SandboxRefused(f"{below!r} is not a path below the workspace")
-    ours, beside = (
-        [_real(path) for path in private],
-        (*confined.writable, *confined.extra_read_only),
-    )
+    beside = (*confined.writable, *confined.extra_read_only)
+    ours = [_real(path) for path in private]
     for path in (confined.workspace, *beside):
-        if not path.is_absolute() or ".." in path.parts or "\0" in str(path):
+        if not path.is_absolute() or not all(map(_is_plain, path.parts)):
             raise SandboxRefused(f"{path} is not a full path")
-        inside = path in beside and any(map(_real(path).is_relative_to, ours))
-        if inside or any(folder.is_relative_to(_real(path)) for folder in ours):
+        real = _real(path)
+        inside = path in beside and any(map(real.is_relative_to, ours))
+        if inside or any(folder.is_relative_to(real) for folder in ours):
             raise SandboxRefused(f"{path} is not given to commands: nanobot's own files are there")
     _refuse_unless_apart(confined)
+
+
+def _is_plain(name: str) -> bool:
+    return name not in {".", ".."} and "\0" not in name
 
 
 def _refuse_unless_apart(confined: Confined) -> None:

@@ -77,11 +77,7 @@ async def verify_sandbox(sandbox: Sandbox) -> str:
 Wanted = Literal["auto", "bubblewrap", "landlock", "none"]
 
 _INSTALL = "install bubblewrap (`apt-get install bubblewrap`, `dnf install bubblewrap`)"
-_SETTINGS = (
-    ("kernel/apparmor_restrict_unprivileged_userns", "1", "AppArmor keeps bubblewrap from working"),
-    ("kernel/unprivileged_userns_clone", "0", "user namespaces are off"),
-    ("user/max_user_namespaces", "0", "user namespaces are off"),
-)
+_NAMESPACES = " (it needs user namespaces: docs/security.md says how to allow them)"
 
 
 async def find_sandbox(wanted: Wanted = "auto", *, private: Sequence[Path] = ()) -> FoundSandbox:
@@ -151,13 +147,5 @@ async def _problem_with(sandbox: Sandbox) -> str:
         problem = str(error) or "it does not answer"
     if not problem:
         return ""
-    reason = _why_no_namespaces() if sandbox.kind == "bubblewrap" else ""
+    reason = _NAMESPACES if sandbox.kind == "bubblewrap" else ""
     return f"{sandbox.kind} does not work here: {problem}{reason}"
-
-
-def _why_no_namespaces() -> str:
-    for name, bad, meaning in _SETTINGS:
-        setting = Path("/proc/sys", name)
-        if setting.exists() and setting.read_text().strip() == bad:
-            return f" ({meaning}: {name.replace('/', '.')}={bad})"
-    return ""
