@@ -17,7 +17,6 @@ from contextlib import (
     suppress,
 )
 from functools import partial
-from itertools import dropwhile
 from pathlib import Path
 from typing import Annotated
 
@@ -36,45 +35,23 @@ from nanobot.text import printable
 from nanobot.tooling import Arguments, Risk, Tool, ToolResult, TurnContext
 from nanobot.tools.shell.processes import Processes, Running, fingerprint
 
-_FORK_BOMB = re.compile(r"([\w:.]{1,30})\(\)\{\1\|\1&\}")
 _BETWEEN_COMMANDS = re.compile(r"[;&|\n(){}`]")
-_BEFORE_A_COMMAND = frozenset({"sudo", "exec", "nohup", "time", "then", "do", "else", "!"})
 _DISK = r"/dev/(?:[shv]d[a-z]|xvd[a-z]|nvme\d|mmcblk\d|disk\d|mapper/)"
-_ALL_OF_IT = (
-    r"(?=.* (?:--recursive|-(?!-)\S*[rR]\S*)(?: |$))"  # in whatever order
-    r"(?=.* (?:/|/\*|~|~/|~/\*)(?: |$))"
+_SLIP = re.compile(
+    r"(?:sudo )?(?:\S*/)?(?:"
+    r"(?:rm|chmod|chown)(?=.* (?:--recursive|-(?!-)\S*[rR]))(?=.* (?:/|/\*|~|~/|~/\*)(?: |$))"
+    rf"|mkfs|dd(?=.* of={_DISK}))|.*> ?{_DISK}"
 )
-_DANGEROUS = tuple(
-    (re.compile(pattern), what)
-    for pattern, what in (
-        (rf"(?:\S*/)?rm{_ALL_OF_IT}", "deletes everything"),
-        (rf"(?:\S*/)?ch(?:mod|own){_ALL_OF_IT}", "changes every file"),
-        (rf".*> ?{_DISK}|(?:\S*/)?dd(?=.* of={_DISK})", "overwrites a disk"),
-        (
-            r"(?:\S*/)?(?:mkfs(?:\.\S*)?|wipefs|blkdiscard|sgdisk|sfdisk|fdisk|parted)(?: |$)",
-            "changes a disk",
-        ),
-        (
-            r"(?:\S*/)?(?:systemctl(?: .*)? )?(?:shutdown|reboot|poweroff|halt|init [06])(?: |$)",
-            "stops the computer",
-        ),
-    )
-)
+"""Everything removed or changed, or a disk overwritten."""
 
 
-def dangerous_command(command: str) -> str:
-    """What `command` would do that nobody can mean (`deletes everything`), or nothing. A courtesy
-    where there is no sandbox, and no boundary: the same can be said in words that no pattern knows.
-    Linear in the command."""
-    if _FORK_BOMB.search("".join(command.split())):
-        return "starts processes without end"
+def is_slip(command: str) -> bool:
+    """Whether `command` would destroy the system, which nobody can mean. A courtesy where there is
+    no sandbox, and no boundary: the same can be said in words that no pattern knows. Linear in the
+    command."""
     home_named = command.replace("${HOME}", "~").replace("$HOME", "~")
-    for part in _BETWEEN_COMMANDS.split(home_named.replace('"', "").replace("'", "")):
-        line = " ".join(dropwhile(_BEFORE_A_COMMAND.__contains__, part.split()))
-        for pattern, what in _DANGEROUS:
-            if pattern.match(line):
-                return what
-    return ""
+    parts = _BETWEEN_COMMANDS.split(home_named.replace('"', "").replace("'", ""))
+    return any(_SLIP.match(" ".join(part.split())) for part in parts)
 
 
 LONGEST_COMMAND = 100_000
@@ -212,8 +189,8 @@ class Exec(Tool, Struct, frozen=True):
         if wanted.network and sandbox.kind != "none" and not self.limits.network:
             raise ToolError("the owner turned the network of commands off (tools.exec.network)")
         self._seconds(wanted)
-        if sandbox.kind == "none" and (danger := dangerous_command(wanted.command)):
-            raise ToolError(f"refused: this {danger}, and there is no sandbox to stop it")
+        if sandbox.kind == "none" and is_slip(wanted.command):
+            raise ToolError("refused: this destroys the system, and there is no sandbox to stop it")
         await asyncio.to_thread(self._confined, wanted, caller)
         return sandbox
 

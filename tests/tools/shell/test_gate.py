@@ -8,7 +8,7 @@ import pytest
 
 from nanobot.errors import ToolError
 from nanobot.security.sandbox.finding import find_sandbox
-from nanobot.tools.shell.tools import ExecArguments, dangerous_command
+from nanobot.tools.shell.tools import ExecArguments, is_slip
 from nanobot.validation import build
 from tests.tools.shell.conftest import Life
 
@@ -73,7 +73,7 @@ async def test_after_a_free_command_somebody_looks_what_changed(desk: Desk) -> N
 async def test_a_slip_is_refused_where_no_sandbox_would_stop_it(desk: Desk) -> None:
     assert "exit code" in await desk.says("exec", command="true || mkfs.ext4 x")
     desk.change_sandbox(kind="none")
-    assert "changes a disk" in await desk.complains("exec", command="true || mkfs.ext4 x")
+    assert "destroys the system" in await desk.complains("exec", command="true || mkfs.ext4 x")
 
 
 @pytest.mark.parametrize(
@@ -86,17 +86,13 @@ async def test_a_slip_is_refused_where_no_sandbox_would_stop_it(desk: Desk) -> N
         "rm -Rf ${HOME}/",
         "echo $(/bin/rm -rf ~)",
         "chmod -R 777 /",
-        ":(){ :|:& };:",
-        "bomb() { bomb | bomb & }; bomb",
         "mkfs.ext4 /dev/sdb1",
         "dd if=/dev/zero of=/dev/sda bs=1M",
         "cat x > /dev/nvme0n1",
-        "sudo shutdown -h now",
-        "systemctl reboot",
     ],
 )
 def test_slips_are_known(command: str) -> None:
-    assert dangerous_command(command)
+    assert is_slip(command)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +111,7 @@ def test_slips_are_known(command: str) -> None:
     ],
 )
 def test_ordinary_commands_are_no_slips(command: str) -> None:
-    assert not dangerous_command(command)
+    assert not is_slip(command)
 
 
 async def test_in_the_sandbox_of_this_machine_a_command_works_and_dies(desk: Desk) -> None:
