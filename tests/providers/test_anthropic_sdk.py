@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import pytest
 
 from nanobot.messages import ProviderData, ToolCall
@@ -33,6 +32,9 @@ from tests.doubles.anthropic.server import (
     Scripted,
     Thinking,
 )
+
+if TYPE_CHECKING:
+    import anthropic
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 CACHED: Any = {"cache_control": {"type": "ephemeral"}}
@@ -119,6 +121,8 @@ async def both_ways(
     server: FakeAnthropic, asked: Prompt, options: CallOptions, same: Mapping[str, Any]
 ) -> None:
     """Ask by our adapter and by the SDK, in that order."""
+    import anthropic
+
     claude = AnthropicProvider(
         model=SONNET.name, base_url=server.base_url, api_key="key", max_tokens=5_000
     )
@@ -218,6 +222,8 @@ def as_we_have_it(message: anthropic.types.Message) -> Mapping[str, Any]:
     ],
 )
 async def test_both_read_the_same_answer_alike(says: Says, model: ModelRules) -> None:
+    import anthropic
+
     script: list[Scripted] = [says, says]
     async with FakeAnthropic(script, model=model, characters=3) as server:
         claude = AnthropicProvider(
@@ -239,6 +245,8 @@ async def test_both_read_the_same_answer_alike(says: Says, model: ModelRules) ->
 
 
 async def test_both_count_the_same_tokens() -> None:
+    import anthropic
+
     async with FakeAnthropic(["Hello.", "Hello.", "Hello."]) as server:
         claude = AnthropicProvider(
             model=SONNET.name, base_url=server.base_url, api_key="key", max_tokens=5_000

@@ -13,7 +13,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from openai import AsyncOpenAI
 
 from nanobot.errors import ProviderBusy, ProviderRejected, ProviderUnavailable
 from nanobot.providers.openai import OpenAIProvider
@@ -72,6 +71,8 @@ async def said_once(model: OpenAIProvider) -> str:
 
 async def test_a_request_is_the_official_sdks() -> None:
     """What differs are headers that say who asks."""
+    from openai import AsyncOpenAI
+
     text = "Grüße, 你好 🙂 " + "x" * 2_000_000
     async with FakeOpenAI(["one", "two"]) as server:
         model = provider(server.base_url, api_key="k", max_tokens=9)

@@ -10,10 +10,9 @@ import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
-from openai import AsyncOpenAI
 
 from nanobot.agent.runner import AgentHook
 from nanobot.app.gateway import Gateway
@@ -23,6 +22,9 @@ from nanobot.providers.port import Prompt, Provider, Reply
 from nanobot.testing import says
 from nanobot.tooling import Risk, Tool, ToolResult, TurnContext
 from tests.support import TextArguments, configured, without_header
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 PERSON = "telegram:5"
 
@@ -107,6 +109,8 @@ class Api:
 
     def client(self, key: str = "") -> AsyncOpenAI:
         """OpenAI's own client, which never asks twice by itself."""
+        from openai import AsyncOpenAI
+
         return AsyncOpenAI(base_url=self.base_url, api_key=key or self.key, max_retries=0)
 
     async def post(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from loguru import logger
-from openai import AsyncOpenAI
 from pydantic import BaseModel
 
 from nanobot.messages import ToolCall
@@ -19,6 +18,9 @@ from tests.doubles.openai.answers import Answer as Said
 from tests.doubles.openai.answers import ChatRequest, Raw, Step
 from tests.doubles.openai.server import FakeOpenAI
 from tests.support import Probe, stored
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 
 class Walk(BaseModel):

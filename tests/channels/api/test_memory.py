@@ -8,19 +8,19 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
-from mcp import ClientSession
-from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp.client.streamable_http import streamable_http_client
-from mcp.types import CallToolResult, TextContent
 
 from nanobot import __version__
 from nanobot.testing import FakeClock, ScriptedModel
 from nanobot_api.memory import NAME
 from tests.channels.api.support import PERSON, Api, repeat
 from tests.support import write_config
+
+if TYPE_CHECKING:
+    from mcp import ClientSession
 
 pytestmark = pytest.mark.process
 
@@ -29,6 +29,9 @@ READING = {"search_memory", "memory_why", "recent_history"}
 
 @contextlib.asynccontextmanager
 async def over_http(api: Api, key: str) -> AsyncIterator[ClientSession]:
+    from mcp import ClientSession
+    from mcp.client.streamable_http import streamable_http_client
+
     headers = {"Authorization": f"Bearer {key}"}
     url = f"http://127.0.0.1:{api.port}/mcp"
     async with (
@@ -43,6 +46,9 @@ async def over_http(api: Api, key: str) -> AsyncIterator[ClientSession]:
 
 @contextlib.asynccontextmanager
 async def over_stdio(home: Path, *arguments: str) -> AsyncIterator[ClientSession]:
+    from mcp import ClientSession
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "nanobot", "--home", str(home), "mcp", "serve", *arguments],
@@ -63,6 +69,8 @@ async def names(session: ClientSession) -> set[str]:
 
 async def called(session: ClientSession, tool: str, **arguments: object) -> tuple[str, bool]:
     """What a tool says, and whether it failed."""
+    from mcp.types import CallToolResult, TextContent
+
     result = await session.call_tool(tool, dict(arguments))
     assert isinstance(result, CallToolResult)
     texts = [part.text for part in result.content if isinstance(part, TextContent)]

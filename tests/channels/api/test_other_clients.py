@@ -16,16 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import openai
 import pytest
-from openai.types.responses import (
-    ResponseCompletedEvent,
-    ResponseErrorEvent,
-    ResponseFailedEvent,
-    ResponseOutputItemAddedEvent,
-    ResponseOutputMessage,
-    ResponseTextDeltaEvent,
-)
 
 from nanobot.providers.port import Prompt, Reply, Usage
 from nanobot.testing import ScriptedModel, calls, says
@@ -134,6 +125,8 @@ TURN_ON = {
 
 
 async def test_home_assistants_own_integration_streams_responses(api: Api) -> None:
+    from openai.types import responses
+
     """It makes an assistant's message of each output message, adds every delta to it, reads the
     usage at the end, and raises for events that tell of an error."""
     model = ScriptedModel(
@@ -159,13 +152,15 @@ async def test_home_assistants_own_integration_streams_responses(api: Api) -> No
             }
             stream = await client.responses.create(**request)
             async for event in stream:
-                assert not isinstance(event, ResponseFailedEvent | ResponseErrorEvent)
-                if isinstance(event, ResponseOutputItemAddedEvent):
-                    assert isinstance(event.item, ResponseOutputMessage)
+                assert not isinstance(
+                    event, responses.ResponseFailedEvent | responses.ResponseErrorEvent
+                )
+                if isinstance(event, responses.ResponseOutputItemAddedEvent):
+                    assert isinstance(event.item, responses.ResponseOutputMessage)
                     messages.append("")
-                elif isinstance(event, ResponseTextDeltaEvent):
+                elif isinstance(event, responses.ResponseTextDeltaEvent):
                     messages[-1] += event.delta
-                elif isinstance(event, ResponseCompletedEvent):
+                elif isinstance(event, responses.ResponseCompletedEvent):
                     assert event.response.usage is not None
                     used = event.response.usage.output_tokens
             return messages, used
@@ -213,6 +208,8 @@ async def test_home_assistants_integration_for_servers_of_ones_own_streams_chats
 
 
 async def test_home_assistant_reads_our_errors(api: Api) -> None:
+    import openai
+
     async with api.running(ScriptedModel(author=repeat)):
         async with api.client("nbk-wrong") as client:
             with pytest.raises(openai.AuthenticationError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
-import openai
 import pytest
 
 from nanobot.providers.port import Prompt, Reply, Usage
@@ -67,6 +66,8 @@ async def test_a_chat_is_streamed_with_the_tools_that_run(api: Api) -> None:
 
 
 async def test_a_picture_is_seen_and_one_elsewhere_is_not_fetched(api: Api) -> None:
+    import openai
+
     async with api.running(ScriptedModel(pictures)), api.client() as client:
 
         async def ask(url: str) -> str | None:
@@ -92,6 +93,8 @@ async def test_a_picture_is_seen_and_one_elsewhere_is_not_fetched(api: Api) -> N
 
 
 async def test_responses_follow_each_other_and_conversations_go_on(api: Api) -> None:
+    import openai
+
     def lines(prompt: Prompt) -> Reply:
         return says(f"{sum(m.role == 'user' for m in prompt.messages)}: {heard(prompt)}")
 
@@ -179,6 +182,8 @@ async def test_a_request_for_itself_has_its_own_context_and_leaves_nothing(
 
 
 async def test_a_wrong_key_gets_the_clients_own_error(api: Api) -> None:
+    import openai
+
     async with api.running(ScriptedModel(author=repeat)):
         async with api.client("nbk-wrong") as client:
             with pytest.raises(openai.AuthenticationError, match="Incorrect API key"):

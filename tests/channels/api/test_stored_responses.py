@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from openai import NotFoundError
 
 from nanobot.cli.gateway import operate
 from nanobot.errors import ProviderRejected
@@ -15,6 +14,8 @@ from tests.support import Gate, stored, window
 
 
 async def test_the_sdk_retrieves_a_response_and_deletes_it(api: Api) -> None:
+    from openai import NotFoundError
+
     async with api.running(ScriptedModel(author=repeat)), api.client() as client:
         first = await client.responses.create(model="nanobot", input="Hi", conversation="plans")
         second = await client.responses.create(

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from mcp.server.mcpserver import MCPServer
 from starlette.types import ASGIApp
 from uvicorn import Config, Server
 
@@ -57,6 +56,8 @@ async def listening(app: ASGIApp) -> AsyncIterator[str]:
 
 
 async def test_a_server_on_the_network_is_listed_and_called(tmp_path: Path) -> None:
+    from mcp.server.mcpserver import MCPServer
+
     far = MCPServer("far")
 
     @far.tool()
