@@ -19,7 +19,6 @@ from nanobot.cli.command import Commands, Options, settings_of, table, words
 from nanobot.cli.ownership import in_gateway_or_here, owned
 from nanobot.errors import NanobotError
 from nanobot.text import clean, duration
-from nanobot_cli.text import one_line
 
 if TYPE_CHECKING:
     from nanobot.channel import Login, LoginRequest
@@ -149,8 +148,6 @@ def _request(one: Data) -> tuple[str, ...]:
     name = one.field("name")
     if one.field("kind") == "group":
         name += " (a group)"
-    if others := one.lines("namesakes"):
-        name += f" (careful: {one_line(', '.join(others), 80)} goes by the same name)"
     left = duration(seconds) if seconds else "over"
     return one.field("code") or "-", left, one.field("address"), name
 

@@ -35,8 +35,6 @@ def _approved_text(approved: Approved, *, has_owner: bool) -> str:
     text = f"{everyone}{label(grant)} can talk to me now{owner}."
     if not approved.news:
         text = f"{label(grant)} was let in before{owner}; nothing changed."
-    if approved.namesakes:
-        text += f" Warning: {_quoted(approved.namesakes)} goes by the same name."
     if grant.kind == "person" and not has_owner:
         text += f"\nIf that is you: `nanobot pair approve {shell_argument(grant)} --owner`"
     return text
@@ -68,12 +66,7 @@ def _request_line(request: OpenRequest) -> str:
     group = "the group " if made.kind == "group" else ""
     minutes = max(1, round(request.seconds_left / 60))
     code = f"`{made.code}` ({minutes} min)" if request.seconds_left else "code no longer valid"
-    same = f"; {_quoted(request.namesakes)} goes by the same name" if request.namesakes else ""
-    return f"- {group}{label(made)}: {code}{same}"
-
-
-def _quoted(addresses: Iterable[str]) -> str:
-    return ", ".join(f"`{one}`" for one in addresses)
+    return f"- {group}{label(made)}: {code}"
 
 
 def _fields(one: PairingRequest | Grant) -> dict[str, object]:
@@ -90,7 +83,6 @@ def _request_fields(request: OpenRequest) -> dict[str, object]:
         "code": made.code if request.seconds_left else "",
         "seconds_left": round(request.seconds_left),
         "asked_at": made.at.isoformat(timespec="seconds"),
-        "namesakes": list(request.namesakes),
     }
 
 
@@ -138,7 +130,6 @@ class Pairing:
         return {
             **_grant_fields(approved.grant),
             "new": approved.news,
-            "namesakes": [*approved.namesakes],
             "text": text,
         }
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from datetime import datetime
 from typing import Literal
 
@@ -46,7 +46,6 @@ from nanobot.security.pairing import (
     as_code,
     clean_name,
     label,
-    lookalike_key,
     new_code,
     shell_argument,
     usable_id,
@@ -84,22 +83,19 @@ _NO_RULES = AccessRules()
 
 class OpenRequest(Struct, frozen=True):
     """Somebody who asked within the hour. `seconds_left` is how long the code still holds, 0 where
-    it does not; `namesakes` are the addresses of others whose name looks the same."""
+    it does not."""
 
     request: PairingRequest
     seconds_left: float
-    namesakes: tuple[str, ...] = ()
 
 
 class Approved(Struct, frozen=True):
     """Who was let in. `news` is false where they had been already, and nothing changed; `chat_id`
-    and `thread_id` are where they asked, empty where that is not known; `namesakes` as in
-    `OpenRequest`."""
+    and `thread_id` are where they asked, empty where that is not known."""
 
     grant: Grant
     chat_id: str = ""
     news: bool = True
-    namesakes: tuple[str, ...] = ()
     thread_id: str = ""
 
 
@@ -216,7 +212,7 @@ class Access:
         now = self._clock.now()
         state = self._state.at(now)
         return [
-            OpenRequest(one, one.code_seconds(now), tuple(_namesakes(state, one)))
+            OpenRequest(one, one.code_seconds(now))
             for one in state.requests.values()
             if one.key not in state.grants
         ]
@@ -355,8 +351,6 @@ def _key_of(text: str, state: AccessState, now: datetime) -> Key:
             hint="Look for a typing mistake. A code holds for ten minutes and works once.",
         )
     request = ones[-1]
-    if request.used:
-        raise NanobotError(f"this code was used already, for {label(request)}")
     if not request.code_seconds(now):
         raise NanobotError(
             f"this code, of {label(request)}, is older than ten minutes",
@@ -377,7 +371,7 @@ def _approved(key: Key, state: AccessState, now: datetime, owner: bool) -> Appro
     if before is not None and before.owner >= owner:
         return Approved(before, chat_id, news=False, thread_id=thread_id)
     grant = Grant(*key, shown.name, now.replace(microsecond=0), owner)
-    return Approved(grant, chat_id, True, tuple(_namesakes(state, grant)), thread_id)
+    return Approved(grant, chat_id, thread_id=thread_id)
 
 
 def _lists(people: Collection[str], ids: Set[str]) -> bool:
@@ -394,14 +388,6 @@ def _by_address(text: str, ones: Collection[Peer]) -> Key | None:
     exact = (one.key for one in ones if f"{one.channel}:{one.id}" == text)
     shown = (one.key for one in ones if address(one) == text)
     return next(exact, None) or next(shown, None)
-
-
-def _namesakes(state: AccessState, one: Peer) -> Iterator[str]:
-    others: dict[Key, Peer] = {**state.requests, **state.grants}
-    name = lookalike_key(one.name)
-    for key, other in others.items():
-        if name and key != one.key and lookalike_key(other.name) == name:
-            yield address(other)
 
 
 def _greeting(kind: Kind, code: str) -> str:

@@ -60,11 +60,10 @@ class PairingRequest(Peer, frozen=True):
     code: str
     at: _Moment
     thread_id: str = ""
-    used: bool = False
 
     def code_seconds(self, now: datetime) -> float:
         """Seconds for which the code still holds; 0 where it does not."""
-        return 0.0 if self.used or not self.code else max(0.0, CODE_SECONDS - age(self.at, now))
+        return max(0.0, CODE_SECONDS - age(self.at, now)) if self.code else 0.0
 
 
 class Grant(Peer, frozen=True):
@@ -95,7 +94,7 @@ class AccessState(Struct, frozen=True):
 
     def with_grant(self, grant: Grant) -> AccessState:
         """With somebody let in; a code of theirs is used up."""
-        used = {k: replace(one, used=True) for k, one in self.requests.items() if k == grant.key}
+        used = {k: replace(one, code="") for k, one in self.requests.items() if k == grant.key}
         grants = {**self.grants, grant.key: grant}
         return replace(self, grants=grants, requests={**self.requests, **used})
 
@@ -116,12 +115,6 @@ def clean_name(name: str) -> str:
     shown = "".join(" " if c.isspace() else c for c in name[: _MOST_NAME * 4])
     shown = "".join(c for c in shown if c == " " or unicodedata.category(c)[0] not in "CZ")
     return shortened(shown.replace("`", "'"), _MOST_NAME)
-
-
-def lookalike_key(name: str) -> str:
-    """The same for names that look the same but for case, width, marks and spaces."""
-    letters = unicodedata.normalize("NFKD", name).casefold()
-    return "".join(c for c in letters if c.isalnum())
 
 
 def address(one: Peer) -> str:

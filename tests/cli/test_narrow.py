@@ -41,7 +41,7 @@ ANSWERS: dict[str, object] = {
          "chat": "telegram:123456789", "enabled": True, "name": PROSE}]},
     "pair.list": {
         "requests": [{"code": "K7QF", "seconds_left": 900, "address": "telegram:123456789",
-                      "name": "Anna", "namesakes": ["telegram:987654321", "whatsapp:15550001111"]}],
+                      "name": "Anna"}],
         "approved": [{"address": "whatsapp:15550001111", "since": WHEN, "kind": "person",
                       "name": PROSE}],
     },

@@ -18,7 +18,7 @@ from tests.security.homes import asks
 
 REQUEST = {
     "code": "K7MPQRST", "seconds_left": 480, "address": "telegram:7", "name": "Anna",
-    "kind": "person", "namesakes": [],
+    "kind": "person",
 }  # fmt: skip
 KNOWN = {
     "address": "telegram:8", "name": "Bob", "kind": "person", "owner": True,
@@ -55,7 +55,7 @@ def test_the_list_shows_who_asked_and_who_is_in(
 ) -> None:
     late = REQUEST | {"code": "", "seconds_left": 0, "name": "An\x1b[2Jna", "kind": "group"}
     gateway.answers["pair.list"] = {
-        "requests": [REQUEST, late | {"namesakes": ["telegram:9"]}],
+        "requests": [REQUEST, late],
         "approved": [KNOWN],
         "trouble": "access.json is not used",
     }
@@ -65,8 +65,7 @@ def test_the_list_shows_who_asked_and_who_is_in(
         "asked within the hour\n"
         "  code      holds for  id          name\n"
         "  K7MPQRST  8 min      telegram:7  Anna\n"
-        "  -         over       telegram:7  Anna (a group) (careful: telegram:9 goes by the same"
-        " name)\n"
+        "  -         over       telegram:7  Anna (a group)\n"
         "Names are what people call themselves: approve the code that somebody gives you.\n\n"
         "approved by pairing\n"
         "  id          since              name\n"

@@ -97,7 +97,7 @@ async def test_a_file_that_breaks_meanwhile_shuts_nobody_out(house: House) -> No
 
 
 def test_a_request_of_a_file_without_threads_is_taken(house: House) -> None:
-    request = ENTRY | {"chat_id": "7", "code": "22222222", "used": False, "at": SINCE["since"]}
+    request = ENTRY | {"chat_id": "7", "code": "22222222", "at": SINCE["since"]}
     house.state.put("access", json.dumps(WHOLE | {"requests": [request]}))
     assert [one.request.thread_id for one in house.start().requests()] == [""]
 
