@@ -100,26 +100,23 @@ class _Answer:
         self.files: list[ResultFile] = []
 
     def take(self, part: JsonObject) -> None:
-        """Take in one part. One without its content is a line that names it."""
-        kind, text = part.get("type"), part.get("text")
+        """Take in one part. One that cannot be used is a line that names it."""
+        kind, text, data = part.get("type"), part.get("text"), part.get("data")
         resource = _object(part.get("resource"))
+        blob, inner = resource.get("blob"), resource.get("text")
         if kind == "text" and isinstance(text, str):
             self.texts.append(text)
-        elif kind == "image" and isinstance(data := part.get("data"), str):
-            self._add_data(data, part, "image")
-        elif kind == "audio" and isinstance(data := part.get("data"), str):
-            self._add_data(data, part, "audio")
+        elif kind in ("image", "audio") and isinstance(data, str):
+            self._add_data(data, part, str(kind))
         elif kind == "resource_link" and isinstance(part.get("uri"), str):
             self.texts.append(_link(part))
-        elif kind == "resource" and isinstance(data := resource.get("blob"), str):
-            self._add_data(data, resource, _file_name(resource.get("uri")))
-        elif kind == "resource" and isinstance(inner := resource.get("text"), str):
+        elif kind == "resource" and isinstance(blob, str):
+            self._add_data(blob, resource, _file_name(resource.get("uri")))
+        elif kind == "resource" and isinstance(inner, str):
             self.texts.append(f"[{_label(resource.get('uri'))}]\n{inner}")
         else:
-            known = isinstance(kind, str) and kind in _KINDS
-            what = "has no content" if known else "is of a kind that nanobot does not know"
-            self.texts.append(f"[a part of the answer {what}: {_label(kind)}]")
-            self.texts += [text] if isinstance(text, str) and not known else []
+            self.texts.append(f"[a part of the answer cannot be used: {_label(kind)}]")
+            self.texts += [text] if isinstance(text, str) else []
 
     def _add_data(self, data: str, part: JsonObject, name: str) -> None:
         """An image that models take goes into the prompt, everything else becomes a file."""
@@ -136,9 +133,6 @@ class _Answer:
             self.files.append(ResultFile(name, mime, content))
         else:
             self.texts.append(f"[{_label(name)}: left out, more than {_MOST_FILES} files]")
-
-
-_KINDS = frozenset({"text", "image", "audio", "resource_link", "resource"})
 
 
 def _object(value: object) -> JsonObject:

@@ -37,7 +37,7 @@ _ADDRESSES: dict[ProviderName, str] = {
     "searxng": "",
 }
 _TAG = re.compile(r"<[^<>]{0,200}>")
-_BAD_KEY = frozenset({401, 403, 422})
+_LATER = frozenset({429, 432})
 _OWNERS = "Tell the owner: it is set with tools.web.search in the configuration."
 
 
@@ -157,17 +157,12 @@ def _in_json(answer: EgressResponse, provider: ProviderName) -> list[Hit]:
 
 def _refuse_failure(answer: EgressResponse, provider: ProviderName) -> None:
     """Raise `ToolError` for an answer that is none."""
-    if answer.status == 429 or (answer.status == 432 and provider == "tavily"):
-        raise ToolUnavailable(f"{provider} takes no more searches for now", hint="Try again later.")
-    if answer.status == 403 and provider == "searxng":
-        raise ToolUnavailable(
-            "this SearXNG does not answer programs",
-            hint="Its owner must add `json` to `search.formats` in its settings.",
-        )
-    if answer.status in _BAD_KEY:
-        raise ToolUnavailable(f"{provider} refused the search ({answer.status})", hint=_OWNERS)
     if not 200 <= answer.status < 300:
-        raise ToolUnavailable(f"{provider} answered {answer.status}", hint="Try again later.")
+        later = answer.status in _LATER or answer.status >= 500
+        hint = "Try again later." if later else _OWNERS
+        if answer.status == 403 and provider == "searxng":
+            hint = "Its owner must add `json` to `search.formats` in its settings."
+        raise ToolUnavailable(f"{provider} refused the search ({answer.status})", hint=hint)
 
 
 def _plain(text: str) -> str:

@@ -74,9 +74,9 @@ async def test_no_results_are_no_error(web: FakeWeb, provider: ProviderName) -> 
 @pytest.mark.parametrize(
     ("provider", "fault", "complaint"),
     [
-        ("duckduckgo", "blocked", "see a person"), ("duckduckgo", "busy", "no more searches"),
-        ("brave", "busy", "no more searches"), ("brave", "garbage", "no answer that can be read"),
-        ("tavily", "garbage", "no answer that"), ("searxng", "bad key", "does not answer"),
+        ("duckduckgo", "blocked", "see a person"), ("duckduckgo", "busy", "refused the search"),
+        ("brave", "busy", "Try again later"), ("brave", "garbage", "no answer that can be read"),
+        ("tavily", "garbage", "no answer that"), ("searxng", "bad key", "search.formats"),
     ],
 )  # fmt: skip
 async def test_a_search_that_fails_says_why(
