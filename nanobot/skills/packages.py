@@ -13,13 +13,12 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import re
 import struct
 import tarfile
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
@@ -44,8 +43,6 @@ _DAMAGE = (
     *(ValueError, OverflowError, RecursionError, NotImplementedError, RuntimeError),
 )
 """What the libraries raise for archives that are none."""
-_DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
-"""Names that are devices on Windows."""
 
 
 class Archive(Struct, frozen=True):
@@ -96,11 +93,27 @@ def unpack(archive: Archive, target: Path, folder: str = "") -> Path:
     """Write the one skill in an archive into `target`, a new folder; where it is then. `folder`
     names the one that is meant where there are several. Raises `NanobotError`."""
     files = _files(archive)
+    home = _home_of(archive, files, folder)
+    place = target / (PurePosixPath(home).name or _plain_name(archive.name))
+    start = 0 if home == "." else len(home) + 1
+    inside = {path[start:]: content for path, content in files.items() if _is_within(path, home)}
+    for path in inside:
+        _expect_inert(archive, path)
+    for path, content in inside.items():
+        _write(place.joinpath(*PurePosixPath(path).parts), content)
+    return place
+
+
+def _home_of(archive: Archive, files: Iterable[str], folder: str) -> str:
+    """Return the folder of the one skill that is meant. Raises `NanobotError`."""
     homes = sorted({str(PurePosixPath(path).parent) for path in files if _is_main(path)})
-    homes = [home for home in homes if not any(_is_within(home, other) for other in homes)]
-    if folder:
-        wanted = folder.strip("/")
-        homes = [home for home in homes if home == wanted or home.endswith(f"/{wanted}")]
+    wanted = folder.strip("/")
+    homes = [
+        home
+        for home in homes
+        if not any(_is_within(home, other) for other in homes)
+        and (not wanted or f"/{home}".endswith(f"/{wanted}"))
+    ]
     if not homes:
         where = f" in {printable(folder)}" if folder else ""
         raise NanobotError(f"{printable(archive.name)} holds no {MAIN}{where}")
@@ -110,15 +123,7 @@ def unpack(archive: Archive, target: Path, folder: str = "") -> Path:
             f"{printable(archive.name)} holds {len(homes)} skills",
             hint=f"Add --folder, one of: {listed}",
         )
-    (home,) = homes
-    place = target / (PurePosixPath(home).name or _plain_name(archive.name))
-    start = 0 if home == "." else len(home) + 1
-    inside = {path[start:]: path for path in files if _is_within(path, home)}
-    for path in inside:
-        _expect_inert(archive, path)
-    for path, name in inside.items():
-        _write(place.joinpath(*PurePosixPath(path).parts), files[name])
-    return place
+    return homes[0]
 
 
 def _expect_inert(archive: Archive, path: str) -> None:
@@ -194,8 +199,6 @@ def _usable(archive: Archive, name: str) -> str:
     wrong = not name or name.startswith("/") or "\\" in name or len(parts) > _DEEPEST
     if wrong or not name.isprintable() or any(part in ("", ".", "..") for part in parts):
         raise _unusable(archive, f"holds a file with the name {printable(name)[:200]!r}")
-    if any(_DEVICE.fullmatch(part) for part in parts):
-        raise _unusable(archive, f"holds {printable(name)[:200]}, which is a device on Windows")
     return "/".join(parts)
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 
 from loguru import logger
@@ -114,37 +114,32 @@ class StandingApprovals:
         return given
 
     async def allowing(self, question: Ask, caller: TurnContext) -> Standing | None:
-        """What allows the call that this is about, if anything does, and a note of its use."""
-        if question.repeatable is None:
+        """What allows the call that this is about, if anything does, and a note of its use. Those
+        for something that has changed since are ended. Where they cannot be read, nothing is
+        allowed."""
+        what = question.repeatable
+        if what is None:
             return None
-        found = await asyncio.to_thread(self.covering, question.repeatable, caller)
+        try:
+            mine = await asyncio.to_thread(self._unchanged, what, caller)
+        except StorageError as error:
+            logger.warning("standing approvals cannot be used: {}", error)
+            return None
+        now = self._clock.now()
+        found = next((one for one in mine if one.holds(caller.session_key, now)), None)
         if found is not None:
             self._record("used", found, found.given_by, caller)
         return found
 
-    def covering(self, what: Repeatable, caller: TurnContext) -> Standing | None:
-        """What allows this call. Those for something that has changed since are ended. Where they
-        cannot be read, nothing is allowed."""
-        now = self._clock.now()
-        try:
-            mine = [one for one in self._document.load() if one.key == what.key]
-            if stale := [one for one in mine if one.fingerprint != what.fingerprint]:
-                self._document.change(
-                    lambda entries: tuple(one for one in entries if one not in stale)
-                )
-                for one in stale:
-                    self._record("ended", one, "it has changed", caller)
-        except StorageError as error:
-            logger.warning("standing approvals cannot be used: {}", error)
-            return None
-        return next(
-            (
-                one
-                for one in mine
-                if one.fingerprint == what.fingerprint and one.holds(caller.session_key, now)
-            ),
-            None,
-        )
+    def _unchanged(self, what: Repeatable, caller: TurnContext) -> Sequence[Standing]:
+        """Those for this, once those for what it was before are ended."""
+        mine = [one for one in self._document.load() if one.key == what.key]
+        stale = [one for one in mine if one.fingerprint != what.fingerprint]
+        if stale:
+            self._document.change(lambda entries: tuple(one for one in entries if one not in stale))
+        for one in stale:
+            self._record("ended", one, "it has changed", caller)
+        return [one for one in mine if one not in stale]
 
     def revoke(self, id: str, by: str) -> Standing:
         """Take one back. Raises `NanobotError` where there is none of this id."""

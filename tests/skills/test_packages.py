@@ -166,11 +166,6 @@ def test_a_name_with_nul_is_no_other_name(tmp_path: Path) -> None:
     assert "holds a file with the name 'a.md\\\\x00.sh'" in refused(content, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["nul", "tea/CON.txt", "com1/x"])
-def test_a_device_of_another_system_makes_it_unusable(name: str, tmp_path: Path) -> None:
-    assert "which is a device" in refused(zipped({"SKILL.md": SKILL, name: "x"}), tmp_path)
-
-
 @pytest.mark.parametrize("pack", [zipped, tarred])
 @pytest.mark.parametrize(
     "name",
