@@ -1,52 +1,80 @@
-"""The checks of `nanobot doctor` that concern models and voices.
+"""The checks of `nanobot doctor` for models and voices.
 
-Servers are asked if they answer, if they have the model, and what it takes. If the owner wants it,
-each model is tried. One program speaks and the other has to hear it; servers for voices are only
-asked if models are tried.
+Each server is asked for its models and the facts about the configured one. With --ask-model each
+model is tried: an answer, a tool call, a structured answer, a picture. Everything is harmless,
+because no tool runs. A trial begins with nothing learned of the server, and replaces what is stored
+of it. A program that speaks is heard by the program that listens; servers for voices are only asked
+with --ask-model.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 import nanobot
 from nanobot.channel import CheckFinding as Finding
 from nanobot.cli.command import size
 from nanobot.cli.gateway import operate
-from nanobot.cli.modeltrial import ModelTrial, dialect_text
-from nanobot.cli.onboard.candidate import list_served
-from nanobot.cli.onboard.window import no_tools_text, tokens_taken
 from nanobot.cli.status import documents_of
 from nanobot.clock import Clock
 from nanobot.config.model import SMALL_WINDOW, ModelSettings
 from nanobot.config.values import is_official
-from nanobot.errors import NanobotError
+from nanobot.errors import NanobotError, ProviderError
 from nanobot.text import shortened
 
 if TYPE_CHECKING:
     from nanobot.app.voice import Voice
     from nanobot.config.settings import Settings
-    from nanobot.providers.catalogue import KnownProvider
-    from nanobot.providers.dialect import Dialect
+    from nanobot.providers.dialect import Dialect, Rung
     from nanobot.providers.discovery import ModelFacts
+    from nanobot.providers.port import Image, Reply, ToolSpec
 
 _PROBE_SECONDS = 8.0
-_SHOWN = 5
+_LISTED = 5
+_QUOTED = 60
+_ANSWER_TOKENS = 2_000
+"""Enough to think before an answer of a few words."""
+_ANOTHER = "Try another model."
 _WORDS = "One, two, three."
 _SAMPLE = Path(nanobot.__file__).parent / "voice" / "sample.ogg"
-"""Somebody who says "one two three four"."""
+"""A recording of "one two three four"."""
+_PERSON: Mapping[str, object] = {"name": {"type": "string"}, "city": {"type": "string"}}
+_WEATHER: Mapping[str, object] = {"city": {"type": "string", "description": "Name of a city."}}
+
+_BY: Mapping[Rung, str] = {
+    "name": "by a forced tool call",
+    "required": "by a required tool call",
+    "schema": "by a JSON Schema",
+    "text": "as JSON in its text",
+}
+_HABITS: Mapping[str, str] = {
+    "strict_roles=True": "takes turns strictly",
+    "system_role=False": "has no system role",
+    "call_ids=nine": "takes only ids of nine letters and digits for tool calls",
+    "call_ids=kimi": "numbers its tool calls",
+    "reasoning_content=True": "wants its thinking back",
+    "signatures=True": "wants its signatures back",
+    "stream=False": "cannot stream",
+    "new_limit=True": "takes max_completion_tokens",
+    "plain_schemas=True": "takes only simple tool schemas",
+    "native_calls=True": "returns tool calls as such",
+    "reports_reading=True": "reports how far it has read",
+}
+"""The fields of a dialect in words, without those that no person would notice."""
 
 
 class ConfiguredModel(Struct, frozen=True):
-    """A model of the configuration. `key` is its section there, `label` how findings call it; the
-    main one has no label."""
+    """A model of the configuration. `key` is its section there, `label` its name in findings, empty
+    for the main one."""
 
     key: str
     label: str
@@ -54,7 +82,7 @@ class ConfiguredModel(Struct, frozen=True):
 
 
 def configured_models(settings: Settings) -> Iterator[ConfiguredModel]:
-    """The main model, its fallbacks and the named ones, each model of a server once."""
+    """Yield the main model, its fallbacks and the named ones, each model of a server once."""
     main, *fallbacks = settings.model.chain
     every = [ConfiguredModel("model", "", main)]
     for at, one in enumerate(fallbacks):
@@ -87,32 +115,37 @@ def try_models(settings: Settings, clock: Clock, *, ask: bool) -> Iterator[Findi
 def _checked(
     one: ConfiguredModel, home: Path, stored: Mapping[str, Dialect], clock: Clock, *, ask: bool
 ) -> Iterator[Finding]:
+    from nanobot.providers.catalogue import provider_for
+    from nanobot.providers.discovery import ModelFacts, locate_models, model_facts
+
+    model, key = one.model, one.model.api_key.get_secret_value()
+    provider, facts = provider_for(model.base_url, model.api), ModelFacts()
     try:
-        key, provider = one.model.api_key.get_secret_value(), _provider(one.model)
-        listing = list_served(one.model.base_url, key, provider, _PROBE_SECONDS, every=True)
+        listing = locate_models(model.base_url, key, _PROBE_SECONDS, provider, every=True)
         url, models = asyncio.run(listing)
         names = [listed.name for listed in models]
-        yield _served(one.model, names)
-        if url != one.model.base_url:
+        yield _served(model, names)
+        if url != model.base_url:
             yield Finding("warn", f"it answers at {url}", f"Set {one.key}.base_url: {url}")
-        name = one.model.name or next(iter(names), "default")
-        model = replace(one.model, base_url=url, name=name)
-        facts = asyncio.run(_facts(model))
+        model = replace(model, name=model.name or next(iter(names), "default"))
+        if not is_official(url):  # its list has only names
+            facts = asyncio.run(
+                model_facts(url, model.name, key, seconds=_PROBE_SECONDS, provider=provider)
+            )
     except NanobotError as error:
         yield Finding("fail", str(error), error.hint)
         return
     yield from _window(model, facts, f"{one.key}.context_window")
     if facts.tools is False:
-        yield Finding("warn", no_tools_text(facts), facts.for_tools)
-    source = _source(replace(model, base_url=one.model.base_url))
-    if not ask:
-        if text := dialect_text(stored.get(source)):
-            yield Finding("ok", f"learned: {text}")
-        return
-    trial = ModelTrial(replace(model, base_url=one.model.base_url), facts, clock)
-    yield from trial.run()
-    if trial.answered and stored.get(source) != trial.learned:
-        yield from _stored(home, source, trial.learned)
+        yield Finding("warn", facts.no_tools, facts.for_tools)
+    source = _source(model)
+    if ask:
+        trial = ModelTrial(model, facts, clock)
+        yield from trial.run()
+        if trial.answered and stored.get(source) != trial.learned:
+            yield from _store(home, source, trial.learned)
+    elif text := _dialect_text(stored.get(source)):
+        yield Finding("ok", f"learned: {text}")
 
 
 def _served(model: ModelSettings, names: Sequence[str]) -> Finding:
@@ -122,43 +155,23 @@ def _served(model: ModelSettings, names: Sequence[str]) -> Finding:
     from nanobot.providers.catalogue import similar_names
 
     meant = similar_names(model.name, names)
-    offers = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    offers = ", ".join(names[:_LISTED]) + (", …" if len(names) > _LISTED else "")
     hint = f"Did you mean {' or '.join(meant)}? " if meant else ""
     return Finding("warn", f"the server does not list {model.name}", f"{hint}It offers {offers}.")
-
-
-def _provider(model: ModelSettings) -> KnownProvider | None:
-    from nanobot.providers.catalogue import provider_for
-
-    return provider_for(model.base_url, model.api)
-
-
-async def _facts(model: ModelSettings) -> ModelFacts:
-    from nanobot.providers.discovery import ModelFacts, model_facts
-
-    if is_official(model.base_url):  # its list has only names
-        return ModelFacts()
-    key = model.api_key.get_secret_value()
-    return await model_facts(
-        model.base_url, model.name, key, seconds=_PROBE_SECONDS, provider=_provider(model)
-    )
 
 
 def _window(model: ModelSettings, facts: ModelFacts, key: str) -> Iterator[Finding]:
     """Check that the server takes as much as the settings say, and that this is enough to talk."""
     from nanobot.providers.dialect import is_near
 
-    configured = model.context_window
-    takes = tokens_taken(facts)
+    configured, takes = model.context_window, facts.window
     hint = f"{facts.to_raise} Then set {key}." if facts.to_raise else ""
     if 0 < takes < configured:
         text = f"{facts.server or 'its server'} takes {takes:,} tokens and {key} is {configured:,}"
         cut = ": the rest is cut off silently, and nanobot forgets" if facts.server else ""
         yield Finding("warn", f"{text}{cut}", hint or f"Set {key}: {takes}.")
     elif configured < SMALL_WINDOW and is_near(model.base_url):
-        text = (
-            f"a window of {configured:,} tokens: nanobot works with few tools and forgets quickly"
-        )
+        text = f"a window of {configured:,} tokens: nanobot works with few tools and forgets soon"
         yield Finding("warn", text, hint or f"Give it {SMALL_WINDOW:,} or more.")
 
 
@@ -184,28 +197,162 @@ def _stored_dialects(home: Path) -> Mapping[str, Dialect]:
     return {source: one.dialect for source, one in learned.items()}
 
 
-def _stored(home: Path, source: str, learned: Dialect | None) -> Iterator[Finding]:
+def _store(home: Path, source: str, learned: Dialect | None) -> Iterator[Finding]:
     """Replace a stored dialect, in the gateway if one runs."""
-    from msgspec import to_builtins
-
     try:
         operate(home, "dialects.replace", learned={source: to_builtins(learned)})
     except NanobotError as error:
         yield Finding("warn", f"what was learned could not be stored: {error}", error.hint)
 
 
+def _dialect_text(dialect: Dialect | None) -> str:
+    """Return how a server wants requests, for people; empty if nothing is special."""
+    from nanobot.providers.dialect import changes_of
+
+    if dialect is None:
+        return ""
+    words = [_HABITS[change] for change in changes_of(dialect) if change in _HABITS]
+    if dialect.dropped:
+        words.append(f"refuses {', '.join(sorted(dialect.dropped))}")
+    if dialect.rung != "name":
+        words.append(f"gives structured answers {_BY[dialect.rung]}")
+    return ", ".join(words)
+
+
+class ModelTrial:
+    """A trial of one model on its server. `answered` is whether it answered at all."""
+
+    def __init__(self, model: ModelSettings, facts: ModelFacts, clock: Clock) -> None:
+        from nanobot.app.base import build_adapter
+        from nanobot.providers.dialect import Dialects
+
+        self._model, self._facts, self._clock = model, facts, clock
+        self._dialects = Dialects(clock)
+        self._provider = build_adapter(model, self._dialects)
+        self.answered = False
+
+    @property
+    def learned(self) -> Dialect | None:
+        """The dialect that the trial has shown, or None if the documented one is right."""
+        found = next(iter(self._dialects.learned().values()), None)
+        return found.dialect if found else None
+
+    def run(self) -> Iterator[Finding]:
+        """Try everything, and yield each finding as it comes. Blocks."""
+        with asyncio.Runner() as runner:
+            try:
+                yield runner.run(self._answer())
+                self.answered = True
+                for attempt in (self._call, self._structure, self._see):
+                    yield runner.run(attempt())
+                if text := _dialect_text(self.learned):
+                    yield Finding("ok", f"learned: {text}")
+            except NanobotError as error:
+                yield Finding("fail", str(error), error.hint)
+            finally:
+                runner.run(self._provider.close())
+
+    async def _answer(self) -> Finding:
+        began = self._clock.monotonic()
+        reply = await self._ask("This is a test. Answer with the one word: ready")
+        took = self._clock.monotonic() - began
+        tokens = f"{reply.usage.prompt} tokens in, {reply.usage.completion} out"
+        if not reply.text.strip():
+            return Finding("fail", f"its answer is empty ({tokens})", _ANOTHER)
+        return Finding("ok", f"it answers {_quoted(reply)} after {took:.1f} s ({tokens})")
+
+    async def _call(self) -> Finding:
+        tool, hint = _tool("get_weather", _WEATHER), self._facts.for_tools
+        try:
+            reply = await self._ask("How is the weather in Rome? Use the tool get_weather.", tool)
+        except ProviderError as error:
+            return Finding("fail", f"tool calls: {error}", error.hint)
+        call = next((one for one in reply.tool_calls if one.name == tool.name), None)
+        if call is None:
+            return Finding("warn", f"tool calls: none; it answered {_quoted(reply)}", hint)
+        if call.malformed:
+            text = f"tool calls: not usable: {shortened(call.malformed, _QUOTED)}"
+            return Finding("warn", text, _ANOTHER)
+        if self._model.api == "messages" or (self.learned and self.learned.native_calls):
+            return Finding("ok", "tool calls: as such")
+        text = "tool calls: in its text; nanobot reads them, but small models often get them wrong"
+        return Finding("warn", text, hint)
+
+    async def _structure(self) -> Finding:
+        tool = _tool("save_person", _PERSON)
+        try:
+            reply = await self._ask("Save this person: Ada lives in Rome.", tool, forced=True)
+        except ProviderError as error:
+            return Finding("warn", f"structured answers: {error}", error.hint or _ANOTHER)
+        if not any(one.name == tool.name and not one.malformed for one in reply.tool_calls):
+            text = "structured answers: none, so conversations are kept as excerpts"
+            return Finding("warn", f"{text}; it answered {_quoted(reply)}", _ANOTHER)
+        way = self.learned.rung if self.learned else "name"
+        return Finding("ok", f"structured answers: {_BY[way]}")
+
+    async def _see(self) -> Finding:
+        if self._facts.pictures is False:
+            return Finding("ok", "pictures: its server reports that it can't see them")
+        asked = "Which colour does this picture have? Answer with one word."
+        try:
+            reply = await self._ask(asked, picture=_red_picture())
+        except ProviderError as error:
+            return Finding("ok", f"pictures: it can't see them ({error.detail or error})")
+        if "red" in reply.text.lower():
+            return Finding("ok", "pictures: it sees them")
+        text = f"pictures: it can't see them; it answered {_quoted(reply)} for a red one"
+        return Finding("ok", text)
+
+    async def _ask(
+        self, text: str, *tools: ToolSpec, forced: bool = False, picture: Image | None = None
+    ) -> Reply:
+        from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
+
+        message = user_message(text, (picture,) if picture else ())
+        limit = min(_ANSWER_TOKENS, self._model.max_completion_tokens)
+        choice = tools[0].name if forced else ""
+        options = CallOptions(max_tokens=limit, tool_choice=choice)
+        return await self._provider.complete(Prompt((message,), Toolset.of(tools)), options)
+
+
+def _tool(name: str, fields: Mapping[str, object]) -> ToolSpec:
+    from nanobot.providers.port import ToolSpec
+
+    schema = {"type": "object", "properties": fields, "required": [*fields]}
+    return ToolSpec(name, f"{name.replace('_', ' ').capitalize()}.", schema)
+
+
+def _quoted(reply: Reply) -> str:
+    return f"“{shortened(' '.join(reply.text.split()), _QUOTED)}”"
+
+
+def _red_picture() -> Image:
+    """Return a red PNG of 64 × 64 pixels. Format: https://www.w3.org/TR/png-3/."""
+    from nanobot.providers.port import Image
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        checked = kind + data
+        return len(data).to_bytes(4) + checked + zlib.crc32(checked).to_bytes(4)
+
+    side = 64
+    header = side.to_bytes(4) + side.to_bytes(4) + bytes((8, 2, 0, 0, 0))
+    pixels = zlib.compress((b"\0" + b"\xff\0\0" * side) * side)
+    parts = chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    return Image(base64.b64encode(b"\x89PNG\r\n\x1a\n" + parts).decode(), "image/png")
+
+
 def try_voice(settings: Settings, clock: Clock, *, ask_servers: bool) -> Sequence[Finding]:
-    """Whether what listens and what speaks do. Blocks."""
+    """Try the program or server that speaks, and the one that listens. Blocks."""
     if not (settings.model.transcription.is_on or settings.model.speech.is_on):
         return ()
     from nanobot.app.voice import Voice
 
     with TemporaryDirectory(prefix="nanobot-voice-") as folder:
         voice = Voice(settings, clock, Path(folder) / "voice")
-        return asyncio.run(_heard_and_said(voice, settings, ask_servers=ask_servers))
+        return asyncio.run(_speak_and_listen(voice, settings, ask_servers=ask_servers))
 
 
-async def _heard_and_said(
+async def _speak_and_listen(
     voice: Voice, settings: Settings, *, ask_servers: bool
 ) -> Sequence[Finding]:
     sound, found = _SAMPLE.read_bytes(), list[Finding]()

@@ -7,7 +7,7 @@ documents them for OpenAI's clients; prices and sizes of models are not here, be
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -230,17 +230,12 @@ def provider_for(base_url: str, api: str) -> KnownProvider | None:
 
 
 def similar_names(wanted: str, names: Sequence[str], most: int = _MOST_SIMILAR) -> tuple[str, ...]:
-    """Those of `names` that somebody who wrote `wanted` may have meant, the likeliest first."""
-    return tuple(dict.fromkeys(_similar(wanted, names, most)))[:most]
-
-
-def _similar(wanted: str, names: Sequence[str], most: int) -> Iterator[str]:
-    low = {name.lower(): name for name in names}
+    """Return the names that may have been meant: those that contain `wanted`, then similar ones."""
     text = wanted.lower().rpartition("/")[2]
-    yield from (low[name] for name in close_matches(wanted.lower(), low, most, 0.75))
-    yield from (low[name] for name in low if text and text in name)
-    ends = {name.rpartition("/")[2]: original for name, original in low.items()}
-    yield from (ends[name] for name in close_matches(text, ends, most, 0.6))
+    low = {name.lower().rpartition("/")[2]: name for name in names}
+    found = [name for end, name in low.items() if text and text in end]
+    found += (low[end] for end in close_matches(text, low, most))
+    return tuple(dict.fromkeys(found))[:most]
 
 
 def tools_hint(refusal: str) -> str:

@@ -1,9 +1,9 @@
-"""Questions to a model server besides answering: is it there, its models, what each of them takes.
+"""Questions to a model server: its models, their context windows, tools and pictures.
 
-Servers on this machine are found at the ports that they listen on by default; only loopback is
-looked at. The Chat Completions API has no word for the size of a window, so each kind of server is
-asked in its own: what is read is what the server was started with, never more. A server that knows
-none of these questions gives no answer, and then the size is unknown.
+Servers on this machine are found at their usual ports on loopback. The Chat Completions API has no
+word for a context window, so each kind of server is asked in its own way for the window that it was
+started with. A server that knows none of these questions gives no answer, and the window is
+unknown.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from urllib.parse import urljoin
+from functools import partial
+from urllib.parse import urljoin, urlsplit
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -54,9 +55,27 @@ async def listed_models(
     return tuple(models.values())
 
 
-async def served_models(base_url: str, api_key: str, *, seconds: float) -> tuple[str, ...]:
-    """The names of those. Raises `ProviderError`."""
-    return tuple(one.name for one in await listed_models(base_url, api_key, seconds=seconds))
+async def locate_models(
+    base_url: str,
+    api_key: str,
+    seconds: float,
+    provider: KnownProvider | None = None,
+    *,
+    every: bool = False,
+) -> tuple[str, Sequence[ListedModel]]:
+    """Return the address at which a server lists its models, and the list: an address without a
+    path may lack /v1. Raises `ProviderError`."""
+    ask = partial(listed_models, api_key=api_key, seconds=seconds, provider=provider, every=every)
+    models = await ask(base_url)
+    longer = f"{base_url.rstrip('/')}/v1"
+    if not models and lacks_path(base_url) and (found := await ask(longer)):
+        return longer, found
+    return base_url, models
+
+
+def lacks_path(base_url: str) -> bool:
+    """Whether an address ends with its host."""
+    return urlsplit(base_url).path in ("", "/")
 
 
 async def _listing(place: _Place, known: KnownProvider | None) -> list[Mapping[str, object]]:
@@ -190,15 +209,35 @@ async def _server(name: str, port: int, seconds: float) -> LocalServer | None:
 
 
 _NUM_CTX = re.compile(r"^num_ctx\s+([0-9]{1,9})\s*$", re.MULTILINE)
+_ADVICE: Mapping[str, tuple[str, str]] = {
+    "": ("", "Choose a model that can call tools."),
+    "llama.cpp": (
+        "Start llama-server with a larger --ctx-size.",
+        "Start llama-server with --jinja and a model whose chat template has tools, such as Qwen3.",
+    ),
+    "LM Studio": (
+        "Load the model in LM Studio with a larger context length.",
+        "Choose a model that LM Studio marks with a hammer, such as qwen/qwen3-8b.",
+    ),
+    "Ollama": (
+        "Start Ollama with OLLAMA_CONTEXT_LENGTH=32768 in its environment, or as much as fits."
+        " If the model has a num_ctx of its own, make it again with a larger one.",
+        "Choose a model from https://ollama.com/search?c=tools, such as qwen3:8b.",
+    ),
+    "vLLM": (
+        "Start it with a larger --max-model-len.",
+        "Start it with --enable-auto-tool-choice and the --tool-call-parser for this model.",
+    ),
+}
+"""How to get a larger window from a server, and how to get tool calls."""
 
 
 class ModelFacts(Struct, frozen=True):
-    """What a server reports about a model.
+    """The facts that a server reports about a model.
 
     The context window in tokens: `now` as it runs, `most` as large as the model could have it; 0 if
     unknown. `tools`, `pictures`: whether the model takes them; None if unknown. `server` is the
-    program, if people start it for themselves; `to_raise` says how to get a larger window, and
-    `for_tools` how to get tool calls.
+    program, if people start it for themselves.
     """
 
     now: int = 0
@@ -206,8 +245,30 @@ class ModelFacts(Struct, frozen=True):
     tools: bool | None = None
     pictures: bool | None = None
     server: str = ""
-    to_raise: str = ""
-    for_tools: str = ""
+
+    @property
+    def window(self) -> int:
+        """The window as far as it is known, or 0. A server of one's own may have been started with
+        less than the model could take."""
+        return self.now or (0 if self.server else self.most)
+
+    @property
+    def to_raise(self) -> str:
+        """How to get a larger window; empty if unknown."""
+        return _ADVICE[self.server][0]
+
+    @property
+    def for_tools(self) -> str:
+        """How to get tool calls."""
+        return _ADVICE[self.server][1]
+
+    @property
+    def no_tools(self) -> str:
+        """What it means that the model can't call tools."""
+        return (
+            f"{self.server or 'its server'} reports that this model can't call tools. nanobot then"
+            " reads tool calls from its text, and small models often get them wrong"
+        )
 
 
 async def model_facts(
@@ -223,16 +284,15 @@ async def model_facts(
     place = _Place(base_url.rstrip("/"), model, api_key.strip(), seconds)
     known = provider or provider_at(base_url)
     entry = await _entry(place, known)
-    listed = ModelFacts(
-        most=_window_in(entry), tools=_tools_in(entry), pictures=_pictures_in(entry)
-    )
+    most, tools, pictures = _window_in(entry), _tools_in(entry), _pictures_in(entry)
     if limit := count(entry.get("max_model_len")):
-        return replace(listed, now=limit, most=limit, server="vLLM", to_raise=_RAISE_VLLM)
-    if listed.most or listed.tools is not None or (known and not known.is_local):
-        return listed if listed.tools is not False else replace(listed, for_tools=_OTHER_MODEL)
-    root = place.root()  # the rest are questions that only local servers have
-    said = await asyncio.gather(_llama(root, entry), _ollama(root), _studio(root))
-    return next((facts for facts in said if facts.server), listed)
+        return ModelFacts(limit, limit, tools, pictures, "vLLM")
+    listed = ModelFacts(0, most, tools, pictures)
+    if most or tools is not None or (known and not known.is_local):
+        return listed
+    root = replace(place, url=place.url.removesuffix("/v1"))  # only local servers have the rest
+    answers = await asyncio.gather(_llama(root, entry), _ollama(root), _studio(root))
+    return next((facts for facts in answers if facts), listed)
 
 
 async def _entry(place: _Place, known: KnownProvider | None) -> Mapping[str, object]:
@@ -246,38 +306,23 @@ async def _entry(place: _Place, known: KnownProvider | None) -> Mapping[str, obj
     return next((one for one in entries if _name_in(one) == bare), {})
 
 
-_RAISE_VLLM = "Start it with a larger --max-model-len."
-_RAISE_LLAMA = "Start llama-server with a larger --ctx-size."
-_RAISE_STUDIO = "Load the model in LM Studio with a larger context length."
-_RAISE_OLLAMA = (
-    "Start Ollama with OLLAMA_CONTEXT_LENGTH=32768 in its environment, or as much as fits."
-)
-_RAISE_VARIANT = "Its num_ctx says so. Make the model again with a larger PARAMETER num_ctx."
-_OTHER_MODEL = "Choose a model that can call tools."
-_TOOLS_LLAMA = (
-    "Start llama-server with --jinja and a model whose chat template has tools, such as Qwen3."
-)
-_TOOLS_OLLAMA = "Choose a model from https://ollama.com/search?c=tools, such as qwen3:8b."
-_TOOLS_STUDIO = "Choose a model that LM Studio marks with a hammer, such as qwen/qwen3-8b."
-
-
 async def create_larger_variant(
     base_url: str, model: str, api_key: str, tokens: int, *, seconds: float
 ) -> str:
-    """Have Ollama make a variant of a model that takes so many tokens, which shares the model's
-    files; its name, or "" where Ollama did not.
+    """Have Ollama make a variant of a model that takes `tokens` and shares the model's files.
+    Return its name, or "" if Ollama did not.
 
     Source: https://github.com/ollama/ollama/blob/main/docs/api.md#create-a-model
     """
-    place = _Place(base_url.rstrip("/"), model, api_key.strip(), seconds).root()
+    root = base_url.rstrip("/").removesuffix("/v1")
     name = f"{model.replace(':', '-')}-{tokens // 1024}k"
     wanted = {"model": name, "from": model, "parameters": {"num_ctx": tokens}, "stream": False}
-    said = await place.ask("/api/create", wanted)
-    return name if said.get("status") == "success" else ""
+    answer = await _Place(root, model, api_key.strip(), seconds).ask("/api/create", wanted)
+    return name if answer.get("status") == "success" else ""
 
 
 class _Place(Struct, frozen=True):
-    """Where to ask, and about what."""
+    """A server, and the model that is asked about."""
 
     url: str
     model: str
@@ -285,14 +330,10 @@ class _Place(Struct, frozen=True):
     seconds: float
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def root(self) -> _Place:
-        """The server itself, where its own API begins."""
-        return replace(self, url=self.url.removesuffix("/v1"))
-
     async def ask(
         self, path: str, body: Mapping[str, object] | None = None
     ) -> Mapping[str, object]:
-        """The object at `path`, or what is answered to `body`; empty where there is none."""
+        """Return the object at `path`, or the answer to `body`; empty if there is none."""
         with suppress(ProviderError, TimeoutError):
             async with asyncio.timeout(self.seconds):
                 return await self.object_at(path, body)
@@ -301,7 +342,7 @@ class _Place(Struct, frozen=True):
     async def object_at(
         self, path: str, body: Mapping[str, object] | None = None
     ) -> Mapping[str, object]:
-        """The same. Raises `ProviderError` where there is none."""
+        """Do the same. Raises `ProviderError` if there is none."""
         endpoint = Endpoint(self.url, self.model, self.key, headers=self.headers)
         connection = HttpConnection(endpoint, connect=self.seconds, stall=self.seconds)
         try:
@@ -310,81 +351,53 @@ class _Place(Struct, frozen=True):
             await connection.close()
 
 
-async def _llama(place: _Place, entry: Mapping[str, object]) -> ModelFacts:
+async def _llama(place: _Place, entry: Mapping[str, object]) -> ModelFacts | None:
     """`entry` is the model's in the list of models.
 
     Source: llama.cpp, tools/server/README.md, GET /props and GET /v1/models; its answers of 2026.
     """
-    props = await place.ask("/props")
-    meta = mapping(entry.get("meta"))
+    props, meta = await place.ask("/props"), mapping(entry.get("meta"))
     now = count(mapping(props.get("default_generation_settings")).get("n_ctx"))
     now, most = now or count(meta.get("n_ctx")), count(meta.get("n_ctx_train"))
-    if not (now or most):
-        return ModelFacts()
-    able = mapping(props.get("chat_template_caps"))
-    return ModelFacts(
-        now,
-        most,
-        _flag(able.get("supports_tools")),
-        _flag(mapping(props.get("modalities")).get("vision")),
-        "llama.cpp",
-        _RAISE_LLAMA,
-        _TOOLS_LLAMA,
-    )
+    tools = _flag(mapping(props.get("chat_template_caps")).get("supports_tools"))
+    pictures = _flag(mapping(props.get("modalities")).get("vision"))
+    return ModelFacts(now, most, tools, pictures, "llama.cpp") if now or most else None
 
 
-async def _ollama(place: _Place) -> ModelFacts:
+async def _ollama(place: _Place) -> ModelFacts | None:
     """A model's own `num_ctx` counts. Otherwise it is the window that it was loaded with.
 
     Source: https://docs.ollama.com/api-reference/show-model-details and
     https://docs.ollama.com/capabilities/tool-calling; `capabilities` since Ollama 0.6.4.
     """
     shown = await place.ask("/api/show", {"model": place.model})
-    facts = mapping(shown.get("model_info"))
-    if not facts:
-        return ModelFacts()
+    if not (facts := mapping(shown.get("model_info"))):
+        return None
     most = max((count(facts[key]) for key in facts if key.endswith(".context_length")), default=0)
-    written = _NUM_CTX.search(string(shown.get("parameters")))
-    now = int(written[1]) if written else await _loaded(place)
+    if written := _NUM_CTX.search(string(shown.get("parameters"))):
+        now = int(written[1])
+    else:
+        loaded = map(mapping, items((await place.ask("/api/ps")).get("models")))
+        names = (place.model, f"{place.model}:latest")
+        lengths = (count(one.get("context_length")) for one in loaded if one.get("name") in names)
+        now = next(lengths, 0)
     able = items(shown.get("capabilities"))
-    return ModelFacts(
-        min(now, most) if most else now,
-        most,
-        "tools" in able if able else None,
-        "vision" in able if able else None,
-        "Ollama",
-        _RAISE_VARIANT if written else _RAISE_OLLAMA,
-        _TOOLS_OLLAMA,
-    )
+    tools, pictures = ("tools" in able, "vision" in able) if able else (None, None)
+    return ModelFacts(min(now, most) if most else now, most, tools, pictures, "Ollama")
 
 
-async def _loaded(place: _Place) -> int:
-    running = await place.ask("/api/ps")
-    entries = (mapping(one) for one in items(running.get("models")))
-    wanted = (place.model, f"{place.model}:latest")
-    found = (count(one.get("context_length")) for one in entries if one.get("name") in wanted)
-    return next(found, 0)
-
-
-async def _studio(place: _Place) -> ModelFacts:
+async def _studio(place: _Place) -> ModelFacts | None:
     """The length that the model is loaded with counts, not the longest that it could have.
 
     Source: https://lmstudio.ai/docs/developer/rest/list (since LM Studio 0.4).
     """
-    said = await place.ask("/api/v1/models")
-    for entry in map(mapping, items(said.get("models"))):
+    answer = await place.ask("/api/v1/models")
+    for entry in map(mapping, items(answer.get("models"))):
         loaded = [mapping(one) for one in items(entry.get("loaded_instances"))]
-        if place.model not in (entry.get("key"), *(one.get("id") for one in loaded)):
-            continue
-        lengths = (count(mapping(one.get("config")).get("context_length")) for one in loaded)
-        able, most = mapping(entry.get("capabilities")), count(entry.get("max_context_length"))
-        return ModelFacts(
-            min(filter(None, lengths), default=0),
-            most,
-            _flag(able.get("trained_for_tool_use")),
-            _flag(able.get("vision")),
-            "LM Studio" if most else "",
-            _RAISE_STUDIO,
-            _TOOLS_STUDIO,
-        )
-    return ModelFacts()
+        most = count(entry.get("max_context_length"))
+        if most and place.model in (entry.get("key"), *(one.get("id") for one in loaded)):
+            lengths = (count(mapping(one.get("config")).get("context_length")) for one in loaded)
+            now, able = min(filter(None, lengths), default=0), mapping(entry.get("capabilities"))
+            tools, pictures = _flag(able.get("trained_for_tool_use")), _flag(able.get("vision"))
+            return ModelFacts(now, most, tools, pictures, "LM Studio")
+    return None

@@ -18,10 +18,11 @@ class ServedModels(Struct, frozen=True):
 
     async def names(self) -> tuple[str, ...]:
         """Their names; none where the server does not say."""
-        from nanobot.providers.discovery import served_models  # seldom needed
+        from nanobot.providers.discovery import listed_models  # seldom needed
 
         try:
-            return await served_models(self.base_url, self.api_key, seconds=_LIST_SECONDS)
+            models = await listed_models(self.base_url, self.api_key, seconds=_LIST_SECONDS)
         except ProviderError as error:
             logger.info("the model server gave no list of its models: {}", error)
             return ()
+        return tuple(one.name for one in models)

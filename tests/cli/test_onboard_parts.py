@@ -10,8 +10,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nanobot.cli.onboard.candidate import ModelCandidate, model_changes
-from nanobot.cli.onboard.files import ConfigPart, with_name, write
+from nanobot.cli.onboard.changes import (
+    ConfigPart,
+    fit_window,
+    model_changes,
+    with_name,
+    write,
+)
 from nanobot.cli.onboard.model import ModelStep
 from nanobot.cli.onboard.wizard import Interview
 from nanobot.cli.parser import build_parser
@@ -126,21 +131,18 @@ def test_a_key_never_goes_to_another_server() -> None:
         name="a", base_url="https://a.example/v1", api_key=SecretStr("sk-secret")
     )
     before = ExistingFiles("model:\n  name: a\n  api_key: ${A}\n", "A=sk-secret\n", {})
-    wanted = ModelCandidate("b", "https://b.example/v1")
+    wanted = ModelSettings(name="b", base_url="https://b.example/v1", provider="openai")
     changes = {
         change.path[1]: change.value for change in model_changes(wanted, present, before).changes
     }
     assert changes == {"name": "b", "base_url": "https://b.example/v1", "api_key": ""}
-    with_key = model_changes(replace(wanted, key="sk-other"), present, before)
+    with_key = model_changes(replace(wanted, api_key=SecretStr("sk-other")), present, before)
     assert with_key.secrets == {"MODEL_API_KEY": "sk-other"}  # A stays for as long as it is read
 
 
 def test_a_small_window_leaves_room_for_the_prompt() -> None:
-    part = model_changes(
-        ModelCandidate("b", "http://127.0.0.1:1/v1", window=16_000),
-        ModelSettings(),
-        ExistingFiles("", "", {}),
-    )
+    wanted = fit_window(ModelSettings(name="b", provider="openai"), 16_000)
+    part = model_changes(wanted, ModelSettings(), ExistingFiles("", "", {}))
     assert ConfigChange(("model", "max_completion_tokens"), 4_000) in part.changes
 
 
@@ -162,6 +164,11 @@ def test_what_a_person_wrote_about_themselves_stays() -> None:
 )
 def test_a_name_is_written_whatever_stands_in_the_file(text: str, wanted: str) -> None:
     assert with_name(text, "Ada") == wanted
+
+
+def model_at(name: str, base_url: str) -> ModelSettings:
+    """A model on a server, as it is chosen."""
+    return ModelSettings(name=name, base_url=base_url, provider="openai")
 
 
 def step(
@@ -307,7 +314,7 @@ async def test_where_a_server_of_ones_own_says_nothing_little_is_assumed_and_fit
     base_url: str,
 ) -> None:
     async with FakeOpenAI() as server:
-        wanted = ModelCandidate("fake-model", base_url or server.base_url)
+        wanted = model_at("fake-model", base_url or server.base_url)
         wanted = await step(ScriptedPerson("")).with_window(wanted)
     part = model_changes(wanted, ModelSettings(), ExistingFiles("", "", {}))
     written = {change.path[1]: change.value for change in part.changes}
@@ -320,6 +327,6 @@ async def test_a_window_that_is_set_for_the_same_model_stays() -> None:
     present = ModelSettings(name="a", base_url=here, context_window=20_000)
     for name, answers, wanted in (("a", (), 20_000), ("b", ("",), 4_096)):
         asking = step(ScriptedPerson(*answers), present=present)
-        assert (await asking.with_window(ModelCandidate(name, here))).window == wanted
+        assert (await asking.with_window(model_at(name, here))).context_window == wanted
     assert is_near("http://gpu-box:8000/v1")
     assert not is_near("https://openrouter.ai/api/v1")

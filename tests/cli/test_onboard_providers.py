@@ -12,7 +12,7 @@ from aiohttp import web
 from msgspec import convert
 from msgspec.structs import replace
 
-from nanobot.cli.onboard.files import ConfigPart
+from nanobot.cli.onboard.changes import ConfigPart
 from nanobot.cli.onboard.model import ModelStep
 from nanobot.cli.onboard.people import Remembering, walk
 from nanobot.cli.onboard.wizard import Interview
@@ -231,24 +231,6 @@ async def test_a_script_that_names_a_provider_without_its_key_is_told_where_it_b
     with pytest.raises(NanobotError, match="DeepSeek needs a model and a key") as caught:
         await step(ScriptedPerson(), "--non-interactive", "--provider", "deepseek").run()
     assert "DEEPSEEK_API_KEY" in caught.value.hint
-
-
-async def test_a_model_that_the_server_does_not_know_is_answered_with_one_that_it_has() -> None:
-    async def answer(request: web.Request) -> web.Response:
-        if request.method == "GET":
-            return web.json_response({"data": [{"id": "openai/gpt-5-mini"}, {"id": "other"}]})
-        return web.json_response({"error": {"message": "no such model"}}, status=404)
-
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    served = await Served.start(app)
-    asked = ("--base-url", f"http://127.0.0.1:{served.port}/v1", "--model-name", "gpt-5-mini")
-    try:
-        with pytest.raises(ProviderError, match="404") as caught:
-            await step(ScriptedPerson(), "--non-interactive", *asked).run()
-    finally:
-        await served.stop()
-    assert caught.value.hint == "Did you mean openai/gpt-5-mini?"
 
 
 async def interviewed(

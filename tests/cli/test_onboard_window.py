@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from msgspec.structs import replace
 
-from nanobot.cli.onboard.candidate import ModelCandidate
-from nanobot.cli.onboard.files import ConfigPart
+from nanobot.cli.onboard.changes import ConfigPart
 from nanobot.cli.onboard.model import ModelStep
 from nanobot.cli.parser import build_parser
 from nanobot.clock import SystemClock
@@ -19,7 +17,7 @@ from nanobot.config.changing import ExistingFiles
 from nanobot.config.model import ModelSettings
 from nanobot.errors import NanobotError, ProviderError
 from nanobot.testing import ScriptedPerson
-from tests.cli.test_onboard_parts import step
+from tests.cli.test_onboard_parts import model_at, step
 from tests.doubles.dialects.server import KINDS, DialectServer
 from tests.doubles.openai.faults import Stall
 from tests.doubles.openai.server import FakeOpenAI
@@ -56,12 +54,12 @@ class Ollama:
 
 
 @asynccontextmanager
-async def serving(ollama: Ollama) -> AsyncIterator[ModelCandidate]:
+async def serving(ollama: Ollama) -> AsyncIterator[ModelSettings]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", ollama.answer)
     served = await Served.start(app)
     try:
-        yield ModelCandidate("qwen3:8b", f"http://127.0.0.1:{served.port}/v1")
+        yield model_at("qwen3:8b", f"http://127.0.0.1:{served.port}/v1")
     finally:
         await served.stop()
 
@@ -70,7 +68,7 @@ async def test_a_variant_with_room_to_talk_is_offered_and_made() -> None:
     ollama, person = Ollama(), ScriptedPerson("y")
     async with serving(ollama) as wanted:
         found = await step(person).with_window(wanted)
-    assert (found.name, found.window) == ("qwen3-8b-16k", 16_384)
+    assert (found.name, found.context_window) == ("qwen3-8b-16k", 16_384)
     assert ollama.made == {"qwen3-8b-16k": 16_384}
     assert person.said[0].startswith("WARNING: Ollama takes only 4,096 tokens")
     assert person.said[-1] == "Ollama takes 16,384 tokens.", "enough needs no advice"
@@ -80,7 +78,7 @@ async def test_ollama_that_loaded_nothing_yet_is_not_called_both_small_and_unkno
     ollama, person = Ollama(loaded=False), ScriptedPerson()
     async with serving(ollama) as wanted:
         found = await step(person, "--non-interactive").with_window(wanted)
-    assert found.window == 4_096
+    assert found.context_window == 4_096
     (said,) = person.said
     assert "isn't known how many tokens Ollama takes" in said
 
@@ -89,7 +87,7 @@ async def test_who_wants_no_variant_is_told_how_to_raise_it_and_goes_on() -> Non
     ollama, person = Ollama(), ScriptedPerson("n")
     async with serving(ollama) as wanted:
         found = await step(person).with_window(wanted)
-    assert (found.name, found.window, ollama.made) == ("qwen3:8b", 4_096, {})
+    assert (found.name, found.context_window, ollama.made) == ("qwen3:8b", 4_096, {})
     said = "\n".join(person.said)
     assert (said.count("WARNING"), said.count("OLLAMA_CONTEXT_LENGTH")) == (1, 1)
 
@@ -97,8 +95,8 @@ async def test_who_wants_no_variant_is_told_how_to_raise_it_and_goes_on() -> Non
 async def test_a_variant_takes_as_much_as_the_options_say() -> None:
     ollama, person = Ollama(), ScriptedPerson("y")
     async with serving(ollama) as wanted:
-        found = await step(person).with_window(replace(wanted, window=32_768))
-    assert (found.name, found.window, ollama.made) == (
+        found = await step(person, "--context-window", "32768").with_window(wanted)
+    assert (found.name, found.context_window, ollama.made) == (
         "qwen3-8b-32k", 32_768, {"qwen3-8b-32k": 32_768}
     )  # fmt: skip
 
@@ -115,14 +113,14 @@ async def test_a_configured_window_that_is_too_large_by_now_is_lowered_and_that_
         asked = ("--non-interactive", "--base-url", server.base_url)
         part = await step(person, *asked, present=present).run()
     assert written(part)["context_window"] == 16_384
-    assert "model.context_window was 32,768 and becomes 16,384." in person.said
+    assert "was to be 32,768, but llama.cpp takes 16,384 tokens" in "\n".join(person.said)
 
 
 async def test_a_script_is_warned_as_well() -> None:
     person = ScriptedPerson()
     async with serving(Ollama()) as wanted:
         found = await step(person, "--non-interactive").with_window(wanted)
-    assert found.window == 4_096
+    assert found.context_window == 4_096
     assert person.said[0].startswith("WARNING")
 
 
@@ -162,7 +160,7 @@ async def scripted(server: FakeOpenAI, *arguments: str) -> tuple[dict[str, objec
 
 async def test_a_window_that_is_too_small_is_said_once_with_what_raises_it() -> None:
     async with FakeOpenAI(pages=llama(2_048)) as server:
-        with pytest.raises(NanobotError, match=r"takes only 2,048 tokens, and nanobot needs 3,428"):
+        with pytest.raises(NanobotError, match=r"window of 2,048 tokens is too small"):
             await scripted(server)
         person = ScriptedPerson()
         asking = step(person, "--base-url", server.base_url, "--model-name", "fake-model")
@@ -177,20 +175,11 @@ async def test_a_larger_window_than_the_server_takes_is_warned_of_and_not_writte
     async with FakeOpenAI(pages=llama(16_384)) as server:
         values, said = await scripted(server, "--context-window", "32768")
         assert values["context_window"] == 16_384
-        assert "WARNING: --context-window is 32,768, but llama.cpp takes 16,384 tokens" in said
+        assert "window was to be 32,768, but llama.cpp takes 16,384 tokens" in said
         smaller, said = await scripted(server, "--context-window", "8192")
         assert (smaller["context_window"], said.count("WARNING")) == (8_192, 0)
         insisted, _ = await scripted(server, "--context-window", "32768", "--no-test")
         assert insisted["context_window"] == 32_768
-
-
-@pytest.mark.parametrize(("answer", "window"), [("y", 32_768), ("", 16_384)])
-async def test_a_person_may_insist_on_a_larger_window(answer: str, window: int) -> None:
-    async with FakeOpenAI(pages=llama(16_384)) as server:
-        asked = ("--base-url", server.base_url, "--model-name", "fake-model")
-        asking = step(ScriptedPerson(answer), *asked, "--context-window", "32768")
-        part = await asking.run()
-    assert written(part)["context_window"] == window
 
 
 @pytest.mark.parametrize("test", [(), ("--no-test",)], ids=["tried", "not tried"])
@@ -221,9 +210,9 @@ async def test_a_window_from_a_list_that_is_too_small_is_not_replaced_by_the_def
     app = web.Application()
     app.router.add_get("/v1/models", answer)
     served = await Served.start(app)
-    wanted = ModelCandidate("fake-model", f"http://127.0.0.1:{served.port}/v1")
+    wanted = model_at("fake-model", f"http://127.0.0.1:{served.port}/v1")
     try:
-        with pytest.raises(NanobotError, match=r"only 2,048 tokens"):
+        with pytest.raises(NanobotError, match=r"2,048 tokens is too small"):
             await step(ScriptedPerson()).with_window(wanted)
     finally:
         await served.stop()

@@ -1,7 +1,4 @@
-"""`nanobot onboard`: a wizard that sets nanobot up, or changes how it is set up.
-
-It asks, shows what will be written, writes it, signs in and says hello.
-"""
+"""`nanobot onboard`: a wizard that sets nanobot up, or changes its settings."""
 
 from __future__ import annotations
 
@@ -25,7 +22,6 @@ _TEXTS = (
     ("--owner-name", "NAME", "your name"),
     ("--timezone", "ZONE", "your time zone, such as Europe/Berlin"),
 )
-_IDS = tuple(one.id for one in PROVIDERS)
 
 
 def add_onboard(commands: Commands) -> None:
@@ -34,8 +30,9 @@ def add_onboard(commands: Commands) -> None:
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.flag("--non-interactive", "ask nothing; do what the options say")
-    known = f"whose model, in place of a URL: {', '.join(_IDS)}"
-    parser.option("--provider", "ID", known, choices=_IDS)
+    ids = [one.id for one in PROVIDERS]
+    known = f"whose model, in place of a URL: {', '.join(ids)}"
+    parser.option("--provider", "ID", known, choices=ids)
     for name, metavar, summary in _TEXTS:
         parser.option(name, metavar, summary)
     parser.flag("--api-key-stdin", "read the API key from standard input")

@@ -1,6 +1,7 @@
-"""The step that finds a model, tries it before it is written down, and learns what it takes.
+"""The step that sets up a model: its server, its key, its name, a trial, its context window.
 
-If its server cannot be reached now, the person may keep what was typed, unchecked.
+Nothing is written before the model has answered. If its server can't be reached now, the person may
+keep the answers unchecked. A key is only offered to the server that it was given for.
 """
 
 from __future__ import annotations
@@ -9,23 +10,16 @@ import argparse
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.cli.onboard.candidate import (
-    ModelCandidate,
-    lacks_path,
-    list_served,
-    model_changes,
-    try_out,
-)
-from nanobot.cli.onboard.files import ConfigPart
+from nanobot.cli.onboard.changes import ConfigPart, fit_window, model_changes, model_label
 from nanobot.cli.onboard.people import ask_checked, in_words
-from nanobot.cli.onboard.window import WindowStep
 from nanobot.config.changing import ExistingFiles
-from nanobot.config.model import ModelSettings
+from nanobot.config.model import LEAST_PROMPT_TOKENS, SMALL_WINDOW, ModelSettings
+from nanobot.config.values import is_official
 from nanobot.errors import (
     NanobotError,
     ProviderBusy,
@@ -33,20 +27,19 @@ from nanobot.errors import (
     ProviderRejected,
     ProviderUnavailable,
 )
-from nanobot.providers.catalogue import (
-    PROVIDERS,
-    KnownProvider,
-    provider_at,
-    similar_names,
-    tools_hint,
-)
+from nanobot.providers.catalogue import PROVIDERS, KnownProvider, provider_at
 from nanobot.providers.dialect import is_near
 from nanobot.providers.discovery import (
     ListedModel,
     LocalServer,
+    ModelFacts,
+    create_larger_variant,
     find_local_servers,
+    lacks_path,
+    locate_models,
+    model_facts,
 )
-from nanobot.validation import Invalid, build
+from nanobot.validation import Invalid, SecretStr, build
 
 if TYPE_CHECKING:
     from nanobot.channel import Person
@@ -54,10 +47,19 @@ if TYPE_CHECKING:
     from nanobot.providers.port import ReadingSink
 
     Find = Callable[[], Awaitable[Sequence[LocalServer]]]
-    Offer = Callable[[], Awaitable[ModelCandidate]]
+
+T = TypeVar("T")
 
 _LIST_SECONDS = 10.0
+_FACTS_SECONDS = 5.0
+_VARIANT_SECONDS = 60.0
 _READING_SECONDS = 2.0
+_ANSWER_TOKENS = 1_000
+_SMALLEST = (LEAST_PROMPT_TOKENS + 1_000) * 8 // 7
+"""The smallest window that nanobot can work with."""
+_ASSUMED = 4_096
+"""The usual window of servers for one's own machine."""
+_COMFORTABLE = 16_384
 _OF_A_SERVER = (
     "provider", "model_name", "base_url", "context_window", "api_key_env", "api_key_stdin",
 )  # fmt: skip
@@ -70,14 +72,25 @@ _TYPED = "Another one, whose name you type"
 
 
 def server_options(options: argparse.Namespace) -> list[str]:
-    """The options on the command line that are about a model's server."""
+    """Return the options on the command line that are about a model's server."""
     return [f"--{name.replace('_', '-')}" for name in _OF_A_SERVER if getattr(options, name)]
 
 
+class Offer(Struct, frozen=True):
+    """A line of the list of servers. `base_url` is the usual address, which `asks_address` lets the
+    person change. Without a `model` the next questions find one."""
+
+    label: str
+    base_url: str = ""
+    asks_address: bool = False
+    asks_key: bool = False
+    start: str = ""
+    model: ModelSettings | None = None
+
+
 class ModelStep:
-    """Has a person choose a model, unless the options name one, and tries it out. What was chosen
-    last is the default when the step is gone through again, and what answered once is not asked
-    again."""
+    """Has a person choose a model, unless the options name one. `with_window` is the part after the
+    trial. The last choice is the default if the step is gone through again."""
 
     def __init__(
         self,
@@ -92,110 +105,122 @@ class ModelStep:
         self._person, self._options, self._find = person, options, find
         self._present, self._before, self._clock = present, before, clock
         self._providers = providers
-        self._answered: set[ModelCandidate] = set()
-        key = present.api_key.get_secret_value()
-        self._last = ModelCandidate(present.name, present.base_url, key, api=present.api)
+        self._attended = not options.non_interactive
+        self._last = present
+        self._variable = ""
+        self._is_unchecked = False
 
     async def run(self) -> ConfigPart:
-        """What is to be written; empty where the model shall stay as it is. Raises
-        `NanobotError`."""
-        options = self._options
-        is_given = bool(server_options(options))
-        if options.offline:
-            return model_changes(ModelCandidate(offline=True), self._present, self._before)
-        wanted = await self._given() if is_given else await self._chosen()
-        if wanted is None:
-            return ConfigPart()
-        if not wanted.offline:
-            self._last = replace(wanted, unchecked=False)
-            if not (options.no_test or wanted.unchecked):
-                wanted = await self._tried(wanted)
+        """Return what is to be written. Raises `NanobotError`."""
+        self._is_unchecked = False
+        if self._options.offline:
+            wanted = ModelSettings(provider="offline")
+        elif server_options(self._options):
+            wanted = await self._given()
+        else:
+            wanted = await self._chosen()
+        if wanted.provider != "offline" and wanted is not self._present:
+            if not (self._options.no_test or self._is_unchecked):
+                wanted, _ = await self._reached(wanted, self._try_out, _NO_ACCESS)
             wanted = await self.with_window(wanted)  # some know it once the model is loaded
-        return model_changes(wanted, self._present, self._before)
+        return model_changes(
+            wanted, self._present, self._before, self._variable, unchecked=self._is_unchecked
+        )
 
-    async def _given(self) -> ModelCandidate:
-        """The model of the command line. The rest stays as it is if the server is the same."""
-        options, present = self._options, self._present
+    async def _given(self) -> ModelSettings:
+        """Return the model of the command line. The rest stays if the server is the same."""
+        options = self._options
         named = next((one for one in self._providers if one.id == options.provider), None)
-        key, variable = _given_key(options, named)
-        usual = named.base_url if named else present.base_url
-        base_url, name = _checked_url(options.base_url or usual), options.model_name
-        is_same = base_url == present.base_url
-        if is_same:
-            key, name = key or present.api_key.get_secret_value(), name or present.name
-        known = self._at(base_url)
-        if known and not known.is_local and not (key and name):
+        usual = named.base_url if named else self._present.base_url
+        wanted = self._begun(_checked_url(options.base_url or usual))
+        key, self._variable = _given_key(options, named)
+        wanted = replace(wanted, name=options.model_name or wanted.name)
+        wanted = _with_key(wanted, key) if key else wanted
+        known = self._at(wanted.base_url)
+        if known and known.keys_at and not (wanted.api_key and wanted.name):
             hint = f"Add --model-name {known.example} and --api-key-env {known.key_variable}"
             raise NanobotError(
                 f"{known.name} needs a model and a key", hint=f"{hint}, or another --base-url."
             )
-        api = present.api if is_same else ""
-        wanted = ModelCandidate(name, base_url, key, variable, options.context_window, api=api)
-        if options.no_test or not lacks_path(base_url):
-            return wanted
-        return (await self._located(wanted))[0]
+        if lacks_path(wanted.base_url) and not options.no_test:
+            url, _ = await self._models(wanted)
+            wanted = replace(wanted, base_url=url)
+        return wanted
 
-    async def _chosen(self) -> ModelCandidate | None:
-        """What the person wants; None for leaving it as it is."""
-        person, present = self._person, self._present
-        person.say("Looking for model servers on this machine …")
-        servers = await self._find()
-        found = {server.name for server in servers}
-        offers: dict[str, Offer] = {}
-        for server in servers:
-            shown = f"{server.name} on this machine: {_few(server.models)}"
-            offers[shown] = partial(self._at_found, server)
-        for known in self._providers:
-            if not known.is_local:
-                offers[known.name] = partial(self._at_provider, known)
-        for known in self._providers:
-            if known.is_local and known.name not in found:
-                offers[f"{known.name}, elsewhere or not started"] = partial(self._at_local, known)
-        offers["Another server with an OpenAI-compatible API"] = self._at_another
-        offers["None yet: the small built-in model, which knows only a few tricks"] = _built_in
-        menu = [*offers]
-        is_set = present.provider != "offline"
-        if is_set:
-            as_it_is = ModelCandidate(present.name, present.base_url)
-            menu.insert(0, f"As it is: {as_it_is.shown}")
-        chosen = menu[await person.choose("Which model should answer?", menu)]
-        return await offers[chosen]() if chosen in offers else None
+    async def _chosen(self) -> ModelSettings:
+        """Have the person choose a server, its address, its key, and one of its models."""
+        self._person.say("Looking for model servers on this machine …")
+        offers = self._offers(await self._find())
+        labels = [one.label for one in offers]
+        offer = offers[await self._person.choose("Which model should answer?", labels)]
+        if offer.model is not None:
+            return offer.model
+        url = await self._address(offer) if offer.asks_address else offer.base_url
+        wanted = await self._keyed(self._begun(url), asks=offer.asks_key)
+        wanted, found = await self._reached(wanted, self._models, _NO_LIST_WITHOUT_KEY)
+        url, models = found or (wanted.base_url, ())
+        self._last = replace(wanted, base_url=url)
+        return await self._named(self._last, models)
 
-    async def _at_found(self, server: LocalServer) -> ModelCandidate:
-        """A model of a server on this machine."""
-        wanted = self._begun(server.base_url)
-        return await self._named(wanted, [ListedModel(name) for name in server.models])
+    def _offers(self, servers: Sequence[LocalServer]) -> list[Offer]:
+        """Return the lines of the list: servers that run here, providers, others."""
+        present, found = self._present, {server.name for server in servers}
+        offers = [
+            Offer(f"{one.name} on this machine: {_few(one.models)}", one.base_url)
+            for one in servers
+        ]
+        if present.provider != "offline":
+            offers.insert(0, Offer(f"As it is: {model_label(present)}", model=present))
+        local = [one for one in self._providers if one.is_local and one.name not in found]
+        cloud = [one for one in self._providers if not one.is_local]
+        offers += (Offer(one.name, one.base_url, asks_key=True) for one in cloud)
+        for one in local:
+            label = f"{one.name}, elsewhere or not started"
+            offers.append(Offer(label, one.base_url, asks_address=True, start=one.start))
+        another = "Another server with an OpenAI-compatible API"
+        built_in = "None yet: the small built-in model, which knows only a few tricks"
+        return [
+            *offers,
+            Offer(another, asks_address=True, asks_key=True),
+            Offer(built_in, model=ModelSettings(provider="offline")),
+        ]
 
-    async def _at_provider(self, known: KnownProvider) -> ModelCandidate:
-        """A model of a provider, which wants a key."""
-        wanted = self._begun(known.base_url)
-        usual = wanted.key or os.environ.get(known.key_variable, "").strip()
-        self._person.say(f"Keys of {known.name} are made at {known.keys_at}")
-        key = await self._key(f"The API key of {known.name}", usual, is_needed=True)
-        return await self._listed(wanted, key)
-
-    async def _at_local(self, known: KnownProvider) -> ModelCandidate:
-        """A model of a server of somebody's own that was not found here: at another place, started
-        only now, or behind a key."""
-        is_known = self._at(self._last.base_url) == known
-        usual = self._last.base_url if is_known else known.base_url
-        self._person.say(f"`{known.start}` starts it. It listens at {known.base_url} then.")
-        wanted = await self._addressed(usual)
-        return await self._listed(wanted, wanted.key)
-
-    async def _at_another(self) -> ModelCandidate:
-        """A model at a server that perhaps wants a key."""
-        is_known = self._at(self._last.base_url) is not None
-        wanted = await self._addressed("" if is_known else self._last.base_url)
-        known = self._at(wanted.base_url)
-        usual = os.environ.get(known.key_variable, "") if known and known.key_variable else ""
-        key = await self._key("The API key, if it wants one", wanted.key or usual)
-        return await self._listed(wanted, key)
-
-    async def _addressed(self, usual: str) -> ModelCandidate:
-        """What the person wants so far: a server."""
+    async def _address(self, offer: Offer) -> str:
+        """Ask for the address; the last one is the default if it is a server of this kind."""
+        if offer.start:
+            self._person.say(f"`{offer.start}` starts it. It listens at {offer.base_url} then.")
+        last, kind = self._last.base_url, self._at(offer.base_url)
+        usual = last if self._at(last) == kind else offer.base_url
         asked = "Its address, up to and including /v1"
-        return self._begun(await ask_checked(self._person, asked, _checked_url, usual))
+        return await ask_checked(self._person, asked, _checked_url, usual)
+
+    def _begun(self, base_url: str) -> ModelSettings:
+        """Return the settings for a server so far: its key, if it is the last or the present."""
+        for known in (self._last, self._present):
+            if known.base_url == base_url:
+                return replace(known, provider="openai")
+        at = self._at(base_url)
+        return ModelSettings(
+            provider="openai",
+            base_url=base_url,
+            api=at.api if at else "chat",
+            max_completion_tokens=self._present.max_completion_tokens,
+        )
+
+    def _at(self, base_url: str) -> KnownProvider | None:
+        return provider_at(base_url, self._providers)
+
+    async def _keyed(self, wanted: ModelSettings, *, asks: bool) -> ModelSettings:
+        """Ask for the key, if the server may want one."""
+        if not asks:
+            return wanted
+        known, usual = self._at(wanted.base_url), wanted.api_key.get_secret_value()
+        if not (known and known.keys_at):
+            return _with_key(wanted, await self._key("The API key, if it wants one", usual))
+        self._person.say(f"Keys of {known.name} are made at {known.keys_at}")
+        usual = usual or os.environ.get(known.key_variable, "").strip()
+        asked = f"The API key of {known.name}"
+        return _with_key(wanted, await self._key(asked, usual, is_needed=True))
 
     async def _key(self, asked: str, usual: str = "", *, is_needed: bool = False) -> str:
         def check(key: str) -> str:
@@ -212,65 +237,55 @@ class ModelStep:
 
         return await ask_checked(self._person, asked, check, usual, secret=True)
 
-    async def _with_other_key(self, wanted: ModelCandidate, error: ProviderError) -> ModelCandidate:
-        """Ask for another key, since this one was rejected. Raises `error` without one, and in a
-        non-interactive run."""
-        if self._options.non_interactive:
-            raise error
-        self._person.say(in_words(error) if wanted.key else "It wants a key.")
-        if not (key := await self._key("Its key again (Enter to leave it)")):
-            raise error
-        self._last = replace(wanted, key=key, key_name="")
-        return self._last
-
-    def _begun(self, base_url: str) -> ModelCandidate:
-        """What was wanted of a server last: a key is for one server."""
-        return self._last if self._last.base_url == base_url else ModelCandidate(base_url=base_url)
-
-    def _at(self, base_url: str) -> KnownProvider | None:
-        return provider_at(base_url, self._providers)
-
-    async def _listed(self, wanted: ModelCandidate, key: str) -> ModelCandidate:
-        """Return the model with a key that the server takes, and a name out of its list."""
-        self._last = wanted = replace(wanted, key=key)
+    async def _reached(
+        self,
+        wanted: ModelSettings,
+        ask: Callable[[ModelSettings], Awaitable[T]],
+        refusals: Sequence[int],
+    ) -> tuple[ModelSettings, T | None]:
+        """Return the result of `ask`, and the model with a key that the server takes: it is asked
+        for again after one of the `refusals`. None if the server is out of reach and the person
+        goes on without. Raises `ProviderError`."""
         while True:
+            self._last = wanted
             try:
-                wanted, models = await self._located(wanted)
-                break
+                return wanted, await ask(wanted)
             except (ProviderUnavailable, ProviderBusy) as error:
-                await self._accept_unchecked(error)
-                return await self._named(replace(wanted, unchecked=True), ())
-            except ProviderRejected as error:
-                if error.status not in _NO_LIST_WITHOUT_KEY:
+                self._is_unchecked = await self._goes_on(error)
+                if not self._is_unchecked:
                     raise
-                wanted = await self._with_other_key(wanted, error)
-        self._last = wanted
-        return await self._named(wanted, models)
+                return wanted, None
+            except ProviderRejected as error:
+                if error.status not in refusals or not self._attended:
+                    raise
+                self._person.say(in_words(error) if wanted.api_key else "It wants a key.")
+                if not (key := await self._key("Its key again (Enter to leave it)")):
+                    raise
+                wanted, self._variable = _with_key(wanted, key), ""
 
-    async def _located(
-        self, wanted: ModelCandidate
-    ) -> tuple[ModelCandidate, Sequence[ListedModel]]:
-        """Return the model at the address that its server answers at, and all models there."""
-        known = self._at(wanted.base_url)
-        try:
-            url, models = await list_served(wanted.base_url, wanted.key, known, _LIST_SECONDS)
-        except ProviderError:
-            if self._options.no_test:
-                return wanted, ()
-            raise
-        if url != wanted.base_url:
-            self._person.say(f"It answers at {url}.")
-        return replace(wanted, base_url=url), models
-
-    async def _accept_unchecked(self, error: ProviderError) -> None:
-        """Go on without the server if the person wants that. Raises `error` where not."""
+    async def _goes_on(self, error: ProviderError) -> bool:
+        """Whether the person goes on without the server."""
+        if not self._attended:
+            return False
         self._person.say(f"WARNING: {in_words(error)}\nSo your answers cannot be checked now.")
-        keep = "Keep it as it is, unchecked, and go on?"
-        if self._options.non_interactive or not await self._person.confirm(keep):
-            raise error
+        return await self._person.confirm("Keep it as it is, unchecked, and go on?")
 
-    async def _named(self, wanted: ModelCandidate, models: Sequence[ListedModel]) -> ModelCandidate:
-        """With the name of the model; `models` are those of the server, as far as it lists them."""
+    async def _models(self, wanted: ModelSettings) -> tuple[str, Sequence[ListedModel]]:
+        """Return the address at which the server answers, and its models. Raises
+        `ProviderError`."""
+        url, key = wanted.base_url, wanted.api_key.get_secret_value()
+        try:
+            at, models = await locate_models(url, key, _LIST_SECONDS, self._at(url))
+        except ProviderError:
+            if not self._options.no_test:
+                raise
+            return url, ()
+        if at != url:
+            self._person.say(f"It answers at {at}.")
+        return at, models
+
+    async def _named(self, wanted: ModelSettings, models: Sequence[ListedModel]) -> ModelSettings:
+        """Return the model with the name that the person chooses from the list, or types."""
         person, known = self._person, self._at(wanted.base_url)
         name = wanted.name or (known.example if known and not known.is_local else "")
         if len(models) == 1:
@@ -282,104 +297,166 @@ class ModelStep:
             at = await person.choose("Which of its models?", [*map(_sized, models), _TYPED], at)
             if at < len(names):
                 return replace(wanted, name=names[at])
-        elif not (wanted.unchecked or self._options.no_test):
+        elif not (self._is_unchecked or self._options.no_test):
             get = f" {known.how_to_get}" if known and known.is_local else ""
             person.say(f"It lists no model for conversations.{get}")
         name = await ask_checked(person, "Model name on that server", _checked_name, name)
         return replace(wanted, name=name)
 
-    async def _tried(self, wanted: ModelCandidate) -> ModelCandidate:
-        """Have the model answer. Raises `ProviderError`, unless the server is out of reach and the
-        person goes on without."""
-        person = self._person
-        if wanted in self._answered:
-            return wanted
+    async def _try_out(self, wanted: ModelSettings) -> bool:
+        """Have the model answer, with a tool on offer. Raises `ProviderError`."""
+        from nanobot.app.base import build_adapter
+        from nanobot.providers.port import CallOptions, Prompt, Toolset, ToolSpec, user_message
+
         near = is_near(wanted.base_url)
         slow = ". On a slow machine, loading and reading can take minutes" if near else ""
-        person.say(f"Asking {wanted.shown} something{slow} …")
-        shown = reading_shown(person, self._clock)
+        self._person.say(f"Asking {model_label(wanted)} something{slow} …")
+        tool = ToolSpec("rest", "Does nothing.", {"type": "object", "properties": {}})
+        prompt = Prompt((user_message("Answer with the one word: ready"),), Toolset.of([tool]))
+        show, provider = self._show_reading(), build_adapter(wanted)
+        began = self._clock.monotonic()
         try:
-            person.say(f"{await try_out(wanted.settings(self._present), self._clock, shown)}.")
-        except (ProviderUnavailable, ProviderBusy) as error:
-            if self._options.non_interactive:
-                raise
-            await self._accept_unchecked(error)
-            return replace(wanted, unchecked=True)
-        except ProviderRejected as error:
-            if error.status in _NO_ACCESS:
-                return await self._tried(await self._with_other_key(wanted, error))
-            raise await self._with_names(error, wanted) from None
-        self._answered.add(wanted)
-        return wanted
+            reply = await provider.complete(
+                prompt, CallOptions(max_tokens=_ANSWER_TOKENS, on_reading=show)
+            )
+        finally:
+            await provider.close()
+        took = self._clock.monotonic() - began
+        self._person.say(f"{reply.model or wanted.name} answered in {took:.1f} s.")
+        return True
 
-    async def _with_names(self, error: ProviderRejected, wanted: ModelCandidate) -> ProviderError:
-        """What was refused, with the models that may have been meant if it is the name."""
-        models: Sequence[ListedModel] = ()
-        if error.status in (400, 404) and not tools_hint(error.detail):
-            try:
-                _, models = await self._located(wanted)
-            except ProviderError:
-                return error
-        names = [one.name for one in models]
-        if wanted.name in names or not (meant := similar_names(wanted.name, names)):
-            return error
-        hint = f"Did you mean {' or '.join(meant)}?"
-        return ProviderRejected(str(error), status=error.status, detail=error.detail, hint=hint)
+    def _show_reading(self) -> ReadingSink:
+        """Return a sink that shows every few seconds how far a slow server has read."""
+        shown_at = self._clock.monotonic()
 
-    async def with_window(self, wanted: ModelCandidate) -> ModelCandidate:
-        """Return the model with its window, or a variant of it. Raises `NanobotError`."""
-        options = self._options
-        asks = not (options.no_test and server_options(options))
-        attended = not options.non_interactive
-        step = WindowStep(self._person, self._present, self._before, attended, asks)
-        return await step.run(wanted, self._at(wanted.base_url))
+        def show(read: int, total: int) -> None:
+            nonlocal shown_at
+            if self._clock.monotonic() - shown_at >= _READING_SECONDS:
+                shown_at = self._clock.monotonic()
+                self._person.say(f"Reading {read:,} of {total:,} tokens …")
+
+        return show
+
+    async def with_window(self, wanted: ModelSettings) -> ModelSettings:
+        """Return the model with its context window, or a variant that has a larger one.
+
+        Servers on one's own machine often cut off a prompt that exceeds their window, silently. So
+        the window is never larger than the server reports. Raises `NanobotError` if it is too
+        small.
+        """
+        asks = not (self._options.no_test and server_options(self._options))
+        facts = await self._facts(wanted) if asks else ModelFacts()
+        server, takes = facts.server or "the server", facts.window
+        if _SMALLEST <= takes < SMALL_WINDOW:
+            self._person.say(
+                f"WARNING: {server} takes only {takes:,} tokens, so nanobot works with few tools"
+                f" and forgets within a few messages. {_COMFORTABLE:,} leave room to talk."
+                f" {facts.to_raise}"
+            )
+        if facts.tools is False:
+            self._person.say(f"WARNING: {facts.no_tools}. {facts.for_tools}")
+        if variant := await self._larger_variant(wanted, facts):
+            return await self.with_window(variant)
+        chosen = self._options.context_window or self._configured(wanted)
+        window = min(filter(None, (chosen, takes)), default=0)
+        if 0 < window < _SMALLEST:
+            raise NanobotError(
+                f"a context window of {window:,} tokens is too small",
+                hint=f"nanobot needs {_SMALLEST:,}; {_COMFORTABLE:,} are enough. {facts.to_raise}",
+            )
+        if window < chosen:
+            self._person.say(
+                f"WARNING: the context window was to be {chosen:,}, but {server} takes {takes:,}"
+                f" tokens, so {takes:,} is used. {facts.to_raise}"
+            )
+        elif takes >= SMALL_WINDOW:  # else a warning has named it
+            self._person.say(f"{facts.server or wanted.name} takes {takes:,} tokens.")
+        return fit_window(wanted, window or await self._unknown(wanted, server, asks=asks))
+
+    async def _facts(self, wanted: ModelSettings) -> ModelFacts:
+        url, key = wanted.base_url, wanted.api_key.get_secret_value()
+        if is_official(url):  # its list has only names
+            return ModelFacts()
+        return await model_facts(
+            url, wanted.name, key, seconds=_FACTS_SECONDS, provider=self._at(url)
+        )
+
+    async def _larger_variant(
+        self, wanted: ModelSettings, facts: ModelFacts
+    ) -> ModelSettings | None:
+        """Offer a variant of a model of Ollama's that leaves room to talk, or takes as much as the
+        options say."""
+        asked, takes = self._options.context_window, facts.window
+        tokens = min(asked or _COMFORTABLE, facts.most)
+        is_small = facts.server == "Ollama" and takes < (asked or SMALL_WINDOW) <= tokens
+        if not (is_small and self._attended):
+            return None
+        instead = f" instead of {takes:,}" if takes else ""
+        question = f"Make a variant of {wanted.name} that takes {tokens:,} tokens{instead}?"
+        if not await self._person.confirm(f"{question} It needs no download."):
+            return None
+        url, key = wanted.base_url, wanted.api_key.get_secret_value()
+        name = await create_larger_variant(url, wanted.name, key, tokens, seconds=_VARIANT_SECONDS)
+        self._person.say(f"{name} is there." if name else "Ollama could not make it.")
+        return replace(wanted, name=name) if name else None
+
+    def _configured(self, wanted: ModelSettings) -> int:
+        """Return the window that is configured for this very model, or 0."""
+        present = self._present
+        is_same = (wanted.base_url, wanted.name) == (present.base_url, present.name)
+        is_set = present.context_window != ModelSettings().context_window
+        return present.context_window if is_same and is_set else 0
+
+    async def _unknown(self, wanted: ModelSettings, server: str, *, asks: bool) -> int:
+        """Ask the person for the window of a server of their own."""
+        known = self._at(wanted.base_url)
+        if not is_near(wanted.base_url) or (known and not known.is_local):
+            return ModelSettings().context_window
+        asks_person = self._attended and asks
+        assumed = f" {_ASSUMED:,} are assumed. To change it: --context-window {_COMFORTABLE}"
+        self._person.say(
+            f"WARNING: it isn't known how many tokens {server} takes, and it may cut off the rest."
+            f" Many take {_ASSUMED:,}, but below {SMALL_WINDOW:,} nanobot works with few tools;"
+            f" {_COMFORTABLE:,} or more leave room to talk.{'' if asks_person else assumed}"
+        )
+        if not asks_person:
+            return _ASSUMED
+        question = "The context window that it was started with, in tokens"
+        return await ask_checked(self._person, question, _checked_window, str(_ASSUMED))
 
 
-def reading_shown(person: Person, clock: Clock) -> ReadingSink:
-    """Return a sink that shows every few seconds how far a slow server has read."""
-    shown_at = clock.monotonic()
-
-    def show(read: int, total: int) -> None:
-        nonlocal shown_at
-        if clock.monotonic() - shown_at >= _READING_SECONDS:
-            shown_at = clock.monotonic()
-            person.say(f"Reading {read:,} of {total:,} tokens …")
-
-    return show
+def _with_key(model: ModelSettings, key: str) -> ModelSettings:
+    return replace(model, api_key=SecretStr(key))
 
 
 def _given_key(options: argparse.Namespace, named: KnownProvider | None) -> tuple[str, str]:
-    """The key of the command line, and the variable that holds it: the usual one of the provider,
-    unless another is named."""
+    """Return the key of the command line, and the variable that holds it: the usual one of the
+    provider, unless another is named."""
     if options.api_key_stdin:
         if not (key := sys.stdin.readline().strip()):
             raise NanobotError("there is no API key on standard input", hint="One line: the key.")
-        return key, options.api_key_env
+        return key, ""
     usual = named.key_variable if named and named.key_variable in os.environ else ""
     variable = options.api_key_env or usual
     return from_environment(variable) if variable else "", variable
+
+
+def from_environment(name: str) -> str:
+    """Return the secret that a variable holds. Raises `NanobotError` if there is none."""
+    value = os.environ.get(name, "").strip()
+    if not value:
+        raise NanobotError(f"the variable {name} is not set, or empty", hint=f"export {name}=…")
+    return value
 
 
 def _sized(model: ListedModel) -> str:
     return f"{model.name}, {model.window:,} tokens" if model.window else model.name
 
 
-async def _built_in() -> ModelCandidate:
-    return ModelCandidate(offline=True)
-
-
 def _few(models: Sequence[str]) -> str:
     if not models:
         return "no model for conversations yet"
     return ", ".join(models[:3]) + (f" and {len(models) - 3} more" if len(models) > 3 else "")
-
-
-def from_environment(name: str) -> str:
-    """The secret that a variable holds. Raises `NanobotError` where there is none."""
-    value = os.environ.get(name, "").strip()
-    if not value:
-        raise NanobotError(f"the variable {name} is not set, or empty", hint=f"export {name}=…")
-    return value
 
 
 def _checked_name(text: str) -> str:
@@ -389,12 +466,18 @@ def _checked_name(text: str) -> str:
 
 
 def _checked_url(text: str) -> str:
-    """The address as it is written down. Raises `NanobotError`."""
-    try:
-        if text:
-            return build(ModelSettings, {"base_url": text, "provider": "offline"}).base_url
-    except Invalid:
-        pass
+    """Return the address as it is written. Raises `NanobotError`."""
     hint = "It looks like https://llm.example.com/v1 or http://127.0.0.1:8000/v1."
-    wrong = f"{text!r} is not the address of an API" if text else "it needs an address"
-    raise NanobotError(wrong, hint=hint)
+    if text:
+        try:
+            return build(ModelSettings, {"base_url": text, "provider": "offline"}).base_url
+        except Invalid:
+            pass
+    raise NanobotError(f"{text!r} is not the address of an API", hint=hint)
+
+
+def _checked_window(text: str) -> int:
+    digits = text.replace(",", "")
+    if not digits.isdecimal() or int(digits) < _SMALLEST:
+        raise NanobotError(f"it must be a number from {_SMALLEST:,}", hint="Less is too little.")
+    return int(digits)

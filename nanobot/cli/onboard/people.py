@@ -1,7 +1,6 @@
-"""Who answers the questions: a person at a terminal, a pipe, or nobody; and going back, without
-the askers having to know how.
+"""Questions to a person at a terminal or a pipe, their answers, and the way back to earlier ones.
 
-What a server or a platform said may be in what is shown, so all of it is cleaned.
+All output is cleaned, because it may contain words of a server or a platform.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ _LISTED = 20
 
 
 def matching(choices: Sequence[str], typed: str) -> list[int]:
-    """Which of the choices have all words of `typed` in them, whatever their case. One that is just
-    that is the only one."""
+    """Return the indices of the choices that contain all words of `typed`, in any case. An exact
+    match is the only one."""
     words, low = typed.lower().split(), [choice.lower() for choice in choices]
     found = [at for at, choice in enumerate(low) if all(one in choice for one in words)]
     return [at for at in found if low[at] == typed.lower()] or found
@@ -58,9 +57,9 @@ class Unanswered(NanobotError):
 
 
 class Answers:
-    """A `nanobot.channel.Person` whose answers are typed at a terminal or come line by line from
-    elsewhere. Where nobody is there (not `attended`), defaults are taken, and what is said goes to
-    standard error. `back`: the answer `<` goes back, wherever it is given."""
+    """A `nanobot.channel.Person` who answers at a terminal or by lines from elsewhere. Without a
+    person (not `attended`) the defaults are taken, and messages go to standard error. `back`: the
+    answer `<` goes back at each question."""
 
     def __init__(self, *, attended: bool = True, back: bool = False) -> None:
         self._attended, self._back = attended, back
@@ -75,14 +74,7 @@ class Answers:
             return default
         shown = "keep what is there" if secret and default else one_line(default, 60)
         prompt = f"{question}{f' [{shown}]' if shown else ''}: "
-        if secret and self._attended and _at_terminal():
-            with self._waiting():
-                typed = read_secret(f"{one_line(prompt, _LONGEST)} ")
-            return self._or_back(typed) or default
-        typed = self._line(prompt)
-        if secret and typed:
-            self.say(count_shown(typed))
-        return typed or default
+        return self._line(prompt, secret=secret) or default
 
     async def confirm(self, question: str, *, default: bool = True) -> bool:
         prompt = f"{question} {'[Y/n]' if default else '[y/N]'}: "
@@ -93,8 +85,7 @@ class Answers:
         return default
 
     async def choose(self, question: str, choices: Sequence[str], default: int = 0) -> int:
-        """A number takes a choice. Part of a name takes the only one that has it, or shows those
-        that do."""
+        """Take a number, or part of a name; if several choices match, only these are listed."""
         if not self._attended:
             return default
         left = [*range(len(choices))]
@@ -120,48 +111,40 @@ class Answers:
             lines.append(f"  … and {more} more: type part of a name to see those that have it")
         self.say("\n".join(lines))
 
-    def _line(self, prompt: str) -> str:
+    def _line(self, prompt: str, *, secret: bool = False) -> str:
         """Read one line from the person while everything else waits. Raises `Unanswered` at the
         end of the input."""
         prompt = f"{one_line(prompt, _LONGEST)} "
         if not self._attended:
             hint = "`nanobot onboard --help` lists the options that say it."
             raise Unanswered(f"nobody is there to answer: {prompt}", hint=hint)
-        is_terminal = _at_terminal()
+        is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         if is_terminal:
             import readline  # noqa: F401 - editing, and earlier answers by the key Up
-        try:
-            with self._waiting():
-                typed = input(prompt)
-        finally:
-            if not is_terminal:
-                self.say("")  # what came from elsewhere was not echoed
-        return self._or_back(typed.strip())
-
-    def _or_back(self, answer: str) -> str:
-        if self._back and answer == "<":
+        with _waiting():
+            typed = read_secret(prompt) if secret and is_terminal else input(prompt).strip()
+        if not is_terminal:  # the line was not echoed
+            self.say(count_shown(typed) if secret and typed else "")
+        if self._back and typed == "<":
             raise WentBack
-        return answer
-
-    @contextmanager
-    def _waiting(self) -> Iterator[None]:
-        """Everything waits for the person, whose Ctrl-C ends that. Raises `Unanswered` where they
-        have nothing more to say."""
-        handler = signal.getsignal(signal.SIGINT)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # the loop's waits for the answer
-        try:
-            yield
-        except EOFError:
-            raise Unanswered(
-                "the answers ended before everything was asked",
-                hint="Run `nanobot onboard` again, or use --non-interactive with options.",
-            ) from None
-        finally:
-            signal.signal(signal.SIGINT, handler)
+        return typed
 
 
-def _at_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty()
+@contextmanager
+def _waiting() -> Iterator[None]:
+    """Everything waits for the person, whose Ctrl-C ends that. Raises `Unanswered` at the end of
+    the input."""
+    handler = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the loop's waits for the answer
+    try:
+        yield
+    except EOFError:
+        raise Unanswered(
+            "the answers ended before everything was asked",
+            hint="Run `nanobot onboard` again, or use --non-interactive with options.",
+        ) from None
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 async def ask_checked(
@@ -199,7 +182,7 @@ def in_words(error: NanobotError) -> str:
 
 A = TypeVar("A", str, bool)
 Step = Callable[[Sequence[T]], Awaitable[T]]
-"""Is called with what the steps before it came to."""
+"""A step is called with the results of the steps before it."""
 
 
 class Remembering:
@@ -214,7 +197,7 @@ class Remembering:
         """The answered questions of this step."""
 
     def begin(self) -> None:
-        """A step begins, perhaps once more."""
+        """Begin a step, perhaps once more."""
         self._had, self.asked = dict(self._answers), 0
 
     def say(self, text: str) -> None:
@@ -244,19 +227,18 @@ class Remembering:
 
 
 async def walk(person: Remembering, steps: Sequence[Step[T]]) -> list[T]:
-    """What the steps come to, one after the other. Going back leads to the first question of the
-    step, and from there to that of the step before."""
+    """Run the steps and return their results. Going back leads to the first question of the step,
+    and from there to the first of the step before."""
     done: list[tuple[T, int]] = []
     while len(done) < len(steps):
         person.begin()
         try:
             result = await steps[len(done)]([result for result, _ in done])
+            done.append((result, person.asked))
         except WentBack:
             asked = person.asked
             while not asked and done:
                 _, asked = done.pop()
             if not asked:
                 person.say("This is the first question.")
-        else:
-            done.append((result, person.asked))
     return [result for result, _ in done]

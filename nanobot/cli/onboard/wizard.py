@@ -1,7 +1,8 @@
-"""The wizard as a story: ask, show what will be written, write it, sign in, and say hello.
+"""Onboarding from top to bottom: the steps ask, the person sees the changes and confirms them, they
+are written, channels sign in, and the model says hello.
 
-Invariant: until the person has seen what will be written and said yes, nothing is. Secrets go into
-secrets.env and nowhere else. What was not asked for stays in config.yaml byte for byte.
+Invariant: nothing is written before the person has confirmed it. Secrets are only written to
+secrets.env. Other settings in config.yaml keep every byte.
 """
 
 from __future__ import annotations
@@ -10,30 +11,46 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
-from pathlib import Path
+from importlib.metadata import EntryPoint, entry_points
 
-from nanobot.channel import Person
+from msgspec import Struct
+
+from nanobot.channel import Person, Setup, SetupRequest
 from nanobot.cli.agent import replies
-from nanobot.cli.channels import login
+from nanobot.cli.channels import leased, login
+from nanobot.cli.client import NoGateway
 from nanobot.cli.command import WrongUsage, log_errors_only, path_of, print_json, print_text, table
 from nanobot.cli.config import diff_text
 from nanobot.cli.gateway import connected
-from nanobot.cli.onboard.files import ConfigPart, write
-from nanobot.cli.onboard.model import server_options
-from nanobot.cli.onboard.people import Answers, Remembering, Step, Unanswered, in_words, walk
-from nanobot.cli.onboard.steps import OnboardStep, Situation, list_steps
+from nanobot.cli.onboard.changes import ConfigPart, channel_changes, name_in, write
+from nanobot.cli.onboard.model import ModelStep, from_environment, server_options
+from nanobot.cli.onboard.people import (
+    Answers,
+    Remembering,
+    Step,
+    Unanswered,
+    ask_checked,
+    in_words,
+    walk,
+)
 from nanobot.cli.service import runs_systemd
 from nanobot.cli.status import of_gateway
+from nanobot.clock import SystemClock, system_zone_name
 from nanobot.config import command_for
 from nanobot.config.changing import ExistingFiles, plan
 from nanobot.config.load import CONFIG_FILE, load_settings
+from nanobot.config.settings import AgentSettings, Settings
+from nanobot.config.yamltext import ConfigChange
 from nanobot.errors import ConfigError, NanobotError
 from nanobot.providers.dialect import is_near
+from nanobot.validation import Invalid, build
 from nanobot_cli.text import one_line
 from nanobot_cli.wire import DEFAULT_SESSION, AgentMessage, Reading, Reply
 
+_GROUP = "nanobot.channel_setups"
 _INTRODUCTION = """\
 This sets nanobot up: a model, the chats that it answers in, and you. Nothing is written before \
 you have seen it. The answer < goes back; Ctrl-C leaves at any point."""
@@ -41,8 +58,8 @@ _HELLO = "Hello!"
 
 
 def onboard(options: argparse.Namespace) -> int:
-    """`nanobot onboard`; the exit code is 1 where there was to be a reply and was none. Raises
-    `NanobotError`; nothing is written then, unless it says otherwise."""
+    """`nanobot onboard`. Return 1 if a first reply was due and failed. Raises `NanobotError`;
+    nothing is written then, unless it says otherwise."""
     log_errors_only()
     if options.offline and (named := server_options(options)):
         hint = "The built-in model has no server; leave one or the other out."
@@ -67,39 +84,58 @@ def onboard(options: argparse.Namespace) -> int:
     return _finish(person, options, part)
 
 
-def _head(person: Person, text: str) -> None:
-    person.say(f"\n{text}\n{'-' * len(text)}")
+class OnboardStep(Struct, frozen=True):
+    """One step. `title` is what it is about. A basic one is part of each first run. A `given` one
+    is on the command line."""
+
+    name: str
+    title: str
+    ask: Callable[[], Awaitable[ConfigPart]]
+    is_basic: bool = False
+    given: bool = False
 
 
 class Interview:
-    """All questions until everything is confirmed, of which each may be gone back to: the home, the
-    steps, and having it all confirmed. Sets the home of the options to the folder that the person
-    names.
+    """All questions until the changes are confirmed: the home, the steps, the confirmation. Sets
+    the home of the options to the folder that the person names. Options spare their questions."""
 
-    What the command line says is not asked for. A first run goes through model and person, and
-    everything else only if that is wanted.
-    """
-
-    _at: Situation
-    """Known once the home is, which is the first question."""
+    _settings: Settings
+    _before: ExistingFiles
+    _clock: SystemClock
+    _model: ModelStep
+    """These are known once the home is, which is the first question."""
 
     def __init__(self, person: Person, options: argparse.Namespace) -> None:
         self._person, self._options = Remembering(person), options
         self._attended = not options.non_interactive
-        self._confirmed = False
+        self._is_confirmed = False
         is_chosen = options.given_home or os.environ.get("NANOBOT_HOME")
         is_there = (options.home / CONFIG_FILE).exists()
         self._asks_home = self._attended and not (is_chosen or is_there)
 
     async def run(self) -> tuple[ExistingFiles, ConfigPart] | None:
-        """What is to be written, checked and confirmed; None where the person declines. Raises
+        """Return the changes and the files before them, or None if the person declines. Raises
         `NanobotError`."""
         if self._attended:
             self._person.say(_INTRODUCTION)
         steps: list[Step[ConfigPart]] = [self._home]
-        steps += (partial(self._take, one) for one in list_steps())
+        steps += (partial(self._take, one) for one in self._steps())
         *_, part = await walk(self._person, [*steps, self._confirm])
-        return (self._at.before, part) if self._confirmed else None
+        return (self._before, part) if self._is_confirmed else None
+
+    def _steps(self) -> list[OnboardStep]:
+        """Return all steps, in their order: the model, the installed channels, the person."""
+        options = self._options
+        names_model = bool(options.offline or server_options(options))
+        steps = [OnboardStep("model", "the model", self._ask_model, True, names_model)]
+        for point in sorted(entry_points(group=_GROUP), key=lambda point: point.name):
+            title = "WhatsApp" if point.name == "whatsapp" else point.name.capitalize()
+            given = _given_channel(options, point.name)
+            ask = partial(self._ask_channel, point, given)
+            steps.append(OnboardStep(point.name, title, ask, given=bool(given)))
+        names_person = bool(options.owner_name or options.timezone)
+        you = "your name and time zone"
+        return [*steps, OnboardStep("you", you, self._ask_person, True, names_person)]
 
     async def _home(self, _: Sequence[ConfigPart]) -> ConfigPart:
         options = self._options
@@ -107,30 +143,33 @@ class Interview:
             asked = "The folder for nanobot's data"
             options.home = path_of(await self._person.ask(asked, str(options.home)))
         try:
-            settings = load_settings(options.home)
+            self._settings = load_settings(options.home)
         except ConfigError as error:
             raise NanobotError(
                 f"the present configuration cannot be used:\n{error.for_people()}",
                 hint="Fix that first, or move the file away to start over.",
             ) from None
-        before = ExistingFiles.read(options.home, os.environ)
-        self._at = Situation(self._person, options, settings, before)
-        if not (before.config or self._attended or self._at.given("model")):
+        self._before = ExistingFiles.read(options.home, os.environ)
+        self._clock = SystemClock(self._settings.agent.timezone)
+        self._model = ModelStep(
+            self._person, options, self._settings.model, self._before, self._clock
+        )
+        names_model = options.offline or server_options(options)
+        if not (self._before.config or self._attended or names_model):
             hint = "Add --model-name, --provider, --base-url or, to try nanobot out, --offline."
             raise NanobotError("which model should answer?", hint=hint)
         return ConfigPart()
 
     async def _take(self, step: OnboardStep, _: Sequence[ConfigPart]) -> ConfigPart:
-        """Take a step, if it is wanted. Where it fails, a person keeps the answers of the others.
+        """Take a step, if it is wanted. If it fails, a person keeps the answers of the others.
         Raises `NanobotError`."""
-        is_given = self._at.given(step.name) is not None
-        if not (is_given or (self._attended and await self._is_wanted(step))):
+        if not (step.given or (self._attended and await self._is_wanted(step))):
             return ConfigPart()
         while True:
             if self._attended:
                 _head(self._person, step.title[0].upper() + step.title[1:])
             try:
-                return await step.ask(self._at)
+                return await step.ask()
             except NanobotError as error:
                 if isinstance(error, Unanswered) or not self._attended:
                     raise
@@ -139,82 +178,136 @@ class Interview:
                     return ConfigPart()
 
     async def _is_wanted(self, step: OnboardStep) -> bool:
-        if step.is_basic and not self._at.before.config:
+        if step.is_basic and not self._before.config:
             return True
-        is_there = step.is_basic or step.name in self._at.settings.channels
+        is_there = step.is_basic or step.name in self._settings.channels
         question = f"Change {step.title}?" if is_there else f"Set {step.title} up?"
         return await self._person.confirm(question, default=False)
 
+    async def _ask_model(self) -> ConfigPart:
+        return await self._model.run()
+
+    async def _ask_channel(self, point: EntryPoint, given: dict[str, str]) -> ConfigPart:
+        """Have the adapter of a channel ask."""
+        channel = self._settings.channels.get(point.name)
+        request = SetupRequest(
+            person=self._person,
+            options=channel.options if channel else None,
+            owners=self._settings.owner.get(point.name, ()),
+            given=given,
+            clock=self._clock,
+            attended=self._attended,
+            test=not self._options.no_test,
+        )
+        setup: Setup = point.load()
+        with ExitStack() as stack:
+            with suppress(NoGateway):  # free the channel, to receive its messages here
+                stack.enter_context(leased(self._settings.home, point.name))
+            result = await setup(request)
+        return channel_changes(point.name, result, self._before) if result else ConfigPart()
+
+    async def _ask_person(self) -> ConfigPart:
+        """Take name and time zone from the options, or ask for both."""
+        options, present = self._options, self._settings.agent.timezone
+        name, zone, known = options.owner_name, options.timezone, name_in(options.home)
+        if not (name or zone):
+            name = await self._person.ask("Your name (Enter to leave it open)", known)
+            usual = present or system_zone_name(os.environ) or "UTC"
+            zone = await ask_checked(self._person, "Your time zone", _checked_zone, usual)
+        zone, name = _checked_zone(zone), " ".join(name.split())
+        summary = (("you", name), ("time zone", zone))
+        return ConfigPart(
+            (ConfigChange(("agent", "timezone"), zone),) if zone not in ("", present) else (),
+            summary=tuple((topic, value) for topic, value in summary if value),
+            name=name if name != known else "",
+        )
+
     async def _confirm(self, done: Sequence[ConfigPart]) -> ConfigPart:
-        home, person, before = self._options.home, self._person, self._at.before
+        home, person, before = self._options.home, self._person, self._before
         part = before.new_in(sum(done, ConfigPart()))
         planned = plan(home, before, part)
         if planned.errors:
-            said = "\n".join(error.for_people() for error in planned.errors)
-            raise NanobotError(f"the configuration would be wrong:\n{said}")
+            problems = "\n".join(error.for_people() for error in planned.errors)
+            raise NanobotError(f"the configuration would be wrong:\n{problems}")
         for warning in planned.warnings:
             person.say(f"Note: {warning}")
-        self._confirmed = not self._attended or part.is_empty
-        if self._confirmed:
-            return part
-        _head(person, "To be written")
-        person.say(table(part.summary, margin=2))
-        person.say(diff_text(home, planned).rstrip("\n"))
-        self._confirmed = await person.confirm("Write it?")
-        if not self._confirmed:
-            person.say("Nothing was written.")
+        self._is_confirmed = not self._attended or part.is_empty
+        if not self._is_confirmed:
+            _head(person, "To be written")
+            person.say(table(part.summary, margin=2))
+            person.say(diff_text(home, planned).rstrip("\n"))
+            self._is_confirmed = await person.confirm("Write it?")
+            if not self._is_confirmed:
+                person.say("Nothing was written.")
         return part
 
 
+def _given_channel(options: argparse.Namespace, channel: str) -> dict[str, str]:
+    """Return the options for a channel, by the keys of its settings."""
+    if channel == "whatsapp":
+        given = {"owner": options.owner_whatsapp}
+    elif channel == "telegram":
+        variable = options.telegram_token_env
+        given = {
+            "token": from_environment(variable) if variable else "",
+            "base_url": options.telegram_base_url,
+            "owner": options.owner_telegram,
+        }
+    else:
+        given = {}
+    return {key: value for key, value in given.items() if value}
+
+
+def _checked_zone(text: str) -> str:
+    try:
+        return build(AgentSettings, {"timezone": text}).timezone
+    except Invalid:
+        hint = "It is written like Europe/Berlin."
+        raise NanobotError(f"there is no time zone {text!r}", hint=hint) from None
+
+
+def _head(person: Person, text: str) -> None:
+    person.say(f"\n{text}\n{'-' * len(text)}")
+
+
 def _finish(person: Person, options: argparse.Namespace, part: ConfigPart) -> int:
-    """Sign in where that is wanted, have a first reply of another model or with another key, say
-    what comes next; the exit code."""
-    attended = not options.non_interactive
-    later = [one for one in part.sign_in if not attended or not _signed_in(person, options, one)]
+    """Sign in, have a first reply of a model that was tried, and show the next commands. Return the
+    exit code."""
+    attended, is_changed = not options.non_interactive, not part.is_empty
+    later = [one for one in part.sign_in if not (attended and _signed_in(person, options, one))]
     runs = of_gateway(options.home) is not None
-    stale = runs and not part.is_empty and not _restarted(person, options)
-    wants_reply = not (runs or part.is_empty) and _wants_reply(person, options, part)
+    is_stale = runs and is_changed and not _restarted(person, options)
+    is_new = "model" in dict(part.summary) and "model" not in part.unchecked
+    wants_reply = is_new and is_changed and not (runs or options.no_test)
+    if wants_reply and attended:
+        _head(person, "A first word")
+        wants_reply = asyncio.run(person.confirm("Say hello to it?"))
     reply = _first_reply(person, options) if wants_reply else None
     if options.json:
-        print_json(_report(options.home, part) | {"restart_needed": stale, "reply": reply})
+        report = {
+            "home": str(options.home),
+            "changed": [".".join(one.path) for one in part.changes],
+            "secrets": list(part.secrets),
+            "told": dict(part.summary),
+            "sign_in": list(part.sign_in),
+            "restart_needed": is_stale,
+            "reply": reply,
+        }
+        print_json(report)
     else:
         if not attended:
-            replied = [("reply", one_line(reply, 200))] if reply else []
-            print_text(table([*part.summary, *replied]))
+            print_text(
+                table([*part.summary, *([("reply", one_line(reply, 200))] if reply else [])])
+            )
         _head(person, "Next")
-        later_commands = [(f"channels login {name}", f"signs in to {name}") for name in later]
-        person.say(_next(options.home, [*_checks(part), *later_commands], runs=runs, stale=stale))
+        commands = _next(part, later, runs=runs, is_stale=is_stale)
+        shown = ((f"{command_for(options.home)} {command}", what) for command, what in commands)
+        person.say(table(shown, margin=2).rstrip("\n"))
     return 1 if wants_reply and reply is None else 0
 
 
-def _report(home: Path, part: ConfigPart) -> dict[str, object]:
-    return {
-        "home": str(home),
-        "changed": [".".join(one.path) for one in part.changes],
-        "secrets": list(part.secrets),
-        "told": dict(part.summary),
-        "sign_in": list(part.sign_in),
-    }
-
-
-def _wants_reply(person: Person, options: argparse.Namespace, part: ConfigPart) -> bool:
-    """Whether a new model, that was tried, is to say something."""
-    if options.no_test or "model" in part.unchecked or "model" not in dict(part.summary):
-        return False
-    if options.non_interactive:
-        return True
-    _head(person, "A first word")
-    return asyncio.run(person.confirm("Say hello to it?"))
-
-
-def _checks(part: ConfigPart) -> list[tuple[str, str]]:
-    """The command that tries what could not be reached."""
-    command = "doctor --ask-model" if "model" in part.unchecked else "doctor"
-    return [(command, "tries what could not be checked")] if part.unchecked else []
-
-
 def _signed_in(person: Person, options: argparse.Namespace, name: str) -> bool:
-    """Sign in to a channel; False where it is left for later."""
+    """Sign in to a channel; False if it is left for later."""
     _head(person, f"Signing in to {name}")
     try:
         login(options.home, name, "")
@@ -228,29 +321,28 @@ def _signed_in(person: Person, options: argparse.Namespace, name: str) -> bool:
 
 
 def _restarted(person: Person, options: argparse.Namespace) -> bool:
-    """Have the gateway start again with the new settings, if that is wanted."""
+    """Restart the gateway with the new settings, if that is wanted."""
     question = "A gateway is running with the previous settings. Restart it now?"
-    if not options.restart and (
-        options.non_interactive or not asyncio.run(person.confirm(question))
-    ):
-        return False
-    _say_to_it(options, "/restart", person)
-    person.say("It restarts; `nanobot status` shows how it is doing.")
-    return True
+    if not (options.restart or options.non_interactive):
+        options.restart = asyncio.run(person.confirm(question))
+    if options.restart:
+        _say_to_it(options, "/restart", person)
+        person.say("It restarts; `nanobot status` shows how it is doing.")
+    return bool(options.restart)
 
 
 def _first_reply(person: Person, options: argparse.Namespace) -> str | None:
-    """Return what it says to a first word, or None if it could not answer."""
+    """Return its reply to a first word, or None if it could not answer."""
     if is_near(load_settings(options.home).model.base_url):
         person.say(
             "It reads nanobot's whole prompt first. That can take minutes on a slow machine."
         )
     person.say(f"You: {_HELLO}")
-    *said, reply = _say_to_it(options, _HELLO, person)
+    *messages, reply = _say_to_it(options, _HELLO, person)
     if isinstance(reply, Reply) and reply.outcome != "done":
         person.say(f"That did not work: {reply.text}")
         return None
-    text = "\n".join(one.text for one in (*said, reply) if one.text)
+    text = "\n".join(one.text for one in (*messages, reply) if one.text)
     person.say(f"nanobot: {text}")
     return text
 
@@ -260,29 +352,34 @@ def _say_to_it(
 ) -> list[AgentMessage | Reply]:
     """Send a message to the gateway and return its answers. The person sees how far a slow model
     has read."""
-    said: list[AgentMessage | Reply] = []
+    answers: list[AgentMessage | Reply] = []
     with connected(options.home) as client:
         message_id = client.send_message(text, DEFAULT_SESSION, stream=True)
         for event in replies(client, message_id, DEFAULT_SESSION):
             if isinstance(event, Reading) and event.text:
                 person.say(event.text)
             elif isinstance(event, AgentMessage | Reply):
-                said.append(event)
-    return said
+                answers.append(event)
+    return answers
 
 
-def _next(home: Path, later: Sequence[tuple[str, str]], *, runs: bool, stale: bool) -> str:
-    rows = [*later]
-    if stale:
+def _next(
+    part: ConfigPart, later: Sequence[str], *, runs: bool, is_stale: bool
+) -> list[tuple[str, str]]:
+    """Return the commands that come next, each with its purpose."""
+    rows = [(f"channels login {name}", f"signs in to {name}") for name in later]
+    if part.unchecked:
+        command = "doctor --ask-model" if "model" in part.unchecked else "doctor"
+        rows.insert(0, (command, "tries what could not be checked"))
+    if is_stale:
         rows.append(("agent -m /restart", "restarts the gateway with the new settings"))
     elif not runs:
         if runs_systemd():
             rows.append(("service install", "keeps it running from now on"))
         rows.append(("gateway", "runs it here, until Ctrl-C"))
-    rows += [
+    return [
+        *rows,
         ("agent", "opens a chat in this terminal"),
         ("web", "opens the page in the browser"),
         ("onboard", "changes what was set here"),
     ]
-    commands = ((f"{command_for(home)} {command}", what) for command, what in rows)
-    return table(commands, margin=2).rstrip("\n")

@@ -1,0 +1,175 @@
+"""The changes that onboarding makes: config.yaml, secrets.env, and the owner's name in USER.md."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from nanobot.channel import SetupResult
+from nanobot.cli.command import shared_folder
+from nanobot.config import changing
+from nanobot.config.changing import ConfigEdit, ExistingFiles, read_text
+from nanobot.config.model import LEAST_PROMPT_TOKENS, SAFETY_TOKENS, ModelSettings
+from nanobot.config.values import checked_id
+from nanobot.config.yamltext import ConfigChange, Setting, value_at
+from nanobot.errors import NanobotError
+from nanobot.providers.catalogue import provider_at
+from nanobot.validation import InvalidValue
+
+_USER = "USER.md"
+_LARGEST = 1 << 20
+_NAME = re.compile(r"(?m)^- Name: (.*\S)$|^\(name, languages, time zone, where they live\)$")
+"""The line of the name in USER.md, or the template's text in its place."""
+_SHARE = 4
+"""An answer may take this part of a context window at most, if the window is small."""
+_WRITTEN = ("name", "base_url", "api", "context_window", "max_completion_tokens")
+
+
+class ConfigPart(ConfigEdit, frozen=True):
+    """The changes of one step. `summary` are lines for the person, each a topic and its value.
+    `sign_in` are channels that still need a sign-in. `name` is the person's name, for USER.md.
+    `unchecked` are the channels, or the model, that could not be reached for a check."""
+
+    summary: tuple[tuple[str, str], ...] = ()
+    sign_in: tuple[str, ...] = ()
+    name: str = ""
+    unchecked: tuple[str, ...] = ()
+
+    def __add__(self, other: ConfigPart) -> ConfigPart:
+        """Both, of which each is about other keys."""
+        return ConfigPart(
+            (*self.changes, *other.changes),
+            {**self.secrets, **other.secrets},
+            (*self.summary, *other.summary),
+            (*self.sign_in, *other.sign_in),
+            self.name or other.name,
+            (*self.unchecked, *other.unchecked),
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be written."""
+        return not (self.changes or self.secrets or self.name)
+
+
+def model_label(model: ModelSettings) -> str:
+    """Name a model and its server, for people."""
+    if model.provider == "offline":
+        return "the built-in one, offline"
+    known = provider_at(model.base_url)
+    where = known.name if known and not known.is_local else model.base_url
+    return f"{model.name or 'the first one'} at {where}"
+
+
+def fit_window(model: ModelSettings, window: int) -> ModelSettings:
+    """Return the model with a context window, and answers that leave room for the prompt in it."""
+    model = replace(model, context_window=window)
+    if model.max_completion_tokens * _SHARE <= window:
+        return model
+    room = window - LEAST_PROMPT_TOKENS - min(SAFETY_TOKENS, window // 8)
+    return replace(model, max_completion_tokens=max(min(window // _SHARE, room), 1))
+
+
+def model_changes(
+    wanted: ModelSettings,
+    present: ModelSettings,
+    before: ExistingFiles,
+    variable: str = "",
+    *,
+    unchecked: bool = False,
+) -> ConfigPart:
+    """Return what is to be written for a model. `variable` is where its key came from."""
+    if wanted is present:
+        return ConfigPart()
+    summary = (("model", model_label(wanted) + (", not checked" if unchecked else "")),)
+    if wanted.provider == "offline":
+        return ConfigPart((ConfigChange(("model", "provider"), "offline"),), summary=summary)
+    changes = {
+        key: getattr(wanted, key)
+        for key in _WRITTEN
+        if getattr(wanted, key) != getattr(present, key)
+    }
+    if value_at(before.config, ("model", "provider")) is not None:
+        changes["provider"] = "openai"
+    secrets: dict[str, str] = {}
+    if not wanted.api_key and present.api_key:
+        changes["api_key"] = ""
+    elif wanted.api_key != present.api_key:
+        key, named = wanted.api_key.get_secret_value(), provider_at(wanted.base_url)
+        usual = variable or (named and named.key_variable) or "MODEL_API_KEY"
+        # The files are not written in one step: the old server must not get the new one's key.
+        fresh = bool(present.api_key) and wanted.base_url != present.base_url
+        name = before.variable(("model", "api_key"), usual, key, fresh=fresh)
+        changes["api_key"], secrets = f"${{{name}}}", {name: key}
+    return ConfigPart(
+        tuple(ConfigChange(("model", key), value) for key, value in changes.items()),
+        secrets,
+        summary,
+        unchecked=("model",) if unchecked else (),
+    )
+
+
+def channel_changes(name: str, result: SetupResult, before: ExistingFiles) -> ConfigPart:
+    """Return what is to be written for a channel."""
+    variables = {
+        key: before.variable(("channels", name, key), f"{name}_{key}".upper(), secret)
+        for key, secret in result.secrets.items()
+    }
+    references = {key: f"${{{variable}}}" for key, variable in variables.items()}
+    values: dict[str, Setting] = {"enabled": True, **references, **result.values}
+    changes = [ConfigChange(("channels", name, key), value) for key, value in values.items()]
+    summary = [result.who or "on"]
+    if result.owners:
+        try:
+            owners = tuple(map(checked_id, result.owners))
+        except InvalidValue as error:
+            raise NanobotError(f"your id {error}", hint=error.hint) from None
+        changes.insert(0, ConfigChange(("owner", name), owners))
+        summary.append(f"you are {', '.join(owners)}")
+    if result.unchecked:
+        summary.append("not checked")
+    return ConfigPart(
+        tuple(changes),
+        {variables[key]: secret for key, secret in result.secrets.items()},
+        ((name, ", ".join(summary)),),
+        (name,) if result.sign_in else (),
+        unchecked=(name,) if result.unchecked else (),
+    )
+
+
+def write(home: Path, before: ExistingFiles, part: ConfigPart) -> None:
+    """Write it all. Raises what `nanobot.config.changing.write` does."""
+    from nanobot.app.base import make_home
+
+    make_home(home)
+    changing.write(home, before, part)
+    if part.name:
+        _introduce(shared_folder(home) / "workspace", part.name)
+
+
+def name_in(home: Path) -> str:
+    """What USER.md says that the owner is called, in the line that onboarding writes."""
+    found = _NAME.search(read_text(shared_folder(home) / "workspace" / _USER))
+    return (found[1] or "") if found else ""
+
+
+def with_name(text: str, name: str) -> str:
+    """USER.md with the name: in place of the one that is there, or of what the template has there,
+    else at the end."""
+    entry = f"- Name: {name}"
+    if _NAME.search(text):
+        return _NAME.sub(lambda _: entry, text, count=1)
+    return f"{text.rstrip()}\n\n{entry}\n".lstrip()
+
+
+def _introduce(workspace: Path, name: str) -> None:
+    from nanobot.memory.documents import install_template, template_folder
+    from nanobot.security.paths import Root
+
+    install_template(template_folder(), workspace)
+    place = Root(workspace).place(_USER)
+    was = place.read_bytes(_LARGEST) or b""
+    text = with_name(was.decode("utf-8", "surrogateescape"), name)
+    place.write_bytes(text.encode("utf-8", "surrogateescape"), expected=was)
