@@ -40,7 +40,7 @@ Process = Callable[[], AbstractAsyncContextManager[Journal]]
 """Opens the journal of a home as a process of its own does."""
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.team)])
 def process(request: pytest.FixtureRequest, path: Path, clock: FakeClock) -> Process:
     if request.param == "sqlite":
         return lambda: opened(path, clock)

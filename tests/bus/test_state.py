@@ -17,7 +17,7 @@ from nanobot.errors import StorageError, WriteConflict
 from tests.doubles.state import MemoryState
 
 
-@pytest.fixture(params=["sqlite", "memory", "postgres"])
+@pytest.fixture(params=["sqlite", "memory", pytest.param("postgres", marks=pytest.mark.team)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StateStore]:
     if request.param == "memory":
         yield MemoryState()

@@ -127,6 +127,8 @@ async def test_lines_of_a_conversation_whose_turn_did_not_begin_belong_to_its_me
     assert (unfiled.session_key, unfiled.lines) == ("fake:b", "line\n")
 
 
+@pytest.mark.team
+@pytest.mark.skipif(bool(PostgresServer.missing), reason=PostgresServer.missing)
 async def test_nothing_is_done_while_it_could_not_be_recorded(clock: FakeClock) -> None:
     with running_postgres() as server:
         async with worker(server.dsn(server.create_prepared()), clock) as journal:

@@ -334,7 +334,7 @@ _REMIND = (
 )
 _UNCLEAR = rf"(?i){_PLEASE}(?:remind me\b(?! wh)|set an? (?:r|al)|wake me)|.*(?:提醒|后叫)我"
 _DUE_ENGLISH = (
-    (r"(.+?)[之以]?后$", r"in \1"), ("半个?小时", "half an hour"), ("个?小时", " hours"),
+    (r"(.+?)[之以]?后$", r"in \1"), ("半个?小时", "30 minutes"), ("个?小时", " hours"),
     ("分钟", " minutes"), (r"(\d)天", r"\1 days"), ("今天?", "today "), ("明天?", "tomorrow "),
     ("后天", "the day after tomorrow "), ("每天", "every day "), ("点半", ":30"), ("点钟?$", ":00"),
     (r"[点：](\d+)分?", r":\1"), (r"(?:下午|晚上?)(\S+)", r"\1pm"), ("早上?|[上中]午", ""),

@@ -205,7 +205,7 @@ async def test_a_search_is_quoted_with_its_date_unless_it_is_no_answer(
         ("remind me in 1h30m that the cake is done", "in 1h30m", "the cake is done"),
         ("20分钟后提醒我看烤箱", "in 20 minutes", "看烤箱"),
         ("请提醒我二十五分钟后关火", "in 25 minutes", "关火"),
-        ("半小时后提醒我喝水", "in half an hour", "喝水"),
+        ("半小时后提醒我喝水", "in 30 minutes", "喝水"),
         ("两个小时后提醒我休息", "in 2 hours", "休息"),
         ("3天之后提醒我交作业", "in 3 days", "交作业"),
         ("提醒我明天早上九点半开会", "tomorrow 9:30", "开会"),
