@@ -342,19 +342,18 @@ class McpServers:
                 tool = McpTool(server, described, self)
                 if tool.name not in now or tool.name == f"{name}__{described.name}":
                     now[tool.name] = tool
-        for name, tool in list(self._offered.items()):
-            wanted = now.get(name)
-            if wanted is None or (wanted.server, wanted.described) != (tool.server, tool.described):
-                self._registry.withdraw(name)
-                del self._offered[name]
+        if _described(now) == _described(self._offered):
+            return
+        for name in self._offered:
+            self._registry.withdraw(name)
+        self._offered = {}
         for name, tool in now.items():
-            if name not in self._offered:
-                try:
-                    self._registry.register(tool)
-                except ValueError as error:
-                    logger.warning("a tool of the MCP server {}: {}", tool.server.name, error)
-                else:
-                    self._offered[name] = tool
+            try:
+                self._registry.register(tool)
+            except ValueError as error:
+                logger.warning("a tool of the MCP server {}: {}", tool.server.name, error)
+            else:
+                self._offered[name] = tool
 
     async def _save(self) -> None:
         """Write down what was listed."""
@@ -373,6 +372,10 @@ class McpServers:
         except StorageError as error:
             logger.warning("the tool lists of MCP servers could not be saved: {}", error)
         return self._running[name]
+
+
+def _described(tools: Mapping[str, McpTool]) -> list[object]:
+    return [(name, tool.server, tool.described) for name, tool in tools.items()]
 
 
 def _waiting(name: str, listing: ToolListing) -> str:

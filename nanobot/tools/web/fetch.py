@@ -82,14 +82,13 @@ class Addresses(Struct):
     """The addresses in a conversation, as `parse_url` writes them.
 
     `known` are those that the person typed or a search returned. `typed` says in how many messages
-    the person named each. `called` are the known ones that `web_fetch` was called with, in order.
-    `earlier` are those called in a step before the present one, with the count in `typed` at that
-    time: an address that the person types again may be fetched again.
+    the person named each. `earlier` are the known ones that `web_fetch` was called with in a step
+    before the present one, with the count in `typed` at that time: an address that the person
+    types again may be fetched again.
     """
 
     known: set[str] = field(default_factory=set)
     typed: Counter[str] = field(default_factory=Counter)
-    called: dict[str, None] = field(default_factory=dict)
     earlier: set[tuple[str, int]] = field(default_factory=set)
 
     @classmethod
@@ -100,17 +99,13 @@ class Addresses(Struct):
         for message in messages:
             if message.tool_calls:
                 found.earlier |= step
-                step = found._calls(message.tool_calls)
+                called = set(map(_called, message.tool_calls)) & found.known
+                step = {(url, found.typed[url]) for url in called}
             named = {str(url) for text in _found(message) for url in _urls(text)}
             found.known |= named
             if message.role == "user":
                 found.typed.update(named)
         return found
-
-    def _calls(self, calls: Iterable[ToolCall]) -> set[tuple[str, int]]:
-        urls = [url for call in calls if (url := _called(call)) in self.known]
-        self.called.update(dict.fromkeys(urls))
-        return {(url, self.typed[url]) for url in urls}
 
 
 def _called(call: ToolCall) -> str:
@@ -260,10 +255,8 @@ class WebFetch(Tool, Struct, frozen=True):
             return None
         if page in addresses.earlier:
             return Risk("fetch", "fetch an address again in the same conversation", url)
-        places = [*addresses.called, url][:MOST_UNASKED]
         before = [address for address, _ in addresses.earlier]
-        place = self.pages.may_fetch(caller.conversation, url, before, MOST_UNASKED)
-        if url not in places or not place:
+        if not self.pages.may_fetch(caller.conversation, url, before, MOST_UNASKED):
             return Risk("fetch", f"fetch more than {MOST_UNASKED} addresses in a conversation", url)
         return None
 
