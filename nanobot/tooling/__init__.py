@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
+from itertools import accumulate
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -138,20 +139,16 @@ MAX_LINES = 2_000
 def line_excerpt(text: str, name: str, start: int, end: int | None = None, *, max_text: int) -> str:
     """The lines `start` to `end` of a text (from 1 on), as far as `max_text` characters go, and how
     to read on. Raises `ToolError` where there are none."""
-    # As editors count them: `splitlines` would also cut at form feeds and U+2028.
-    *whole, rest = text.split("\n")
-    lines = [*(f"{line}\n" for line in whole), *([rest] if rest else [])]
+    lines = text.removesuffix("\n").split("\n") if text else []  # as editors count them
     total = len(lines)
     if start > total > 0:
         raise ToolError(f"{name} has only {total} lines")
     if end is not None and end < start:
         raise ToolError(f"end_line {end} comes before start_line {start}")
     last = min(total, end or total, start + MAX_LINES - 1)
-    shown, size = start - 1, 0
-    while shown < last and size + len(lines[shown]) <= max_text:
-        size += len(lines[shown])
-        shown += 1
-    piece = "".join(lines[start - 1 : shown])
+    sizes = accumulate(len(line) + 1 for line in lines[start - 1 : last])
+    shown = start - 1 + sum(size <= max_text for size in sizes)
+    piece = "\n".join(lines[start - 1 : shown])
     notes: list[str] = []
     if shown < start <= total:  # not even one line fits
         shown, piece = start, lines[start - 1][:max_text]
@@ -160,8 +157,8 @@ def line_excerpt(text: str, name: str, start: int, end: int | None = None, *, ma
         more = f"; read on with start_line={shown + 1}" if shown < total else ""
         notes.append(f"[lines {start}-{shown} of {total}{more}]")
     if not notes:
-        return piece
-    return piece + ("" if piece.endswith("\n") else "\n") + "\n".join(notes)
+        return text
+    return "\n".join([piece, *notes])
 
 
 class Arguments(Checked, frozen=True):
