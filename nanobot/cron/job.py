@@ -48,6 +48,11 @@ class Run(Struct, frozen=True):
     due: _Moment
     through: _Moment
 
+    @property
+    def event(self) -> str:
+        """What tells it from the other runs of its job, whatever zone somebody wrote by hand."""
+        return self.due.astimezone(UTC).isoformat()
+
 
 class Job(Struct, frozen=True):
     """A message that comes by itself, in a chat, at set times.
@@ -108,10 +113,6 @@ LEAST_INTERVAL = timedelta(seconds=60)
 MOST_NAME, MOST_MESSAGE = 60, 4_000
 
 _NAME_FROM_MESSAGE, _MOST_SCHEDULE = 40, 200
-_TIMED = re.compile(
-    r"\s*(?:(?:in|every)\s+(?:\d+[smhdw]\s*)+(?!\S)|at\s+\d{4}-\d\d-\d\d(?:[T\s]\s*\d\d?:\d\d\S*)?)",
-    re.IGNORECASE,
-)
 _EXPRESSION = re.compile(r"\s*(?:[\d*][\w*/,-]*\s+){3}(?:\S+\s+)\S+")
 
 
@@ -193,7 +194,7 @@ def split_schedule(text: str) -> tuple[str, str]:
     from nanobot.cron.words import longest_prefix
 
     text = text.strip()
-    found = _EXPRESSION.match(text) or _TIMED.match(text)
+    found = _EXPRESSION.match(text)
     end = max(found.end() if found else 0, len(longest_prefix(text)))
     return (text[:end].strip(), text[end:].lstrip(" \n\t:,").rstrip()) if end else (text, "")
 
@@ -247,7 +248,7 @@ def decoded(content: bytes) -> Jobs:
     version."""
     top = versioned_object(content, _VERSION)
     try:
-        jobs = [_in_utc(job) for job in convert(top, _File, dec_hook=_schedule_of).jobs]
+        jobs = convert(top, _File, dec_hook=_schedule_of).jobs
     except (ValidationError, ScheduleError) as error:
         raise InvalidDocument(str(error)) from error
     for job in jobs:
@@ -263,19 +264,6 @@ def _schedule_of(kind: type, value: object) -> object:
     """What stands for a value of a type that the format does not know."""
     assert kind is Schedule
     return parse(str(value))
-
-
-def _in_utc(job: Job) -> Job:
-    """With its moments in UTC: one that somebody wrote by hand may be in any zone, and the names of
-    runs are made from them."""
-    begun = job.begun
-    return replace(
-        job,
-        created_at=job.created_at.astimezone(UTC),
-        after=job.after.astimezone(UTC),
-        runs=tuple(moment.astimezone(UTC) for moment in job.runs),
-        begun=begun and Run(begun.due.astimezone(UTC), begun.through.astimezone(UTC)),
-    )
 
 
 SMALL_STEP = timedelta(hours=3)

@@ -227,7 +227,7 @@ class CronService:
             return await self._change(job, lambda job: replace(job, enabled=False, begun=None))
         now = self._clock.now()
         late = _lateness(job, run, now)
-        await self._deliver(job, run.due.isoformat(), run.due, late, now)
+        await self._deliver(job, run.event, run.due, late, now)
         return await self._change(job, lambda job: after_run(job, run) if job.begun == run else job)
 
     async def _deliver(self, job: Job, event: str, due: datetime, late: str, now: datetime) -> None:

@@ -75,13 +75,14 @@ _ONCE = (
     rf"){_ONE_TIME}"
 )
 _AT = rf"(?P<times>at\s+(?:{_CLOCK}|\d{{1,2}}(?![\w:.-])))"
+_DATED = r"at\s+\d{4}-\d\d-\d\d(?:[t\s]\s*\d\d?:\d\d\S*)?"
 _compiled = cache(re.compile)
 """At the first use: these take as long as everything else of a start."""
 
 _OTHER_FORM = re.compile(r"^every |^at \d|\*")
 """Marks of an interval, of a moment and, in most cases, of a cron expression."""
 
-_FORMS = (_INTERVAL, _RECURRING, _MONTHLY, _IN, _ONCE, _AT)
+_FORMS = (_INTERVAL, _RECURRING, _MONTHLY, _IN, _ONCE, _AT, _DATED)
 
 
 def longest_prefix(text: str) -> str:
