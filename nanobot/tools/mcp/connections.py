@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loguru import logger
-from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot import __version__
@@ -72,24 +71,21 @@ MOST_VALUES = 100_000
 an answer of so many is longer than what a model gets to see of it."""
 
 
-class Bounds(Struct, frozen=True):
-    """What a program may say: `line` bytes and `values` in one message, and `bytes` and `messages`
-    since it was last asked for something."""
+MOST_LINE = 8 * MEGABYTE
+"""Bytes of one message of a program."""
 
-    line: int = 8 * MEGABYTE
-    values: int = MOST_VALUES
-    bytes: int = 24 * MEGABYTE
-    messages: int = 5_000
+MOST_UNASKED, MOST_MESSAGES = 24 * MEGABYTE, 5_000
+"""Bytes and messages of a program since it was last asked for something."""
 
 
 class _Conversation:
     """What goes back and forth with one program."""
 
-    def __init__(self, process: Process, bounds: Bounds, lost: Callable[[str], None]) -> None:
+    def __init__(self, process: Process, lost: Callable[[str], None]) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        self._process, self._lost, self._bounds = process, lost, bounds
+        self._process, self._lost = process, lost
         self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
         self._errors = b""
         self._bytes = self._messages = 0  # that it said since it was last asked for something
@@ -128,21 +124,20 @@ class _Conversation:
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
 
-        bounds = self._bounds
         while True:
             try:
                 line = await self._stdout.readline()
             except ValueError:
-                return f"it sent a line of more than {bounds.line:,} bytes"
+                return f"it sent a line of more than {MOST_LINE:,} bytes"
             if not line:
                 return ""
             self._bytes, self._messages = self._bytes + len(line), self._messages + 1
-            if self._bytes > bounds.bytes:
-                return f"it sent more than {bounds.bytes:,} bytes unasked"
-            if self._messages > bounds.messages:
-                return f"it sent more than {bounds.messages:,} messages unasked"
+            if self._bytes > MOST_UNASKED:
+                return f"it sent more than {MOST_UNASKED:,} bytes unasked"
+            if self._messages > MOST_MESSAGES:
+                return f"it sent more than {MOST_MESSAGES:,} messages unasked"
             try:
-                ValueCounter(bounds.values).feed(line)
+                ValueCounter(MOST_VALUES).feed(line)
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 await incoming.send(SessionMessage(message))
             except TooManyValues as error:
@@ -165,9 +160,7 @@ class _Conversation:
 
 
 @asynccontextmanager
-async def program(
-    launch: Launch, bounds: Bounds, lost: Callable[[str], None]
-) -> AsyncIterator[TransportStreams]:
+async def program(launch: Launch, lost: Callable[[str], None]) -> AsyncIterator[TransportStreams]:
     """Run a program and talk to it; `lost` hears why, when it is gone before the context ends.
 
     Raises `ToolError` where it cannot be started.
@@ -176,13 +169,13 @@ async def program(
     from mcp.shared.message import SessionMessage
 
     try:
-        process = await launch.spawn(stdin=PIPE, stdout=PIPE, limit=bounds.line)
+        process = await launch.spawn(stdin=PIPE, stdout=PIPE, limit=MOST_LINE)
     except (OSError, ValueError) as error:
         raise ToolError(f"it cannot be started: {error}") from error
     tasks = Background()
     incoming, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     to_send, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-    talk = _Conversation(process, bounds, lost)
+    talk = _Conversation(process, lost)
     for work in (talk.read_stdout(incoming), talk.write_stdin(outgoing), talk.read_stderr()):
         tasks.start(work, name="mcp pipe")
     try:
@@ -233,11 +226,8 @@ class Connections:
     `find_sandbox` is asked whenever one is started; `egress` is the way to the network of those
     that have it, and to a server at an address."""
 
-    def __init__(
-        self, folder: Path, find_sandbox: FindSandbox, egress: Egress, bounds: Bounds | None = None
-    ) -> None:
+    def __init__(self, folder: Path, find_sandbox: FindSandbox, egress: Egress) -> None:
         self._folder, self._find_sandbox, self._egress = folder, find_sandbox, egress
-        self._bounds = bounds or Bounds()
 
     @asynccontextmanager
     async def open(
@@ -290,9 +280,9 @@ class Connections:
                 )
             else:
                 launch = await self._launch(server, stack)
-                talk = program(launch, self._bounds, lost)
+                talk = program(launch, lost)
             received, to_send = await stack.enter_async_context(talk)
-            yield _Mended(received), to_send
+            yield await stack.enter_async_context(_mended(received)), to_send
 
     async def _launch(self, server: McpServer, stack: AsyncExitStack) -> Launch:
         """What starts the server's program; `stack` closes its way to the network. Raises
@@ -338,47 +328,34 @@ class Connections:
         return home
 
 
-class _Mended:
-    """What a server says, with each answer mended before the SDK reads it."""
+@asynccontextmanager
+async def _mended(
+    said: ReadStream[SessionMessage | Exception],
+) -> AsyncIterator[MemoryObjectReceiveStream[SessionMessage | Exception]]:
+    """Pass on what a server says, each answer mended before the SDK reads it."""
+    import anyio
 
-    def __init__(self, said: ReadStream[SessionMessage | Exception]) -> None:
-        self._said = said
+    from nanobot.tools.mcp.answers import mend
 
-    @property
-    def last_context(self) -> object:
-        """What the SDK asks its own streams for."""
-        return getattr(self._said, "last_context", None)
+    passed, mended = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
 
-    async def receive(self) -> SessionMessage | Exception:
-        """The next message. Raises as the stream inside."""
-        from nanobot.tools.mcp.answers import mend
+    async def pass_on() -> None:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            async with passed:
+                async for item in said:
+                    message = None if isinstance(item, Exception) else item.message
+                    if isinstance(result := getattr(message, "result", None), dict):
+                        mend(result)
+                    await passed.send(item)
 
-        item = await self._said.receive()
-        result = None if isinstance(item, Exception) else getattr(item.message, "result", None)
-        if isinstance(result, dict):
-            mend(result)
-        return item
-
-    async def aclose(self) -> None:
-        """Listen no more."""
-        await self._said.aclose()
-
-    def __aiter__(self) -> _Mended:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        from anyio import EndOfStream
-
-        try:
-            return await self.receive()
-        except EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> _Mended:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+    tasks = Background()
+    tasks.start(pass_on(), name="mcp answers")
+    try:
+        yield mended
+    finally:
+        tasks.cancel()
+        await tasks.drain(0)
+        mended.close()
 
 
 class McpSession:

@@ -19,7 +19,7 @@ from nanobot.security.sandbox.finding import FoundSandbox
 from nanobot.testing.clock import FakeClock
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
-from nanobot.tools.mcp.connections import Bounds, Connections
+from nanobot.tools.mcp.connections import Connections
 from nanobot.tools.mcp.servers import McpServers
 from nanobot.tools.mcp.values import McpServer
 from tests.doubles.state import MemoryState
@@ -53,9 +53,9 @@ class House:
         (self.folder / "description").write_text(text)
 
     @asynccontextmanager
-    async def open(self, *servers: McpServer, bounds: Bounds | None = None) -> AsyncIterator[Gate]:
+    async def open(self, *servers: McpServer) -> AsyncIterator[Gate]:
         """A nanobot with these servers (the little one where there are none)."""
-        gate = Gate(self, servers or (self.little,), bounds)
+        gate = Gate(self, servers or (self.little,))
         gate.servers.load()
         try:
             yield gate
@@ -82,9 +82,9 @@ class House:
 class Gate:
     """The registry, as a model meets it. `told` is what the owner was told, by name."""
 
-    def __init__(self, house: House, servers: tuple[McpServer, ...], bounds: Bounds | None) -> None:
+    def __init__(self, house: House, servers: tuple[McpServer, ...]) -> None:
         self.registry, self.told = ToolRegistry(), dict[str, str]()
-        connections = Connections(house.home / "mcp", no_sandbox, Egress(), bounds)
+        connections = Connections(house.home / "mcp", no_sandbox, Egress())
         self.servers = McpServers(
             *(servers, connections, self.registry, house.state, house.clock, self._tell),
             agents=(house.workspace,),
