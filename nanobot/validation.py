@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from urllib.parse import SplitResult, urlsplit
 
 from msgspec import NODEFAULT, Meta, Struct
 from msgspec.structs import FieldInfo, fields, replace
@@ -60,6 +61,26 @@ class InvalidValue(ValueError):
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+
+def address_parts(url: str, *schemes: str) -> SplitResult:
+    """Return the parts of an address with one of these schemes. Raises `InvalidValue` if it is
+    none."""
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+        if usable and not any(character.isspace() for character in url):
+            return parts
+    wanted = " or ".join(f"{scheme}://" for scheme in schemes)
+    raise InvalidValue(f"must be an address that begins with {wanted}")
+
+
+def checked_client_proxy(secret: SecretStr) -> SecretStr:
+    """Return the address of a proxy that a platform's client may use, if there is one. Raises
+    `InvalidValue`."""
+    if proxy := secret.get_secret_value().strip():
+        address_parts(proxy, "http", "https", "socks5", "socks5h")
+    return SecretStr(proxy)
 
 
 class Check(Struct, frozen=True):

@@ -9,27 +9,21 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
-from nanobot.validation import Check, Checked, Fault, SecretStr
+from nanobot.validation import (
+    Check,
+    Checked,
+    Fault,
+    SecretStr,
+    address_parts,
+    checked_client_proxy,
+)
 
 OFFICIAL_API = "https://api.telegram.org"
 
 _TOKEN = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{3,128}", re.ASCII)
 _PATH = re.compile(r"/[A-Za-z0-9._~/-]+", re.ASCII)
-
-
-def _split(url: str, *schemes: str) -> SplitResult:
-    wanted = " or ".join(f"{scheme}://" for scheme in schemes)
-    wrong = f"must be an address that begins with {wanted}"
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or any(character.isspace() for character in url):
-        raise ValueError(wrong)
-    return parts
 
 
 def _checked_token(secret: SecretStr) -> SecretStr:
@@ -43,17 +37,10 @@ def _checked_token(secret: SecretStr) -> SecretStr:
 
 def _checked_api(text: str) -> str:
     url = text.strip().rstrip("/").removesuffix("/bot").rstrip("/")
-    parts = _split(url, "https", "http")
+    parts = address_parts(url, "https", "http")
     if parts.username is not None or parts.query or parts.fragment or "{" in url:
         raise ValueError(f"must be no more than an address, such as {OFFICIAL_API}")
     return url
-
-
-def _checked_proxy(secret: SecretStr) -> SecretStr:
-    proxy = secret.get_secret_value().strip()
-    if proxy:
-        _split(proxy, "http", "https", "socks5", "socks5h")
-    return SecretStr(proxy)
 
 
 class TelegramSettings(Checked, frozen=True):
@@ -66,7 +53,7 @@ class TelegramSettings(Checked, frozen=True):
     webhook_url: Annotated[str, Check(str.strip)] = ""
     """The public https address at which Telegram calls nanobot (a webhook); empty: nanobot asks
     Telegram for messages."""
-    proxy: Annotated[SecretStr, Check(_checked_proxy)] = SecretStr("")
+    proxy: Annotated[SecretStr, Check(checked_client_proxy)] = SecretStr("")
     """An http, https or socks5 proxy to reach Telegram by, such as `socks5://127.0.0.1:1080`; the
     environment names none."""
     previews: bool = True
@@ -81,7 +68,7 @@ class TelegramSettings(Checked, frozen=True):
             # Telegram itself takes https only; a Bot API server of one's own takes both.
             try:
                 schemes = ["https"] if self.base_url == OFFICIAL_API else ["https", "http"]
-                parts = _split(self.webhook_url, *schemes)
+                parts = address_parts(self.webhook_url, *schemes)
             except ValueError as error:
                 yield Fault(("webhook_url",), str(error))
                 return

@@ -9,28 +9,22 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
-from nanobot.validation import Check, Checked, Fault, SecretStr
+from nanobot.validation import (
+    Check,
+    Checked,
+    Fault,
+    SecretStr,
+    address_parts,
+    checked_client_proxy,
+)
 
 OFFICIAL_API = "https://graph.facebook.com"
 
 _PATH = re.compile(r"/[A-Za-z0-9._~/-]+", re.ASCII)
 _SECRET = re.compile(r"[\x21-\x7e]{6,1000}")
 _PREFIX_CHARACTERS = 16
-
-
-def _split(url: str, *schemes: str) -> SplitResult:
-    """The parts of an address with one of these schemes. Raises `ValueError` for what is none."""
-    wanted = " or ".join(f"{scheme}://" for scheme in schemes)
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or re.search(r"\s", url):
-        raise ValueError(f"must be an address that begins with {wanted}")
-    return parts
 
 
 def _matching(pattern: str, problem: str, trimmed: str = " ") -> Check:
@@ -55,17 +49,10 @@ def _checked_secret(secret: SecretStr) -> SecretStr:
 
 def _checked_api(text: str) -> str:
     url = text.strip().rstrip("/")
-    parts = _split(url, "https", "http")
+    parts = address_parts(url, "https", "http")
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError(f"must be no more than an address, such as {OFFICIAL_API}")
     return url
-
-
-def _checked_proxy(secret: SecretStr) -> SecretStr:
-    proxy = secret.get_secret_value().strip()
-    if proxy:
-        _split(proxy, "http", "https", "socks5", "socks5h")
-    return SecretStr(proxy)
 
 
 Secret = Annotated[SecretStr, Check(_checked_secret)]
@@ -74,7 +61,7 @@ Secret = Annotated[SecretStr, Check(_checked_secret)]
 def _checked_webhook(text: str) -> str:
     url = text.strip()
     if url:
-        parts = _split(url, "https")
+        parts = address_parts(url, "https")
         if parts.username is not None or parts.query or parts.fragment:
             raise ValueError("must hold no user name, no '?' and no '#'")
         if not _PATH.fullmatch(parts.path.rstrip("/")):
@@ -117,7 +104,7 @@ class WhatsAppSettings(Checked, frozen=True):
     """Cloud: the public https address that Meta calls."""
     base_url: Annotated[str, Check(_checked_api)] = OFFICIAL_API
     """Cloud: the address of the Graph API."""
-    proxy: Annotated[SecretStr, Check(_checked_proxy)] = SecretStr("")
+    proxy: Annotated[SecretStr, Check(checked_client_proxy)] = SecretStr("")
     """Cloud: an http, https or socks5 proxy to reach the Graph API by; the environment names
     none."""
 

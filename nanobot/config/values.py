@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
 
 from nanobot.errors import ToolError
-from nanobot.validation import Check, Fault, InvalidValue, KeyPath, SecretStr
+from nanobot.validation import Check, Fault, InvalidValue, KeyPath, SecretStr, address_parts
 
 if TYPE_CHECKING:
     from nanobot.cron.schedule import Schedule
@@ -43,21 +43,11 @@ def secrets_in(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Sec
 OFFICIAL_API = "https://api.openai.com/v1"
 
 
-def _parts(url: str, *schemes: str) -> SplitResult | None:
-    """The parts of an address; None where it is none."""
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return None
-    return parts if usable and not any(character.isspace() for character in url) else None
-
-
 def _checked_address(url: str, example: str, keys: str) -> str:
-    parts = _parts(url, "http", "https")
-    if parts is None:
-        hint = f"Write it like {example}."
-        raise InvalidValue("must be an address that begins with http:// or https://", hint)
+    try:
+        parts = address_parts(url, "http", "https")
+    except InvalidValue as error:
+        raise InvalidValue(str(error), f"Write it like {example}.") from None
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise InvalidValue(
             "must hold no user name, no '?' and no '#'", f"Put the key into `{keys}`."
@@ -81,12 +71,12 @@ def _checked_server(text: str) -> str:
 
 def _checked_proxy(secret: SecretStr) -> SecretStr:
     url = secret.get_secret_value().strip().rstrip("/")
-    parts = _parts(url, "http")
-    if url and (parts is None or parts.path or parts.query or parts.fragment):
-        raise InvalidValue(
-            "must be the address of an http proxy", "Write it like http://127.0.0.1:3128."
-        )
-    return SecretStr(url)
+    with suppress(InvalidValue):
+        if not url or not any(address_parts(url, "http")[2:]):
+            return SecretStr(url)
+    raise InvalidValue(
+        "must be the address of an http proxy", "Write it like http://127.0.0.1:3128."
+    )
 
 
 def _checked_key(secret: SecretStr) -> SecretStr:
