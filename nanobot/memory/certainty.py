@@ -40,11 +40,6 @@ def is_doubtful(sentence: str, languages: Iterable[str]) -> bool:
     return asks or is_hearsay or has_cue(sentence, "doubt", tuple(languages))
 
 
-def is_jest(text: str, languages: Iterable[str]) -> bool:
-    """Whether a message takes itself, or the one before it, back."""
-    return has_cue(text, "jest", tuple(languages))
-
-
 def speaks_of_others(
     sentence: str, languages: Sequence[str], is_known: Callable[[str], bool]
 ) -> bool:

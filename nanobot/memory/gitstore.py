@@ -351,8 +351,8 @@ class GitStore:
         return times
 
     def applied_cursors(self) -> frozenset[int]:
-        """Return the history entries whose changes a version holds. Dream's versions name entries
-        as well, those that it read: it may read one whose changes still wait."""
+        """Return the history entries whose changes a version holds. Blocks. Dream's versions name
+        entries as well, those that it read: it may read one whose changes still wait."""
         made = (one.change for one in self.versions() if one.author == "consolidate")
         return frozenset(cursor for change in made for cursor in change.cursors)
 

@@ -68,12 +68,6 @@ def indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip())]
 
 
-def list_mark(line: str) -> str:
-    """The blanks and the list mark in front of a line."""
-    match = _MARK.match(line.lstrip())
-    return indent(line) + (match[0] if match else "")
-
-
 def without_list_mark(line: str) -> str:
     """What makes a line the same fact: no list mark, no importance, no blanks around it."""
     return _MARK.sub("", without_importance(line).strip())
@@ -88,9 +82,10 @@ def without_bullet(text: str) -> str:
 def with_words(line: str, words: str) -> str:
     """The line with other words, behind its own indent and list mark; a number takes the place of
     its number."""
-    mark, words = list_mark(line), without_bullet(words)
-    is_numbered = mark.strip()[:1].isdigit() and _MARK.match(words)
-    return (indent(line) if is_numbered else mark) + words
+    match, words = _MARK.match(line.lstrip()), without_bullet(words)
+    mark = match[0] if match else ""
+    is_numbered = mark[:1].isdigit() and _MARK.match(words)
+    return indent(line) + ("" if is_numbered else mark) + words
 
 
 def lost_facts(before: str, after: str, template: str = "") -> list[str]:

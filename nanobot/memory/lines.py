@@ -298,11 +298,6 @@ def _merged_marks(
     return {line: max(mark_of(line, old) for old in was.get(line, {line})) for line in lines}
 
 
-def _key(line: str) -> str:
-    """What makes a line the same line; one line even where `line` holds several."""
-    return line.replace("\n", " ").rstrip()
-
-
 def kind_of(line: str) -> str:
     """Return heading, rule, item (a list item or an indented line), table, placeholder or text."""
     return next((kind for kind, pattern in _KINDS.items() if pattern.match(line)), "text")
@@ -436,8 +431,9 @@ def _became(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:
 
 
 def _plain(step: Operation) -> Operation:
-    """Return the operation with its lines as they are compared."""
-    old, new, section = (_bare(_key(line)) for line in (step.old, step.new, step.section))
+    """Return the operation with its lines as they are compared, each on one line."""
+    texts = (step.old, step.new, step.section)
+    old, new, section = (_bare(text.replace("\n", " ").rstrip()) for text in texts)
     return replace(step, old=old, new=new, section=section)
 
 

@@ -164,7 +164,9 @@ class Pending:
     ) -> tuple[list[PendingFact], bool]:
         """As `add`, and whether there was room for all that was new; `most` is how many may wait of
         the same origins."""
-        named = tuple(dict.fromkeys(map(_origin, sources_of(origins)))) or ("unknown",)
+        # An origin is one word of the line: it may hold a stranger's id.
+        names = (re.sub(r"[\s(),]+", "_", origin)[:80] for origin in sources_of(origins))
+        named = tuple(dict.fromkeys(filter(None, names))) or ("unknown",)
         every = [_fact(line, path, named, self._store.today()) for line in lines]
         # What changes something, and is short enough to be read before it is accepted.
         facts = {one.what: one for one in every if 0 < len(one.line + one.old) <= MOST_SHOWN}
@@ -275,8 +277,3 @@ def _read(block: str) -> PendingFact | None:
             section = detail.removeprefix(_SECTION).strip()
     origins = tuple(part.strip() for part in match[2].split(","))
     return PendingFact(0, day, origins, _LONG.get(match[3], match[3]), line, old, section)
-
-
-def _origin(origin: str) -> str:
-    """An origin as one word of the line: it may hold a stranger's id."""
-    return re.sub(r"[\s(),]+", "_", origin)[:80] or "unknown"

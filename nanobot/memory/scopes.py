@@ -108,21 +108,17 @@ class Scopes:
 
     def is_owner(self, channel: str, sender_id: str) -> bool:
         """Whether this sender is the owner, by themselves or by a linked identity."""
-        return self._scope_of_person(channel, sender_id) == OWNER
+        return self.of_sender(channel, sender_id) == OWNER
 
     def is_owners(self, inbound: InboundMessage) -> bool:
         """Whether only the owner reads the chat of a message."""
         return self.of_message(inbound, inbound.session_key, {}) == OWNER
 
-    def of_person(self, account: str) -> str:
-        """The scope of the person with an account: `telegram:12345`, or `owner`."""
-        return self._scope_of_person(API, account)
-
     @property
     def linked(self) -> Mapping[str, Sequence[str]]:
         """The accounts that are one person's, by scope."""
         named = [names for names in self._linked.values() if ":" in names[0]]
-        return {self._scope_of_person(*names[0].split(":", 1)): names for names in named}
+        return {self.of_sender(*names[0].split(":", 1)): names for names in named}
 
     def of_message(
         self, inbound: InboundMessage, key: str, metadata: Mapping[str, JsonValue]
@@ -135,7 +131,7 @@ class Scopes:
             return self.of_session(key, metadata)
         if inbound.is_group:
             return _group(inbound.channel, inbound.chat_id)
-        return self._scope_of_person(inbound.channel, inbound.sender_id)
+        return self.of_sender(inbound.channel, inbound.sender_id)
 
     def expect_own(
         self, inbound: InboundMessage, key: str, metadata: Mapping[str, JsonValue]
@@ -177,14 +173,15 @@ class Scopes:
         if metadata.get("group") is True:
             return _group(channel, chat)
         sender = metadata.get("sender")
-        return self._scope_of_person(channel, sender if isinstance(sender, str) else chat)
+        return self.of_sender(channel, sender if isinstance(sender, str) else chat)
 
     def readable(self, scope: str) -> tuple[str, ...]:
         """The scopes whose memory `scope` may read, its own first."""
         sees_owner = self._groups_see_owner and is_group(scope)
         return (scope, OWNER) if sees_owner else (scope,)
 
-    def _scope_of_person(self, channel: str, sender_id: str) -> str:
+    def of_sender(self, channel: str, sender_id: str) -> str:
+        """The scope of a sender; of the account that a program names with `API` as channel."""
         channel, sender_id = account_of(channel, sender_id)
         account = f"{channel}:{sender_id}"
         names = self._linked.get(account)

@@ -60,7 +60,9 @@ class Screen:
         elif reason:
             yield from self._quote_instead(change, reason, may_quote=not is_wish)
         else:
-            is_turned = bool(fact) and self.known.is_turned(fact, line)
+            is_turned = (
+                bool(fact) and self.known.read(fact).negated != self.known.read(line).negated
+            )
             self.known.add(line)
             yield replace(change, old=fact) if is_turned else change
 

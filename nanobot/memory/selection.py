@@ -108,11 +108,8 @@ def memory_notice(before: str, after: str) -> str:
     changes += [("removed", line) for line in old if line not in left]
     if not changes:
         return ""
-    shown = [f'{verb} "{_short(line)}"' for verb, line in changes[:_NOTICE_LINES]]
+    texts = ((verb, line.replace('"', "'")) for verb, line in changes[:_NOTICE_LINES])
+    shown = [f'{verb} "{shortened(text, _NOTICE_CHARACTERS)}"' for verb, text in texts]
     if more := len(changes) - len(shown):
         shown.append(f"and {more} more, see memory/MEMORY.md")
     return f"[memory changed: {'; '.join(shown)}]"
-
-
-def _short(line: str) -> str:
-    return shortened(line.replace('"', "'"), _NOTICE_CHARACTERS)

@@ -93,10 +93,6 @@ class Known:
                 return fact
         return ""
 
-    def is_turned(self, one: str, other: str) -> bool:
-        """Whether one of two lines is negated and the other is not."""
-        return self.read(one).negated != self.read(other).negated
-
     def _near(self, stated: Stated) -> Iterator[tuple[str, Stated]]:
         beginnings = _beginnings(stated)
         for fact, other, begins in self._facts:

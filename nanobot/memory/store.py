@@ -303,10 +303,6 @@ class MemoryStore:
         async with self._lock:
             return await _again(lambda: self._apply(path, operations, change, retired, before))
 
-    def applied_cursors(self) -> frozenset[int]:
-        """The history entries whose changes a version holds. Blocks."""
-        return self._versions.applied_cursors()
-
     async def record_hand_edits(self, author: Author = "you") -> int:
         """Make what was changed since the last version a version: of the person's, or of the
         `author` who is known to have changed it. Return its number, 0 for none."""

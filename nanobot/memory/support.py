@@ -23,7 +23,7 @@ from datetime import date
 from msgspec import Struct
 
 from nanobot.memory.analysis import language_of, languages_of
-from nanobot.memory.certainty import has_cue, is_doubtful, is_jest, speaks_of_others
+from nanobot.memory.certainty import has_cue, is_doubtful, speaks_of_others
 from nanobot.memory.figures import Figures, figures_of
 from nanobot.memory.similarity import sentences
 from nanobot.memory.statements import (
@@ -114,8 +114,9 @@ class Talk:
         if not lenient and len(places) < min(len(stated.words), max(1, len(stated.words) * _LEAST)):
             return UNSAID
         turns = {self._clauses[at].turn for ids in places.values() for at in ids}
-        near = [*self._figures_near(turns), Figures(said=frozenset({str(counted)}))]
-        missing = stated.figures.missing_in(near)
+        near = {at + step for at in turns for step in (-1, 0, 1)}
+        figures = [one.figures for at, one in enumerate(self._turns) if at in near or not turns]
+        missing = stated.figures.missing_in([*figures, Figures(said=frozenset({str(counted)}))])
         if missing:
             return f"the conversation does not name {', '.join(missing[:3])}"
         return self._polarity_objection(stated, places)
@@ -235,10 +236,6 @@ class Talk:
     def _own_turns(self) -> Iterator[_Turn]:
         return (turn for turn in self._turns if turn.own)
 
-    def _figures_near(self, turns: Collection[int]) -> list[Figures]:
-        near = {at + step for at in turns for step in (-1, 0, 1)} or set(range(len(self._turns)))
-        return [turn.figures for at, turn in enumerate(self._turns) if at in near]
-
     def _forms_of(self, word: str) -> list[str]:
         """The words that were said and may be this one."""
         near = {one for form in _ends_of(word) for one in self._forms.get(form, ())}
@@ -328,7 +325,7 @@ class Talk:
 
         at = self._turns.index(turn)
         later = next((one for one in self._turns[at + 1 :] if one.own), turn)
-        if any(is_jest(one.text, self.languages) for one in (turn, later)):
+        if any(has_cue(one.text, "jest", self.languages) for one in (turn, later)):
             return False
         near = [one.text for one in turn.sentences if hits(about, one.words)]
         for part in near or [turn.text]:

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from nanobot import programs
 from nanobot.errors import NanobotError
 from nanobot.memory.files import text_of
-from nanobot.memory.git import Repository, build, new_branch
+from nanobot.memory.git import build, new_branch
 from nanobot.memory.gitstore import LIMIT, GitStore
 from nanobot.memory.lines import merge, split
 from nanobot.memory.version import Change, CommitMessage, Version, scope_of
@@ -254,7 +254,8 @@ def _sync_scope(
             merged = dict(ours)
             for device, tip in others.items():
                 conflicts += _merge_branch(store, device, tip, merged, hides)
-            numbers_there = {device: _number(repository, tip) for device, tip in others.items()}
+            messages = {name: repository.commit(tip).message for name, tip in others.items()}
+        numbers_there = {name: CommitMessage.parse(text).number for name, text in messages.items()}
         changed = {path: text for path, text in merged.items() if text != ours.get(path, "")}
         numbers = list[int]()
         for path, text in changed.items():
@@ -330,10 +331,6 @@ def _without_forgotten(path: str, theirs: str, mine: str, hides: Hides) -> str:
     known = {"", *split(mine)}
     lines = ((line, line.strip()) for line in theirs.split("\n"))
     return "\n".join(raw for raw, line in lines if line in known or not hides(path, line))
-
-
-def _number(repository: Repository, commit: str) -> int:
-    return CommitMessage.parse(repository.commit(commit).message).number
 
 
 def _texts(store: GitStore, commit: str) -> dict[str, str]:

@@ -164,9 +164,8 @@ class Provenance(FactLine, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
-    """The lines that answer a question about `query`."""
+    """The lines that answer a question."""
 
-    query: str
     found: tuple[Provenance, ...]
 
     @property
@@ -197,7 +196,7 @@ class Explainer:
                     standing = memory.recall.standing_of(line.path, line.text)
                     found.append(replace(self.provenance(memory, line, asker), standing=standing))
             memory.recall.note_use(line.text for line in best)
-            return Explanation(text, tuple(found))
+            return Explanation(tuple(found))
 
         return await asyncio.to_thread(explained)
 
@@ -373,7 +372,11 @@ def _behind(change: Change, line: str) -> Operation:
 def _entry(memory: Memory, cursors: Iterable[int], line: str) -> HistoryEntry | None:
     """The one of these history entries that a line rests on."""
     entries, wanted = filter(None, map(memory.history.get, cursors)), words(line)
-    return max(entries, key=lambda entry: share(wanted, _text(entry)), default=None)
+
+    def text_of(entry: HistoryEntry) -> str:
+        return "\n".join([entry.summary, *entry.key_facts, *(op.new for op in entry.operations)])
+
+    return max(entries, key=lambda entry: share(wanted, text_of(entry)), default=None)
 
 
 def _noted(memory: Memory, key: str, line: str) -> NoteSource:
@@ -458,10 +461,6 @@ def _previous(snapshot: VersionSnapshot, wording: str, before: set[str], after: 
         if new == wording and old in before:
             return old
     return most_similar(wording, sorted(before - after))
-
-
-def _text(entry: HistoryEntry) -> str:
-    return "\n".join([entry.summary, *entry.key_facts, *(op.new for op in entry.operations)])
 
 
 def _lines(text: str) -> set[str]:

@@ -194,7 +194,7 @@ class Archivist:
             entries = await asyncio.to_thread(memory.history.unapplied)
             done = frozenset[int]()
             if any(entry.operations for entry in entries):
-                done = await asyncio.to_thread(memory.store.applied_cursors)
+                done = await asyncio.to_thread(memory.versions.applied_cursors)
             for entry in entries:
                 if entry.operations and entry.cursor not in done:
                     await self._apply(memory, entry)

@@ -16,6 +16,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from nanobot.bus.events import API
 from nanobot.channel import Operation
 from nanobot.errors import NanobotError, StorageError, ToolError
 from nanobot.memory.documents import FACTS, LONG_TERM
@@ -251,7 +252,7 @@ class MemoryService:
 
     async def scope_of(self, person: str) -> Report:
         """Whose memory a person has who goes by this account (`telegram:12345`, `owner`)."""
-        scope = self._scopes.of_person(person)
+        scope = self._scopes.of_sender(API, person)
         return Report.of(scope, scope=scope)
 
     async def log(self, number: int | None, scope: str) -> Report:
