@@ -51,7 +51,7 @@ class Fence:
 
     def __init__(self) -> None:
         self.epoch = ""
-        self.wait: Callable[[], None] = _nothing
+        self.wait: Callable[[], None] = lambda: None  # no team: this process alone changes files
         self.is_open: Callable[[], bool] = lambda: True
         """Whether `wait` would return at once."""
         self.made: set[tuple[int, int]] = set()
@@ -70,10 +70,6 @@ class Fence:
         if self.shared is None or self.locks is None or not path.is_relative_to(self.shared):
             return path
         return self.locks / path.relative_to(self.shared)
-
-
-def _nothing() -> None:
-    """No team: this process alone changes its files."""
 
 
 FENCE = Fence()

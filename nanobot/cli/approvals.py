@@ -24,7 +24,7 @@ def add_approvals(commands: Commands) -> None:
 
 
 def _list_text(data: Data) -> str:
-    blocks = [_pending_text(data.records("waiting"))]
+    blocks = ["\n".join("".join(_question(one)) for one in data.records("waiting"))]
     rows = (
         (one.field("id"), one.minute("given_at"), *one.fields("given_by", "lasts", "subject"))
         for one in data.records("approvals")
@@ -33,12 +33,8 @@ def _list_text(data: Data) -> str:
     return "\n".join(filter(None, blocks)) or _NONE
 
 
-def _pending_text(questions: list[Data]) -> str:
-    """The pending questions, and how to answer them."""
-    return "\n".join("".join(_question(one)) for one in questions)
-
-
 def _question(one: Data) -> Iterator[str]:
+    """Yield the lines of a pending question, and how to answer it."""
     code, place = one.fields("code", "asked_in")
     minutes = -(-one.number("seconds_left") // 60)
     yield f"May I {one.field('what')}?\n"

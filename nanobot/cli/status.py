@@ -128,11 +128,6 @@ def of_gateway(home: Path, timeout: float = TIMEOUT_SECONDS) -> Data | None:
     return Data(answer) if isinstance(answer, dict) else Data()
 
 
-def is_silent(status: Data) -> bool:
-    """Whether a gateway runs that could not say how it is."""
-    return bool(status.get("running")) and "pid" not in status
-
-
 def _line(data: Data) -> str:
     health = data.record("health")
     concerns = "; ".join(concern.field("text") for concern in health.records("concerns"))
@@ -160,7 +155,8 @@ def _rows(status: Data) -> Iterator[tuple[str, str]]:
     gateway = "not running (start it with `nanobot gateway`)"
     if status.get("running"):
         uptime = duration(status.number("uptime_seconds"))
-        gateway = "running" if is_silent(status) else f"running for {uptime}, pid {status['pid']}"
+        # A silent gateway could not say its pid.
+        gateway = f"running for {uptime}, pid {status['pid']}" if "pid" in status else "running"
     yield "gateway", gateway
     yield "health", status.record("health").field("state")
     yield "version", status.field("version")

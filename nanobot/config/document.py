@@ -169,12 +169,12 @@ class ConfigDocument:
 
     def raise_if_any(self) -> None:
         """Raise `ConfigErrors` for all problems, those of files first, if there are any."""
-        if problems := sorted(self._problems.values(), key=_reading_order):
+
+        def order(error: ConfigError) -> tuple[bool, str, int]:
+            return error.file == ENVIRONMENT, error.file, error.line
+
+        if problems := sorted(self._problems.values(), key=order):
             raise ConfigErrors(problems)
-
-
-def _reading_order(error: ConfigError) -> tuple[bool, str, int]:
-    return error.file == ENVIRONMENT, error.file, error.line
 
 
 def _given(value: Value) -> Any:

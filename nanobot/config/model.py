@@ -153,11 +153,6 @@ class PriceSettings(Checked, frozen=True):
     output: Price = 0.0
     """The price of a million tokens of answers."""
 
-    @property
-    def is_known(self) -> bool:
-        """Whether any price was set."""
-        return self != PriceSettings()
-
 
 Effort = Literal["", "none", "low", "medium", "high"]
 _WRITTEN_BY_US = ("model", "messages", "system", "tools", "stream")
@@ -241,7 +236,7 @@ _OF_A_SERVER = ("api_key", "api", "extra_body", "headers")
 
 def _is_given(name: str, value: object) -> bool:
     if isinstance(value, PriceSettings):
-        return value.is_known
+        return value != PriceSettings()
     return value is not None if name == "temperature" else bool(value)
 
 
@@ -342,12 +337,9 @@ class ModelSettings(AnyModel, frozen=True):
     @property
     def prompt_tokens(self) -> int:
         """Tokens that a prompt may have: instructions, tools and conversation together."""
-        return self.context_window - self.max_completion_tokens - self._reserve
-
-    @property
-    def _reserve(self) -> int:
-        """An eighth of a small window: what is estimated there is little as well."""
-        return min(SAFETY_TOKENS, self.context_window // 8)
+        # An eighth of a small window: what is estimated there is little as well.
+        reserve = min(SAFETY_TOKENS, self.context_window // 8)
+        return self.context_window - self.max_completion_tokens - reserve
 
     @property
     def is_small(self) -> bool:
@@ -383,16 +375,13 @@ class ModelSettings(AnyModel, frozen=True):
 
     def _room_faults(self) -> Iterator[Fault]:
         if self.prompt_tokens < LEAST_PROMPT_TOKENS:
-            yield self._no_room()
-
-    def _no_room(self) -> Fault:
-        least = self.context_window - self.prompt_tokens + LEAST_PROMPT_TOKENS
-        return Fault(
-            ("context_window",),
-            f"leaves {max(0, self.prompt_tokens):,} tokens for the prompt; "
-            f"it needs {LEAST_PROMPT_TOKENS:,}",
-            f"Set it to {least:,} or more, or `max_completion_tokens` to less.",
-        )
+            least = self.context_window - self.prompt_tokens + LEAST_PROMPT_TOKENS
+            yield Fault(
+                ("context_window",),
+                f"leaves {max(0, self.prompt_tokens):,} tokens for the prompt; "
+                f"it needs {LEAST_PROMPT_TOKENS:,}",
+                f"Set it to {least:,} or more, or `max_completion_tokens` to less.",
+            )
 
 
 def _checked_model_name(text: str) -> str:

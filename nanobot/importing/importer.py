@@ -32,7 +32,6 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.importing.files import (
     ASIDE,
     CONFIG,
-    ImportFile,
     ImportReport,
     Kind,
     Source,
@@ -274,16 +273,14 @@ class Import:
         for found in self._files.below("workspace/"):
             if found.problem or f"{found.path}/".startswith(_ASIDE):
                 self._files.record("other", found, "left")
-            elif found.path == _HEARTBEAT and self._asks_for_nothing(found):
+            elif found.path == _HEARTBEAT and not has_tasks(
+                self._files.read(found).decode("utf-8", "replace"), _NO_TASKS
+            ):
                 self._files.record("memory", found, "left", why="it asks for nothing")
             else:
                 self._files.copy(_kind(found.path), found, found.path)
         for found in self._files.below("home/"):
             self._files.record("other", found, "left")
-
-    def _asks_for_nothing(self, found: ImportFile) -> bool:
-        text = self._files.read(found).decode("utf-8", "replace")
-        return not has_tasks(text, _NO_TASKS)
 
     def _advise(self, people: People) -> None:
         report = self._report

@@ -11,7 +11,7 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import quote
@@ -258,12 +258,8 @@ def storable(text: str) -> str:
 async def execute(db: Connection, statement: str, *values: object) -> psycopg.AsyncCursor[Row]:
     """Run a statement with these values, of which texts are made `storable`. In a pipeline its rows
     are on their way when this returns."""
-    return await db.execute(statement.encode(), _storable(values))
-
-
-def _storable(values: Sequence[object]) -> list[object] | None:
     plain = [storable(value) if isinstance(value, str) else value for value in values]
-    return plain or None
+    return await db.execute(statement.encode(), plain or None)
 
 
 _HINTS = {

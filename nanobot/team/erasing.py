@@ -7,24 +7,16 @@ What it cannot reach: write-ahead logs, standbys and backups.
 
 from __future__ import annotations
 
-import asyncio
-
 import psycopg
 
 from nanobot.bus.journal import Redact
 from nanobot.bus.rows import KEYS, TEXTS
 from nanobot.team.connection import DatabaseAddress, Row, storable
-from nanobot.team.postgres import Database
 
 
-async def erase(database: Database, redact: Redact) -> int:
-    """Pass every stored text through `redact`, in a thread; how many changed. Others wait to write
-    while a table is rebuilt. Raises `StorageError`."""
-    await database.flush()
-    return await asyncio.to_thread(_erase, database.address, redact)
-
-
-def _erase(address: DatabaseAddress, redact: Redact) -> int:
+def erase(address: DatabaseAddress, redact: Redact) -> int:
+    """Pass every stored text through `redact`; return how many changed. Others wait to write while
+    a table is rebuilt. Blocks. Raises `StorageError`."""
     with address.errors(), address.connect_blocking() as connection:
         connection.execute("SET idle_in_transaction_session_timeout = 0")
         changed = sum(_redact_column(connection, *place, redact) for place in TEXTS)

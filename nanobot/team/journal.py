@@ -6,6 +6,7 @@ has the scope of its messages.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from asyncio import Future
 from collections.abc import Callable, Collection, Sequence
@@ -51,6 +52,7 @@ from nanobot.team.postgres import Database
 from nanobot.team.pruning import prune
 from nanobot.team.schema import OPEN_MESSAGES, OPEN_PARTS, WAITING_MESSAGES
 from nanobot.team.state import PostgresState
+from nanobot.team.transaction import only_stamp
 
 _PRUNE_SECONDS = 1.0
 """How long closing waits until what is old is forgotten."""
@@ -233,7 +235,7 @@ class PostgresJournal(PostgresInbox):
     async def may_act(self) -> None:
         if self.database.is_behind:
             # What is done now could not be recorded: after a failover it would be done again.
-            await self.database.run(_nothing, until_stored=True)
+            await self.database.run(only_stamp, until_stored=True)
         await FENCE.wait_aside()
 
     async def release(self, scopes: Collection[str] | None = None) -> None:
@@ -331,16 +333,13 @@ class PostgresJournal(PostgresInbox):
         )
 
     async def erase(self, redact: Redact) -> int:
-        return await erase(self.database, redact)
+        await self.database.flush()
+        return await asyncio.to_thread(erase, self.database.address, redact)
 
     async def _prune(self) -> None:
         """Forget what ended and is older than `KEEP_DAYS`."""
         self._pruned_at = self._clock.now()
         await prune(self.database.address, self._pruned_at)
-
-
-async def _nothing(db: Connection) -> None:
-    """Takes part in a transaction, so that its outcome is known."""
 
 
 def _within(scopes: Collection[str] | None) -> tuple[str, tuple[list[str], ...]]:

@@ -128,8 +128,11 @@ class Looking:
         return TurnCounts(*(await self.database.read(query, since))[0])
 
     async def day_tokens(self, day: date, use: str = "") -> Spent:
-        query = f"SELECT {_sums('tokens')}, coalesce(bool_or(warned), false) FROM spending"
-        rows = await self.database.read(f"{query} WHERE day = %s", spending_key(day, use))
+        rows = await self.database.read(
+            "SELECT coalesce(sum(tokens), 0)::bigint, coalesce(bool_or(warned), false)"
+            " FROM spending WHERE day = %s",
+            spending_key(day, use),
+        )
         return Spent(*rows[0])
 
 
@@ -142,7 +145,3 @@ def transaction(
         return await self.database.run(lambda db: work(self, db, *args, **kwargs))
 
     return method
-
-
-def _sums(*columns: str) -> str:
-    return ", ".join(f"coalesce(sum({column}), 0)::bigint" for column in columns)

@@ -40,7 +40,7 @@ from nanobot.team.connection import (
     session_name,
 )
 from nanobot.team.readers import Readers
-from nanobot.team.transaction import COLLISIONS, Fenced, Job, Work, has_lost, run_all
+from nanobot.team.transaction import COLLISIONS, Fenced, Job, Work, has_lost, only_stamp, run_all
 
 T = TypeVar("T")
 
@@ -217,7 +217,7 @@ class Database:
         if not self._queue:
             self._wake.clear()
         if self.refusal and not (jobs or self._is_closing):
-            jobs = [Job(_nothing, retry=False)]  # whether it takes something again
+            jobs = [Job(only_stamp, retry=False)]  # whether it takes something again
         return jobs
 
     async def _store(self, jobs: list[Job]) -> list[Job]:
@@ -349,10 +349,6 @@ class Database:
             self._is_fenced = True
             self._on_fenced()
         return []
-
-
-async def _nothing(db: Connection) -> None:
-    """Nothing but the transaction itself, which stamps its worker's row."""
 
 
 def _give_up(jobs: Sequence[Job], error: StorageError) -> list[Job]:

@@ -94,6 +94,10 @@ async def _run_apart(connection: Connection, job: Job) -> None:
     await connection.execute("RELEASE SAVEPOINT job")
 
 
+async def only_stamp(db: Connection) -> None:
+    """Do nothing but the transaction itself, which stamps its worker's row."""
+
+
 def has_lost(connection: Connection, error: Exception) -> bool:
     """Whether the connection is no use any more, so that a commit may have no answer."""
     fatal = isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized in (

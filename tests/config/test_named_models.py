@@ -8,6 +8,7 @@ from nanobot.config.changing import widens_security
 from nanobot.config.document import ConfigDocument
 from nanobot.config.keys import is_hidden, list_keys
 from nanobot.config.load import load_with_places
+from nanobot.config.model import PriceSettings
 from nanobot.config.values import plain_values, secrets_in
 from tests.config.homes import Home
 
@@ -38,7 +39,7 @@ def test_a_named_model_takes_the_rest_from_the_main_one(home: Home) -> None:
     assert small.extra_body == {"top_k": 20}
     assert (thinker.name, thinker.reasoning_effort) == ("main", "high")
     # Another model has other prices, the same model has the same.
-    assert (small.prices.is_known, thinker.prices.input) == (False, 2)
+    assert (small.prices, thinker.prices.input) == (PriceSettings(), 2)
 
 
 @pytest.mark.parametrize("kind", ["models", "fallbacks"])
