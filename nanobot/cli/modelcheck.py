@@ -10,8 +10,6 @@ with --ask-model.
 from __future__ import annotations
 
 import asyncio
-import base64
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -44,11 +42,14 @@ _QUOTED = 60
 _ANSWER_TOKENS = 2_000
 """Enough to think before an answer of a few words."""
 _ANOTHER = "Try another model."
+_RED = (
+    "iVBORw0KGgoAAAANSUhEUgAAAEAAAABACAIAAAAlC+aJAAAAS0lEQVR42u3PQQkAAAgAsetfWiP4FgYrsKZeS0BAQEBA"
+    "QEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEDgsqnc8OJg6Ln3AAAAAElFTkSuQmCC"
+)
+"""A red PNG of 64 × 64 pixels, in Base64."""
 _WORDS = "One, two, three."
 _SAMPLE = Path(nanobot.__file__).parent / "voice" / "sample.ogg"
 """A recording of "one two three four"."""
-_PERSON: Mapping[str, object] = {"name": {"type": "string"}, "city": {"type": "string"}}
-_WEATHER: Mapping[str, object] = {"city": {"type": "string", "description": "Name of a city."}}
 
 _BY: Mapping[Rung, str] = {
     "name": "by a forced tool call",
@@ -239,12 +240,21 @@ class ModelTrial:
 
     def run(self) -> Iterator[Finding]:
         """Try everything, and yield each finding as it comes. Blocks."""
+        attempts = (
+            ("tool calls", self._call, Finding("fail", "")),
+            ("structured answers", self._structure, Finding("warn", "")),
+            ("pictures", self._see, Finding("ok", "")),
+        )
         with asyncio.Runner() as runner:
             try:
                 yield runner.run(self._answer())
                 self.answered = True
-                for attempt in (self._call, self._structure, self._see):
-                    yield runner.run(attempt())
+                for what, attempt, refused in attempts:
+                    try:
+                        found = runner.run(attempt())
+                    except ProviderError as error:
+                        found = replace(refused, text=str(error), hint=error.hint)
+                    yield replace(found, text=f"{what}: {found.text}")
                 if text := _dialect_text(self.learned):
                     yield Finding("ok", f"learned: {text}")
             except NanobotError as error:
@@ -262,46 +272,34 @@ class ModelTrial:
         return Finding("ok", f"it answers {_quoted(reply)} after {took:.1f} s ({tokens})")
 
     async def _call(self) -> Finding:
-        tool, hint = _tool("get_weather", _WEATHER), self._facts.for_tools
-        try:
-            reply = await self._ask("How is the weather in Rome? Use the tool get_weather.", tool)
-        except ProviderError as error:
-            return Finding("fail", f"tool calls: {error}", error.hint)
+        tool, hint = _tool("get_weather", "city"), self._facts.for_tools
+        reply = await self._ask("How is the weather in Rome? Use the tool get_weather.", tool)
         call = next((one for one in reply.tool_calls if one.name == tool.name), None)
         if call is None:
-            return Finding("warn", f"tool calls: none; it answered {_quoted(reply)}", hint)
+            return Finding("warn", f"none; it answered {_quoted(reply)}", hint)
         if call.malformed:
-            text = f"tool calls: not usable: {shortened(call.malformed, _QUOTED)}"
-            return Finding("warn", text, _ANOTHER)
+            return Finding("warn", f"not usable: {shortened(call.malformed, _QUOTED)}", _ANOTHER)
         if self._model.api == "messages" or (self.learned and self.learned.native_calls):
-            return Finding("ok", "tool calls: as such")
-        text = "tool calls: in its text; nanobot reads them, but small models often get them wrong"
+            return Finding("ok", "as such")
+        text = "in its text; nanobot reads them, but small models often get them wrong"
         return Finding("warn", text, hint)
 
     async def _structure(self) -> Finding:
-        tool = _tool("save_person", _PERSON)
-        try:
-            reply = await self._ask("Save this person: Ada lives in Rome.", tool, forced=True)
-        except ProviderError as error:
-            return Finding("warn", f"structured answers: {error}", error.hint or _ANOTHER)
+        tool = _tool("save_person", "name", "city")
+        reply = await self._ask("Save this person: Ada lives in Rome.", tool, forced=True)
         if not any(one.name == tool.name and not one.malformed for one in reply.tool_calls):
-            text = "structured answers: none, so conversations are kept as excerpts"
+            text = "none, so conversations are kept as excerpts"
             return Finding("warn", f"{text}; it answered {_quoted(reply)}", _ANOTHER)
-        way = self.learned.rung if self.learned else "name"
-        return Finding("ok", f"structured answers: {_BY[way]}")
+        return Finding("ok", _BY[self.learned.rung if self.learned else "name"])
 
     async def _see(self) -> Finding:
-        if self._facts.pictures is False:
-            return Finding("ok", "pictures: its server reports that it can't see them")
+        from nanobot.providers.port import Image
+
         asked = "Which colour does this picture have? Answer with one word."
-        try:
-            reply = await self._ask(asked, picture=_red_picture())
-        except ProviderError as error:
-            return Finding("ok", f"pictures: it can't see them ({error.detail or error})")
+        reply = await self._ask(asked, picture=Image(_RED, "image/png"))
         if "red" in reply.text.lower():
-            return Finding("ok", "pictures: it sees them")
-        text = f"pictures: it can't see them; it answered {_quoted(reply)} for a red one"
-        return Finding("ok", text)
+            return Finding("ok", "it sees them")
+        return Finding("ok", f"it can't see them; it answered {_quoted(reply)} for a red one")
 
     async def _ask(
         self, text: str, *tools: ToolSpec, forced: bool = False, picture: Image | None = None
@@ -315,30 +313,16 @@ class ModelTrial:
         return await self._provider.complete(Prompt((message,), Toolset.of(tools)), options)
 
 
-def _tool(name: str, fields: Mapping[str, object]) -> ToolSpec:
+def _tool(name: str, *fields: str) -> ToolSpec:
     from nanobot.providers.port import ToolSpec
 
-    schema = {"type": "object", "properties": fields, "required": [*fields]}
+    properties = {field: {"type": "string"} for field in fields}
+    schema = {"type": "object", "properties": properties, "required": [*fields]}
     return ToolSpec(name, f"{name.replace('_', ' ').capitalize()}.", schema)
 
 
 def _quoted(reply: Reply) -> str:
     return f"“{shortened(' '.join(reply.text.split()), _QUOTED)}”"
-
-
-def _red_picture() -> Image:
-    """Return a red PNG of 64 × 64 pixels. Format: https://www.w3.org/TR/png-3/."""
-    from nanobot.providers.port import Image
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        checked = kind + data
-        return len(data).to_bytes(4) + checked + zlib.crc32(checked).to_bytes(4)
-
-    side = 64
-    header = side.to_bytes(4) + side.to_bytes(4) + bytes((8, 2, 0, 0, 0))
-    pixels = zlib.compress((b"\0" + b"\xff\0\0" * side) * side)
-    parts = chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
-    return Image(base64.b64encode(b"\x89PNG\r\n\x1a\n" + parts).decode(), "image/png")
 
 
 def try_voice(settings: Settings, clock: Clock, *, ask_servers: bool) -> Sequence[Finding]:

@@ -56,7 +56,7 @@ def _checked_address(url: str, example: str, keys: str) -> str:
 
 
 def _checked_url(text: str) -> str:
-    example = f"{OFFICIAL_API} or http://127.0.0.1:11434/v1"
+    example = "https://llm.example.com/v1 or http://127.0.0.1:11434/v1"
     url = _checked_address(text.strip().rstrip("/"), example, "api_key")
     if url.endswith(("/chat/completions", "/completions", "/responses")):
         raise InvalidValue(

@@ -1,4 +1,4 @@
-"""Questions to a model server: its models, their context windows, tools and pictures.
+"""Questions to a model server: its models, their context windows, and if they call tools.
 
 Servers on this machine are found at their usual ports on loopback. The Chat Completions API has no
 word for a context window, so each kind of server is asked in its own way for the window that it was
@@ -132,14 +132,6 @@ def _tools_in(entry: Mapping[str, object]) -> bool | None:
     return _flag(mapping(entry.get("capabilities")).get("function_calling"))
 
 
-def _pictures_in(entry: Mapping[str, object]) -> bool | None:
-    """Return if a model sees pictures, as the lists of OpenRouter, llama.cpp and Mistral have
-    it."""
-    if kinds := items(mapping(entry.get("architecture")).get("input_modalities")):
-        return "image" in kinds
-    return _flag(mapping(entry.get("capabilities")).get("vision"))
-
-
 _OTHER_THINGS = re.compile(
     r"embed|whisper|transcri|moderation|rerank|dall-e|stable-diffusion|turbo-instruct"
     r"|(?<![a-z0-9])(?:bge|e5|gte|minilm|paraphrase|tts|image|imagine|sora|realtime"
@@ -236,14 +228,13 @@ class ModelFacts(Struct, frozen=True):
     """The facts that a server reports about a model.
 
     The context window in tokens: `now` as it runs, `most` as large as the model could have it; 0 if
-    unknown. `tools`, `pictures`: whether the model takes them; None if unknown. `server` is the
-    program, if people start it for themselves.
+    unknown. `tools`: whether the model calls them; None if unknown. `server` is the program, if
+    people start it for themselves.
     """
 
     now: int = 0
     most: int = 0
     tools: bool | None = None
-    pictures: bool | None = None
     server: str = ""
 
     @property
@@ -284,10 +275,10 @@ async def model_facts(
     place = _Place(base_url.rstrip("/"), model, api_key.strip(), seconds)
     known = provider or provider_at(base_url)
     entry = await _entry(place, known)
-    most, tools, pictures = _window_in(entry), _tools_in(entry), _pictures_in(entry)
+    most, tools = _window_in(entry), _tools_in(entry)
     if limit := count(entry.get("max_model_len")):
-        return ModelFacts(limit, limit, tools, pictures, "vLLM")
-    listed = ModelFacts(0, most, tools, pictures)
+        return ModelFacts(limit, limit, tools, "vLLM")
+    listed = ModelFacts(0, most, tools)
     if most or tools is not None or (known and not known.is_local):
         return listed
     root = replace(place, url=place.url.removesuffix("/v1"))  # only local servers have the rest
@@ -360,8 +351,7 @@ async def _llama(place: _Place, entry: Mapping[str, object]) -> ModelFacts | Non
     now = count(mapping(props.get("default_generation_settings")).get("n_ctx"))
     now, most = now or count(meta.get("n_ctx")), count(meta.get("n_ctx_train"))
     tools = _flag(mapping(props.get("chat_template_caps")).get("supports_tools"))
-    pictures = _flag(mapping(props.get("modalities")).get("vision"))
-    return ModelFacts(now, most, tools, pictures, "llama.cpp") if now or most else None
+    return ModelFacts(now, most, tools, "llama.cpp") if now or most else None
 
 
 async def _ollama(place: _Place) -> ModelFacts | None:
@@ -382,8 +372,8 @@ async def _ollama(place: _Place) -> ModelFacts | None:
         lengths = (count(one.get("context_length")) for one in loaded if one.get("name") in names)
         now = next(lengths, 0)
     able = items(shown.get("capabilities"))
-    tools, pictures = ("tools" in able, "vision" in able) if able else (None, None)
-    return ModelFacts(min(now, most) if most else now, most, tools, pictures, "Ollama")
+    tools = "tools" in able if able else None
+    return ModelFacts(min(now, most) if most else now, most, tools, "Ollama")
 
 
 async def _studio(place: _Place) -> ModelFacts | None:
@@ -398,6 +388,5 @@ async def _studio(place: _Place) -> ModelFacts | None:
         if most and place.model in (entry.get("key"), *(one.get("id") for one in loaded)):
             lengths = (count(mapping(one.get("config")).get("context_length")) for one in loaded)
             now, able = min(filter(None, lengths), default=0), mapping(entry.get("capabilities"))
-            tools, pictures = _flag(able.get("trained_for_tool_use")), _flag(able.get("vision"))
-            return ModelFacts(now, most, tools, pictures, "LM Studio")
+            return ModelFacts(now, most, _flag(able.get("trained_for_tool_use")), "LM Studio")
     return None

@@ -274,14 +274,13 @@ async def test_a_step_that_fails_is_taken_again_from_what_was_answered_and_the_o
 
 async def test_what_is_no_key_is_asked_for_again_and_goes_nowhere() -> None:
     async with FakeOpenAI(api_key="sk-right") as server:
-        wrong = (server.base_url, "sk-\u200bcopied-from-a-page", "sk- right")
+        wrong = ("sk-\u200bcopied-from-a-page", "sk- right")
         person = ScriptedPerson("Another server", server.base_url, *wrong, "sk-right", "8000")
         part = await step(person).run()
         assert person.left == 0
         assert part.secrets == {"MODEL_API_KEY": "sk-right"}
         assert {one.headers.get("authorization") for one in server.requests} == {"Bearer sk-right"}
     said = "\n".join(person.said)
-    assert "That is an address and not a key" in said
     assert said.count("a character beyond ASCII, which no key has") == 2
 
 

@@ -1,4 +1,4 @@
-"""What a model takes, as its server says it in its own words: the window, tools and pictures."""
+"""What a model takes, as its server says it in its own words: the window and tools."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ RUNNING = {"models": [{"name": "tiny:latest", "context_length": 8_192}]}
 OURS = {"parameters": 'stop "<|im_end|>"\nnum_ctx                        16384'}
 
 
-def llama(caps: Mapping[str, bool], *, vision: bool = False) -> Mapping[str, object]:
+def llama(caps: Mapping[str, bool]) -> Mapping[str, object]:
     """The properties of a llama.cpp server of 2026, shortened."""
     return {
         "default_generation_settings": {"params": {"seed": 1}, "n_ctx": 5_120},
         "total_slots": 1,
-        "modalities": {"vision": vision, "video": False, "audio": False},
+        "modalities": {"vision": False, "video": False, "audio": False},
         "chat_template_caps": caps,
     }
 
 
-def studio(*loaded: int, tools: bool = True, vision: bool = False) -> Mapping[str, object]:
+def studio(*loaded: int, tools: bool = True) -> Mapping[str, object]:
     """LM Studio's list: https://lmstudio.ai/docs/developer/rest/list."""
     instances = [
         {"id": f"tiny:{at}" if at else "tiny", "config": {"context_length": length}}
         for at, length in enumerate(loaded)
     ]
-    able = {"vision": vision, "trained_for_tool_use": tools}
+    able = {"trained_for_tool_use": tools}
     entry = {"type": "llm", "key": "tiny", "loaded_instances": instances, "capabilities": able}
     other = {"type": "embedding", "key": "text-embedding", "max_context_length": 2_048}
     return {"models": [other, {**entry, "max_context_length": 32_768}]}
@@ -81,28 +81,28 @@ async def test_a_server_is_believed_about_what_it_takes(
 
 
 @pytest.mark.parametrize(
-    ("answers", "tools", "pictures"),
+    ("answers", "tools"),
     [
-        ({"/props": llama({"supports_tools": True})}, True, False),
-        ({"/props": llama({"supports_tools": False}, vision=True)}, False, True),
-        ({"/props": {"default_generation_settings": {"n_ctx": 5_120}}}, None, None),
-        ({"/api/show": SHOWN | {"capabilities": ["completion", "tools"]}}, True, False),
-        ({"/api/show": SHOWN | {"capabilities": ["completion", "vision"]}}, False, True),
-        ({"/api/show": SHOWN}, None, None),
-        ({"/api/v1/models": studio(tools=False, vision=True)}, False, True),
-        ({"/api/v1/models": studio()}, True, False),
+        ({"/props": llama({"supports_tools": True})}, True),
+        ({"/props": llama({"supports_tools": False})}, False),
+        ({"/props": {"default_generation_settings": {"n_ctx": 5_120}}}, None),
+        ({"/api/show": SHOWN | {"capabilities": ["completion", "tools"]}}, True),
+        ({"/api/show": SHOWN | {"capabilities": ["completion", "vision"]}}, False),
+        ({"/api/show": SHOWN}, None),
+        ({"/api/v1/models": studio(tools=False)}, False),
+        ({"/api/v1/models": studio()}, True),
         (
             {"/v1/models": {"data": [{"id": "tiny", "supported_parameters": ["max_tokens"]}]}},
-            False, None,
+            False,
         ),
-        ({"/v1/models": {"data": [{"id": "tiny"}]}}, None, None),
+        ({"/v1/models": {"data": [{"id": "tiny"}]}}, None),
     ],
 )  # fmt: skip
-async def test_a_server_is_believed_about_tools_and_pictures(
-    answers: Mapping[str, object], tools: bool | None, pictures: bool | None
+async def test_a_server_is_believed_about_tools(
+    answers: Mapping[str, object], tools: bool | None
 ) -> None:
     facts = await asked(answers)
-    assert (facts.tools, facts.pictures) == (tools, pictures)
+    assert facts.tools == tools
     assert facts.tools is not False or facts.for_tools
 
 

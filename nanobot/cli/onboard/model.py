@@ -16,9 +16,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.cli.onboard.changes import ConfigPart, fit_window, model_changes, model_label
-from nanobot.cli.onboard.people import ask_checked, in_words
+from nanobot.cli.onboard.people import ask_checked, in_words, setting_check
 from nanobot.config.changing import ExistingFiles
-from nanobot.config.model import LEAST_PROMPT_TOKENS, SMALL_WINDOW, ModelSettings
+from nanobot.config.model import LEAST_PROMPT_TOKENS, SMALL_WINDOW, AnyModel, ModelSettings
 from nanobot.config.values import is_official
 from nanobot.errors import (
     NanobotError,
@@ -39,7 +39,7 @@ from nanobot.providers.discovery import (
     locate_models,
     model_facts,
 )
-from nanobot.validation import Invalid, SecretStr, build
+from nanobot.validation import SecretStr
 
 if TYPE_CHECKING:
     from nanobot.channel import Person
@@ -69,6 +69,8 @@ _NO_LIST_WITHOUT_KEY = (400, *_NO_ACCESS)
 https://ai.google.dev/gemini-api/docs/troubleshooting and
 https://github.com/continuedev/continue/issues/10778"""
 _TYPED = "Another one, whose name you type"
+_CHECK_URL = setting_check(AnyModel, "base_url", "it")
+_CHECK_KEY = setting_check(AnyModel, "api_key", "the key")
 
 
 def server_options(options: argparse.Namespace) -> list[str]:
@@ -132,7 +134,7 @@ class ModelStep:
         options = self._options
         named = next((one for one in self._providers if one.id == options.provider), None)
         usual = named.base_url if named else self._present.base_url
-        wanted = self._begun(_checked_url(options.base_url or usual))
+        wanted = self._begun(_CHECK_URL(options.base_url or usual))
         key, self._variable = _given_key(options, named)
         wanted = replace(wanted, name=options.model_name or wanted.name)
         wanted = _with_key(wanted, key) if key else wanted
@@ -192,7 +194,7 @@ class ModelStep:
         last, kind = self._last.base_url, self._at(offer.base_url)
         usual = last if self._at(last) == kind else offer.base_url
         asked = "Its address, up to and including /v1"
-        return await ask_checked(self._person, asked, _checked_url, usual)
+        return await ask_checked(self._person, asked, _CHECK_URL, usual)
 
     def _begun(self, base_url: str) -> ModelSettings:
         """Return the settings for a server so far: its key, if it is the last or the present."""
@@ -226,14 +228,7 @@ class ModelStep:
         def check(key: str) -> str:
             if is_needed and not key:
                 raise NanobotError("it needs a key")
-            if "://" in key:
-                raise NanobotError("that is an address and not a key")
-            try:
-                build(ModelSettings, {"api_key": key, "provider": "offline"})
-            except Invalid as error:
-                (fault, *_) = error.faults
-                raise NanobotError(f"the key {fault.message}", hint=fault.hint) from None
-            return key
+            return _CHECK_KEY(key)
 
         return await ask_checked(self._person, asked, check, usual, secret=True)
 
@@ -463,17 +458,6 @@ def _checked_name(text: str) -> str:
     if not text:
         raise NanobotError("it needs a name")
     return text
-
-
-def _checked_url(text: str) -> str:
-    """Return the address as it is written. Raises `NanobotError`."""
-    hint = "It looks like https://llm.example.com/v1 or http://127.0.0.1:8000/v1."
-    if text:
-        try:
-            return build(ModelSettings, {"base_url": text, "provider": "offline"}).base_url
-        except Invalid:
-            pass
-    raise NanobotError(f"{text!r} is not the address of an API", hint=hint)
 
 
 def _checked_window(text: str) -> int:

@@ -16,6 +16,7 @@ from typing import TypeVar
 from nanobot.channel import Person, WentBack
 from nanobot.cli.command import print_text
 from nanobot.errors import NanobotError
+from nanobot.validation import Checked, Invalid, SecretStr, build
 from nanobot_cli.text import one_line
 
 T = TypeVar("T")
@@ -165,6 +166,21 @@ async def ask_checked(
         except NanobotError as error:
             text = error.for_people()
             person.say(text[:1].upper() + text[1:])
+
+
+def setting_check(section: type[Checked], key: str, what: str) -> Callable[[str], str]:
+    """Return a check by the rules of the configuration for the key of a section. The error calls
+    it `what`."""
+
+    def check(text: str) -> str:
+        try:
+            value = getattr(build(section, {key: text}), key)
+        except Invalid as error:
+            (fault, *_) = error.faults
+            raise NanobotError(f"{what} {fault.message}", hint=fault.hint) from None
+        return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+
+    return check
 
 
 _SETTINGS = {

@@ -34,6 +34,7 @@ from nanobot.cli.onboard.people import (
     Unanswered,
     ask_checked,
     in_words,
+    setting_check,
     walk,
 )
 from nanobot.cli.service import runs_systemd
@@ -45,8 +46,6 @@ from nanobot.config.load import CONFIG_FILE, load_settings
 from nanobot.config.settings import AgentSettings, Settings
 from nanobot.config.yamltext import ConfigChange
 from nanobot.errors import ConfigError, NanobotError
-from nanobot.providers.dialect import is_near
-from nanobot.validation import Invalid, build
 from nanobot_cli.text import one_line
 from nanobot_cli.wire import DEFAULT_SESSION, AgentMessage, Reading, Reply
 
@@ -55,6 +54,7 @@ _INTRODUCTION = """\
 This sets nanobot up: a model, the chats that it answers in, and you. Nothing is written before \
 you have seen it. The answer < goes back; Ctrl-C leaves at any point."""
 _HELLO = "Hello!"
+_CHECK_ZONE = setting_check(AgentSettings, "timezone", "it")
 
 
 def onboard(options: argparse.Namespace) -> int:
@@ -213,8 +213,8 @@ class Interview:
         if not (name or zone):
             name = await self._person.ask("Your name (Enter to leave it open)", known)
             usual = present or system_zone_name(os.environ) or "UTC"
-            zone = await ask_checked(self._person, "Your time zone", _checked_zone, usual)
-        zone, name = _checked_zone(zone), " ".join(name.split())
+            zone = await ask_checked(self._person, "Your time zone", _CHECK_ZONE, usual)
+        zone, name = _CHECK_ZONE(zone), " ".join(name.split())
         summary = (("you", name), ("time zone", zone))
         return ConfigPart(
             (ConfigChange(("agent", "timezone"), zone),) if zone not in ("", present) else (),
@@ -256,14 +256,6 @@ def _given_channel(options: argparse.Namespace, channel: str) -> dict[str, str]:
     else:
         given = {}
     return {key: value for key, value in given.items() if value}
-
-
-def _checked_zone(text: str) -> str:
-    try:
-        return build(AgentSettings, {"timezone": text}).timezone
-    except Invalid:
-        hint = "It is written like Europe/Berlin."
-        raise NanobotError(f"there is no time zone {text!r}", hint=hint) from None
 
 
 def _head(person: Person, text: str) -> None:
@@ -333,10 +325,7 @@ def _restarted(person: Person, options: argparse.Namespace) -> bool:
 
 def _first_reply(person: Person, options: argparse.Namespace) -> str | None:
     """Return its reply to a first word, or None if it could not answer."""
-    if is_near(load_settings(options.home).model.base_url):
-        person.say(
-            "It reads nanobot's whole prompt first. That can take minutes on a slow machine."
-        )
+    person.say("It reads nanobot's whole prompt first. On a slow machine this can take minutes.")
     person.say(f"You: {_HELLO}")
     *messages, reply = _say_to_it(options, _HELLO, person)
     if isinstance(reply, Reply) and reply.outcome != "done":
