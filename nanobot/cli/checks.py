@@ -325,11 +325,15 @@ def check_team(case: CheckContext) -> Iterator[Finding]:
     if not settings.team.shared or find_spec("psycopg") is None:
         return
     from nanobot.app.moving import address_of
-    from nanobot.team.folder import check_folder, expect_together
+    from nanobot.team.folder import check_folder, expect_together, unknown_caches
     from nanobot.team.survey import clock_ahead, survey
 
     address = address_of(settings)
     check_folder(case.home, settings.shared)
+    if kind := unknown_caches(settings.shared):
+        text = f"{settings.shared} is on {kind}, and nothing tells how long that caches attributes"
+        hint = "Workers need to see each other's changes at once: set its cache times to 0."
+        yield Finding("warn", text, hint)
     found = survey(address)
     if not found["schema_version"]:
         hint = "`nanobot team init` makes it one."

@@ -32,6 +32,8 @@ LEFT = "left"
 
 _LOCAL_ONLY = ("cifs", "smb3", "smbfs", "vfat", "exfat", "ntfs", "ntfs3", "9p", "fuse.sshfs")
 """File systems on which a rename does not replace a file in one step, or modes are lost."""
+_COHERENT = ("fuse.ceph", "fuse.ceph-fuse")
+"""FUSE file systems that show the changes of other machines at once."""
 _NFS = "nfsvers=4.2,hard,noac"
 
 
@@ -161,6 +163,15 @@ def check_mounts(shared: Path, mounts: str | None = None) -> None:
                     " mount it again: a remount keeps the old options."
                 )
             raise StorageError(mount.point, mount.fault, hint=hint)
+
+
+def unknown_caches(shared: Path, mounts: str | None = None) -> str:
+    """Return the kind of the file system if it hides how long it caches attributes, else an empty
+    text."""
+    kinds = (one.kind for one in _mounts_of(shared, mounts))
+    known = (*_LOCAL_ONLY, *_COHERENT)
+    doubtful = (one for one in kinds if one.startswith("fuse.") or one == "virtiofs")
+    return next((one for one in doubtful if one not in known), "")
 
 
 def _mounts_of(shared: Path, mounts: str | None) -> list[_Mount]:

@@ -16,6 +16,7 @@ from nanobot.team.folder import (
     check_folder,
     expect_together,
     put_word,
+    unknown_caches,
     word_file,
 )
 from tests.doubles.postgres import PostgresServer
@@ -102,6 +103,17 @@ def test_a_mount_that_another_one_hides_does_not_count(tmp_path: Path) -> None:
     check_folder(tmp_path / "home", shared, hidden)
     again = _mounted(shared, "nfs4", "rw,hard") + _mounted(shared, "nfs4", "rw,hard,noac")
     check_folder(tmp_path / "home", shared, again)
+
+
+@pytest.mark.parametrize(
+    ("kind", "unknown"),
+    [("fuse.glusterfs", True), ("virtiofs", True), ("ceph", False), ("fuse.ceph", False)],
+)
+def test_file_systems_that_hide_their_cache_times_are_known(
+    tmp_path: Path, kind: str, unknown: bool
+) -> None:
+    named = unknown_caches(_made(tmp_path / "shared"), _mounted(tmp_path, kind))
+    assert named == (kind if unknown else "")
 
 
 @pytest.mark.parametrize(("home", "shared"), [("a", "a"), ("a/b", "a"), ("a", "a/b")])
