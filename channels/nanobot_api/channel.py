@@ -38,6 +38,7 @@ class ApiChannel:
 
     name = API
     limits = Limits(caption=_NO_LIMIT, files=0, closing=True, shown_once=True)
+    paths = (PATH, MEMORY_PATH)
 
     def __init__(self, options: ApiSettings | None = None) -> None:
         self._exchanges = Exchanges()

@@ -69,6 +69,7 @@ class TelegramChannel:
         self._slot: ConnectionSlot[_Live] = ConnectionSlot()
         self.is_exclusive = not options.webhook_url
         """Telegram gives its updates to one that asks for them."""
+        self.paths = () if self.is_exclusive else (options.local_path,)
 
     async def run(self, host: ChannelHost) -> None:
         """Receive until cancelled. Raises `ChannelOff` for a token or address that is refused."""

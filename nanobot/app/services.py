@@ -25,7 +25,7 @@ from nanobot.app.base import Base, Models, about, expect_own
 from nanobot.app.memory import MemoryParts
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import Address, Notice
-from nanobot.channel import Operation
+from nanobot.channel import Operation, Serving
 from nanobot.config.settings import Settings
 from nanobot.cron.heartbeat import ActiveHours, Heartbeat, show_heartbeat
 from nanobot.cron.schedule import parse
@@ -193,6 +193,9 @@ class Platforms:
             own_home=settings.home if base.worker else None,
         )
         self.supervisor = Supervisor(base.outlets, parts, base.rng)
+        for channel in base.outlets.values():
+            if isinstance(channel, Serving):
+                self.web.reserve(channel.paths)
 
 
 HEARTBEAT = "HEARTBEAT.md"

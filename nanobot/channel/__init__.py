@@ -9,7 +9,7 @@ each a function with an entry point of its own; it brings those that make sense 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import ContextVar
 from pathlib import Path
@@ -304,6 +304,16 @@ class Exclusive(Protocol):
     @property
     def is_exclusive(self) -> bool:
         """Whether that is so."""
+
+
+@runtime_checkable
+class Serving(Protocol):
+    """Part of a channel that serves paths on the HTTP server. Earlier requests get a 503, so that
+    the platform repeats them."""
+
+    @property
+    def paths(self) -> Collection[str]:
+        """The paths, each as `ChannelHost.serve_webhook` or `serve_http` gets it."""
 
 
 def exclusive_among(channels: Iterable[Channel]) -> frozenset[str]:

@@ -17,7 +17,7 @@ import asyncio
 import errno
 import ipaddress
 import logging
-from collections.abc import AsyncIterator, Container, Iterator, Sequence
+from collections.abc import AsyncIterator, Container, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -84,12 +84,17 @@ class WebServer:
             else f"if that is its name, add it to {section}.public_hosts"
         )
         self._handlers: dict[str, HttpHandler | None] = {}
-        """By path; None where one was served before."""
+        """By path; None where one was served before, or will be."""
         self._refused: set[str] = set()
         self._held = 0
         self._reading: dict[asyncio.Timeout, int] = {}
         self._runner: web.AppRunner | None = None
         self._starting = asyncio.Lock()
+
+    def reserve(self, paths: Iterable[str]) -> None:
+        """These will be served: until then, requests there are to come again."""
+        for path in paths:
+            self._handlers.setdefault(_normal(path), None)
 
     @asynccontextmanager
     async def serve(self, path: str, handler: WebhookHandler) -> AsyncIterator[str]:

@@ -51,6 +51,7 @@ class CloudTransport:
 
     def __init__(self, options: WhatsAppSettings) -> None:
         self._options = options
+        self.paths = (options.local_path,)
         self._slot: ConnectionSlot[_Connection] = ConnectionSlot()
 
     async def run(self, host: ChannelHost) -> None:
