@@ -17,6 +17,7 @@ from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import cache, partial
+from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -169,12 +170,11 @@ class HttpConnection:
     def _proxy_for(self, url: SplitResult) -> str | None:
         """Return the proxy that the environment (`HTTPS_PROXY`, `ALL_PROXY`, …) names for an
         address. Raises `ProviderRejected` if it can't be used."""
-        from urllib.request import getproxies_environment, proxy_bypass
+        from urllib.request import getproxies_environment
 
         proxies = getproxies_environment()
         proxy = (proxies.get(url.scheme) or proxies.get("all") or "").strip()
-        host, port = url.hostname or "", url.port or {"http": 80, "https": 443}[url.scheme]
-        if not proxy or host in _LOOPBACK or proxy_bypass(f"{host}:{port}"):
+        if not proxy or url.hostname in _LOOPBACK or _is_direct(url, proxies.get("no", "")):
             return None
         proxy = proxy if "://" in proxy else f"http://{proxy}"
         if _usable_url(proxy, "http", "https", *_SOCKS) is None:
@@ -283,6 +283,27 @@ def _usable_url(text: str, *schemes: str) -> SplitResult | None:
     except ValueError:
         usable = False
     return url if usable else None
+
+
+def _is_direct(url: SplitResult, exceptions: str) -> bool:
+    """Return whether `NO_PROXY` names the host: by its name or a domain around it (`example.org`,
+    `.example.org`, `*.example.org`), with its port or without, by its address, or by a network."""
+    host, port = url.hostname or "", url.port or {"http": 80, "https": 443}[url.scheme]
+    return any(_names(entry, host, port) for entry in exceptions.lower().replace(",", " ").split())
+
+
+def _names(entry: str, host: str, port: int) -> bool:
+    # urllib's own reader knows no networks, which companies put there for their own servers.
+    with suppress(ValueError):
+        network = ip_network(entry.strip("[]"), strict=False)
+        with suppress(ValueError):
+            return ip_address(host) in network
+        return False
+    name, colon, digits = entry.rpartition(":")
+    if colon and digits != str(port):
+        return False
+    name = (name if colon else entry).strip("[]").removeprefix("*.").removeprefix(".")
+    return name == "*" or f".{host}".endswith(f".{name}")
 
 
 @cache

@@ -210,9 +210,11 @@ async def test_a_proxy_is_not_told_the_key_as_its_own(
     [
         ("model.invalid", "other, .invalid", True),
         ("model.invalid", "MODEL.invalid", True),
+        ("model.invalid", "*.invalid", True),
         ("model.invalid", "model.invalid:80", True),
         ("model.invalid", "model.invalid:81,del.invalid,10.0.0.0/8", False),
         ("127.0.0.2", "127.0.0.2", True),
+        ("127.0.0.2", "127.0.0.0/8", True),
         ("127.0.0.2", "127.0.0.3 ::1 127", False),
         ("model.invalid", "*", True),
     ],
