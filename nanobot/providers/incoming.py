@@ -20,6 +20,9 @@ MOST_BYTES = 2 * 1024 * 1024
 """Four times the longest answers of models; reading so much takes 200 ms."""
 LONGEST_SECONDS = 7_200.0
 """Time limit of an answer: 7,200 tokens at one token a second."""
+_LEAST_RATE = 5.0
+"""Fewer bytes a second are no progress. A token takes a hundred bytes in transit, so this is far
+below the slowest model."""
 _EXCERPT = 4_096
 _STREAM_OVERHEAD = 64
 """An event takes a few hundred bytes to bring a few characters, so whole streams may be this much
@@ -137,12 +140,34 @@ class Incoming(Protocol):
 
 class Waits(Struct, frozen=True):
     """Seconds after which an answer is given up: of silence before its first word (`first`) and
-    after it (`stall`), and without anything but keep-alives and incomplete events (`patience`).
-    """
+    after it (`stall`), and without anything but keep-alives, incomplete events and trickling bytes
+    (`patience`)."""
 
     first: float
     stall: float
     patience: float
+
+
+class Progress:
+    """Limits the wait for an answer from `now` on: `patience` seconds without progress, and
+    `LONGEST_SECONDS` in all."""
+
+    def __init__(self, now: float, patience: float) -> None:
+        self._patience, self._end = patience, now + LONGEST_SECONDS
+        self._since, self._size, self._has_begun = now, 0, False
+
+    @property
+    def until(self) -> float:
+        """The time at which the answer is given up."""
+        return min(self._since + self._patience, self._end)
+
+    def note(self, now: float, size: int, *, is_part: bool) -> None:
+        """Record arrived bytes; `is_part` if they are more than a keep-alive. Before the first part
+        no rate counts: the server reads the prompt."""
+        self._size += size
+        is_fast = not self._has_begun or self._size >= _LEAST_RATE * (now - self._since)
+        if is_part and is_fast:
+            self._since, self._size, self._has_begun = now, 0, True
 
 
 async def receive(
@@ -151,14 +176,13 @@ async def receive(
     """Send a request and take in its answer, up to the end or to a silence that ends it."""
     now = asyncio.get_running_loop().time
     silence = min(waits.first, waits.patience)
-    progress, end = now(), now() + LONGEST_SECONDS
+    progress = Progress(now(), waits.patience)
     try:
         async with asyncio.timeout(silence) as limit, connection.post(path, body) as chunks:
             async for chunk in chunks:
-                if incoming.feed(chunk):
-                    progress = now()
+                progress.note(now(), len(chunk), is_part=incoming.feed(chunk))
                 quiet = waits.stall if incoming.has_begun else waits.first
-                silence, until = incoming.ending or quiet, min(progress + waits.patience, end)
+                silence, until = incoming.ending or quiet, progress.until
                 if now() + silence < until:
                     until = now() + silence
                 else:

@@ -11,6 +11,7 @@ import pytest
 
 from nanobot.errors import ProviderError
 from nanobot.providers.anthropic import AnthropicProvider
+from nanobot.providers.incoming import LONGEST_SECONDS, Progress
 from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
 from tests.providers.transports import provider
 
@@ -81,3 +82,16 @@ async def test_an_answer_of_the_messages_api_that_trickles_ends(name: str) -> No
         with pytest.raises(ProviderError):
             await model.complete(HELLO, CallOptions())
         await model.close()
+
+
+def test_a_slow_model_is_waited_for_and_a_trickle_is_not() -> None:
+    slow, trickle, endless = Progress(0, 600), Progress(0, 600), Progress(0, 600)
+    for second in range(400, 2_000, 10):  # it read the prompt for a long time
+        slow.note(second, 150, is_part=True)  # a token each ten seconds
+        assert slow.until > second
+    for second in range(2_000):
+        trickle.note(second, 2, is_part=second % 25 == 0)  # two bytes a second
+    assert trickle.until == 600
+    for second in range(10_000):
+        endless.note(second, 1_000, is_part=True)
+    assert endless.until == LONGEST_SECONDS
