@@ -43,6 +43,7 @@ class MemoryParts:
             notifier.notify_loss if notifier else None,
             budget=settings.prompt_tokens("chat", "memory"),
             uses=FactUses(stores.journal.state),
+            recent_days=settings.memory.recent_days,
         )
 
         library = stores.workspace.path / "library"

@@ -51,8 +51,8 @@ ELSEWHERE: Sequence[tuple[str, ...]] = tuple(
         "model.temperature", "model.transcription.language", "use",
         "agent",
         # What is remembered, but not who shares it.
-        "memory.window", "memory.idle_minutes", "memory.notices", "memory.embeddings.local",
-        "dream", "cron", "heartbeat",
+        "memory.window", "memory.idle_minutes", "memory.notices", "memory.recent_days",
+        "memory.embeddings.local", "dream", "cron", "heartbeat",
         "limits.tokens_per_day", "limits.uses", "limits.tokens_per_turn",
         "log",
         # When copies are made, but not where they go and who can read them.

@@ -109,6 +109,8 @@ class MemorySettings(Checked, frozen=True):
     """Minutes without a message after which a conversation is consolidated; 0 for never."""
     notices: bool = False
     """Whether the chat is told, in one line, what was consolidated from it."""
+    recent_days: Annotated[int, Meta(ge=0, le=31)] = 2
+    """Days whose notes are in the prompt, today included; 0 for none."""
     identities: Annotated[tuple[tuple[str, ...], ...], Check(_whole_keys)] = ()
     """People with several accounts: for each, the list of their `channel:id`. They share one
     memory, and `/continue` carries a conversation over."""
