@@ -5,8 +5,8 @@ all updates before it, and Telegram forgets them. So the offset of a poll is the
 stored, in one transaction, with the messages it covers. Whatever happens in between, the same
 updates come again, and the inbox knows those that it has.
 
-Each update is parsed alone: one that can't be parsed is quarantined, and the others are handled. If
-only parts of a message are malformed, the rest is taken in, with a note that names them.
+Each update is parsed alone: one that can't be parsed is quarantined, and the others are handled.
+Its sender in private is answered that it could not be read.
 A batch is published at once, together with the cursor that covers it. An error of the core is no
 fault of an update: it is raised, nothing is confirmed, and Telegram delivers the batch again.
 
@@ -19,11 +19,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 from loguru import logger
 from msgspec import Struct
-from msgspec.structs import replace
 from telegram import Update
 from telegram.error import Conflict, InvalidToken, NetworkError, TelegramError
 
@@ -37,8 +35,7 @@ from nanobot.io import FENCE
 from nanobot.parsing import holds_more
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import MaybeSent, TelegramClient, requested_wait
-from nanobot_telegram.content import Me, note
-from nanobot_telegram.mending import mend
+from nanobot_telegram.content import Me
 from nanobot_telegram.reactions import Reactions
 from nanobot_telegram.updates import (
     AlbumTracker,
@@ -52,7 +49,6 @@ from nanobot_telegram.updates import (
 _MOST_VALUES = 10_000
 """Objects and values in an update. A text has at most 100 entities, of four values each; the reader
 makes objects of all of them, which takes 40 ms for so many."""
-ODD_PART = "a part of the message that nanobot could not read"
 _NOT_VALID = "This button is no longer valid."
 _NOT_EPHEMERAL = (
     "I can't answer messages that only I can see. Send it as an ordinary message, or write to me"
@@ -114,36 +110,24 @@ class UpdateIngest:
         await asyncio.sleep(0)  # an update of the largest size takes a while, and there may be many
         now = self._host.clock.now()
         try:
-            if not isinstance(update, dict):
-                raise TypeError("an update is an object")  # noqa: TRY301
-            if holds_more(update, _MOST_VALUES):
-                raise ValueError("an update of too many values")  # noqa: TRY301
-        except Exception as error:  # noqa: BLE001 - the boundary: one update, whatever is in it
-            self.quarantine(update, error)
-            return unreadable(update, self._chats.canonical, now)
-        try:
-            parsed = self._read(update)
+            parsed = self._read(update, now)
             if parsed is not None and parsed.moved is not None:
                 # At once: what was said in the new group comes next, and is the old one's.
                 self._chats.note_move(*parsed.moved)
         except Exception as error:  # noqa: BLE001 - the boundary: one update, whatever is in it
             self.quarantine(update, error)
-            return await self._mended(update, now)
+            return unreadable(update, self._chats.canonical, now)
         return parsed
 
-    def _read(self, update: dict[str, Any]) -> ParsedUpdate | None:
-        zone = self._host.clock.now().tzinfo
-        assert zone is not None
-        return parse_update(Update.de_json(update, None), self._me, self._chats.canonical, zone)
-
-    async def _mended(self, update: dict[str, Any], now: datetime) -> ParsedUpdate | None:
-        """The update without its malformed parts, which a note names; else a note alone."""
-        found = await asyncio.to_thread(mend, update, self._read, int(now.timestamp()))
-        parsed = found[0] if found else None
-        if found is None or parsed is None or parsed.message is None:
-            return unreadable(update, self._chats.canonical, now)
-        notes = (*parsed.message.notes, note(ODD_PART, *sorted(found[1])))
-        return replace(parsed, message=replace(parsed.message, notes=notes))
+    def _read(self, update: object, now: datetime) -> ParsedUpdate | None:
+        if not isinstance(update, dict):
+            raise TypeError("an update is an object")
+        if holds_more(update, _MOST_VALUES):
+            raise ValueError("an update of too many values")
+        assert now.tzinfo is not None
+        return parse_update(
+            Update.de_json(update, None), self._me, self._chats.canonical, now.tzinfo
+        )
 
     def _admitted(self, update: ParsedUpdate) -> bool:
         """Whether it says something and its sender may; takes note of what it says of the chat."""

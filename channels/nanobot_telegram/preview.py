@@ -1,33 +1,24 @@
 """Shows in Telegram what happens while a turn runs: typing, the reading progress of a slow
-model, the reply being written, what tools print, notices.
+model, the reply being written, the output of tools, notices.
 
-Best effort, and never in the way: `show_progress` only takes note, each chat has a task of its own
-that makes the calls, and a send waits for none of them but a moment for one that would come after
-it. Text is shown in private chats only, as a draft, which vanishes by itself when the reply
-arrives. The reply itself is always sent by `outbound`.
+Best effort, and never in the way: `show_progress` only takes note, each turn has a task of its own
+that makes the calls, and a send waits at most a moment for a call of a turn that is over. Text is
+shown in private chats only, as a draft, which vanishes by itself when the reply arrives. The reply
+itself is always sent by `outbound`.
 
-All chats share what Telegram takes from one bot: the more of them show text, the slower each does.
-
-`PreviewBoard` says what to show in one chat while turns run, and when: a pure state machine.
-
-Events of turns go in; `next` gives the step that is due, `due` the time to ask again. Only the
-newest text counts: what came while a call was under way, or too soon after one, is in the next
-step. So the number of calls depends on time and never on how many pieces a reply arrives in.
-
-Two calls that show text keep a distance, counted from the end of the first: however long the
-network takes, they do not bunch up. Telegram counts what a bot does in all. Most of that is for
-replies, so previews slow down where many chats show text at once. A call that fails ends that way
-of showing for its turn; when Telegram asks to wait, the whole chat is left alone until then.
+Only the newest text is shown: the number of calls depends on time, never on the number of pieces
+in which a reply arrives. Calls that show text keep a distance from the end of the one before. All
+chats share the calls that Telegram accepts from one bot: the more of them show text, the slower
+each does. A way of showing that fails is given up for its turn. When Telegram asks to wait, nothing
+is shown in the chat until then, and nothing more of the turns that run there.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Iterator
+from collections.abc import Awaitable
 from contextlib import suppress
 from hashlib import sha256
-from operator import itemgetter
 
 from loguru import logger
 from msgspec import Struct, field
@@ -61,61 +52,33 @@ _TEXTS_A_SECOND = 15
 _DRAFT_LIVES = 20.0
 """A draft vanishes after 30 seconds unless it is sent again."""
 _NOTICE_PACE = 60.0
-_NOTICES = 10
+_NOTICES = 100
+"""Notices remembered at a time."""
 _SILENT = 3600.0
-"""A turn of which nothing was heard for that long is not typing any more."""
+"""A turn that reports nothing for that long is given up."""
+_GRACE = 1.0
+"""Seconds that a send waits for a call that shows a turn which is over. Usually it is answered
+within a tenth; one that hangs is cut."""
 
 _OUTPUT_KEPT = 4_000
 _OUTPUT_LINES = 6
 _OUTPUT_COLUMNS = 100
 
 
-class Typing(Struct, frozen=True):
-    """The bot is seen typing, for five seconds."""
-
-    turn_id: str
-    thread_id: str
-
-
-class Text(Struct, frozen=True):
-    """Show `text`, and below it `hint` and the end of a tool's `output`, as a draft. `version`
-    tells this content from what comes later."""
-
-    turn_id: str
-    thread_id: str
-    text: str
-    hint: str
-    version: int
-    output: str = ""
-
-    @property
-    def draft_id(self) -> int:
-        """The same for the whole turn, never 0."""
-        return int.from_bytes(sha256(self.turn_id.encode()).digest()[:4], "big") % 0x7FFFFFFF + 1
-
-
-class PostNotice(Struct, frozen=True):
-    """Send a notice."""
-
-    text: str
-    thread_id: str
-
-
-Step = Typing | Text | PostNotice
-"""Each becomes one call of the Bot API."""
-
-
-class _Turn(Struct):
+class _Turn(Struct, eq=False):
     """A turn that runs. `is_aside`: the text so far came before a tool, and the reply itself starts
-    over. `has_content`: there is something to show but typing. `version` counts changes, `shown` is
-    the one last shown."""
+    over. `has_content`: there is more to show than typing."""
 
     id: str
+    chat_id: str
     thread_id: str
-    typing_due: float
-    heard_at: float
     shows_text: bool
+    heard_at: float
     shows_typing: bool = True
+    is_over: bool = False
+    is_calling: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
     pieces: list[str] = field(default_factory=list)
     hint: str = ""
     output: str = ""
@@ -124,13 +87,14 @@ class _Turn(Struct):
     has_text: bool = False
     has_content: bool = False
     is_aside: bool = False
-    changed_at: float = 0.0
-    shown_at: float = 0.0
-    version: int = 0
-    shown: int = 0
+
+    @property
+    def draft_id(self) -> int:
+        """The same for the whole turn, never 0."""
+        return int.from_bytes(sha256(self.id.encode()).digest()[:4], "big") % 0x7FFFFFFF + 1
 
     def note(self, event: PromptReading | TextDelta | ToolStarted | ToolOutput, now: float) -> None:
-        """More of what the turn does."""
+        """Take note of progress."""
         was_reading, self.reading = bool(self.reading), ""
         match event:
             case PromptReading():
@@ -151,165 +115,21 @@ class _Turn(Struct):
         below = self.reading or self.hint or self.output.strip()
         self.has_content = self.has_text or bool(below)
         self.heard_at = now
-        if self.version == self.shown:
-            self.changed_at = now
-        self.version += 1
+        self.changed.set()
 
-    def step(self) -> Text:
-        """What shows the present content."""
+    def text_due(self) -> float:
+        """When the content may be shown."""
+        if not (self.shows_text and self.has_content):
+            return float("inf")
+        return self.reading_due if self.reading else 0.0
+
+    def rendered(self) -> Rendered:
+        """The present content."""
         text = "".join(self.pieces)
         self.pieces = [text]
         if self.reading:
-            return Text(self.id, self.thread_id, text, self.reading, self.version)
-        output = _last_lines(self.output)
-        return Text(self.id, self.thread_id, text, self.hint, self.version, output)
-
-
-class PreviewBoard:
-    """One chat. Times are seconds of one monotonic clock; `texts`: replies are shown while they are
-    written."""
-
-    def __init__(self, *, texts: bool = True) -> None:
-        self._texts = texts
-        self.turns: dict[str, _Turn] = {}
-        """The turns that run, by id."""
-        self._notices: list[PostNotice] = []
-        self._noticed: dict[PostNotice, float] = {}
-        self._quiet_until = -math.inf
-        self._text_due = -math.inf
-
-    def note(self, event: Progress, now: float) -> None:
-        """Something happened. What belongs to a turn that is not running is ignored."""
-        match event:
-            case TurnStarted():
-                thread = event.thread_id
-                self.turns[event.turn_id] = _Turn(event.turn_id, thread, now, now, self._texts)
-            case TurnEnded():
-                self.turns.pop(event.turn_id, None)
-            case Notice():
-                self._add_notice(PostNotice(event.text, event.thread_id), now)
-            case _:
-                if turn := self.turns.get(event.turn_id):
-                    turn.note(event, now)
-
-    def pause(self, now: float, seconds: float) -> None:
-        """Show nothing for that long, and nothing more of the turns that run."""
-        self._quiet_until = max(self._quiet_until, now + seconds)
-        for turn in self.turns.values():
-            turn.shows_text = turn.shows_typing = False
-
-    def is_idle(self, now: float) -> bool:
-        """Whether there is nothing here that needs to be remembered."""
-        if self.turns or self._quiet_until > now or self.due() < math.inf:
-            return False
-        return all(at <= now - _NOTICE_PACE for at in self._noticed.values())
-
-    def due(self) -> float:
-        """When `next` has a step, unless something happens before; infinite: never."""
-        first = min((due for due, _ in self._possible()), default=math.inf)
-        return max(first, self._quiet_until)
-
-    def next(self, now: float) -> Step | None:
-        """The step to take now, if any. Report `done` or `failed` before asking again."""
-        possible = [(due, step) for due, step in self._possible() if due <= now]
-        if not possible or self._quiet_until > now:
-            return None
-        _, step = min(possible, key=itemgetter(0))
-        return step.step() if isinstance(step, _Turn) else step
-
-    def done(self, step: Step, now: float, *, crowd: int = 1) -> None:
-        """A step was taken. `crowd`: so many chats show text, including this one."""
-        match step:
-            case Text():
-                self._text_due = now + max(_DRAFT_PACE, crowd / _TEXTS_A_SECOND)
-                if turn := self.turns.get(step.turn_id):
-                    turn.shown, turn.shown_at = step.version, now
-                    if turn.version != turn.shown:
-                        turn.changed_at = now
-            case Typing():
-                if turn := self.turns.get(step.turn_id):
-                    turn.typing_due = now + _TYPING_PACE
-            case PostNotice():
-                self._notices.remove(step)
-
-    def failed(self, step: Step, now: float, *, wait: float = 0.0) -> None:
-        """A step was refused or not answered; Telegram asked to wait that many seconds."""
-        if wait > 0:
-            self.pause(now, wait)
-        match step:
-            case Text():
-                self._text_due = now + _DRAFT_PACE
-                if turn := self.turns.get(step.turn_id):
-                    turn.shows_text = False
-                    turn.typing_due = now
-            case Typing():
-                if turn := self.turns.get(step.turn_id):
-                    turn.shows_typing = False
-            case PostNotice():
-                self._notices.remove(step)
-
-    def _add_notice(self, notice: PostNotice, now: float) -> None:
-        """The same notice is posted once a minute."""
-        self._noticed = {one: at for one, at in self._noticed.items() if at > now - _NOTICE_PACE}
-        if notice not in self._noticed and len(self._notices) < _NOTICES:
-            self._noticed[notice] = now
-            self._notices.append(notice)
-
-    def _possible(self) -> Iterator[tuple[float, Typing | PostNotice | _Turn]]:
-        """Steps that may be taken, each with the time from which on; a turn stands for its text."""
-        if self._notices:
-            yield -math.inf, self._notices[0]
-        for turn in self.turns.values():
-            is_seen = turn.shows_text and turn.has_content and turn.shown > 0
-            is_lost = turn.typing_due > turn.heard_at + _SILENT
-            if turn.shows_typing and not is_seen and not is_lost:
-                yield turn.typing_due, Typing(turn.id, turn.thread_id)
-            if (due := self._due_for_text(turn)) < math.inf:
-                yield due, turn
-
-    def _due_for_text(self, turn: _Turn) -> float:
-        if not turn.shows_text or not turn.has_content:
-            return math.inf
-        if turn.version == turn.shown:
-            is_lost = turn.shown_at > turn.heard_at + _SILENT
-            return math.inf if is_lost else turn.shown_at + _DRAFT_LIVES
-        due = max(self._text_due, turn.changed_at)
-        return max(due, turn.reading_due) if turn.reading else due
-
-
-def _last_lines(output: str) -> str:
-    """The last lines with content; the tool has made plain text of what was printed."""
-    lines = [line.rstrip() for line in output.split("\n") if line.strip()][-_OUTPUT_LINES:]
-    width = _OUTPUT_COLUMNS
-    return "\n".join(one if len(one) <= width else f"{one[: width - 1]}…" for one in lines)
-
-
-_GRACE = 1.0
-"""Seconds that a send waits for a call under way that shows something of a turn which is over.
-Usually it is answered within a tenth; one that hangs is cut."""
-
-_MANY = 1_000
-"""Boards of that many chats are kept before those without a use are looked for."""
-
-
-class _Outcome(Struct, frozen=True):
-    """How a step went; `wait` is what Telegram asks for, in seconds."""
-
-    ok: bool
-    wait: float = 0.0
-
-
-class _ChatPreview(Struct):
-    """A chat's board, and its worker. `asleep_until` is when the worker wakes up by itself (in the
-    past: it does not sleep), `step` the one that `call` makes."""
-
-    chat_id: str
-    board: PreviewBoard
-    wake: asyncio.Event
-    has_worker: bool = False
-    asleep_until: float = -math.inf
-    step: Step | None = None
-    call: asyncio.Task[_Outcome] | None = None
+            return _rendered(text, self.reading)
+        return _rendered(text, self.hint, _last_lines(self.output))
 
 
 class Previews:
@@ -320,149 +140,174 @@ class Previews:
     ) -> None:
         self._client, self._chats = client, chats
         self._clock, self._enabled = clock, enabled
-        self._previewed: dict[str, _ChatPreview] = {}
+        self._turns: dict[str, _Turn] = {}
+        self._noticed: dict[tuple[str, Notice], float] = {}
+        self._quiet_until: dict[str, float] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Own the tasks of the chats until cancelled; without it nothing is shown."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                self._tasks = tasks
-                try:
-                    await asyncio.Event().wait()
-                finally:
-                    self._tasks = None  # from here on the group takes no tasks
-        finally:
-            self._previewed.clear()
+        """Own the tasks of the turns until cancelled; without it nothing is shown."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self._tasks = None  # from here on the group takes no tasks
 
     async def show_progress(self, event: Progress) -> None:
         """Take note of an event; returns at once."""
         if self._tasks is None:
             return
-        if self._chats.is_unreachable(event.chat_id) and not isinstance(event, TurnEnded):
+        chat_id, now = self._chats.canonical(event.chat_id), self._clock.monotonic()
+        if isinstance(event, TurnEnded):
+            if turn := self._turns.get(event.turn_id):
+                _end(turn)
+        elif self._chats.is_unreachable(chat_id):
             return
-        preview = self._chat(event.chat_id)
-        preview.board.note(event, self._clock.monotonic())
-        self._wake(preview)
+        elif isinstance(event, Notice):
+            recent = {one: at for one, at in self._noticed.items() if at > now - _NOTICE_PACE}
+            if (chat_id, event) not in recent and len(recent) < _NOTICES:
+                recent[chat_id, event] = now
+                self._tasks.create_task(self._post(chat_id, event))
+            self._noticed = recent
+        elif isinstance(event, TurnStarted):
+            shows_text = self._enabled and not chat_id.startswith("-")
+            begun = _Turn(event.turn_id, chat_id, event.thread_id, shows_text, now)
+            self._turns[begun.id] = begun
+            begun.task = self._tasks.create_task(self._show(begun))
+            begun.task.add_done_callback(lambda _: self._turns.pop(begun.id, None))
+        elif turn := self._turns.get(event.turn_id):
+            turn.note(event, now)
 
     async def finish(self, chat_id: str) -> None:
         """Before a send: nothing of a turn that is over may be shown after it."""
-        preview = self._previewed.get(self._chats.canonical(chat_id))
-        if preview is None or preview.call is None:
-            return
-        call, step = preview.call, preview.step
-        if not isinstance(step, Typing | Text) or step.turn_id in preview.board.turns:
-            return
-        with suppress(TimeoutError):
-            await with_timeout(self._clock, _GRACE, asyncio.wait((call,)))
-        call.cancel()
+        over = [turn.task for turn in self._in(chat_id) if turn.is_over and turn.task]
+        if over:
+            with suppress(TimeoutError):
+                await with_timeout(self._clock, _GRACE, asyncio.wait(over))
+            for task in over:
+                task.cancel()
 
     def pause(self, chat_id: str, seconds: float) -> None:
         """Telegram asked to leave a chat alone that long."""
-        preview = self._previewed.get(self._chats.canonical(chat_id))
-        if preview is not None:
-            preview.board.pause(self._clock.monotonic(), seconds)
+        now, chat_id = self._clock.monotonic(), self._chats.canonical(chat_id)
+        quiet = {chat: until for chat, until in self._quiet_until.items() if until > now}
+        self._quiet_until = {**quiet, chat_id: max(now + seconds, quiet.get(chat_id, now))}
+        for turn in self._in(chat_id):
+            _end(turn)
 
-    def _chat(self, chat_id: str) -> _ChatPreview:
+    def _in(self, chat_id: str) -> list[_Turn]:
         chat_id = self._chats.canonical(chat_id)
-        preview = self._previewed.get(chat_id)
-        if preview is None:
-            if len(self._previewed) >= _MANY:
-                now = self._clock.monotonic()
-                for id, idle in list(self._previewed.items()):
-                    if not idle.has_worker and idle.board.is_idle(now):
-                        del self._previewed[id]
-            board = PreviewBoard(texts=self._enabled and not chat_id.startswith("-"))
-            preview = self._previewed[chat_id] = _ChatPreview(chat_id, board, asyncio.Event())
-        return preview
+        return [turn for turn in self._turns.values() if turn.chat_id == chat_id]
 
-    def _wake(self, preview: _ChatPreview) -> None:
-        """See that a worker does what is due. One that would wake up in time sleeps on: pieces of
-        text come by the hundred."""
-        due = preview.board.due()
-        if preview.has_worker:
-            if due < preview.asleep_until:
-                preview.wake.set()
-        elif due < math.inf and self._tasks is not None:
-            preview.has_worker = True
-            self._tasks.create_task(
-                self._work(preview), name=f"telegram previews {preview.chat_id}"
-            )
-
-    async def _work(self, preview: _ChatPreview) -> None:
-        try:
-            while (due := preview.board.due()) < math.inf:
-                now = self._clock.monotonic()
-                step = preview.board.next(now)
-                if step is not None:
-                    await self._take(preview, step)
-                    continue
-                preview.wake.clear()
-                preview.asleep_until = due
+    async def _show(self, turn: _Turn) -> None:
+        """Show a turn until it is over: its text if there is any, else typing."""
+        await self._clock.sleep(self._quiet_for(turn.chat_id))
+        now = typing_due = self._clock.monotonic()
+        has_draft = False
+        while not turn.is_over and now < turn.heard_at + _SILENT:
+            turn.changed.clear()
+            is_text_due = turn.text_due() <= now
+            is_typing = turn.shows_typing and not (has_draft and turn.has_content)
+            if is_typing and typing_due <= now:
+                turn.shows_typing = await self._attempt(turn, self._type(turn))
+                typing_due = self._clock.monotonic() + _TYPING_PACE
+            elif is_text_due:
+                has_draft = turn.shows_text = await self._attempt(turn, self._draft(turn))
+                typing_due = self._clock.monotonic()
+                if has_draft and not turn.is_over:
+                    await self._after_draft(turn)
+            else:
+                due = min(typing_due if is_typing else now + _SILENT, turn.text_due())
                 with suppress(TimeoutError):
-                    await with_timeout(self._clock, due - now, preview.wake.wait())
-                preview.asleep_until = -math.inf
-        finally:
-            preview.has_worker = False
+                    await with_timeout(self._clock, due - now, turn.changed.wait())
+            now = self._clock.monotonic()
 
-    async def _take(self, preview: _ChatPreview, step: Step) -> None:
-        """Make the call as a task of its own, which `settle` may cut."""
-        assert self._tasks is not None
-        preview.step, preview.call = (
-            step,
-            self._tasks.create_task(self._outcome(preview.chat_id, step)),
-        )
-        await asyncio.wait((preview.call,))
-        outcome = _Outcome(ok=False) if preview.call.cancelled() else preview.call.result()
-        preview.step = preview.call = None
-        now = self._clock.monotonic()
-        if outcome.ok:
-            running = (other.board.turns.values() for other in self._previewed.values())
-            crowd = sum(any(t.shows_text and t.has_content for t in turns) for turns in running)
-            preview.board.done(step, now, crowd=crowd)
-        else:
-            preview.board.failed(step, now, wait=outcome.wait)
+    async def _after_draft(self, turn: _Turn) -> None:
+        """Wait until the next draft may be sent and is needed."""
+        showing = [one for one in self._turns.values() if one.shows_text and one.has_content]
+        pace = max(_DRAFT_PACE, len(showing) / _TEXTS_A_SECOND)
+        await self._clock.sleep(pace)
+        with suppress(TimeoutError):
+            await with_timeout(self._clock, _DRAFT_LIVES - pace, turn.changed.wait())
 
-    async def _outcome(self, chat_id: str, step: Step) -> _Outcome:
-        """Take a step in a chat: one call of the Bot API. Raises nothing."""
+    async def _attempt(self, turn: _Turn, call: Awaitable[None]) -> bool:
+        turn.is_calling = True
         try:
-            await self._call(chat_id, step)
-            return _Outcome(ok=True)
+            return await self._is_done(turn.chat_id, call)
+        finally:
+            turn.is_calling = False
+
+    async def _post(self, chat_id: str, notice: Notice) -> None:
+        """Send a notice; again if Telegram asks to wait."""
+        while True:
+            await self._clock.sleep(self._quiet_for(chat_id))
+            if await self._is_done(chat_id, self._send(chat_id, notice)):
+                return
+            if not self._quiet_for(chat_id):
+                return
+
+    def _quiet_for(self, chat_id: str) -> float:
+        """Seconds for which nothing may be shown in a chat."""
+        return max(0.0, self._quiet_until.get(chat_id, 0.0) - self._clock.monotonic())
+
+    async def _is_done(self, chat_id: str, call: Awaitable[None]) -> bool:
+        """Make a call of the Bot API; whether it worked."""
+        try:
+            await call
         except Flooded as error:
-            return _Outcome(ok=False, wait=error.seconds)
+            self.pause(chat_id, error.seconds)
         except Forbidden as error:
             self._chats.set_unreachable(chat_id)
-            logger.debug("telegram: {} in {}: {}", type(step).__name__, chat_id, error)
+            logger.debug("telegram: no progress in {}: {}", chat_id, error)
         except Exception as error:  # noqa: BLE001 - the boundary: progress is best effort
-            logger.debug("telegram: {} in {}: {!r}", type(step).__name__, chat_id, error)
-        return _Outcome(ok=False)
+            logger.debug("telegram: no progress in {}: {!r}", chat_id, error)
+        else:
+            return True
+        return False
 
-    async def _call(self, chat_id: str, step: Step) -> None:
-        bot, chat = self._client.bot, self._chats.current(chat_id)
-        thread = number(step.thread_id) if step.thread_id else None
-        match step:
-            case Typing():
-                await bot.send_chat_action(chat, ChatAction.TYPING, message_thread_id=thread)
-            case Text():
-                shown = _rendered(step.text, step.hint, step.output)
-                if shown.text.strip():
-                    await bot.send_message_draft(
-                        chat,
-                        step.draft_id,
-                        shown.text,
-                        message_thread_id=thread,
-                        entities=shown.entities or None,
-                    )
-            case PostNotice():
-                shown = _rendered(step.text)
-                await bot.send_message(
-                    chat,
-                    shown.text,
-                    entities=shown.entities or None,
-                    disable_notification=True,
-                    message_thread_id=thread,
-                    link_preview_options=NO_LINK_PREVIEW,
-                )
+    async def _type(self, turn: _Turn) -> None:
+        await self._client.bot.send_chat_action(
+            self._chats.current(turn.chat_id),
+            ChatAction.TYPING,
+            message_thread_id=number(turn.thread_id),
+        )
+
+    async def _draft(self, turn: _Turn) -> None:
+        shown = turn.rendered()
+        if shown.text.strip():
+            await self._client.bot.send_message_draft(
+                self._chats.current(turn.chat_id),
+                turn.draft_id,
+                shown.text,
+                message_thread_id=number(turn.thread_id),
+                entities=shown.entities or None,
+            )
+
+    async def _send(self, chat_id: str, notice: Notice) -> None:
+        shown = _rendered(notice.text)
+        await self._client.bot.send_message(
+            self._chats.current(chat_id),
+            shown.text,
+            entities=shown.entities or None,
+            disable_notification=True,
+            message_thread_id=number(notice.thread_id),
+            link_preview_options=NO_LINK_PREVIEW,
+        )
+
+
+def _end(turn: _Turn) -> None:
+    """Show nothing more of a turn. A call under way is left to end."""
+    turn.is_over = True
+    if turn.task is not None and not turn.is_calling:
+        turn.task.cancel()
+
+
+def _last_lines(output: str) -> str:
+    """The last lines with content; the tool has made plain text of the output."""
+    lines = [line.rstrip() for line in output.split("\n") if line.strip()][-_OUTPUT_LINES:]
+    width = _OUTPUT_COLUMNS
+    return "\n".join(one if len(one) <= width else f"{one[: width - 1]}…" for one in lines)
 
 
 def _rendered(markdown: str, hint: str = "", output: str = "") -> Rendered:

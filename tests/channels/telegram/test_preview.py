@@ -128,6 +128,28 @@ async def test_what_a_tool_prints_stands_below_its_name_as_it_is(rig: Rig) -> No
     assert [entity["type"] for entity in draft.entities] == ["bold", "italic", "pre"]
 
 
+async def test_the_end_of_a_tools_output_is_shown_until_the_turn_goes_on(rig: Rig) -> None:
+    lines = "".join(f"line {number}\n" for number in range(500))
+    outputs = [ToolOutput("telegram", str(PERSON), "t1", more) for more in (lines, "x" * 500)]
+    await show(rig, start(), tool("exec make"), *outputs)
+    last = "\n".join(f"line {number}" for number in range(495, 500))
+    await drafted(rig, f"exec make\n{last}\n{'x' * 99}…")
+    await at_rest(rig)
+    await show(rig, text("It is built."))
+    await rig.clock.advance(0.5)
+    await drafted(rig, "It is built.")
+
+
+async def test_a_turn_of_which_nothing_is_heard_is_given_up_after_an_hour(rig: Rig) -> None:
+    await show(rig, start(chat=GROUP))
+    for _ in range(900):
+        await at_rest(rig)
+        await rig.clock.advance(4)
+    count = len(rig.telegram.actions(GROUP))
+    await rig.clock.advance(60)
+    assert len(rig.telegram.actions(GROUP)) == count <= 900
+
+
 async def test_hundreds_of_pieces_a_second_cost_few_calls(rig: Rig) -> None:
     await show(rig, start())
     await rig.telegram.wait_for(rig.telegram.actions)
@@ -176,6 +198,8 @@ async def test_how_far_a_long_prompt_is_read_is_shown_until_the_reply_begins(rig
 
 async def test_when_the_prompt_is_read_the_bot_types_again(rig: Rig) -> None:
     await show(rig, start(), reading(1_900))
+    await typed(rig, 1)
+    await at_rest(rig)
     await rig.clock.advance(1)
     await drafted(rig, "reading 1,900 of 2,750 tokens")
     await at_rest(rig)
@@ -207,11 +231,12 @@ async def test_a_flood_stops_previews_for_the_turn_and_for_as_long_as_told(rig: 
     rig.telegram.flood(PERSON, 30)
     await show(rig, text("one"))
     await rig.telegram.wait_for(lambda: rig.telegram.called("sendMessageDraft"))
-    await show(rig, text("two"), notice("waits as well"))
-    await at_rest(rig)
-    await show(rig, end(), start("t2"), text("three", "t2"))
+    await show(rig, text("two"), end())
+    await rig.previews.finish(str(PERSON))
+    await show(rig, notice("waits as well"), start("t2"), text("three", "t2"))
+    await at_rest(rig, 2)
     await rig.clock.advance(29)
-    assert len(rig.telegram.calls) == 2
+    assert (len(rig.telegram.called("sendMessageDraft")), rig.telegram.texts()) == (1, [])
     await rig.clock.advance(1)
     await drafted(rig, "three")
     assert await rig.telegram.received(1) == ["waits as well"]
