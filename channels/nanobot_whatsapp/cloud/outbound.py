@@ -218,26 +218,33 @@ def _upload_of(media: Media, path: Path) -> _Upload:
 
 def _steps_of(part: OutboundPart, uploads: Sequence[_Upload]) -> list[_Step]:
     """The messages that a part becomes, in order."""
-    content, buttons = part.content, part.buttons
+    content, files = part.content, [_Step("", file=each) for each in uploads]
+    if (question := _question(part)) is not None:
+        return [*files, question]
+    if part.buttons and fits(longer := with_choices(content, part.buttons), TEXT_LIMIT):
+        content = longer
     text = render(content) if content.strip() else ""
-    pressed, more = buttons[:_BUTTONS], buttons[_BUTTONS:]
-    labels = {one_line(each.label): each.id for each in pressed}
-    fit = all(id and 0 < utf16_length(label) <= _BUTTON_LABEL for label, id in labels.items())
-    if fit and 0 < len(labels) == len(pressed):
-        # With empty text the choices are the text.
-        shown = render(with_choices(content, more)) if more else text
-        shown = shown if shown.strip() else " / ".join(labels)
-        if utf16_length(shown) <= _TEXT_WITH_BUTTONS:
-            question = {"type": "interactive", "interactive": _choice(shown, labels)}
-            return [*(_Step("", file=each) for each in uploads), _Step(shown, question)]
-    if buttons and fits(longer := with_choices(content, buttons), TEXT_LIMIT):
-        content, text = longer, render(longer)
     if uploads and uploads[0].takes_caption and fits(content, CAPTION_LIMIT):
-        return [_Step("" if at else text, file=each) for at, each in enumerate(uploads)]
+        return [replace(files[0], text=text), *files[1:]]
     # Pages that the text names are not fetched for a preview.
     words = {"type": "text", "text": {"body": text, "preview_url": False}}
-    first = [_Step(text, words)] if text.strip() else []
-    return [*first, *(_Step("", file=each) for each in uploads)]
+    return [_Step(text, words), *files] if text.strip() else files
+
+
+def _question(part: OutboundPart) -> _Step | None:
+    """The text with buttons under it; None if these don't fit there."""
+    pressed, more = part.buttons[:_BUTTONS], part.buttons[_BUTTONS:]
+    labels = {one_line(each.label): each.id for each in pressed}
+    if not labels or len(labels) < len(pressed):
+        return None
+    if not all(id and 0 < utf16_length(label) <= _BUTTON_LABEL for label, id in labels.items()):
+        return None
+    content = with_choices(part.content, more) if more else part.content
+    # With empty text the choices are the text.
+    shown = (render(content) if content.strip() else "").strip() or " / ".join(labels)
+    if utf16_length(shown) > _TEXT_WITH_BUTTONS:
+        return None
+    return _Step(shown, {"type": "interactive", "interactive": _choice(shown, labels)})
 
 
 def _choice(text: str, labels: Mapping[str, str]) -> Json:

@@ -21,7 +21,6 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from itertools import islice
@@ -31,8 +30,7 @@ from msgspec.structs import replace
 
 from nanobot.bus.events import Media, MediaKind, Quote
 from nanobot.channel import KEEP, NO_LONGER, asks_to_keep
-from nanobot.parsing import parse_json
-from nanobot.text import counted, one_line
+from nanobot.text import one_line
 from nanobot_whatsapp.ingest import OURS, UNREADABLE, Incoming
 from nanobot_whatsapp.people import Person, id_of, is_id, is_number, is_person
 
@@ -47,10 +45,8 @@ _KINDS: Mapping[str, MediaKind] = {
     "sticker": "image",
 }  # fmt: skip
 _READ = (*_KINDS, "text", "location", "contacts", "button", "interactive", "order")
-_DETAIL_CHARACTERS = 500
+_DETAIL_CHARACTERS = 900
 _MAX_CONTACTS = 20
-_MOST_LINES = 20
-"""Fields of a form, and items of an order."""
 _MOST_ITEMS = 1_000
 """Updates in one call: Meta batches up to 1,000.
 Source: https://developers.facebook.com/docs/graph-api/webhooks/getting-started"""
@@ -337,7 +333,8 @@ def _with_content(message: Raw, bare: Incoming) -> Incoming:
         case "location":
             said = replace(bare, notes=_location(inner))
         case "contacts":
-            said = replace(bare, notes=_contacts(objects_in(message, "contacts")))
+            cards = objects_in(message, "contacts")[:_MAX_CONTACTS]
+            said = replace(bare, notes=tuple(map(_card, cards)))
         case "button":
             said = replace(said, button=text_in(inner, "payload"))
         case "interactive":
@@ -345,68 +342,31 @@ def _with_content(message: Raw, bare: Incoming) -> Incoming:
         case "order":
             said = replace(said, notes=_order(inner))
         case _ if kind in _KINDS:
-            media, notes = _media(inner, _KINDS[kind]), ("sticker",) if kind == "sticker" else ()
-            caption = text_in(inner, "caption")
-            if media is None and caption.strip():
-                notes = (f"{kind}: it cannot be fetched",)
-            said = replace(bare, text=caption, media=media, notes=notes)
+            said = _with_media(inner, kind, bare)
     if kind in _READ and (said.text.strip() or said.media or said.notes):
         return said
+    return replace(said, notes=(_unknown(message, inner, kind),))
+
+
+def _unknown(message: Raw, inner: Raw, kind: str) -> str:
+    """The note in place of content that can't be read."""
     named = text_in(object_in(message, "unsupported"), "type") or text_in(inner, "type") or kind
     errors = objects_in(message, "errors")
     reason = error_text(errors[0]) if errors else ""
     shown = one_line(named).replace("_", " ") or "unknown"
-    note = _note("a message of a kind that nanobot cannot read", shown, reason)
-    return replace(said, notes=(note,))
+    return _note("a message of a kind that nanobot cannot read", shown, reason)
 
 
 def _interactive(inner: Raw, bare: Incoming) -> Incoming:
-    """A choice, or the answers to a form. Source of the second:
+    """A choice, or the answers to a form as JSON. Source of the second:
     https://developers.facebook.com/docs/whatsapp/flows/reference/responsemsgwebhook"""
     if form := object_in(inner, "nfm_reply"):
-        return replace(bare, notes=_form(form))
-    if answer := text_in(object_in(inner, "call_permission_reply"), "response"):
-        return replace(bare, notes=(_note("answer to a request to call them", answer),))
+        answers = text_in(form, "response_json") or json.dumps(form, ensure_ascii=False)
+        return replace(bare, notes=(_note("answers to a form", text_in(form, "name"), answers),))
     reply = object_in(inner, "button_reply") or object_in(inner, "list_reply")
     about = text_in(reply, "description")
     notes = (_note("it was described there as", about),) if about else ()
     return replace(bare, text=text_in(reply, "title"), notes=notes, button=text_in(reply, "id"))
-
-
-def _form(form: Raw) -> tuple[str, ...]:
-    """The answers, one a note; their text as it is if it can't be read."""
-    answers, given = form.get("response_json"), text_in(form, "response_json")
-    if isinstance(answers, str):
-        with suppress(ValueError):
-            answers = parse_json(answers)
-    head = _note("answers to a form", text_in(form, "name"), text_in(form, "body"))
-    if not isinstance(answers, dict):
-        return (_note(head, given),)
-    fields = [(key, value) for key, value in answers.items() if key != "flow_token"]
-    notes = [_note(one_line(key) or "a field", _shown(value)) for key, value in fields]
-    return (head, *_first(notes, "fields"))
-
-
-def _shown(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _order(order: Raw) -> tuple[str, ...]:
-    """What was ordered. Source: https://developers.facebook.com/docs/whatsapp/cloud-api/webhooks/
-    reference/messages/order"""
-    items = []
-    for item in objects_in(order, "product_items"):
-        price = f"{_shown(item.get('item_price'))} {text_in(item, 'currency')}".strip()
-        price = price if number_in(item, "item_price") is not None else ""
-        name = text_in(item, "product_retailer_id") or "something"
-        items.append(_note("ordered", f"{text_in(item, 'quantity') or '1'} × {name}", price))
-    head = _note("order", counted(len(items), "product"))
-    return (head, *_first(items, "products")) if items else ()
-
-
-def _first(notes: Sequence[str], what: str) -> list[str]:
-    more = len(notes) - _MOST_LINES
-    return [*notes[:_MOST_LINES], *([f"and {more} more {what}"] if more > 0 else [])]
 
 
 def _call(call: Raw, context: _Context) -> Item:
@@ -424,6 +384,14 @@ def _call(call: Raw, context: _Context) -> Item:
     answered = text_in(call, "status").upper() == "COMPLETED"
     note = "a voice call" if answered else "a missed voice call: nanobot cannot answer calls"
     return replace(bare, notes=(note,), unanswered=True)
+
+
+def _with_media(inner: Raw, kind: str, bare: Incoming) -> Incoming:
+    media, caption = _media(inner, _KINDS[kind]), text_in(inner, "caption")
+    notes = ("sticker",) if kind == "sticker" else ()
+    if media is None and caption.strip():
+        notes = (f"{kind}: it cannot be fetched",)
+    return replace(bare, text=caption, media=media, notes=notes)
 
 
 def _media(inner: Raw, kind: MediaKind) -> Media | None:
@@ -448,11 +416,9 @@ def _location(inner: Raw) -> tuple[str, ...]:
     return (_note("location", place, *about),)
 
 
-def _contacts(cards: Sequence[Raw]) -> tuple[str, ...]:
-    notes = [_card(card) for card in cards[:_MAX_CONTACTS]]
-    if len(cards) > _MAX_CONTACTS:
-        notes.append(f"and {len(cards) - _MAX_CONTACTS} more contacts")
-    return tuple(notes)
+def _order(order: Raw) -> tuple[str, ...]:
+    items = objects_in(order, "product_items")
+    return (_note("order", json.dumps(items, ensure_ascii=False)),) if items else ()
 
 
 def _card(card: Raw) -> str:

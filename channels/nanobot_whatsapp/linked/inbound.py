@@ -60,23 +60,16 @@ _DOWNLOAD_SECONDS = 300.0
 _MENTION = re.compile(r"\s*@\+?([0-9]{5,20})(?![0-9])[,:]?\s*", re.ASCII)
 
 
-_FAULT = re.compile(r" - at `\$\.([a-z_]+)[^`]*`$")
-_NEEDED = frozenset({"id", "chat", "sender", "from_me"})
-_ODD = "a part of the message that nanobot could not read"
-
-
 class Unreadable(Exception):
     """An event that violates the helper's format. The text reveals nothing of its content."""
 
 
 class Received(Struct, frozen=True):
-    """A message, and the JIDs of its chat and its sender. `odd` names its malformed parts, which
-    were left out."""
+    """A message, and the JIDs of its chat and its sender."""
 
     message: Incoming
     chat: str
     sender: str
-    odd: tuple[str, ...] = ()
 
 
 class _Quote(Struct, frozen=True):
@@ -126,35 +119,20 @@ def read(body: Mapping[str, object], me: Me | None, now: datetime) -> Received |
         raise Unreadable("an event of no kind")
     if kind != "message":
         return None
-    message, odd = _parsed(body)
+    try:
+        message = convert(body, _Message)
+    except ValidationError:  # its text may repeat a value, which may be what somebody wrote
+        raise Unreadable("a message with an unexpected value") from None
     if not is_id(message.id):
         raise Unreadable("a message without an id")
     is_theirs = message.quote is not None and not message.quote.ours
     if message.reaction and is_theirs and not _wish(message):
         return None  # what they think of a message of their own
     heard = _incoming(message, me or Me(), now)
-    heard = replace(heard, notes=(*heard.notes, *(f"{_ODD}: {part}" for part in odd)))
     changes = heard.edits or heard.deletes
     if not (heard.text.strip() or heard.media or changes or any(map(one_line, heard.notes))):
         raise Unreadable("a message that says nothing")
-    return Received(heard, message.chat, message.sender, odd)
-
-
-def _parsed(body: Mapping[str, object]) -> tuple[_Message, tuple[str, ...]]:
-    """The message without its malformed parts, and their names. Raises `Unreadable` if one is
-    needed."""
-    given, odd = dict(body), list[str]()
-    while True:
-        try:
-            return convert(given, _Message), tuple(odd)
-        except ValidationError as error:
-            # What comes before may repeat what somebody wrote.
-            where = _FAULT.search(str(error))
-            part = where[1] if where else "a field"
-            if part not in given or part in _NEEDED:
-                raise Unreadable(f"unexpected: {part}") from None
-            del given[part]
-            odd.append(part)
+    return Received(heard, message.chat, message.sender)
 
 
 def unreadable(body: Mapping[str, object], me: Me | None, now: datetime) -> Received | None:
@@ -336,14 +314,11 @@ class Inbox:
         now = self._clock.now()
         body = event.event if isinstance(event.event, dict) else {}
         try:
-            received = read(body, me, now)
+            return read(body, me, now)
         except Exception as error:  # noqa: BLE001 - the boundary: one event, whatever is in it
             reason = str(error) if isinstance(error, Unreadable) else type(error).__name__
             self._quarantine.keep(event.event, reason)
             return unreadable(body, me, now)
-        if received is not None and received.odd:
-            self._quarantine.keep(event.event, f"unexpected: {', '.join(received.odd)}")
-        return received
 
 
 class Downloads:
