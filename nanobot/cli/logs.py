@@ -34,10 +34,7 @@ _PAUSE = 0.25
 """Seconds between two looks for new lines."""
 
 _NOTHING = "Nothing matching is {}.\n"
-_NO_LOG = """\
-There is no log yet. `nanobot gateway` writes it to {}
-unless `log.file` in config.yaml is false.
-"""
+_NO_LOG = "There is no log yet. `nanobot gateway` writes it to {}\n"
 _WIDTH = 100
 
 

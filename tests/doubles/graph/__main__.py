@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument(
         "--webhook",
         default="http://127.0.0.1:8087/whatsapp",
-        help="where nanobot listens (http.port and channels.whatsapp.webhook_path)",
+        help="where nanobot listens (http.port and the path of channels.whatsapp.webhook_url)",
     )
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(converse(parser.parse_args()))
