@@ -335,7 +335,9 @@ class _Place(Struct, frozen=True):
     ) -> Mapping[str, object]:
         """Do the same. Raises `ProviderError` if there is none."""
         endpoint = Endpoint(self.url, self.model, self.key, headers=self.headers)
-        connection = HttpConnection(endpoint, connect=self.seconds, stall=self.seconds)
+        connection = HttpConnection(
+            endpoint, connect=self.seconds, stall=self.seconds, finds_v1=False
+        )
         try:
             return await connection.ask(path, body)
         finally:

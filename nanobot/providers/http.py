@@ -21,6 +21,8 @@ from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from loguru import logger
+
 from nanobot.errors import (
     ProviderError,
     ProviderUnavailable,
@@ -46,13 +48,20 @@ class HttpConnection:
     """A client of one server, opened when it is first used, and again after `close`.
 
     The connection must be made within `connect` seconds, and no more than `stall` may pass without
-    a byte.
+    a byte. With `finds_v1`, a server whose address has no path is asked under /v1 as well.
     """
 
     def __init__(
-        self, endpoint: Endpoint, *, stall: float, connect: float = CONNECT_SECONDS
+        self,
+        endpoint: Endpoint,
+        *,
+        stall: float,
+        connect: float = CONNECT_SECONDS,
+        finds_v1: bool = True,
     ) -> None:
         self.endpoint = endpoint
+        url = _usable_url(endpoint.base_url, "http", "https")
+        self._prefix, self._is_unsure = "", finds_v1 and url is not None and not url.path.strip("/")
         self._stall, self._connect = stall, connect
         self._opening = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
@@ -89,14 +98,10 @@ class HttpConnection:
         import aiohttp
 
         try:
-            response = await session.request(
-                method,
-                self._url(path),
-                data=_pieces(body) if body else None,
-                headers=self._headers(body),
-                allow_redirects=False,
-                proxy=None if _is_socks(self._proxy) else self._proxy,
-            )
+            response = await self._send(session, method, path, body)
+            if response.status in (404, 405) and self._is_unsure:
+                response.close()
+                response = await self._find_v1(session, method, path, body)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise self._failed(error) from error
         except self._proxy_errors as error:
@@ -107,7 +112,31 @@ class HttpConnection:
             chunks = self._chunks(response)
             if not 200 <= response.status < 300:
                 raise await self._refused(response.status, response.headers, chunks)
+            self._is_unsure = False
             yield chunks
+
+    async def _send(
+        self, session: aiohttp.ClientSession, method: str, path: str, body: bytes
+    ) -> aiohttp.ClientResponse:
+        return await session.request(
+            method,
+            self._url(self._prefix + path),
+            data=_pieces(body) if body else None,
+            headers=self._headers(body),
+            allow_redirects=False,
+            proxy=None if _is_socks(self._proxy) else self._proxy,
+        )
+
+    async def _find_v1(
+        self, session: aiohttp.ClientSession, method: str, path: str, body: bytes
+    ) -> aiohttp.ClientResponse:
+        """Ask under /v1, where most servers have their API, and from then on if it is there."""
+        response = await self._send(session, method, f"/v1{path}", body)
+        if 200 <= response.status < 300:
+            self._prefix, place = "/v1", f"{self.endpoint.place.rstrip('/')}/v1"
+            setting = f"{self.endpoint.settings}.base_url"
+            logger.warning("the model server answers at {}: set {} to that", place, setting)
+        return response
 
     async def _refused(
         self, status: int, headers: Mapping[str, str], chunks: Chunks

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from loguru import logger
 
 from nanobot.errors import ProviderBusy, ProviderRejected, ProviderUnavailable
 from nanobot.providers.openai import OpenAIProvider
@@ -340,3 +341,45 @@ async def test_a_server_that_resets_new_connections_is_asked_once_a_try(at_once:
         await retrying.close()
     assert len(asked) == len(clock.slept) + 1
     assert 20 < clock.monotonic() < 60
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        b"HTTP/1.1 404 Not Found\r\nContent-Length: 18\r\n\r\n404 page not found",  # Ollama
+        b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n",
+    ],
+)
+async def test_an_address_without_a_path_works_where_the_api_is_under_v1(elsewhere: bytes) -> None:
+    asked = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            asked.append((await request(reader)).split()[1])
+            writer.write(ANSWER if asked[-1].startswith("/v1/") else elsewhere)
+
+    async with listening(serve) as port:
+        model = provider(f"http://127.0.0.1:{port}")
+        warnings: list[str] = []
+        sink = logger.add(warnings.append, level="WARNING", format="{message}")
+        assert await said(model) == "fine"
+        logger.remove(sink)
+        assert await said_once(model) == "fine"
+    assert asked == ["/chat/completions", "/v1/chat/completions", "/v1/chat/completions"]
+    assert warnings == [
+        f"the model server answers at http://127.0.0.1:{port}/v1: set model.base_url to that\n"
+    ]
+
+
+@pytest.mark.parametrize("path", ["", "/v1"])
+async def test_what_the_server_refuses_under_v1_is_what_a_person_hears(path: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head = (await request(reader)).split()[1]
+            body = b'{"error":"no model m-1"}' if head.startswith("/v1/") else b"no page"
+            writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+    async with listening(serve) as port:
+        with pytest.raises(ProviderRejected, match="no model m-1") as caught:
+            await said_once(provider(f"http://127.0.0.1:{port}{path}"))
+    assert "model.base_url" in caught.value.hint
