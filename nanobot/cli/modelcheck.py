@@ -25,7 +25,6 @@ from nanobot.cli.gateway import operate
 from nanobot.cli.status import documents_of
 from nanobot.clock import Clock
 from nanobot.config.model import SMALL_WINDOW, ModelSettings
-from nanobot.config.values import is_official
 from nanobot.errors import NanobotError, ProviderError
 from nanobot.text import shortened
 
@@ -117,10 +116,10 @@ def _checked(
     one: ConfiguredModel, home: Path, stored: Mapping[str, Dialect], clock: Clock, *, ask: bool
 ) -> Iterator[Finding]:
     from nanobot.providers.catalogue import provider_for
-    from nanobot.providers.discovery import ModelFacts, locate_models, model_facts
+    from nanobot.providers.discovery import locate_models, model_facts
 
     model, key = one.model, one.model.api_key.get_secret_value()
-    provider, facts = provider_for(model.base_url, model.api), ModelFacts()
+    provider = provider_for(model.base_url, model.api)
     try:
         listing = locate_models(model.base_url, key, _PROBE_SECONDS, provider, every=True)
         url, models = asyncio.run(listing)
@@ -129,10 +128,7 @@ def _checked(
         if url != model.base_url:
             yield Finding("warn", f"it answers at {url}", f"Set {one.key}.base_url: {url}")
         model = replace(model, name=model.name or next(iter(names), "default"))
-        if not is_official(url):  # its list has only names
-            facts = asyncio.run(
-                model_facts(url, model.name, key, seconds=_PROBE_SECONDS, provider=provider)
-            )
+        facts = asyncio.run(model_facts(url, model.name, key, _PROBE_SECONDS, provider))
     except NanobotError as error:
         yield Finding("fail", str(error), error.hint)
         return

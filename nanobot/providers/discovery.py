@@ -266,7 +266,6 @@ async def model_facts(
     base_url: str,
     model: str,
     api_key: str,
-    *,
     seconds: float,
     provider: KnownProvider | None = None,
 ) -> ModelFacts:
@@ -298,7 +297,7 @@ async def _entry(place: _Place, known: KnownProvider | None) -> Mapping[str, obj
 
 
 async def create_larger_variant(
-    base_url: str, model: str, api_key: str, tokens: int, *, seconds: float
+    base_url: str, model: str, api_key: str, tokens: int, seconds: float
 ) -> str:
     """Have Ollama make a variant of a model that takes `tokens` and shares the model's files.
     Return its name, or "" if Ollama did not.

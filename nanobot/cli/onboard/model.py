@@ -19,7 +19,6 @@ from nanobot.cli.onboard.changes import ConfigPart, fit_window, model_changes, m
 from nanobot.cli.onboard.people import ask_checked, in_words, setting_check
 from nanobot.config.changing import ExistingFiles
 from nanobot.config.model import LEAST_PROMPT_TOKENS, SMALL_WINDOW, AnyModel, ModelSettings
-from nanobot.config.values import is_official
 from nanobot.errors import (
     NanobotError,
     ProviderBusy,
@@ -340,7 +339,10 @@ class ModelStep:
         small.
         """
         asks = not (self._options.no_test and server_options(self._options))
-        facts = await self._facts(wanted) if asks else ModelFacts()
+        url, key, facts = wanted.base_url, wanted.api_key.get_secret_value(), ModelFacts()
+        if asks:
+            known = self._at(url)
+            facts = await model_facts(url, wanted.name, key, _FACTS_SECONDS, known)
         server, takes = facts.server or "the server", facts.window
         if _SMALLEST <= takes < SMALL_WINDOW:
             self._person.say(
@@ -368,14 +370,6 @@ class ModelStep:
             self._person.say(f"{facts.server or wanted.name} takes {takes:,} tokens.")
         return fit_window(wanted, window or await self._unknown(wanted, server, asks=asks))
 
-    async def _facts(self, wanted: ModelSettings) -> ModelFacts:
-        url, key = wanted.base_url, wanted.api_key.get_secret_value()
-        if is_official(url):  # its list has only names
-            return ModelFacts()
-        return await model_facts(
-            url, wanted.name, key, seconds=_FACTS_SECONDS, provider=self._at(url)
-        )
-
     async def _larger_variant(
         self, wanted: ModelSettings, facts: ModelFacts
     ) -> ModelSettings | None:
@@ -391,7 +385,7 @@ class ModelStep:
         if not await self._person.confirm(f"{question} It needs no download."):
             return None
         url, key = wanted.base_url, wanted.api_key.get_secret_value()
-        name = await create_larger_variant(url, wanted.name, key, tokens, seconds=_VARIANT_SECONDS)
+        name = await create_larger_variant(url, wanted.name, key, tokens, _VARIANT_SECONDS)
         self._person.say(f"{name} is there." if name else "Ollama could not make it.")
         return replace(wanted, name=name) if name else None
 
