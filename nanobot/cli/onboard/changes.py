@@ -93,22 +93,30 @@ def model_changes(
     }
     if value_at(before.config, ("model", "provider")) is not None:
         changes["provider"] = "openai"
-    secrets: dict[str, str] = {}
-    if not wanted.api_key and present.api_key:
-        changes["api_key"] = ""
-    elif wanted.api_key != present.api_key:
-        key, named = wanted.api_key.get_secret_value(), provider_at(wanted.base_url)
-        usual = variable or (named and named.key_variable) or "MODEL_API_KEY"
-        # The files are not written in one step: the old server must not get the new one's key.
-        fresh = bool(present.api_key) and wanted.base_url != present.base_url
-        name = before.variable(("model", "api_key"), usual, key, fresh=fresh)
-        changes["api_key"], secrets = f"${{{name}}}", {name: key}
+    key, secrets = _key_changes(wanted, present, before, variable)
     return ConfigPart(
-        tuple(ConfigChange(("model", key), value) for key, value in changes.items()),
+        tuple(ConfigChange(("model", key), value) for key, value in {**changes, **key}.items()),
         secrets,
         summary,
         unchecked=("model",) if unchecked else (),
     )
+
+
+def _key_changes(
+    wanted: ModelSettings, present: ModelSettings, before: ExistingFiles, variable: str
+) -> tuple[dict[str, Setting], dict[str, str]]:
+    """Return the reference to the key, and its value for secrets.env."""
+    if wanted.api_key == present.api_key:
+        return {}, {}
+    if not wanted.api_key:
+        return {"api_key": ""}, {}
+    named, moves = provider_at(wanted.base_url), wanted.base_url != present.base_url
+    usual = variable or (named and named.key_variable) or "MODEL_API_KEY"
+    # The files are not written in one step: the old server must not get the new one's key.
+    fresh = bool(present.api_key) and moves
+    key = wanted.api_key.get_secret_value()
+    name = before.variable(("model", "api_key"), usual, key, fresh=fresh)
+    return {"api_key": f"${{{name}}}"}, {name: key}
 
 
 def channel_changes(name: str, result: SetupResult, before: ExistingFiles) -> ConfigPart:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -265,37 +266,44 @@ def _head(person: Person, text: str) -> None:
 def _finish(person: Person, options: argparse.Namespace, part: ConfigPart) -> int:
     """Sign in, have a first reply of a model that was tried, and show the next commands. Return the
     exit code."""
-    attended, is_changed = not options.non_interactive, not part.is_empty
+    attended = not options.non_interactive
     later = [one for one in part.sign_in if not (attended and _signed_in(person, options, one))]
     runs = of_gateway(options.home) is not None
-    is_stale = runs and is_changed and not _restarted(person, options)
-    is_new = "model" in dict(part.summary) and "model" not in part.unchecked
-    wants_reply = is_new and is_changed and not (runs or options.no_test)
-    if wants_reply and attended:
-        _head(person, "A first word")
-        wants_reply = asyncio.run(person.confirm("Say hello to it?"))
+    is_stale = runs and not part.is_empty and not _restarted(person, options)
+    wants_reply = not runs and _wants_reply(person, options, part)
     reply = _first_reply(person, options) if wants_reply else None
     if options.json:
-        report = {
-            "home": str(options.home),
-            "changed": [".".join(one.path) for one in part.changes],
-            "secrets": list(part.secrets),
-            "told": dict(part.summary),
-            "sign_in": list(part.sign_in),
-            "restart_needed": is_stale,
-            "reply": reply,
-        }
-        print_json(report)
+        print_json(_report(options.home, part) | {"restart_needed": is_stale, "reply": reply})
     else:
         if not attended:
-            print_text(
-                table([*part.summary, *([("reply", one_line(reply, 200))] if reply else [])])
-            )
+            replied = [("reply", one_line(reply, 200))] if reply else []
+            print_text(table([*part.summary, *replied]))
         _head(person, "Next")
-        commands = _next(part, later, runs=runs, is_stale=is_stale)
-        shown = ((f"{command_for(options.home)} {command}", what) for command, what in commands)
-        person.say(table(shown, margin=2).rstrip("\n"))
+        rows = _next(part, later, runs=runs, is_stale=is_stale)
+        commands = ((f"{command_for(options.home)} {command}", what) for command, what in rows)
+        person.say(table(commands, margin=2).rstrip("\n"))
     return 1 if wants_reply and reply is None else 0
+
+
+def _wants_reply(person: Person, options: argparse.Namespace, part: ConfigPart) -> bool:
+    """Whether a new model that was tried should answer a first word."""
+    is_tried = "model" in dict(part.summary) and "model" not in part.unchecked
+    if not is_tried or part.is_empty or options.no_test:
+        return False
+    if options.non_interactive:
+        return True
+    _head(person, "A first word")
+    return asyncio.run(person.confirm("Say hello to it?"))
+
+
+def _report(home: Path, part: ConfigPart) -> dict[str, object]:
+    return {
+        "home": str(home),
+        "changed": [".".join(one.path) for one in part.changes],
+        "secrets": list(part.secrets),
+        "told": dict(part.summary),
+        "sign_in": list(part.sign_in),
+    }
 
 
 def _signed_in(person: Person, options: argparse.Namespace, name: str) -> bool:
