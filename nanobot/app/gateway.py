@@ -286,6 +286,7 @@ class Gateway:
             await base.stores.sessions.restore(unfiled.session_key, unfiled.lines)
         journal.mark_filed([unfiled.id for unfiled in leftovers.unfiled])
         await self._parts.memory.recover()
+        dispatcher.withdraw_questions(await journal.open_questions())
         dispatcher.resume(leftovers.parts)
         if leftovers.entries:
             logger.info("resuming {} unfinished messages", len(leftovers.entries))

@@ -407,6 +407,13 @@ class Journal(Protocol):
         """The platform reports that a part which it had accepted did not arrive: it is dead, and
         `nanobot queue` has it. Its row (`out-7`), or "" if the part is unknown or not kept."""
 
+    async def open_questions(self) -> Sequence[tuple[OutboxPart, str]]:
+        """Return the questions that were sent with `keep`, are not closed, and that no process
+        waits for, with their platform's ids. In one home all are those of earlier processes."""
+
+    def close_question(self, code: str) -> None:
+        """Note that the buttons of a question are gone. Posted."""
+
     def retry_later(self, item: OutboxPart, reason: str) -> None:
         """It did not go out; try again at `item.next_try_at`. Posted."""
 

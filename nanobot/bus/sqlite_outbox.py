@@ -101,6 +101,17 @@ class SqliteOutbox(SqliteQueries):
         )
         return f"out-{rows[0][0]}" if rows else ""
 
+    async def open_questions(self) -> list[tuple[OutboxPart, str]]:
+        rows = await self._run(
+            f"SELECT {PART}, platform_id FROM outbox WHERE {ASKED} AND state = 'sent'"
+            " AND payload IS NOT NULL ORDER BY id"
+        )
+        return [(stored_part(row[:-1]), row[-1]) for row in rows]
+
+    def close_question(self, code: str) -> None:
+        query = "UPDATE outbox SET payload = NULL WHERE turn_id = ? AND state = 'sent'"
+        self._post(query, f"{QUESTION}{code}")
+
     def retry_later(self, item: OutboxPart, reason: str) -> None:
         self._sends.write(Mark("pending", item.id, item.doubts))
         self._post(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from random import Random
@@ -94,6 +94,8 @@ class Dispatcher:
         self._left: set[str] = set()
         """The chats that have parts for the next start."""
         self._questions: OrderedDict[str, tuple[OutboundPart, Receipt]] = OrderedDict()
+        self._closed: OrderedDict[str, None] = OrderedDict()
+        """The codes of questions that this process has closed, or is closing."""
         self.watch: Callable[[OutboundPart], None] = lambda _: None
         """Is shown what is about to be said."""
         self.pass_on: Callable[[Sequence[OutboxPart]], None] = self.submit
@@ -123,8 +125,20 @@ class Dispatcher:
 
     def close_question(self, closed: ApprovalClosed) -> None:
         """Take the buttons of a question away where it was asked, once it is delivered, and say how
-        it ended. Best effort: those of an earlier process stay, and answer nothing."""
+        it ended. Best effort: an old button answers nothing."""
+        self._closed[closed.code] = None
+        if len(self._closed) > _QUESTIONS:
+            self._closed.popitem(last=False)
         self._closing.start(self._close(closed), name=f"close a question in {closed.channel}")
+
+    def withdraw_questions(self, questions: Iterable[tuple[OutboxPart, str]]) -> None:
+        """Close what an earlier process, or a worker that is gone, asked: see `open_questions`."""
+        for item, platform_id in questions:
+            code = item.part.key.partition("/")[0].removeprefix(QUESTION)
+            if code not in self._closed:
+                self._remember(item.part, Receipt(platform_id))
+                place = item.part.channel, item.part.chat_id
+                self.close_question(ApprovalClosed(*place, "", code, "withdrawn"))
 
     async def settle_questions(self, grace: float) -> None:
         """Give open `close_question` calls so many seconds, while channels still run."""
@@ -189,9 +203,8 @@ class Dispatcher:
                 if receipt is None:
                     continue  # to leave it
                 self._remember(item.part, receipt)
-                return await self._journal.mark_sent(
-                    item, receipt.platform_id, keep=not receipt.is_final
-                )
+                keep = not receipt.is_final or _is_question(item.part)
+                return await self._journal.mark_sent(item, receipt.platform_id, keep=keep)
 
     async def _slot(self, item: OutboxPart) -> ExitStack:
         """What a leftover needs to be sent; nothing for others."""
@@ -217,9 +230,8 @@ class Dispatcher:
         return chat in self._left
 
     def _remember(self, part: OutboundPart, receipt: Receipt) -> None:
-        name = part.key.partition("/")[0]
-        if part.buttons and name.startswith(QUESTION):
-            self._questions[name] = part, receipt
+        if _is_question(part):
+            self._questions[part.key.partition("/")[0]] = part, receipt
             if len(self._questions) > _QUESTIONS:
                 self._questions.popitem(last=False)
 
@@ -233,6 +245,8 @@ class Dispatcher:
                 await with_timeout(self._clock, _CLOSE_SECONDS, closing)
         except Exception as error:  # noqa: BLE001 - the boundary: an old button does no harm
             logger.warning("{}: the buttons of a question stay: {!r}", closed.channel, error)
+        if delivered:
+            self._journal.close_question(closed.code)
 
     async def _attempt_unless_cut(self, item: OutboxPart) -> Receipt | None:
         """Send a part; None if a stop does not wait for it, and nothing of it was written."""
@@ -325,3 +339,8 @@ def _anything_else_is(kind: type[SendError], *known: type[Exception]) -> Iterato
         # Its text may hold anything, and the reason is told in a chat.
         logger.opt(exception=error).warning("a channel failed")
         raise kind(f"the channel failed ({type(error).__name__})") from error
+
+
+def _is_question(part: OutboundPart) -> bool:
+    """Whether a part asks the owner, so that its buttons go when it is over."""
+    return bool(part.buttons) and part.key.startswith(QUESTION)

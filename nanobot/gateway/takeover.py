@@ -7,13 +7,14 @@ continue at any time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from loguru import logger
 from msgspec import Struct
 
-from nanobot.bus.journal import Unfiled
+from nanobot.bus.journal import OutboxPart, Unfiled
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot.io import FENCE
@@ -24,6 +25,8 @@ from nanobot.team.journal import PostgresJournal
 from nanobot.team.leases import Leases
 
 _LONGEST_PAUSE = 300.0
+_HEARD_SECONDS = 1.0
+"""How long an answer that another worker got may take to be heard here."""
 
 
 class _Retry(Struct, frozen=True):
@@ -62,6 +65,13 @@ class Takeover:
         await self.clear_temporaries(everywhere=False)
         FENCE.made.clear()  # what the dead one made since may have the number of one of these
         self._known = alive
+
+    async def open_questions(self) -> Sequence[tuple[OutboxPart, str]]:
+        """Return the questions of workers that are gone, once all answers have been heard."""
+        await self._clock.sleep(_HEARD_SECONDS)
+        with suppress(StorageError):  # the next takeover looks again
+            return await self._journal.open_questions()
+        return ()
 
     async def clear_temporaries(self, *, everywhere: bool) -> None:
         """Remove those of dead workers: see `temporaries`."""

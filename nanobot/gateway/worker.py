@@ -64,6 +64,7 @@ from nanobot.team.journal import PostgresJournal
 from nanobot.team.leases import Leases
 from nanobot.team.membership import Membership
 from nanobot.team.waking import Waking
+from nanobot.tooling import OWNER
 
 _LOOK_SECONDS = 0.5
 _REST_SECONDS = 20.0
@@ -116,18 +117,10 @@ class TeamWorker:
         self._woken = asyncio.Event()
         self._changed = asyncio.Condition()
         self._ending = asyncio.Event()
-        self._takeover = Takeover(
-            journal,
-            self._leases,
-            shared,
-            self._sessions,
-            memories,
-            self._clock,
-            self._ending.is_set,
-        )
+        files, is_over = (shared, self._sessions, memories), self._ending.is_set
+        self._takeover = Takeover(journal, self._leases, *files, self._clock, is_over)
         self._asked: dict[str, set[int]] = {}
-        """Messages, by scope, for whose answers somebody waits at this worker; until they are
-        delivered."""
+        """Messages whose answers are awaited at this worker, by scope, until they are delivered."""
         self._needed: Counter[str] = Counter()
         """Scopes that somebody waits to hold."""
         self._yielded: dict[str, float] = {}
@@ -402,6 +395,13 @@ class TeamWorker:
         self._resume(leftovers, stuck)
         lost = self._helpers.recover(claimed.keys() - stuck)
         self._background.start(lost, name="recover helpers")
+        if dead or claimed.keys() & {OWNER, *self._singles}:
+            self._background.start(self._withdraw_questions(), name="withdraw questions")
+
+    async def _withdraw_questions(self) -> None:
+        """Close the questions of workers that are gone, in chats that this one serves."""
+        asked = await self._takeover.open_questions()
+        self._dispatcher.withdraw_questions(one for one in asked if self.has(one[0].scope))
 
     def _resume(self, leftovers: Leftovers, stuck: Collection[str]) -> None:
         """Hand out what an earlier worker left: what it had not begun like any message."""

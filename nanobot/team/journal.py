@@ -20,7 +20,6 @@ from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import (
     GIVE_UP_AFTER,
     LEARNING,
-    QUESTION,
     Committed,
     Completion,
     InboxEntry,
@@ -47,7 +46,7 @@ from nanobot.team.erasing import erase
 from nanobot.team.inbox import SELECT_ENTRIES, SELECT_PARTS, PostgresInbox, read_entries
 from nanobot.team.leases import IS_LOST
 from nanobot.team.looking import transaction
-from nanobot.team.outbox import read_parts, set_aside_parts
+from nanobot.team.outbox import ORPHANED, read_parts, set_aside_parts
 from nanobot.team.postgres import Database
 from nanobot.team.pruning import prune
 from nanobot.team.schema import OPEN_MESSAGES, OPEN_PARTS, WAITING_MESSAGES
@@ -56,12 +55,6 @@ from nanobot.team.transaction import only_stamp
 
 _PRUNE_SECONDS = 1.0
 """How long closing waits until what is old is forgotten."""
-
-_VOID = (
-    f"{OPEN_PARTS} AND starts_with(turn_id, '{QUESTION}')"
-    f" AND NOT EXISTS (SELECT FROM approval WHERE turn_id = '{QUESTION}' || code)"
-)
-"""Which rows of the outbox are questions to the owner whose worker waits no more."""
 
 
 class PostgresJournal(PostgresInbox):
@@ -258,7 +251,8 @@ class PostgresJournal(PostgresInbox):
         await execute(db, blame, GIVE_UP_AFTER, *values, MOST_ASKED)
         known = f"UPDATE turn SET progress = 1 WHERE state = 'running' {here}"
         await execute(db, known, *values)
-        void = f"UPDATE outbox SET state = 'sent', payload = NULL WHERE {_VOID} {here}"
+        void = f"{OPEN_PARTS} AND {ORPHANED} {here}"
+        void = f"UPDATE outbox SET state = 'sent', payload = NULL WHERE {void}"
         await execute(db, void, *values)
         query = f"SELECT id, session_key, lines, scope FROM unfiled WHERE true {here} ORDER BY id"
         unfiled = await (await execute(db, query, *values)).fetchall()

@@ -30,6 +30,12 @@ from nanobot.team.leases import SINGLE
 from nanobot.team.looking import IS_NOTICE, Looking, transaction
 from nanobot.team.postgres import Database
 
+ORPHANED = (
+    f"starts_with(turn_id, '{QUESTION}')"
+    f" AND NOT EXISTS (SELECT FROM approval WHERE turn_id = '{QUESTION}' || code)"
+)
+"""Which rows of the outbox are questions to the owner that no worker waits for."""
+
 
 class PostgresOutbox(Looking):
     """What becomes of replies, among the methods of `Journal`."""
@@ -88,6 +94,17 @@ class PostgresOutbox(Looking):
         )
         found = await rows.fetchone()
         return f"out-{found[0]}" if found else ""
+
+    async def open_questions(self) -> list[tuple[OutboxPart, str]]:
+        rows = await self.database.read(
+            f"SELECT {PART}, platform_id, scope FROM outbox WHERE {ORPHANED} AND state = 'sent'"
+            " AND payload IS NOT NULL ORDER BY id"
+        )
+        return [(replace(stored_part(row), scope=scope), sent) for *row, sent, scope in rows]
+
+    def close_question(self, code: str) -> None:
+        query = "UPDATE outbox SET payload = NULL WHERE turn_id = %s AND state = 'sent'"
+        self._post(query, f"{QUESTION}{code}")
 
     def retry_later(self, item: OutboxPart, reason: str) -> None:
         self._post(

@@ -542,6 +542,20 @@ async def test_what_memory_itself_used_is_counted_by_day(journal: Journal) -> No
     assert sum_usage(used) == UsageTotals()
 
 
+async def test_a_question_that_was_sent_is_known_until_it_is_closed(process: Process) -> None:
+    async with process() as journal:
+        (asked,) = await journal.add_outgoing("ask-A1", reply("May I?"))
+        (other,) = await journal.add_outgoing("tell-1", reply("Hello"))
+        assert await journal.open_questions() == []
+        for part in (asked, other):
+            await journal.mark_sent(part, "p1", keep=True)
+    async with process() as journal:
+        ((item, platform_id),) = await journal.open_questions()
+        assert (item.part, platform_id) == (asked.part, "p1")
+        journal.close_question("A1")
+        assert await journal.open_questions() == []
+
+
 async def test_a_question_of_an_earlier_process_is_not_sent(process: Process) -> None:
     async with process() as journal:
         await journal.add_outgoing("ask-A1", reply("May I?"))

@@ -160,6 +160,24 @@ def _left_by_a_crash(home: Path, target: Path) -> Path:
     return shutil.copytree(home, target, ignore=ignored)
 
 
+async def test_one_that_a_crash_left_behind_loses_its_buttons_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    talk = asked()
+    async with whole(tmp_path / "home", talk):
+        await talk.page.say("go on")
+        await talk.page.next_with_buttons()
+        await talk.page.ask("/status")  # what comes later in a chat is sent when this was stored
+        crashed = _left_by_a_crash(tmp_path / "home", tmp_path / "crashed")
+    for later, closed in (("next", {"1": "No longer needed."}), ("after", {})):
+        page, model = Page(), ScriptedModel(author=lambda _: says("done"))
+        async with running(
+            *(crashed, model, page), tools=(talk.tool,), NANOBOT_TOOLS__APPROVAL__SEND="allow"
+        ):
+            await page.answer_to(await page.say("hello", event_id=later))
+        assert page.closed == closed
+
+
 async def test_no_crash_while_one_waits_counts_against_its_message(tmp_path: Path) -> None:
     talk = asked()
     for number in range(MOST_ASKED + 2):

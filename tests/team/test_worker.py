@@ -13,7 +13,7 @@ import pytest
 from loguru import logger
 
 from nanobot.app.gateway import Gateway
-from nanobot.bus.events import InboundMessage, OutboundPart
+from nanobot.bus.events import Button, InboundMessage, OutboundPart, Receipt
 from nanobot.bus.journal import NOTICE
 from nanobot.bus.rows import encode_event
 from nanobot.clock import Clock, SystemClock
@@ -451,3 +451,35 @@ _PART = """INSERT INTO outbox (scope, turn_id, call, part, channel, chat_id, pay
 _TAKEN_ELSEWHERE = """INSERT INTO inbox
     (channel, chat_id, event_id, session_key, received_at, payload, scope)
     VALUES (%s, %s, %s, %s, %s, %s, %s)"""
+
+
+class Closing(FakeChannel):
+    """Says when a question has lost its buttons."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_closed = asyncio.Event()
+
+    async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
+        await super().close_choices(part, receipt, outcome)
+        self.has_closed.set()
+
+
+async def test_the_question_of_a_worker_that_is_gone_is_withdrawn_by_who_gets_its_chat(
+    bench: Bench,
+) -> None:
+    bench.channel = channel = Closing()
+    part = OutboundPart("ask-A1/reply/0", "fake", "1", "May I?", buttons=(Button("Yes", "y"),))
+    await asyncio.to_thread(sql, bench.dsn, _QUESTION, encode_event(part))
+    async with bench.running(ScriptedModel(says("hello all"), says("hello"))):
+        await bench.channel.say("hello", "g", is_group=True)
+        assert await bench.channel.received(1, "g") == ["hello all"]
+        assert bench.channel.closed == {}
+        assert await bench.channel.ask("hello") == "hello"
+        await asyncio.wait_for(channel.has_closed.wait(), 30)
+    assert bench.channel.closed == {"p7": "No longer needed."}
+
+
+_QUESTION = """INSERT INTO outbox
+    (scope, turn_id, call, part, channel, chat_id, payload, created_at, state, platform_id)
+    VALUES ('owner', 'ask-A1', 'reply', 0, 'fake', '1', %s, '9999', 'sent', 'p7')"""
