@@ -13,7 +13,7 @@ import stat
 import struct
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple
 
 from nanobot.security.confine import ConfineRefused, Spec, kernel, parents
@@ -51,86 +51,107 @@ Links = dict[tuple[int, int, int], list[str]]
 """The names of files with several (hard links), by the file and how many it has."""
 
 
-def find_triggers(
-    tree: str,
-    start: str = "",
-    entered: Entered | None = None,
-    *,
-    without: Collection[str] = (),
-    links: Links | None = None,
-    strict: bool = False,
-) -> list[Trigger]:
-    """All triggers in the folder `start` of `tree` and below, `without` some paths; `strict` is as
-    for `kind`. Takes note of `links`, if given, save among packages.
+class Tree(NamedTuple):
+    """A folder that a command can write in, `without` some paths in it. Triggers of the `allowed`
+    kinds may be made there; `strict` is as for `kind`."""
 
-    Another process may be changing the tree: no link is followed, and what is gone or belongs to
-    another user is passed over.
-    """
-    found: list[Trigger] = []
-    waiting = [start]
-    with kernel.closing(os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
-        while waiting:
-            path = waiting.pop()
-            prefix = f"{path}/" if path else ""
-            try:
-                with kernel.closing(_listable(root, path or ".")) as folder:
-                    if entered:
-                        entered(folder, prefix)
-                    triggers, inner = _looked_at(folder, prefix, without, links, strict)
-            except PermissionError:  # it is closed whenever it is opened, and may hold anything
-                found.append(Trigger(path, "trigger", _CLOSED, path))
-            except OSError:
+    path: str
+    without: Collection[str] = ()
+    allowed: Collection[Kind] = ()
+    strict: bool = False
+
+    def find_triggers(
+        self, start: str = "", entered: Entered | None = None, links: Links | None = None
+    ) -> list[Trigger]:
+        """All triggers in the folder `start` and below. Takes note of `links`, if given, save
+        among packages.
+
+        Another process may be changing the tree: no link is followed, and what is gone or belongs
+        to another user is passed over.
+        """
+        found: list[Trigger] = []
+        waiting = [start]
+        with self._opened() as root:
+            while waiting:
+                path = waiting.pop()
+                prefix = f"{path}/" if path else ""
+                try:
+                    with kernel.closing(_listable(root, path or ".")) as folder:
+                        if entered:
+                            entered(folder, prefix)
+                        triggers, inner = self._look_at(folder, prefix, links)
+                except PermissionError:  # it was closed at once, and may hold anything
+                    found.append(Trigger(path, "trigger", _CLOSED, path))
+                except OSError:
+                    continue
+                else:
+                    found += triggers
+                    waiting += inner
+        return [one for one in found if one.kind not in self.allowed]
+
+    def disable_triggers(self, known: Collection[Trigger] = ()) -> Iterator[tuple[str, str]]:
+        """Put what is not `known` out of use, by another name; says which and what."""
+
+        def new() -> list[Trigger]:
+            # What is in a closed folder has no new name.
+            return [one for one in self.find_triggers() if one not in known and one.mark != _CLOSED]
+
+        # What another program needs for a moment is gone by the second look.
+        first = {one.path for one in new() if one.kind == "dot"}
+        if first:
+            time.sleep(_SETTLE)
+        tried, moved = set[Trigger](), set[str]()
+        for _ in range(_MOST_ROUNDS):  # there may be more of it inside what was renamed
+            found = [one for one in new() if one not in tried and _stays(one, first, moved)]
+            if not found:
+                return
+            tried.update(found)
+            for one, renamed in self._rename(found):
+                moved.update((renamed, one.path))  # a bare repository hid the rest of it
+                yield one.entry, renamed
+
+    def _rename(self, found: Collection[Trigger]) -> Iterator[tuple[Trigger, str]]:
+        """Rename them, as far as they are still there; says what each is called now."""
+        with self._opened() as root:
+            for one in found:
+                folder, slash, name = one.entry.rpartition("/")
+                with suppress(OSError), kernel.closing(_listable(root, folder or ".")) as above:
+                    yield one, f"{folder}{slash}{_renamed(above, folder, name)}"
+
+    def _opened(self) -> AbstractContextManager[int]:
+        return kernel.closing(os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+
+    def _look_at(
+        self, descriptor: int, folder: str, links: Links | None
+    ) -> tuple[list[Trigger], list[str]]:
+        """The triggers in one folder, and the folders in it that have to be looked at."""
+        with os.scandir(descriptor) as entries:
+            names = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+        below = folder.rstrip("/")
+        heads = _heads_of_repository(names)
+        if below and heads:
+            return [Trigger(below, "repository", "", f"{folder}{head}") for head in heads], []
+        if is_built(below):
+            links = None
+        triggers, inner = [], []
+        for name, is_folder in names.items():
+            path = f"{folder}{name}"
+            if path in self.without:
                 continue
-            else:
-                found += triggers
-                waiting += inner
-    return found
-
-
-def disable_triggers(
-    tree: str,
-    known: Collection[Trigger],
-    *,
-    allowed: Collection[Kind] = (),
-    without: Collection[str] = (),
-    strict: bool = False,
-) -> Iterator[tuple[str, str]]:
-    """Put what is not `known` in `tree` out of use, by another name; says which and what. Those of
-    the `allowed` kinds may be made."""
-
-    def new() -> list[Trigger]:
-        there = find_triggers(tree, without=without, strict=strict)
-        # What is in a closed folder has no new name.
-        others = (one for one in there if one not in known and one.mark != _CLOSED)
-        return [one for one in others if one.kind not in allowed]
-
-    # What another program needs for a moment is gone by the second look.
-    first = {one.path for one in new() if one.kind == "dot"}
-    if first:
-        time.sleep(_SETTLE)
-    tried, moved = set[Trigger](), set[str]()
-    for _ in range(_MOST_ROUNDS):  # there may be more of it inside what was renamed
-        found = [one for one in new() if one not in tried and _stays(one, first, moved)]
-        if not found:
-            return
-        tried.update(found)
-        for one, renamed in _put_out_of_use(tree, found):
-            moved.update((renamed, one.path))  # a bare repository hid the rest of it
-            yield one.entry, renamed
+            is_plain_head = plain(name) == HEAD and name not in heads
+            if of_kind := "" if is_plain_head else kind(below, name, strict=self.strict):
+                with suppress(FileNotFoundError):
+                    triggers.append(_trigger(descriptor, path, name, of_kind))
+            if is_folder and of_kind not in ENDING:
+                inner.append(path)
+            elif links is not None and not of_kind:
+                _note_link(descriptor, name, path, links)
+        return triggers, inner
 
 
 def _stays(one: Trigger, first: set[str], moved: set[str]) -> bool:
     """Whether it is there for more than a moment."""
     return one.kind != "dot" or one.path in first or not moved.isdisjoint(parents(one.path))
-
-
-def _put_out_of_use(tree: str, found: Collection[Trigger]) -> Iterator[tuple[Trigger, str]]:
-    """Rename them, as far as they are still there; says what each is called now."""
-    with kernel.closing(os.open(tree, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
-        for one in found:
-            folder, slash, name = one.entry.rpartition("/")
-            with suppress(OSError), kernel.closing(_listable(root, folder or ".")) as descriptor:
-                yield one, f"{folder}{slash}{_renamed(descriptor, folder, name)}"
 
 
 def _listable(root: int, path: str) -> int:
@@ -151,34 +172,6 @@ def _listable(root: int, path: str) -> int:
         with suppress(OSError):
             os.fchmod(descriptor, mode | stat.S_IRWXU)
     return descriptor
-
-
-def _looked_at(
-    descriptor: int, folder: str, without: Collection[str], links: Links | None, strict: bool
-) -> tuple[list[Trigger], list[str]]:
-    """The triggers in one folder, and the folders in it that have to be looked at."""
-    with os.scandir(descriptor) as entries:
-        names = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
-    below = folder.rstrip("/")
-    heads = _heads_of_repository(names)
-    if below and heads:
-        return [Trigger(below, "repository", "", f"{folder}{head}") for head in heads], []
-    if is_built(below):
-        links = None
-    triggers, inner = [], []
-    for name, is_folder in names.items():
-        path = f"{folder}{name}"
-        if path in without:
-            continue
-        is_plain_head = plain(name) == HEAD and name not in heads
-        if of_kind := "" if is_plain_head else kind(below, name, strict=strict):
-            with suppress(FileNotFoundError):
-                triggers.append(_trigger(descriptor, path, name, of_kind))
-        if is_folder and of_kind not in ENDING:
-            inner.append(path)
-        elif links is not None and not of_kind:
-            _note_link(descriptor, name, path, links)
-    return triggers, inner
 
 
 def _note_link(descriptor: int, name: str, path: str, links: Links) -> None:
@@ -260,15 +253,16 @@ class TreeWatch:
 
     def __init__(self, spec: Spec) -> None:
         git: tuple[Kind, ...] = () if spec.hide_git else ("repository",)
-        self._guarded, self._allowed = spec.guarded, dict.fromkeys(spec.trees, git)
-        if spec.own_folder:
-            self._allowed[spec.workspace] = (*git, "dot")
-        self._strict = spec.strict
+        self._guarded, self._trees = spec.guarded, dict[str, Tree]()
+        for tree in spec.trees:
+            own = spec.own_folder and tree == spec.workspace
+            allowed = (*git, "dot") if own else git
+            self._trees[tree] = Tree(tree, self._guarded, allowed, spec.strict)
         self._watched: dict[int, tuple[str, str]] = {}
         self._blind, self._look_at = False, _NEVER
         self.descriptor = kernel.inotify()
         links: dict[str, Links] = {tree: {} for tree in spec.trees}
-        self.known = {tree: set(self._find_triggers(tree, "", links[tree])) for tree in spec.trees}
+        self.known = {tree: self._find_triggers(tree, "", links[tree]) for tree in spec.trees}
         self._held = {(tree, path) for tree, path, _ in self.held()}
         self._linked = [(tree, path) for tree in spec.trees for path in self._reaching(links, tree)]
         self._mounted = self._held_by_mounts(spec) if spec.kind == "bubblewrap" else set()
@@ -307,10 +301,7 @@ class TreeWatch:
     def disable_triggers(self) -> Iterator[tuple[str, str]]:
         """Put what is new out of use; says what it was called and is called."""
         for tree, known in self.known.items():
-            allowed = self._allowed[tree]
-            yield from disable_triggers(
-                tree, known, allowed=allowed, without=self._guarded, strict=self._strict
-            )
+            yield from self._trees[tree].disable_triggers(known)
 
     def appeared(self) -> str:
         """What ends the command, in words, or nothing."""
@@ -339,17 +330,15 @@ class TreeWatch:
             return ""
         if plain(name) in OF_BARE:  # git replaces the HEAD of a bare repository that was there
             return self._new(tree, folder)
-        if of_kind in ENDING and of_kind not in self._allowed[tree]:
+        if of_kind in ENDING and of_kind not in self._trees[tree].allowed:
             return _APPEARED.format(path)
         return self._new(tree, path) if is_folder else ""
 
     def _new(self, tree: str, folder: str) -> str:
-        known = self.known[tree]
-        new = (one for one in self._find_triggers(tree, folder.rstrip("/")) if one not in known)
-        ending = (one.path for one in new if one.kind in ENDING)
-        return next(map(_APPEARED.format, ending), "")
+        found = self._find_triggers(tree, folder.rstrip("/")) - self.known[tree]
+        return next((_APPEARED.format(one.path) for one in found if one.kind in ENDING), "")
 
-    def _find_triggers(self, tree: str, folder: str, links: Links | None = None) -> list[Trigger]:
+    def _find_triggers(self, tree: str, folder: str, links: Links | None = None) -> set[Trigger]:
         def watch(descriptor: int, path: str) -> None:
             try:
                 number = kernel.watch(self.descriptor, descriptor, _MADE)
@@ -358,10 +347,7 @@ class TreeWatch:
             else:
                 self._watched[number] = (tree, path)
 
-        found = find_triggers(
-            tree, folder, watch, without=self._guarded, links=links, strict=self._strict
-        )
-        return [one for one in found if one.kind not in self._allowed[tree]]
+        return set(self._trees[tree].find_triggers(folder, watch, links))
 
     def _events(self) -> Iterator[tuple[int, int, str]]:
         """Of each the number of the watch, what happened, and to which name."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.security.confine import tree
+from nanobot.security.confine.tree import Tree
 from nanobot.security.sandbox import Sandbox
 from nanobot.security.sandbox.finding import FoundSandbox
 from tests.security.sandbox.conftest import working
@@ -88,8 +88,8 @@ def test_each_that_was_not_there_gets_another_name(disk_path: Path) -> None:
     (disk_path / "a/b").mkdir()
     (disk_path / "a/b/.git").symlink_to("..")
     (disk_path / "shut").chmod(0o500)
-    list(tree.disable_triggers(str(disk_path), ()))
-    assert tree.find_triggers(str(disk_path)) == []
+    list(Tree(str(disk_path)).disable_triggers())
+    assert Tree(str(disk_path)).find_triggers() == []
     assert (disk_path / "a/dot-git-2").is_dir()
     assert (disk_path / "b/c/dot-git/d/dot-git").is_dir()
     assert (disk_path / "dot-git/dot-HEAD").exists()
@@ -114,7 +114,7 @@ def test_one_in_a_folder_that_cannot_be_listed_is_found(disk_path: Path) -> None
         os.chown(disk_path, 65_534, 65_534)
     script = """if True:
         import os, sys
-        from nanobot.security.confine import tree
+        from nanobot.security.confine.tree import Tree
         os.chdir(sys.argv[1])
         if os.getuid() == 0:
             os.setuid(65_534)
@@ -123,10 +123,10 @@ def test_one_in_a_folder_that_cannot_be_listed_is_found(disk_path: Path) -> None
             os.chmod(f"{name}/inner", 0o500 if name == "still" else 0)
         os.chmod("closed", 0)
         os.chmod("shut", 0o300)
-        found = tree.find_triggers(".")
+        found = Tree(".").find_triggers()
         assert {"closed/inner/.git", "still/inner/.git"} <= {one.path for one in found}
         known = [one for one in found if one.path == "still/inner/.git"]
-        print(len(list(tree.disable_triggers(".", known))))
+        print(len(list(Tree(".").disable_triggers(known))))
     """
     arguments = (sys.executable, "-S", "-c", script, str(disk_path))
     ran = subprocess.run(arguments, capture_output=True, text=True, check=False)
@@ -139,7 +139,7 @@ def test_one_in_a_folder_that_is_closed_again_and_again_is_found(disk_path: Path
         os.chown(disk_path, 65_534, 65_534)
     script = """if True:
         import os, sys
-        from nanobot.security.confine import tree
+        from nanobot.security.confine.tree import Tree
         os.chdir(sys.argv[1])
         if os.getuid() == 0:
             os.setuid(65_534)
@@ -150,7 +150,7 @@ def test_one_in_a_folder_that_is_closed_again_and_again_is_found(disk_path: Path
         while not closing:
             for path, mode in (("a/b", 0), ("a", 0), ("a", 0o700), ("a/b", 0o700)):
                 os.chmod(path, mode)
-        found = [{one.path for one in tree.find_triggers(".")} for _ in range(60)]
+        found = [{one.path for one in Tree(".").find_triggers()} for _ in range(60)]
         os.kill(closing, 9)
         print(sum(not one & {"a", "a/b", "a/b/.git"} for one in found))
     """
