@@ -45,7 +45,6 @@ from nanobot.security.pairing import new_code
 from nanobot.security.paths import Place, Root, Roots
 from nanobot.security.sandbox import Confined
 from nanobot.security.sandbox.finding import SandboxFinder
-from nanobot.skills.folder import is_skill_file
 from nanobot.skills.loader import SkillEnvironment, SkillsLoader
 from nanobot.skills.prompt import ReadSkill
 from nanobot.skills.service import SkillsService
@@ -245,7 +244,7 @@ class Toolbox:
         window = base.settings.model.context_window
         memories, undo, received = memory.memories, base.stores.undo, self._files.received
         writer = WorkspaceWriter(
-            roots, undo, Documents(memories), base.processes, is_skill_file, self._files.is_others
+            roots, undo, Documents(memories), base.processes, self._files.is_others
         )
         return (
             ReadFile(roots, own=RULES | {LONG_TERM}, received=received, pdf_text=_pdf_text),

@@ -138,12 +138,6 @@ def is_skill_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def is_skill_file(path: str) -> bool:
-    """Whether `path`, relative to the owner's workspace, lies where skills do: what is written
-    there decides future behaviour."""
-    return path.partition("/")[0].casefold() == FOLDER
-
-
 MOST_FRONT = 10_000
 """Characters of front matter."""
 

@@ -27,6 +27,9 @@ from nanobot.tools.reading import image_type, is_binary, missing
 from nanobot.tools.shell.processes import Processes
 from nanobot.tools.undo import UndoLog
 
+SKILLS = "skills"
+"""The folder in the workspace whose files guide the agent, once they are enabled."""
+
 _MAX_COMPARED = 2_000
 _MAX_COMPARED_LENGTH = 80
 """`difflib` takes frequent letters of longer ones for junk."""
@@ -116,10 +119,6 @@ class DocumentStore(Protocol):
         ...
 
 
-Lasting = Callable[[str], bool]
-"""Whether a file, by its path from the workspace, decides future behaviour and has no guarded
-writer of its own: a skill's."""
-
 Foreign = Callable[[str, TurnContext], bool]
 """Whether a file, by its path from the caller's folder, is of another conversation: what is written
 there is read by others."""
@@ -132,7 +131,6 @@ class WorkspaceWriter(Struct, frozen=True):
     undo: UndoLog
     documents: DocumentStore
     commands: Processes
-    lasting: Lasting = lambda _: False
     foreign: Foreign = lambda _, __: False
 
     async def risk(self, path: str, change: str, caller: TurnContext) -> Risk | None:
@@ -152,7 +150,7 @@ class WorkspaceWriter(Struct, frozen=True):
         ordinary one, and where a guarded writer decides. Blocks."""
         if caller.scope != OWNER and outlasts(place):
             return "leave a file that programs may obey by themselves"
-        if self.lasting(self.undo.path_of(place)):
+        if self.undo.path_of(place).partition("/")[0].casefold() == SKILLS:
             return "write a file that will guide me from then on"
         if self.documents.is_document(place.relative, caller):
             return ""
@@ -220,7 +218,7 @@ def outlasts(place: Place) -> bool:
 
     names = list(map(plain, place.names))
     kept = any(not name or name.startswith(".") or name in _REPOSITORY for name in names)
-    return kept or names[0] == "skills" or runs_by_itself(place)
+    return kept or names[0] == SKILLS or runs_by_itself(place)
 
 
 class WriteFileArguments(Arguments, frozen=True):

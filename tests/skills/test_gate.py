@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import NanobotError
-from nanobot.skills.folder import is_skill_file
 from tests.skills.support import Shelf, skill_md, write
 
 FILES = {
@@ -234,11 +233,3 @@ async def test_a_list_that_is_not_understood_enables_nothing_and_is_kept(
     assert "tea" not in {one.name for one in loader.in_use()}
     assert "skills.json.broken-1" in loader.state.problem
     assert shelf.state.aside == {"skills.json.broken-1": content.encode()}
-
-
-@pytest.mark.parametrize(
-    ("path", "is_one"),
-    [("skills/tea/SKILL.md", True), ("skills", True), ("skill/x", False), ("notes/skills", False)],
-)
-def test_writes_to_the_skills_are_known_by_their_path(path: str, is_one: bool) -> None:
-    assert is_skill_file(path) is is_one

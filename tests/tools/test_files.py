@@ -33,13 +33,12 @@ async def test_what_others_would_read_is_judged_with_its_path_and_never_by_its_w
 ) -> None:
     writer = replace(
         desk.writer,
-        lasting=lambda path: path == "skill.md",
-        foreign=lambda path, _: path != "skill.md",
+        foreign=lambda path, _: path != "skills/a.md",
     )
     caller = TurnContext("cli", "direct", "cli:direct", "t-1")
     write = WriteFile(writer)
     edit = EditFile(writer)
-    for path, kind in (("people/x/a.txt", "send"), ("skill.md", "persist")):
+    for path, kind in (("people/x/a.txt", "send"), ("skills/a.md", "persist")):
         risk = await write.risk(WriteFileArguments(path=path, content="mine"), caller)
         assert risk is not None
         assert (risk.kind, risk.details) == (kind, f"file: {path}\nmine")
@@ -51,6 +50,18 @@ async def test_what_others_would_read_is_judged_with_its_path_and_never_by_its_w
             risk = await edit.risk(arguments, caller)
             assert risk is not None
             assert risk.details.startswith(f"file: {path}\n--- instead of {which} occurrence")
+
+
+@pytest.mark.parametrize(
+    ("path", "is_one"),
+    [("skills/tea/SKILL.md", True), ("Skills", True), ("skill/x", False), ("notes/skills", False)],
+)
+async def test_writes_to_the_skills_are_known_by_their_path(
+    desk: Desk, path: str, is_one: bool
+) -> None:
+    caller = TurnContext("cli", "direct", "cli:direct", "t-1")
+    risk = await desk.writer.risk(path, "x", caller)
+    assert (risk is not None) is is_one
 
 
 async def test_text_that_cannot_be_stored_is_refused(desk: Desk) -> None:
