@@ -11,7 +11,7 @@
     times     = time { ("and" | ",") time }          with the same minutes
     time      = ["at"] clock
     clock     = 8:30 | 8am | 8:30 pm | "noon" | "midnight" | 8      the last only after "at"
-    span      = number unit { ["and"] number unit }
+    span      = number unit { ["and"] number unit } | "half an hour"
     nth       = "1st" … "28th" | "last"
     name      = "monday" … or its first three letters; names are joined by "and" or a comma
 
@@ -45,7 +45,7 @@ _IN_EVERY_MONTH = 28
 _NUMBER = rf"(?:\d{{1,9}}|(?:{'|'.join(_NUMBERS)})\b)"
 _UNIT = r"(?:s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?)"
 _PART = rf"(?:{_NUMBER}\s*{_UNIT})(?![a-z])"
-_SPAN = rf"(?:{_PART}(?:\s*(?:,|and)?\s*{_PART})*)"
+_SPAN = rf"(?:half\s+an\s+hour|{_PART}(?:\s*(?:,|and)?\s*{_PART})*)"
 _NAME = rf"(?:{'|'.join(f'{day[:3]}(?:{day[3:]})?' for day in _DAYS)}|tues|thur|thurs)\b"
 _NAMES = rf"{_NAME}(?:\s*(?:,\s*and|,|and|&)\s*{_NAME})*"
 _PLURALS = rf"(?:{'|'.join(f'{day}s' for day in _DAYS)})\b"
@@ -131,6 +131,8 @@ def understand(text: str, now: datetime) -> Schedule:
 
 def _compact(span: str) -> str:
     """Return `1 hour and 30 minutes` as `1h30m`."""
+    if span.startswith("half"):
+        return "30m"
     parts = re.findall(rf"({_NUMBER})\s*({_UNIT})(?![a-z])", span)
     return "".join(f"{_NUMBERS.get(number, number)}{unit[0]}" for number, unit in parts)
 

@@ -65,6 +65,7 @@ NOW = datetime(2026, 11, 25, 15, 30, tzinfo=ZoneInfo("Europe/Berlin"))
         ("today at midnight", "at 2026-11-26T00:00"),  # today's beginning has passed
         ("in 20 minutes", "at 2026-11-25T15:50:00+01:00"),
         ("in an hour", "at 2026-11-25T16:30:00+01:00"),
+        ("in half an hour", "at 2026-11-25T16:00:00+01:00"),
         ("in 2 days", "at 2026-11-27T15:30:00+01:00"),
         ("0 8 * * 1-5", "0 8 * * 1-5"),
         ("at 2026-12-01T09:00", "at 2026-12-01T09:00"),
