@@ -7,8 +7,9 @@ holds.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import date, datetime
 
 from loguru import logger
 from msgspec.structs import replace
@@ -102,14 +103,14 @@ class DreamRun:
 
     async def _condense(self) -> None:
         """Write the digests that are due, each by one question, and learn what recurs in them. One
-        that a person wrote stays as it is. A month that the model refuses is left without."""
+        that a person wrote stays as it is. A month that the model refuses twice is left without."""
         store = self._memory.store
         for month in await asyncio.to_thread(self._reader.due_months, self._known()):
             forgotten, plan, path = self._writing.forgotten, DreamPlan(), digest_path(month)
             try:
                 if month not in store.digest_months():
                     notes = await asyncio.to_thread(self._reader.notes_of, month)
-                    text = await self._planner.digest(month, notes)
+                    text = await self._digest(month, notes)
                     async with self._writing.lock:
                         if forgotten != self._writing.forgotten:
                             return  # the digest may hold forgotten text
@@ -124,6 +125,15 @@ class DreamRun:
             except PathRefused as error:  # a link or a folder is there
                 logger.warning("{} is not written: {}", path, error)
             await self._commit(replace(plan, done=frozenset({month})), forgotten)
+
+    async def _digest(self, month: str, notes: Mapping[date, str]) -> str:
+        """Return the digest of a month, asked for twice if the model refuses it once."""
+        try:
+            return await self._planner.digest(month, notes)
+        except ProviderRejected as error:
+            if not error.blames_content:
+                raise
+        return await self._planner.digest(month, notes)
 
     async def _write_digest(self, path: str, text: str) -> None:
         with suppress(WriteConflict):

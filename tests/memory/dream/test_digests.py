@@ -168,7 +168,7 @@ async def test_a_model_that_is_out_is_asked_again_later(noted: World) -> None:
     assert "boat" in noted.read(SEPTEMBER)
 
 
-async def test_a_month_that_is_refused_holds_up_no_other_and_is_given_up(
+async def test_a_month_that_is_refused_twice_holds_up_no_other_and_is_given_up(
     noted: World,
 ) -> None:
     noted.write("memory/2026-08-03.md", "- 10:00 poison\n")
@@ -186,7 +186,7 @@ async def test_a_month_that_is_refused_holds_up_no_other_and_is_given_up(
     noted.remembers("Something else.")
     for _ in range(2):
         await dream.run("owner")
-    assert sum(map(is_digest, model.prompts)) == 2
+    assert sum(map(is_digest, model.prompts)) == 3
     assert dream.next_run("owner", lambda since: since, 100) is None
 
 
