@@ -126,6 +126,11 @@ class Operation(Struct, frozen=True, omit_defaults=True):
         return bool(self.old) and _bare(self.old) == _bare(self.new)
 
     @property
+    def states(self) -> bool:
+        """Whether this puts in a line that says more than how important it is."""
+        return bool(self.new) and not self.says_nothing_new
+
+    @property
     def rewords(self) -> bool:
         """Whether this puts another line in the place of one."""
         return bool(self.old and self.new)

@@ -54,7 +54,11 @@ def origins_of(messages: Iterable[Message]) -> tuple[str, ...]:
         # The news of memory may tell of an unconfirmed note; they may be cut in its mark.
         if _SAYS_UNCONFIRMED.search(message.notice):
             found[NOTE] = None
-    return tuple(origin for origin in found if origin not in {"", _NANOBOT})
+    return foreign_in(found)
+
+
+def foreign_in(origins: Iterable[str]) -> tuple[str, ...]:
+    return tuple(origin for origin in origins if origin not in {"", _NANOBOT})
 
 
 def relayed_origin(by: str, marks: Iterable[str]) -> str:

@@ -193,17 +193,7 @@ class UpdateMemory(Tool, Struct, frozen=True):
         refuse_off_record(caller)
         memory, origins = self.memories.of(caller.scope), caller.origins()
         path = _PATHS.get(arguments.file, arguments.file)
-        if not (arguments.add or arguments.quote or arguments.remove or arguments.replace):
-            raise CallRefused("nothing to change", hint="Give quote, add, remove or replace.")
-        if caller.scope != OWNER and path not in FACTS:  # nobody could accept it
-            raise CallRefused(
-                f"only the owner has {arguments.file}", hint="Use MEMORY.md, USER.md or SOUL.md."
-            )
-        if arguments.quote and arguments.file not in _QUOTABLE and origins:
-            raise CallRefused(
-                f"what is said once does not become a rule in {arguments.file} by itself",
-                hint="Quote it into MEMORY.md or USER.md, or use `add`, which the person accepts.",
-            )
+        _refuse_call(arguments, path, caller)
         text, today = memory.store.read(path), memory.store.today()
         quoted = [quotation(words, caller.messages_read(), today) for words in arguments.quote]
         steps, held = _planned(arguments, text, quoted, tainted=bool(origins))
@@ -223,15 +213,34 @@ class UpdateMemory(Tool, Struct, frozen=True):
                 held, origins = [*held, *outcome.beyond], (*origins, NOT_SAID)
                 report = f"{_summary(arguments.file, outcome.made(steps))}."
         if held:
-            waiting, has_room = await memory.pending.hold(
-                held, path, origins, _by_agent(caller, "held back")
-            )
-            await memory.pending.notify(waiting, caller.address.key)
-            lines = [(step.new or f"without: {step.old}")[:_SHOWN] for step in held]
-            why = _MANY if {*origins} == {NOT_SAID} else _WAITS
-            report += why.format("\n".join(lines)) + ("" if has_room else _NO_ROOM)
+            report += await self._hold(held, path, origins, caller)
         changed = (memory.prefix + path,) if steps else ()
         return ToolResult(report, changed=changed, trusted=True)
+
+    async def _hold(
+        self, held: Sequence[Operation], path: str, origins: Sequence[str], caller: TurnContext
+    ) -> str:
+        """Let changes wait for the person. Return what the model reads about them."""
+        pending, change = self.memories.of(caller.scope).pending, _by_agent(caller, "held back")
+        waiting, has_room = await pending.hold(held, path, origins, change)
+        await pending.notify(waiting, caller.address.key)
+        lines = [(step.new or f"without: {step.old}")[:_SHOWN] for step in held]
+        why = _MANY if {*origins} == {NOT_SAID} else _WAITS
+        return why.format("\n".join(lines)) + ("" if has_room else _NO_ROOM)
+
+
+def _refuse_call(wanted: UpdateMemoryArguments, path: str, caller: TurnContext) -> None:
+    if not (wanted.add or wanted.quote or wanted.remove or wanted.replace):
+        raise CallRefused("nothing to change", hint="Give quote, add, remove or replace.")
+    if caller.scope != OWNER and path not in FACTS:  # nobody could accept it
+        raise CallRefused(
+            f"only the owner has {wanted.file}", hint="Use MEMORY.md, USER.md or SOUL.md."
+        )
+    if wanted.quote and wanted.file not in _QUOTABLE and caller.origins():
+        raise CallRefused(
+            f"what is said once does not become a rule in {wanted.file} by itself",
+            hint="Quote it into MEMORY.md or USER.md, or use `add`, which the person accepts.",
+        )
 
 
 _NO_ROOM = (
@@ -254,14 +263,9 @@ def _refuse_unsaid(steps: Sequence[Operation], text: str, read: Sequence[Message
     neither the conversation nor the file has."""
     from nanobot.memory.support import Talk  # a start does without
 
-    recent, room = list[Message](), _COMPARED
-    for message in reversed(read):
-        if not is_foreign(message) and room > 0:
-            recent.append(message)
-            room -= len(message.content)
     replaced = {step.old.strip() for step in steps}
     stays = (line for line in text.split("\n") if line.strip() not in replaced)
-    talk = Talk(reversed(recent), ["\n".join(stays)])
+    talk = Talk(_recent(read), ["\n".join(stays)])
     for step in steps:
         line = without_bullet(step.new)
         if not line or talk.has_own_line(line) or line.startswith("“"):
@@ -273,6 +277,16 @@ def _refuse_unsaid(steps: Sequence[Operation], text: str, read: Sequence[Message
                 f"{line[:_SHOWN]!r} was not written: {reason}",
                 hint="Give the first words of the person's own line as `quote`.",
             )
+
+
+def _recent(read: Sequence[Message]) -> list[Message]:
+    """The newest messages without foreign text, of bounded length together."""
+    recent, room = list[Message](), _COMPARED
+    for message in reversed(read):
+        if not is_foreign(message) and room > 0:
+            recent.insert(0, message)
+            room -= len(message.content)
+    return recent
 
 
 def _refuse_unsaid_text(before: str, text: str, read: Sequence[Message]) -> None:
@@ -303,21 +317,26 @@ def _planned(
     if not section and wanted.section.strip("# ") and not tainted:
         section = f"## {clean_line(wanted.section).lstrip('# ')}"
     changes = [Operation(old=_find_line(line, text, wanted.file)) for line in wanted.remove]
-    for one in wanted.replace:
-        old = _find_line(one.old, text, wanted.file)
-        if not without_bullet(one.new):
-            raise CallRefused(f"the new text for {one.old.strip()[:_SHOWN]!r} is empty; use remove")
-        changes.append(Operation(old, with_words(old, clean_line(one.new))))
-    changes += [Operation(new=line, section=section) for line in _bullets(wanted.add, text)]
-    copies = [Operation(new=line, section=section) for line in _bullets(quoted, text)]
-    if not tainted:
-        return changes + copies, []
-    # What is no fact, such as a placeholder, claims nothing.
-    idle = [step for step in changes if not step.new and not fact_lines(step.old)]
-    held = [step for step in changes if step not in idle]
-    if any(len(step.new) > _LONGEST for step in held):
+    changes += [_reworded(one, text, wanted.file) for one in wanted.replace]
+    changes += _additions(wanted.add, section, text)
+    held = _claims_in(changes) if tainted else []
+    at_once = [step for step in changes if step not in held]
+    return at_once + _additions(quoted, section, text), held
+
+
+def _reworded(wanted: Rewording, text: str, file: str) -> Operation:
+    old = _find_line(wanted.old, text, file)
+    if not without_bullet(wanted.new):
+        raise CallRefused(f"the new text for {wanted.old.strip()[:_SHOWN]!r} is empty; use remove")
+    return Operation(old, with_words(old, clean_line(wanted.new)))
+
+
+def _claims_in(changes: Sequence[Operation]) -> list[Operation]:
+    """The changes that state something or take a fact away: the person has to read them."""
+    claims = [step for step in changes if step.new or fact_lines(step.old)]
+    if any(len(step.new) > _LONGEST for step in claims):
         raise CallRefused(f"a fact may have {_LONGEST:,} characters; the person has to read it")
-    return idle + copies, held
+    return claims
 
 
 def _find_line(wanted: str, text: str, file: str) -> str:
@@ -331,11 +350,11 @@ def _find_line(wanted: str, text: str, file: str) -> str:
     )
 
 
-def _bullets(lines: Sequence[str], text: str) -> list[str]:
-    """The lines to add as list items, without those that stand there."""
+def _additions(lines: Sequence[str], section: str, text: str) -> list[Operation]:
+    """The lines as new list items below a heading, without those that `text` has."""
     pieces = (without_bullet(clean_line(piece)) for line in lines for piece in line.split("\n"))
-    new = (f"- {one}" for one in pieces if one and not find_line(one, text, facts_only=False))
-    return list(dict.fromkeys(new))
+    new = (one for one in pieces if one and not find_line(one, text, facts_only=False))
+    return [Operation(new=f"- {one}", section=section) for one in dict.fromkeys(new)]
 
 
 def _by_agent(caller: TurnContext, summary: str) -> Change:

@@ -22,7 +22,7 @@ from nanobot.memory import guard
 from nanobot.memory.cleaning import Echoes, clean_line, distinct_lines, junk_reason
 from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import Operation, is_heading, operations_between
-from nanobot.memory.screening import Screen, shown
+from nanobot.memory.screening import Screen
 from nanobot.memory.statements import is_part_of
 from nanobot.memory.support import Talk
 from nanobot.memory.taint import quoted_line
@@ -62,31 +62,37 @@ def memory_changes(
     own = tuple(Operation(new=f"- {line}") for line in quoted if not guard.find_line(line, base))
     if update is None:
         return Changes(own)
-    standing, facts = {line.rstrip() for line in base.split("\n")}, guard.fact_lines(base)
-    screen = Screen(talk, facts, echoes)
-    lines, junk = list[str](), list[str]()
+    standing, facts = {*map(str.rstrip, base.split("\n"))}, guard.fact_lines(base)
+    screen, lines = Screen(talk, facts, echoes), list[str]()
     for line in distinct_lines(without_importance(update)):
-        reason = "" if line in standing else _line_reason(line, echoes, screen)
-        (junk if reason else lines).append(f"{shown(line)}: {reason}" if reason else line)
+        if line not in standing and (reason := _line_reason(line, echoes, screen)):
+            screen.note(line, reason)
+        else:
+            lines.append(line)
     if len({*lines} - standing) > MOST_LINES:
         said = f"an answer with {len(lines):,} lines, of which none was taken"
         return Changes(own, set_aside=(said,))
-    every = operations_between(base, "\n".join(lines))
+    changes = _fact_changes(base, "\n".join(lines), standing, tainted=tainted)
+    made, held = own, changes
+    if not tainted:
+        made = (*_screened(screen, changes, len(facts)), *own)
+        held = screen.asked
+    aside = tuple(screen.set_aside[:MOST_SET_ASIDE])
+    return Changes(made[:MOST_OPERATIONS], tuple(held[:MOST_OPERATIONS]), aside)
+
+
+def _fact_changes(base: str, new: str, standing: set[str], *, tainted: bool) -> list[Operation]:
+    """The changes of facts, under headings of the file or ones that may be made. Without the
+    person's word no line goes and no heading is made."""
+    every = operations_between(base, new)
     renamed = {change.new: change.old for change in every if change.old and is_heading(change.new)}
-    changes = [
-        _under(replace(change, section=renamed.get(change.section, change.section)), standing)
-        for change in every
-        if guard.fact_lines(change.new or change.old)
-    ]
-    if tainted:
-        added = (change for change in changes if change.new)
-        listed = tuple(
-            one if one.section in standing else replace(one, section="") for one in added
-        )
-        return Changes(own, listed[:MOST_OPERATIONS], tuple(junk[:MOST_SET_ASIDE]))
-    made = _screened(screen, changes, len(facts))
-    aside = (*screen.set_aside, *junk)
-    return Changes((*made, *own)[:MOST_OPERATIONS], tuple(screen.asked), aside[:MOST_SET_ASIDE])
+    changes = list[Operation]()
+    for change in every:
+        heading = renamed.get(change.section, change.section)
+        may_stand = heading in standing or (not tainted and _may_be_heading(heading))
+        if guard.fact_lines(change.new if tainted else change.new or change.old):
+            changes.append(replace(change, section=heading if may_stand else ""))
+    return changes
 
 
 def _screened(screen: Screen, changes: Sequence[Operation], facts: int) -> list[Operation]:
@@ -100,16 +106,17 @@ def _screened(screen: Screen, changes: Sequence[Operation], facts: int) -> list[
             made += screen.screen_replacement(change, replaces=is_whole)
         elif change.new:
             made += screen.screen_new(change)
-    longer = [one.new for one in made if not guard.without_list_mark(one.new).startswith("“")]
-    made += (one for one in left_out if any(is_part_of(one.old, line) for line in longer))
-    return made
+    return made + [one for one in left_out if _is_within(one.old, made)]
 
 
-def _under(change: Operation, standing: set[str]) -> Operation:
-    """Under a heading that stands there, or one that may be made."""
-    heading = change.section
-    fits = len(heading) <= _LONGEST_HEADING and not junk_reason(heading.lstrip("# "))
-    return change if heading in standing or fits else replace(change, section="")
+def _is_within(line: str, made: Sequence[Operation]) -> bool:
+    """Whether a new line that is no quotation says all that `line` does."""
+    lines = (one.new for one in made if not guard.without_list_mark(one.new).startswith("“"))
+    return any(is_part_of(line, new) for new in lines)
+
+
+def _may_be_heading(heading: str) -> bool:
+    return len(heading) <= _LONGEST_HEADING and not junk_reason(heading.lstrip("# "))
 
 
 def _line_reason(line: str, echoes: Echoes | None, screen: Screen) -> str:

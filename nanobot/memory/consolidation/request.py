@@ -235,18 +235,22 @@ def read_reply(reply: Reply) -> Saved | str:
 
 def _read_reply(reply: Reply) -> Saved | str:
     call = next((call for call in reply.tool_calls if call.name == SAVE_MEMORY.name), None)
-    if len(reply.text) + (len(call.malformed or call.arguments) if call else 0) > MOST_ANSWER:
+    text = (call.malformed or call.arguments) if call else reply.text
+    if len(text) > MOST_ANSWER:
         return f"the answer has more than {MOST_ANSWER:,} characters"
-    if call is not None:
-        fields = json_object(call.malformed or call.arguments)
-    else:
-        fields = json_object(reply.text, {"history_entry"})
+    fields = json_object(text, () if call else {"history_entry"})
     if fields is not None:
         return _read_fields(fields)
-    if call is not None:
-        cut = reply.finish == "length"
-        problem = "were cut off: be shorter" if cut else "are no JSON object"
-        return f"the arguments of save_memory {problem}"
+    return _problem_of_call(reply) if call else _problem_without_call(reply)
+
+
+def _problem_of_call(reply: Reply) -> str:
+    cut = reply.finish == "length"
+    problem = "were cut off: be shorter" if cut else "are no JSON object"
+    return f"the arguments of save_memory {problem}"
+
+
+def _problem_without_call(reply: Reply) -> str:
     if reply.tool_calls:
         return f"{reply.tool_calls[0].name[:60]!r} was called instead of save_memory"
     from nanobot.providers.refusals import is_filter  # a start does without

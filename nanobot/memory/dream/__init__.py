@@ -28,7 +28,7 @@ the machine was off comes due once, soon after the start. Between times nothing 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -117,16 +117,18 @@ class Dream:
         if not waiting and not state.plan and not reader.due_months(state):
             return None
         cursors = [int(key) for key in waiting if key.isdecimal()]
-        first = memory.history.get(cursors[0]) if cursors else None
         last_run = _credible(_moment(state.last_run), now)
-        since = last_run or _credible(first.timestamp if first else None, now)
-        times = [next_due(since or now - timedelta(days=1))]
+        times = [next_due(last_run or _written(memory, cursors, now))]
         if len(cursors) >= max_unread:
             times.append(last_run + _PAUSE if last_run else now)
         due = min(filter(None, times), default=None)
-        failed = [self._failures[name] for name in (scope, _EVERYONE) if name in self._failures]
-        pauses = (_credible(moment, now) for _, moment in failed)
-        return max([due, *filter(None, pauses)]) if due else None
+        return max([due, *self._pauses(scope, now)]) if due else None
+
+    def _pauses(self, scope: str, now: datetime) -> Iterator[datetime]:
+        """Yield the ends of the pauses after failures."""
+        for name in (scope, _EVERYONE):
+            if name in self._failures and (end := _credible(self._failures[name][1], now)):
+                yield end
 
     @asynccontextmanager
     async def forgetting(self) -> AsyncIterator[None]:
@@ -154,8 +156,7 @@ class Dream:
                 await self._learn(self._memories.of(scope), report)
             except NanobotError as error:
                 report.problem = str(error)
-                content = isinstance(error, ProviderRejected) and error.blames_content
-                whom = _EVERYONE if isinstance(error, ProviderError) and not content else scope
+                whom = _EVERYONE if _blames_provider(error) else scope
             except Exception as error:  # noqa: BLE001 - the boundary: a run that fails leaves all as it was
                 logger.opt(exception=error).error("Dream for {} crashed", scope)
                 report.problem = f"an error of mine, {type(error).__name__}: {error}"
@@ -204,12 +205,23 @@ class Dream:
             )
 
 
+def _blames_provider(error: NanobotError) -> bool:
+    blames_content = isinstance(error, ProviderRejected) and error.blames_content
+    return isinstance(error, ProviderError) and not blames_content
+
+
 def _moment(text: str) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return None
     return moment if moment.tzinfo else None
+
+
+def _written(memory: Memory, cursors: Sequence[int], now: datetime) -> datetime:
+    """When the first of these entries was written, a day ago if that is unknown."""
+    first = memory.history.get(cursors[0]) if cursors else None
+    return _credible(first.timestamp if first else None, now) or now - timedelta(days=1)
 
 
 def _credible(when: datetime | None, now: datetime) -> datetime | None:

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time
 from functools import partial
+from itertools import groupby
 from typing import TypeVar
 
 from loguru import logger
@@ -107,14 +108,12 @@ class Planner:
     async def plan(self, entries: Sequence[DreamEntry]) -> DreamPlan:
         """What a batch comes to. Raises `RunBudgetSpent` where nothing could be asked,
         `Unintelligible`, or a `ProviderError`."""
-        owner = self._memory.scope == OWNER
-        paths = [path for path in FACTS if owner or path != MANNER]
-        files = {path: without_importance(self._memory.store.read(path)) for path in paths}
+        files = self._files()
         updates, set_aside = dict[Update, None](), list[str]()
-        clean = [entry for entry in entries if not entry.origins]
-        tainted = [entry for entry in entries if entry.origins]
-        self._require_calls(bool(clean) + bool(tainted))
-        for group in filter(None, (clean, tainted)):
+        by_origin = sorted(entries, key=_is_tainted)
+        groups = [list(group) for _, group in groupby(by_origin, _is_tainted)]
+        self._require_calls(len(groups))
+        for group in groups:
             wanted, left = await self._extract(group, files)
             # In a large memory finding the lines takes long.
             found = await asyncio.to_thread(self._screened, wanted, group, files)
@@ -136,12 +135,18 @@ class Planner:
             set_aside=tuple(set_aside[:_MOST_SET_ASIDE]),
         )
 
+    def _files(self) -> dict[str, str]:
+        """The files that may change, by path: how the agent behaves is only the owner's to say."""
+        store, is_owner = self._memory.store, self._memory.scope == OWNER
+        paths = FACTS if is_owner else [path for path in FACTS if path != MANNER]
+        return {path: without_importance(store.read(path)) for path in paths}
+
     def _screened(
         self, wanted: Sequence[FactCandidate], group: Sequence[DreamEntry], files: Mapping[str, str]
     ) -> Screened:
         """What becomes of the candidates of one question. Blocks."""
         changes = classify(wanted, group, files, owner=self._memory.scope == OWNER)
-        if any(entry.origins for entry in group):
+        if any(map(_is_tainted, group)):
             return Screened(list(changes)[:MOST_UPDATES])
         ages = {path: self._memory.store.fact_ages(path) for path in files}
 
@@ -252,6 +257,10 @@ class Planner:
         return reply.text
 
 
+def _is_tainted(entry: DreamEntry) -> bool:
+    return bool(entry.origins)
+
+
 def talk_of(group: Sequence[DreamEntry]) -> Talk:
     """Return the messages behind these entries, or the entries' own text if no message is known."""
     messages = (
@@ -316,7 +325,7 @@ async def _write(memory: Memory, write: Write, run: str, report: DreamReport) ->
         done = outcome.made(write.operations)
         report.add(replace(write, operations=done), outcome.version)
     report.refused += tuple(without_list_mark(one.old) for one in left if not one.new)
-    facts = tuple(one for one in left if one.new and not one.says_nothing_new)
+    facts = tuple(one for one in left if one.states)
     return await _hold(memory, Hold(write.path, facts + beyond, (NOT_SAID,)), run, report)
 
 
@@ -331,8 +340,7 @@ def _version_of(memory: Memory, write: Write) -> int:
 
 
 def _change(write: Write, run: str) -> Change:
-    news = [one for one in write.operations if one.new and not one.says_nothing_new]
-    learned, parts = [without_list_mark(one.new) for one in news], []
+    learned, parts = [without_list_mark(one.new) for one in write.operations if one.states], []
     if learned:
         more = f" and {len(learned) - 1} more" if len(learned) > 1 else ""
         parts.append(f"learned: {learned[0][:60]}{more}")

@@ -201,7 +201,7 @@ def _items(key: str, value: object, count: int) -> Iterator[FactCandidate]:
         if key == "importance":
             yield FactCandidate(text, text, importance=importance)
             continue
-        replaced = fields.get("replaces") or fields.get("old") if key == "contradictions" else ""
+        replaced = fields.get("replaces") if key == "contradictions" else ""
         yield FactCandidate(text, bare_line(replaced), _FILES[key], entry, quote, importance)
 
 
@@ -269,22 +269,33 @@ def classify(
     """
     tainted = any(entry.origins for entry in entries)
     for item in wanted:
-        if item.only_rates:
-            yield from () if tainted else _rated(item, files)
-            continue
         entry = _behind(item, entries)
-        if tainted and (line := _quoted(item, entry)):
-            if not any(find_line(line, text) for text in files.values()):
-                step = Operation("", f"- {line}", "", entry.cursor, entry.note)
-                yield Update(item.path, step, verbatim=True)
-            continue
-        path, old, new = _located(item, files, owner=owner)
-        if tainted and (old or new):
-            waiting = Operation(old, f"- {new}" if new else "", "", entry.cursor, entry.note)
-            yield Update(path, waiting, entry.origins or ("unknown",))
-        elif old or new:
+        if tainted:
+            yield from _from_tainted(item, entry, files, owner=owner)
+        elif item.only_rates:
+            yield from _rated(item, files)
+        else:
+            path, old, new = _located(item, files, owner=owner)
             marked = with_mark(new, item.mark) if new and path != MANNER else new
-            yield Update(path, Operation(old, marked, "", entry.cursor, entry.note))
+            if old or new:
+                yield Update(path, Operation(old, marked, "", entry.cursor, entry.note))
+
+
+def _from_tainted(
+    item: FactCandidate, entry: DreamEntry, files: Mapping[str, str], *, owner: bool
+) -> Iterator[Update]:
+    """The person's own line that a candidate quotes; without one the candidate waits."""
+    if item.only_rates:
+        return
+    if line := _quoted(item, entry):
+        if not any(find_line(line, text) for text in files.values()):
+            step = Operation("", f"- {line}", "", entry.cursor, entry.note)
+            yield Update(item.path, step, verbatim=True)
+        return
+    path, old, new = _located(item, files, owner=owner)
+    if old or new:
+        waiting = Operation(old, f"- {new}" if new else "", "", entry.cursor, entry.note)
+        yield Update(path, waiting, entry.origins or ("unknown",))
 
 
 def _rated(item: FactCandidate, files: Mapping[str, str]) -> Iterator[Update]:
@@ -383,43 +394,45 @@ def integrate(
     """What the edits of the file `text` come to. An update that no edit states goes in as it is; so
     do all without `edits`. A line that an update says is over goes.
     """
-    sections, known = dict(lines_of(text)), Known(fact_lines(text), languages_of([text]))
+    sections = dict(lines_of(text))
+    known = Known(() if edits is None else fact_lines(text), languages_of([text]))
     made, retired, changed = dict[Operation, None](), list[str](), set[str]()
     for update in updates:
-        mark, bare = (
-            importance_mark(update.new),
-            replace(update, new=without_importance(update.new)),
-        )
-        steps = (_fitting(edit, bare, text, sections) for edit in edits or ())
-        step = next((one for one in steps if one and one.old not in changed), None)
-        is_told = edits is not None and known.has(bare.new)
-        if step is None and bare.new and not is_told:
-            step = _added(bare.new, sections.get(bare.old, ""), bare)
-        if step and (step.old or not find_line(step.new, text)):
-            made[replace(step, new=f"{step.new}{mark}")] = None
+        old, step = update.old, _step_of(update, edits or (), text, changed)
+        if not step.old and known.has(without_importance(update.new)):
+            continue
+        if step.new:
+            made[step] = None
             changed |= {step.old} - {""}
-        old = update.old
-        loses = not step or step.old != old or _loses(old, step.new)
-        if old and loses and (step or not update.new) and old not in retired:
+        if old not in retired and _loses(old, step):
             retired.append(old)
-            if not step or step.old != old:
+            if step.old != old:
                 made[replace(update, new="", section=sections.get(old, ""))] = None
     return Write(path, tuple(made), tuple(retired))
 
 
-def _fitting(
-    edit: Operation, update: Operation, text: str, sections: Mapping[str, str]
-) -> Operation | None:
+def _step_of(
+    update: Operation, edits: Sequence[Operation], text: str, changed: set[str]
+) -> Operation:
+    """The change of `text` that puts an update in, by the first edit that may be made and whose
+    line is not `changed` yet; empty if there is nothing to put in."""
+    if not update.new:
+        return Operation()
+    bare = replace(update, new=without_importance(update.new))
+    fitting = (_fitting(edit, bare, text) for edit in edits)
+    step = next((one for one in fitting if one and one.old not in changed), None)
+    if step is None:
+        step = _added(bare.new, dict(lines_of(text)).get(bare.old, ""), bare)
+    if not step.old and find_line(step.new, text):
+        return Operation()
+    return replace(step, new=f"{step.new}{importance_mark(update.new)}")
+
+
+def _fitting(edit: Operation, update: Operation, text: str) -> Operation | None:
     """The change of `text` that an edit makes, if it states the update and nothing beyond it, and
     keeps what the line says that it joins."""
     old = find_line(edit.old, text)
-    states = (
-        bool(update.new)
-        and share(words(update.new), edit.new) >= _KEPT
-        and still_says(edit.new, update.new)
-        and is_supported(edit.new, old, update.new)
-    )
-    if not states or is_heading(edit.new) or (edit.old and not old):
+    if not _states(edit, update, old) or (edit.old and not old):
         return None
     if not old:
         return _added(edit.new, _section(edit.section, text), update)
@@ -427,7 +440,7 @@ def _fitting(
     joins = is_part_of(old, edit.new) and still_says(edit.new, old) and not lost_facts(old, new)
     if update.old != old and not joins:
         return None
-    return replace(update, old=old, new=new, section=sections[old])
+    return replace(update, old=old, new=new, section=dict(lines_of(text))[old])
 
 
 def _added(line: str, section: str, update: Operation) -> Operation:
@@ -435,9 +448,20 @@ def _added(line: str, section: str, update: Operation) -> Operation:
     return replace(update, old="", new=item, section=section)
 
 
-def _loses(old: str, new: str) -> bool:
-    """Whether a line in other words says less, so that the old one is retired."""
-    return share(words(old), new) < 1.0 or not data_tokens(old) <= data_tokens(new)
+def _states(edit: Operation, update: Operation, old: str) -> bool:
+    """Whether an edit says what the update says, and nothing beyond it and the line `old`."""
+    return (
+        not is_heading(edit.new)
+        and share(words(update.new), edit.new) >= _KEPT
+        and still_says(edit.new, update.new)
+        and is_supported(edit.new, old, update.new)
+    )
+
+
+def _loses(old: str, step: Operation) -> bool:
+    """Whether a line is retired: the step leaves it out, or says less in its place."""
+    keeps = step.old == old and data_tokens(old) <= data_tokens(step.new)
+    return bool(old) and not (keeps and share(words(old), step.new) >= 1.0)
 
 
 def _section(wanted: str, text: str) -> str:

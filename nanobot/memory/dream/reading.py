@@ -33,7 +33,7 @@ from nanobot.memory.history import HistoryEntry
 from nanobot.memory.lines import numbered_blocks, split
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store import note_path
-from nanobot.memory.taint import NOTE, is_foreign, is_unconfirmed, origins_of
+from nanobot.memory.taint import NOTE, foreign_in, is_foreign, is_unconfirmed, origins_of
 from nanobot.messages import Message
 from nanobot.providers.port import estimate_tokens
 from nanobot.tasks import paced
@@ -46,7 +46,6 @@ LOOKBACK = 100
 """Messages before an entry's own that may have been in the prompt as well: what a page told the
 model there, it can say again here without the page. No prompt reaches over `/new`."""
 
-_OWN = frozenset({"", "nanobot"})
 _TITLE = re.compile(r"^\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d\]\s*")
 _UNCONFIRMED = re.compile(r"\(from [^\n]*?, unconfirmed\) ")
 _LONGEST_LINE, _LONGEST_ENTRY = 1_000, 16_000
@@ -94,33 +93,40 @@ class DreamEntry(Struct, frozen=True):
 def entry_of_history(entry: HistoryEntry, read_messages: ReadMessages) -> DreamEntry | None:
     """A history entry with what it rests on; None where nothing of that is left."""
     behind: list[Message] = []
-    if entry.session and entry.last:
+    if entry.last:
         behind = read_messages(entry.session, entry.first, entry.last, LOOKBACK)
     messages = [one for one in behind if one.seq >= entry.first]
-    if entry.session and entry.last and not messages:
-        return None
-    claimed = tuple(origin for origin in entry.origin if origin not in _OWN)
-    if not claimed and not messages and entry.type != "import":
+    claimed = foreign_in(entry.origin)
+    if not messages and (entry.last or not (claimed or entry.type == "import")):
         return None
     origins = claimed or origins_of(behind)
-    raw = entry.type == "raw"
-    lines = _raw_lines(messages)
-    if not raw or not messages:
-        summary = _TITLE.sub("", entry.summary.strip())
-        lines = [*summary.splitlines(), *(f"- {fact}" for fact in entry.key_facts)]
-    if not raw:
-        lines += [*_kept_lines(messages), *(_own_lines(messages) if origins else ())]
-    times = [one.timestamp for one in messages if one.timestamp is not None]
-    stamp = f"[{entry.timestamp:%Y-%m-%d %H:%M}] {entry.session}".rstrip()
+    times = (one.timestamp for one in messages)
     return DreamEntry(
         key=str(entry.cursor),
         cursor=entry.cursor,
-        said_at=max(times, default=entry.timestamp),
-        title=f"{stamp} (raw)" if raw else stamp,
-        lines=_fitted(lines),
+        said_at=max(filter(None, times), default=entry.timestamp),
+        title=_title_of(entry),
+        lines=_fitted(_lines_of(entry, messages, is_tainted=bool(origins))),
         said=tuple(messages),
         origins=origins,
     )
+
+
+def _title_of(entry: HistoryEntry) -> str:
+    stamp = f"[{entry.timestamp:%Y-%m-%d %H:%M}] {entry.session}".rstrip()
+    return f"{stamp} (raw)" if entry.type == "raw" else stamp
+
+
+def _lines_of(
+    entry: HistoryEntry, messages: Sequence[Message], *, is_tainted: bool
+) -> Sequence[str]:
+    """A raw entry as its messages, any other as its summary with the person's own lines."""
+    if entry.type == "raw" and messages:
+        return _raw_lines(messages)
+    summary = _TITLE.sub("", entry.summary.strip()).splitlines()
+    facts = [f"- {fact}" for fact in entry.key_facts]
+    own = _own_lines(messages) if is_tainted else ()
+    return [*summary, *facts, *_kept_lines(messages), *own]
 
 
 def entry_of_note(day: date, text: str, zone: tzinfo | None) -> DreamEntry | None:
@@ -130,6 +136,7 @@ def entry_of_note(day: date, text: str, zone: tzinfo | None) -> DreamEntry | Non
     """
     notes = (block for _, block in numbered_blocks(text, headings=True))
     blocks = [block for block in notes if not block.startswith("# ")]
+    lines = filter(str.strip, split("\n".join(blocks)))
     if not blocks:
         return None
     said = [
@@ -144,7 +151,7 @@ def entry_of_note(day: date, text: str, zone: tzinfo | None) -> DreamEntry | Non
         cursor=0,
         said_at=datetime.combine(day, time(), zone),
         title=f"[{day.isoformat()}] note",
-        lines=("", *_fitted(line for block in blocks for line in split(block) if line.strip())),
+        lines=("", *_fitted(lines)),
         said=tuple(one for one in said if not one.origin),
         origins=origins_of(said),
     )

@@ -77,7 +77,7 @@ class DreamRun:
 
     async def _read_on(self) -> None:
         """Read batch by batch until nothing is left."""
-        refused, answered, most = set[str](), False, self._most
+        refused, most = set[str](), self._most
         refusal: ProviderRejected | None = None
         while True:
             forgotten, state = self._writing.forgotten, self._known()
@@ -90,16 +90,17 @@ class DreamRun:
                 if not error.blames_content:
                     raise
                 most, refusal = max(1, len(entries) // 2), error
-                refused |= {entry.key for entry in entries if len(entries) == 1}
+                if len(entries) == 1:
+                    refused.add(entries[0].key)
                 continue
-            most, answered = self._most, True
+            most = self._most
             plan = replace(plan, done=plan.done | empty | refused)
             if await self._commit(plan, forgotten):
                 refused.clear()
-        if refused and refusal and not answered:
+        if refusal and not self._planner.is_answered:
             raise refusal
-        if empty or refused:
-            await self._commit(DreamPlan(done=frozenset(empty | refused)), forgotten)
+        if left := empty | refused:
+            await self._commit(DreamPlan(done=frozenset(left)), forgotten)
 
     async def _condense(self) -> None:
         """Write the digests that are due, each by one question, and learn what recurs in them. One

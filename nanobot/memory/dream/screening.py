@@ -47,7 +47,7 @@ def screen(
     facts = (fact for text in files.values() for fact in fact_lines(text))
     work, kept = Screen(talk, facts, echoes), list[Update]()
     for update in list(updates)[:MOST_UPDATES]:
-        if update.verbatim or update.origins:
+        if update.verbatim:
             kept.append(update)
             continue
         asked = len(work.asked)

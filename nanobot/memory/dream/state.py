@@ -159,9 +159,8 @@ class DreamReport(Struct):
         """Report what was written, and the version that it became, 0 for none."""
         old = (without_list_mark(one.old) for one in write.operations if one.old)
         over = {without_list_mark(line) for line in write.retired}
-        news = [one for one in write.operations if not one.says_nothing_new]
-        self.learned += tuple(without_list_mark(one.new) for one in news if one.new)
-        self.rated += len(write.operations) - len(news)
+        self.learned += tuple(without_list_mark(one.new) for one in write.operations if one.states)
+        self.rated += sum(one.says_nothing_new for one in write.operations)
         self.retired += tuple(line for line in old if line in over)
         self.versions += (version,) if version else ()
 
