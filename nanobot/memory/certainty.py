@@ -53,15 +53,21 @@ def speaks_of_others(
 
 def _people_in(sentence: str, languages: Sequence[str]) -> list[str]:
     words = _words(sentence)
-    found = [word for word in words if has_cue(word, "people", tuple(languages))]
-    if not sentence.isascii():
-        found += [run for run in RUNS.people.split() if run in sentence]
     first, *rest = re.findall(_WORD, sentence) or [""]
     names = [] if _FREELY_CAPITAL in languages else rest
     own = {word for one in _known(languages[:1]) for word in one.own.split()}
     if own and not own & {*words} and first != "New":
         names = [first, *names]  # else it is the verb, or what the person does something with
-    return found + [stemmed(name, "") for name in names if _may_name(name, languages)]
+    people = [stemmed(name, "") for name in names if _may_name(name, languages)]
+    return _roles_in(sentence, languages) + people
+
+
+def _roles_in(sentence: str, languages: Sequence[str]) -> list[str]:
+    """The words for people, such as "sister"."""
+    found = [word for word in _words(sentence) if has_cue(word, "people", tuple(languages))]
+    if not sentence.isascii():
+        found += [run for run in RUNS.people.split() if run in sentence]
+    return found
 
 
 def _may_name(word: str, languages: Collection[str]) -> bool:

@@ -170,7 +170,7 @@ def operations_between(base: str, new: str) -> tuple[Operation, ...]:
     if base == new:
         return ()
     old, now = list(lines_of(base)), list(lines_of(new))
-    before, after = (Counter(line for line, _ in lines) for lines in (old, now))
+    before, after = map(_counts_of, (base, new))
     became = _became([*_without(before, after)], [*_without(after, before)])
     was = {new: old for old, new in became.items()}
     old = [(line, became.get(section, section)) for line, section in old]
@@ -183,9 +183,12 @@ def operations_between(base: str, new: str) -> tuple[Operation, ...]:
             places[line, section] -= known
             (stated if known else steps).append(Operation(new=line, section=section))
     first_place = dict(reversed(old))
-    gone = [line for line in before if before[line] > after[line] and line not in became]
-    gone.sort(key=is_heading)
+    gone = sorted(_without(before - after, became), key=is_heading)
     return (*steps, *stated, *(Operation(old=line, section=first_place[line]) for line in gone))
+
+
+def _counts_of(text: str) -> Counter[str]:
+    return Counter(line for line, _ in lines_of(text))
 
 
 def _without(lines: Iterable[str], others: Container[str]) -> Iterator[str]:
@@ -211,9 +214,7 @@ def apply_operations(text: str, operations: Sequence[Operation]) -> Applied:
 
 def _make(document: _Document, steps: Sequence[Operation]) -> list[Operation]:
     """Make operations in a document; return those that no longer fit."""
-    target = Counter(step.new for step in steps if step.new)
-    for line in (line for step in steps if step.new for line in (step.section, step.new)):
-        target[line] = max(target[line], 1)  # a section that holds lines stays
+    target = _target_of([step for step in steps if step.new])
     left = _change(document, [step for step in steps if step.rewords], target)
     for step in left:
         target[step.new] = max(target[step.new] - 1, 1)
@@ -223,6 +224,14 @@ def _make(document: _Document, steps: Sequence[Operation]) -> list[Operation]:
             document.add(step.new, step.section)
             left.remove(step)
     return left
+
+
+def _target_of(additions: Sequence[Operation]) -> Counter[str]:
+    """How often each line is to stand; a section that holds lines stays."""
+    target = Counter(step.new for step in additions)
+    for step in additions:
+        target[step.section] = max(target[step.section], 1)
+    return target
 
 
 def merge(base: str, ours: str, theirs: str) -> Merged:
@@ -238,7 +247,7 @@ def merge(base: str, ours: str, theirs: str) -> Merged:
     marks = [*map(_marks_of, (base, ours, theirs))]
     base, ours, theirs = map(without_importance, (base, ours, theirs))
     mine, other = operations_between(base, ours), operations_between(base, theirs)
-    counts = [Counter(line for line, _ in lines_of(text)) for text in (base, ours, theirs)]
+    counts = [*map(_counts_of, (base, ours, theirs))]
     target = {line: _three_way(*(count[line] for count in counts)) for line in set().union(*counts)}
     headings = [
         *_needed_headings(mine, counts[1] - counts[2], other),
@@ -375,7 +384,7 @@ class _Document:
         same = [at for at in visible if kind_of(self._lines[at]) == kind]
         at = (same or visible or [section.start - 1])[-1] + 1
         is_apart = bool(visible) and not same and at < end and not self._keys[at]
-        return at + 1 if is_apart else at
+        return at + is_apart
 
     def _insert(self, at: int, line: str) -> None:
         """Put a line there, with a blank one wherever it meets one of another kind."""

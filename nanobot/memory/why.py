@@ -93,6 +93,14 @@ class HistorySource(Struct, frozen=True):
         span = (entry.first, entry.last)
         return cls(entry.cursor, entry.timestamp, entry.session, span, entry.summary)
 
+    @property
+    def line(self) -> str:
+        """For people."""
+        where = f" of {self.session}" if self.session else ""
+        first, last = self.range
+        span = f", messages {first} to {last}" if last else ""
+        return f"  - history {self.cursor}{where}{span}: {excerpt(self.summary)}"
+
 
 class ProvenanceStep(Struct, frozen=True):
     """A version that gave the line this wording (`line`), and what it rests on: a history entry or
@@ -111,6 +119,11 @@ class ProvenanceStep(Struct, frozen=True):
     messages: tuple[SourceMessage, ...] = ()
     noted: NoteSource | None = None
 
+    @property
+    def has_source(self) -> bool:
+        """Whether something that it rests on is still there."""
+        return bool(self.entry or self.messages or self.noted)
+
     def lines(self) -> Iterator[str]:
         """For people."""
         head = f"version {self.version}, {self.commit[:10]}, {self.when:%Y-%m-%d %H:%M}"
@@ -119,11 +132,8 @@ class ProvenanceStep(Struct, frozen=True):
             yield f"  - written by your own hand or word on {self.when:%Y-%m-%d}"
         if self.author == "start":
             yield "  - it stood there when nanobot began to keep versions"
-        if entry := self.entry:
-            where = f" of {entry.session}" if entry.session else ""
-            first, last = entry.range
-            span = f", messages {first} to {last}" if last else ""
-            yield f"  - history {entry.cursor}{where}{span}: {excerpt(entry.summary)}"
+        if self.entry:
+            yield self.entry.line
         if self.noted:
             yield from self.noted.lines()
         for said in self.messages:
@@ -236,15 +246,10 @@ class Explainer:
                 continue  # most versions, and far quicker than the sets
             before, after = _lines(snapshot.before), _lines(snapshot.after)
             if removed:
-                gone = (
-                    one
-                    for one in before - after
-                    if without_list_mark(one) == without_list_mark(wording)
-                )
-                same = next(gone, "")
+                same = _same_line(wording, before - after)
                 removed, wording = not same, same or wording
                 continue
-            if wording not in after or wording in before:
+            if wording not in after - before:
                 continue
             yield snapshot.version, wording
             previous = _previous(snapshot, wording, before, after)
@@ -255,7 +260,7 @@ class Explainer:
             wording = previous or wording
 
     def _step(self, memory: Memory, version: Version, line: str, asker: str) -> ProvenanceStep:
-        change = self._held_back(memory, version, line) or version.change
+        change = self._change_behind(memory, version, line)
         made = _behind(change, line)
         cursors = (made.cursor,) if made.cursor else change.cursors
         entry = None if made.note else _entry(memory, cursors, line)
@@ -274,21 +279,18 @@ class Explainer:
             noted=_noted(memory, made.note, line) if made.note else None,
         )
         is_based = change.turn or version.author in {"dream", "consolidate"}
-        is_gone = is_based and not (step.entry or step.messages or step.noted)
-        return replace(step, note="What it rests on is not kept any more." if is_gone else "")
+        if is_based and not step.has_source:
+            return replace(step, note="What it rests on is not kept any more.")
+        return step
 
-    def _held_back(self, memory: Memory, version: Version, line: str) -> Change | None:
-        """The change that held a line back until the person accepted it; None where none did."""
-        if version.author != "you" or not version.summary.startswith(CONFIRMED):
-            return None
-        for snapshot in memory.versions.lineage(memory.prefix + PENDING):
-            came = _lines(snapshot.after) - _lines(snapshot.before)
-            if any(
-                without_list_mark(waiting.partition(": ")[2]) == without_list_mark(line)
-                for waiting in came
-            ):
-                return snapshot.version.change
-        return None
+    def _change_behind(self, memory: Memory, version: Version, line: str) -> Change:
+        """The change that held a line back until the person accepted it, else the version's own."""
+        if version.author == "you" and version.summary.startswith(CONFIRMED):
+            for snapshot in memory.versions.lineage(memory.prefix + PENDING):
+                came = _lines(snapshot.after) - _lines(snapshot.before)
+                if _same_line(line, (waiting.partition(": ")[2] for waiting in came)):
+                    return snapshot.version.change
+        return version.change
 
     def _evidence(
         self, change: Change, entry: HistoryEntry | None, line: str, asker: str
@@ -296,42 +298,57 @@ class Explainer:
         """The few messages that share most words with a line, in their order: of those behind a
         history entry, else of the turn in which the agent wrote it."""
         wanted, session = words(line), entry.session if entry else change.session
+        every, found = self._messages_behind(change, entry, wanted)
+        best = nlargest(_MOST_SAID, found, key=lambda one: share(wanted, one.content))
+        calls = {call.id: call.hint for one in every for call in one.tool_calls}
+        return tuple(
+            source_message(session, one, wanted, calls.get(one.tool_call_id, ""), asker)
+            for one in sorted(best, key=lambda one: one.seq)
+        )
+
+    def _messages_behind(
+        self, change: Change, entry: HistoryEntry | None, wanted: Collection[str]
+    ) -> tuple[Sequence[Message], Sequence[Message]]:
+        """The messages there, and those of them that have to do with these words."""
         with suppress(UnknownSession):  # deleted by hand
             if entry and entry.last:
-                every = list(self._sessions.read_window(session, entry.first, entry.last))
-                found = [one for one in every if share(wanted, one.content) >= _LIKE_ENOUGH]
-            elif not entry and change.turn and not change.cursors:
-                every = list(self._sessions.read_window(session))
-                found = self._read_in_turn(session, change.turn, every, wanted)
-            else:
-                return ()
-            best = nlargest(_MOST_SAID, found, key=lambda one: share(wanted, one.content))
-            calls = {call.id: call.hint for one in every for call in one.tool_calls}
-            return tuple(
-                source_message(session, one, wanted, calls.get(one.tool_call_id, ""), asker)
-                for one in sorted(best, key=lambda one: one.seq)
-            )
-        return ()
+                every = list(self._sessions.read_window(entry.session, entry.first, entry.last))
+                return every, [one for one in every if share(wanted, one.content) >= _LIKE_ENOUGH]
+            if not entry and change.turn and not change.cursors:
+                every = list(self._sessions.read_window(change.session))
+                return every, self._read_in_turn(change, every, wanted)
+        return (), ()
 
     def _read_in_turn(
-        self, session: str, turn_id: str, every: Sequence[Message], wanted: Collection[str]
+        self, change: Change, every: Sequence[Message], wanted: Collection[str]
     ) -> list[Message]:
         """What the person asked in a turn, and what was read until then that says the same; all of
         the turn if there is neither."""
-        turn = [one for one in every if one.turn_id == turn_id and one.content]
+        turn = [one for one in every if one.turn_id == change.turn and one.content]
         if not turn:
             return []
-        sealed = self._sessions.epochs(session, 1, turn[0].seq - 1)
-        begun = sealed[-1] if sealed else 0  # no prompt reaches over `/new`
-        read = (one for one in every if one.role == "tool" and begun < one.seq <= turn[-1].seq)
+        last = turn[-1].seq
+        # No prompt reaches over `/new`.
+        begun = max(self._sessions.epochs(change.session, 1, turn[0].seq - 1), default=0)
+
+        def is_result(one: Message) -> bool:
+            is_read = one.role == "tool" and begun < one.seq <= last
+            return is_read and share(wanted, one.content) >= _ALIKE
+
         said = [one for one in turn if one.role == "user"]
-        said += (one for one in read if share(wanted, one.content) >= _ALIKE)
+        said += filter(is_result, every)
         return sorted(said or turn, key=lambda one: one.seq)
 
     def _may_see(self, memory: Memory, session: str) -> bool:
         if not session:
             return True
         return self._scopes.of_session(session, self._sessions.metadata_of(session)) == memory.scope
+
+
+def _same_line(wanted: str, lines: Iterable[str]) -> str:
+    """The line that is `wanted`, whatever its list mark; empty for none."""
+    bare = without_list_mark(wanted)
+    return next((line for line in lines if without_list_mark(line) == bare), "")
 
 
 def excerpt(text: str) -> str:

@@ -186,6 +186,12 @@ class IndexIngest:
             is_same = checksum(files[-1], known.read) == known.mark
             if is_same and self._take_lines(id, files[-1:], known, about):
                 return
+        self._take_lines(id, files, _Position(), about)
+        self._amend(id, about)
+
+    def _amend(self, id: int, about: Sequence[Epoch | Retraction | Mark]) -> None:
+        """Take out the passages that were retracted, and mark the kept ones."""
+        self._db.execute("UPDATE passage SET kept = 0 WHERE stream = ? AND kept", (id,))
         for one in about:
             if isinstance(one, Retraction):
                 first, last = min(one.first, NUMBER_LIMIT), min(one.last, NUMBER_LIMIT)
@@ -194,10 +200,11 @@ class IndexIngest:
                     " AND ? IN ('', turn)",
                     (id, first, last, storable(one.turn_id)),
                 )
-        self._take_lines(id, files, _Position(), about)
-        self._db.execute("UPDATE passage SET kept = 0 WHERE stream = ? AND kept", (id,))
-        marks = [(one.kept, id, min(one.seq, NUMBER_LIMIT)) for one in about if type(one) is Mark]
-        self._db.executemany("UPDATE passage SET kept = ? WHERE stream = ? AND seq = ?", marks)
+            elif isinstance(one, Mark):
+                self._db.execute(
+                    "UPDATE passage SET kept = ? WHERE stream = ? AND seq = ?",
+                    (one.kept, id, min(one.seq, NUMBER_LIMIT)),
+                )
 
     def _take_lines(
         self, id: int, files: Files, known: _Position, about: Sequence[Epoch | Retraction | Mark]

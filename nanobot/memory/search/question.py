@@ -13,6 +13,7 @@ import re
 from calendar import monthrange
 from collections.abc import Collection, Sequence
 from datetime import date
+from itertools import chain
 from typing import Self
 
 from msgspec import Struct
@@ -24,6 +25,7 @@ _LONGEST = 4_000
 more searches for everything."""
 
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
+_BEGINNINGS = [month[:3] for month in _MONTHS.split("|")]
 _MONTH = rf"(?P<month>{_MONTHS}|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)"
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
@@ -80,8 +82,7 @@ def _span(named: dict[str, str | None], today: date) -> Span:
     """The day, month or year that is named; without a year, the latest that has begun."""
     year, day = (int(named.get(part) or 0) for part in ("year", "day"))
     name = named.get("month") or "0"
-    beginnings = [month[:3] for month in _MONTHS.split("|")]
-    month = int(name) if name.isdecimal() else 1 + beginnings.index(name.lower()[:3])
+    month = int(name) if name.isdecimal() else 1 + _BEGINNINGS.index(name.lower()[:3])
     if not year:
         begun = date(today.year, month, day or 1) <= today
         is_last = named.get("last") and today.month == month
@@ -114,11 +115,8 @@ def parse(
     language = language_of(text, next(iter(languages), ""))
     words = words_of(rest, language)
     content = content_words(words, language)
-    named = {name: words_of(name, language) for name in names}
-    # One called Will is not meant by every "will".
-    called = {word for word in words if not is_stop_word(word, language)}
-    asked = [name for name, parts in named.items() if parts and parts[0] in called]
-    spoken_for = {part for name in asked for part in named[name]}
+    asked = _named_in(words, names, language)
+    spoken_for = set(chain.from_iterable(asked.values()))
     others = [word for word in content if word not in spoken_for]
     return ParsedQuestion(
         words=tuple(others or content or content_words(words_of(text, language), language)),
@@ -129,6 +127,16 @@ def parse(
         spans=found,
         is_about_agent=role == "assistant" or bool(re.search(_OF_AGENT, text, re.IGNORECASE)),
     )
+
+
+def _named_in(
+    words: Sequence[str], names: Collection[str], language: str
+) -> dict[str, Sequence[str]]:
+    """The names that a question calls, with their words."""
+    # One called Will is not meant by every "will".
+    called = {word for word in words if not is_stop_word(word, language)}
+    parts = {name: words_of(name, language) for name in names}
+    return {name: own for name, own in parts.items() if own and own[0] in called}
 
 
 def _without(names: Collection[str], text: str) -> str:

@@ -51,12 +51,12 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from heapq import nlargest
-from math import log
+from math import log, prod
 from operator import itemgetter
 from typing import NamedTuple
 
 from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM, TURN
-from nanobot.memory.search.question import ParsedQuestion
+from nanobot.memory.search.question import ParsedQuestion, Span
 from nanobot.memory.search.reading import ENDS_ASKING
 
 NEIGHBOURS = (-2, -1, 1, 2)
@@ -188,22 +188,22 @@ def _shares(passage: RankCandidate) -> Sequence[tuple[int, float]]:
 
 
 def _factor(question: ParsedQuestion, candidate: RankCandidate) -> float:
-    factor = 1.0
-    if candidate.speaker in question.speakers:
-        factor *= _SPEAKER
-    if candidate.asks == ENDS_ASKING:
-        factor *= _ENDS_ASKING
-    if candidate.kept:
-        factor *= _KEPT
-    if candidate.role == "tool":
-        factor *= _TOOL
-    if candidate.role == ("user" if question.is_about_agent else "assistant"):
-        factor *= _NOT_MEANT
-    if question.spans and candidate.moment:
-        day = date.fromisoformat(candidate.moment[:10])
-        if any(s.first <= day <= s.last + MENTIONED_WITHIN for s in question.spans):
-            factor *= _SPAN
-    return factor
+    not_meant = "user" if question.is_about_agent else "assistant"
+    factors = (
+        (_SPEAKER, candidate.speaker in question.speakers),
+        (_ENDS_ASKING, candidate.asks == ENDS_ASKING),
+        (_KEPT, candidate.kept),
+        (_TOOL, candidate.role == "tool"),
+        (_NOT_MEANT, candidate.role == not_meant),
+        (_SPAN, _is_near(candidate.moment, question.spans)),
+    )
+    return prod(factor for factor, applies in factors if applies)
+
+
+def _is_near(moment: str, spans: Sequence[Span]) -> bool:
+    """Whether a moment is in one of the spans, or soon after it."""
+    day = date.fromisoformat(moment[:10]) if spans and moment else None
+    return any(day and s.first <= day <= s.last + MENTIONED_WITHIN for s in spans)
 
 
 class Segments:

@@ -60,7 +60,7 @@ _BLOCK = 1 << 20
 _LARGEST = 256 * 1024 * 1024
 _ENDS_ASKING = re.compile(r"[?？][^\w]*\Z")
 _MINUTE = re.compile(r"[-*] ((?:[01]\d|2[0-3]):[0-5]\d) ", re.ASCII)
-_NOTICES = {TURN_FAILED, TURN_STOPPED}
+_NOTICES = {"", TURN_FAILED, TURN_STOPPED}
 _WAITS = ", waits for the person's word"
 _SEARCH = "search_memory"
 """The tool whose output is never indexed: it repeats what is."""
@@ -109,13 +109,10 @@ def streams(sources: Sources) -> Iterator[tuple[Name, Files]]:
 def _memory(scope: str, folder: Path) -> Iterator[tuple[Name, Files]]:
     # The folder's parent is the root, so that a memory folder which is a link is not followed.
     root, inside = folder.parent, _listed(folder.parent, folder.name)
-    lines = [file for name, file in inside.items() if name == "history.jsonl"]
-    if lines:
-        yield ("history", scope, scope), tuple(lines)
-    if paragraphs := inside.get("HISTORY.md"):
-        yield ("history", scope, READABLE), (paragraphs, *lines)
-    states = ((path, lstate_of(f"{root}/{path}")) for path in FACTS)
-    facts = tuple(SourceFile(root, path, state) for path, state in states if state)
+    yield from _histories(scope, inside)
+    facts = tuple(
+        SourceFile(root, path, state) for path in FACTS if (state := lstate_of(f"{root}/{path}"))
+    )
     for file in facts:
         yield ("memory", scope, file.name), (file,)
     for name, file in inside.items():
@@ -126,6 +123,15 @@ def _memory(scope: str, folder: Path) -> Iterator[tuple[Name, Files]]:
             yield ("memory", scope, path), (file, *facts)
         elif path == PENDING or is_by_hand(name):
             yield ("memory", scope, storable(path)), (file,)
+
+
+def _histories(scope: str, inside: Mapping[str, SourceFile]) -> Iterator[tuple[Name, Files]]:
+    lines = inside.get("history.jsonl")
+    files = (lines,) if lines else ()
+    if files:
+        yield ("history", scope, scope), files
+    if paragraphs := inside.get("HISTORY.md"):
+        yield ("history", scope, READABLE), (paragraphs, *files)
 
 
 def _listed(root: Path, below: str = "") -> dict[str, SourceFile]:
@@ -229,7 +235,7 @@ class SessionReader(Struct):
 
     def _entry(self, message: Message, raw: bytes) -> IndexEntry | None:
         text, is_output = message.content, message.role == "tool"
-        if text in _NOTICES or not text.strip() or (is_output and message.name == _SEARCH):
+        if text.strip() in _NOTICES or (is_output and message.name == _SEARCH):
             return None
         if any(gone.covers(message) for gone in self.retractions):
             return None
@@ -261,19 +267,25 @@ def entries_of(
         cited = enumerate(passages(files[0].place), 1)
         found = (IndexEntry(number, text, place=place) for number, (place, text) in cited)
     else:
-        text, *others = (text_of(file.read()) for file in files)
-        if source == "note":
-            day = day_of(key)
-            found = _note_passages(day, text, zone) if day else _digest_passages(key, text, zone)
-        elif key == PENDING:
-            found = _held_passages(text, zone)
-        elif key == RETIRED:
-            found = _past_passages(text, others, zone)
-        else:
-            found = _fact_passages(key, text, template.get(key, ""))
+        found = _document_passages(name, files, template, zone)
     for entry in found:
         said = "\0".join(map(str, entry[1:]))
         yield entry._replace(hash=line_hash(said.encode("utf-8", "replace")))
+
+
+def _document_passages(
+    name: Name, files: Files, template: Mapping[str, str], zone: tzinfo | None
+) -> Iterator[IndexEntry]:
+    source, _, key = name
+    text, *others = (text_of(file.read()) for file in files)
+    if source == "note":
+        day = day_of(key)
+        return _note_passages(day, text, zone) if day else _digest_passages(key, text, zone)
+    if key == PENDING:
+        return _held_passages(text, zone)
+    if key == RETIRED:
+        return _past_passages(text, others, zone)
+    return _fact_passages(key, text, template.get(key, ""))
 
 
 def _history_passages(content: bytes, zone: tzinfo | None) -> Iterator[IndexEntry]:

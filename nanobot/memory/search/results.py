@@ -109,9 +109,9 @@ class _Page:
     def _add_beside(self, hit: Hit, distance: int) -> None:
         """Show what stands so far from a hit, unless it is shown or is a hit itself."""
         talk = [*hit.before, hit.passage, *hit.after]
-        here = len(hit.before)
+        here, known = len(hit.before), self._numbers.keys() | self.shown.keys()
         for at in (here - distance, here + distance):
-            if not 0 <= at < len(talk) or talk[at].id in self._numbers or talk[at].id in self.shown:
+            if not 0 <= at < len(talk) or talk[at].id in known:
                 continue
             one, before = talk[at], talk[at - 1] if at else None
             if before is None or not _repeats(one, before):

@@ -129,7 +129,8 @@ def nearest(
             cosines[~np.isin(matrix.rows, rows)] = _ELSEWHERE
         most = min(2 * limit, len(cosines))  # some may be gone since they were read
         best = np.argpartition(cosines, -most)[-most:]
-        ordered = [at for at in best[np.argsort(-cosines[best])] if cosines[at] > _ELSEWHERE]
+        best = best[np.argsort(-cosines[best])]
+        ordered = best[cosines[best] > _ELSEWHERE]
         found = {int(matrix.rows[at]): float(cosines[at]) for at in ordered}
         named = (
             "SELECT row, id FROM passage WHERE row >= 0 AND row IN (SELECT value FROM json_each(?))"
