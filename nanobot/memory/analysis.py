@@ -32,6 +32,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache, lru_cache
 from itertools import chain, pairwise, zip_longest
+from string import ascii_letters
 from typing import NamedTuple
 
 from nanobot.memory.languages import ENGLISH, LANGUAGES, Language
@@ -137,6 +138,9 @@ def is_stop_word(word: str, language: str = "") -> bool:
     return _folded(word) in _stop_words(language or ENGLISH)
 
 
+_ASCII = frozenset(ascii_letters)
+
+
 def language_of(text: str, likely: str = "") -> str:
     """The language of `text`: `likely` unless it lacks a letter of it or another is twice as
     likely."""
@@ -147,7 +151,7 @@ def language_of(text: str, likely: str = "") -> str:
             return likely if _stop_words(ENGLISH).isdisjoint(words) else ENGLISH
     else:
         sample = _unified(sample).lower()
-        letters = {letter for letter in set(sample) if letter > "\x7f" and letter.isalpha()}
+        letters = {*filter(str.isalpha, set(sample))} - _ASCII
         words = set(re.findall(_piece(sample), _folded(sample)))
     shown = _shown_by(words, letters)
     best = max(shown.values(), default=0.0)

@@ -204,13 +204,19 @@ class Home(Struct, frozen=True):
         name = self._inside(path)
         if _TEMPORARY.fullmatch(path.name):
             return "removed"
-        if path.is_relative_to(self.workspace) or name in _SETTINGS:
-            return "text" if is_text and name not in _SETTINGS else "kept"
-        if name.startswith(_STORES) and not any(mark in name for mark in _SET_ASIDE):
+        if name in _SETTINGS:
+            return "kept"
+        if path.is_relative_to(self.workspace):
+            return "text" if is_text else "kept"
+        if _is_store(name):
             return "store"
         if name.startswith(_LOGS):
             return "log"
         return "text" if is_text and not name.startswith(_COPIES) else "removed"
+
+
+def _is_store(name: str) -> bool:
+    return name.startswith(_STORES) and not any(mark in name for mark in _SET_ASIDE)
 
 
 def _search(path: Path, matcher: TextMatcher) -> tuple[bool, bool]:

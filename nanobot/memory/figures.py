@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, timedelta
 from functools import lru_cache, partial
-from itertools import filterfalse
+from itertools import filterfalse, product, starmap
 
 from msgspec import Struct, field
 
@@ -99,9 +99,10 @@ class Figures(Struct, frozen=True):
             return is_year and not self.years and self._is_near_year(int(number))
         if any(map(begins_with_month, units.get(number, ()))) and not self._may_be_day(number):
             return False
-        wanted = {unit for unit in units.get(number, ()) if _is_unit(unit)}
+        wanted = set(filter(_is_unit, units.get(number, ())))
         found = self.units.get(number, frozenset())
-        return not wanted or not found or any(_same_unit(w, f) for w in wanted for f in found)
+        pairs = list(product(wanted, found))
+        return not pairs or any(starmap(_same_unit, pairs))
 
     def holds_day(self, day: Day) -> bool:
         """Whether this day is named, or may be meant by a word such as "tomorrow"."""
@@ -111,8 +112,11 @@ class Figures(Struct, frozen=True):
         near = not year or year in self.years or self._is_near_year(year)
         if near and self._may_be_day(str(number)) and self.holds_month(month):
             return True
+        return not self._may_name_day() and self._is_soon(day)
+
+    def _may_name_day(self) -> bool:
         named = any(n.isdecimal() and 8 <= int(n[:9]) <= 31 for n in self.numbers)
-        return not (named or self.days or self.months) and self._is_soon(day)
+        return bool(named or self.days or self.months)
 
     def holds_month(self, month: int) -> bool:
         """Whether this month is named, or none is and it is that of the day or next to it."""

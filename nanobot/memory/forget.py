@@ -166,6 +166,21 @@ def _hashes(salt: bytes, found: Iterable[str]) -> frozenset[str]:
     )
 
 
+async def _remove_lines(
+    store: MemoryStore, lines: Sequence[FactLine]
+) -> tuple[tuple[FactLine, ...], list[int]]:
+    """Take lines out of their files; those that did go, and the versions that this made."""
+    by_path = defaultdict[str, set[str]](set)
+    for line in lines:
+        by_path[line.path].add(line.text)
+    versions, gone = list[int](), set[tuple[str, str]]()
+    for path, texts in by_path.items():
+        version, went = await _remove_entries(store, path, texts)
+        versions += [version] if version else []
+        gone |= {(path, text) for text in went}
+    return tuple(one for one in lines if (one.path, one.text) in gone), versions
+
+
 async def _remove_entries(store: MemoryStore, path: str, texts: set[str]) -> tuple[int, set[str]]:
     """Take entries out of a file; the version that this made, 0 for none, and those that did go."""
     gone = set[str]()
@@ -349,16 +364,9 @@ class Forgetter:
                 memory.history.rewrite, lambda said: _without_facts(said, sought)
             )
         try:
-            versions, gone = list[int](), list[FactLine]()
-            for path in dict.fromkeys(line.path for line in plan.lines):
-                wanted = [line for line in plan.lines if line.path == path]
-                version, went = await _remove_entries(
-                    memory.store, path, {one.text for one in wanted}
-                )
-                versions += [version] if version else []
-                gone += [line for line in wanted if line.text in went]
+            gone, versions = await _remove_lines(memory.store, plan.lines)
             await asyncio.to_thread(memory.recall.refresh)
-            return _forgotten(replace(plan, lines=tuple(gone)), versions)
+            return _forgotten(replace(plan, lines=gone), versions)
         finally:  # some lines may be gone where another could not be taken out
             self._memories.forgotten += 1
 
@@ -382,13 +390,14 @@ class Forgetter:
         """Forgetting all that states what is sought."""
         history = memory.history
         entries = [one for one in paced(history.entries()) if _entry_states(one, sought)]
-        emptied = (one for one in entries if not without(one.summary, sought.stated_by))
         plan = ForgetPlan(
             memory.scope,
             lines=_lines_stating(memory, sought),
             messages=tuple(source_message(*one) for one in self._messages(memory.scope, sought)),
             entries=tuple(entry.cursor for entry in entries),
-            emptied=tuple(entry.cursor for entry in emptied),
+            emptied=tuple(
+                entry.cursor for entry in entries if not without(entry.summary, sought.stated_by)
+            ),
             paragraphs=tuple(
                 FactLine(READABLE, number, text)
                 for number, text, _ in paced(history.paragraphs())
@@ -396,7 +405,7 @@ class Forgetter:
             ),
             sought=sought,
         )
-        is_found = plan.lines or plan.messages or plan.entries or plan.paragraphs
+        is_found = any((plan.lines, plan.messages, plan.entries, plan.paragraphs))
         return plan if is_found else ForgetPlan(memory.scope)
 
     def _messages(self, scope: str, sought: Sought) -> Iterator[tuple[str, Message]]:

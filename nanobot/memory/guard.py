@@ -152,6 +152,19 @@ _MOST_NAMED, _LONGEST_NAMED = 3, 100
 def summary_of_change(name: str, before: str, after: str) -> str:
     """`wrote: Tom's birthday is on 3 May and 2 lines more`; `edited NAME` where no fact came, went
     or became more or less important."""
+    kind, lines = _changed_facts(before, after)
+    if not lines:
+        return f"edited {name}"
+    short = [without_list_mark(line) for line in lines if len(line) <= _LONGEST_NAMED]
+    named = short[:_MOST_NAMED]
+    if more := len(lines) - len(named):
+        rest = counted(more, "line")
+        return f"{kind}: {'; '.join(named)} and {rest} more" if named else f"{kind}: {rest}"
+    return f"{kind}: {'; '.join(named)}"
+
+
+def _changed_facts(before: str, after: str) -> tuple[str, list[str]]:
+    """The kind of a change that says most, and the lines that it is about."""
     old, new = dict.fromkeys(fact_lines(before)), dict.fromkeys(fact_lines(after))
     known, left = ({*map(without_importance, lines)} for lines in (old, new))
     changes = {
@@ -159,15 +172,7 @@ def summary_of_change(name: str, before: str, after: str) -> str:
         "took out": [line for line in old if without_importance(line) not in left],
         "how important": [line for line in new if line not in old],
     }
-    kind, lines = next(((kind, lines) for kind, lines in changes.items() if lines), ("", []))
-    if not kind:
-        return f"edited {name}"
-    named = [without_list_mark(line) for line in lines[:_MOST_NAMED] if len(line) <= _LONGEST_NAMED]
-    rest = counted(len(lines) - len(named), "line")
-    text = "; ".join(named)
-    if len(named) < len(lines):
-        text = f"{text} and {rest} more" if named else rest
-    return f"{kind}: {text}"
+    return next(((kind, lines) for kind, lines in changes.items() if lines), ("", []))
 
 
 def _normalized(line: str) -> str:

@@ -447,16 +447,16 @@ class HistoryLog:
         for line, entry in self._read() if state else ():
             if seems := _CURSOR_ON_LINE.search(line):  # also on a broken line
                 highest = max(highest, int(seems[1]))
-            if entry is not None and entry.cursor not in cursors:
+            if entry is None:
+                is_foreign = decode_foreign(line, _LAST) is not None
+                foreign |= is_foreign
+                broken += not is_foreign
+            elif entry.cursor not in cursors:
                 cursors.add(entry.cursor)
                 foreign |= b"\n" in line
                 known = newest.get(entry.session)
                 if entry.last and (known is None or known.cursor < entry.cursor):
                     newest[entry.session] = Committed(entry.cursor, entry.last, entry.timestamp)
-            elif entry is None and decode_foreign(line, _LAST):
-                foreign = True
-            elif entry is None:
-                broken += 1
         if broken:
             path = self._live.relative
             logger.warning("{}: {} broken lines skipped, left in the file", path, broken)

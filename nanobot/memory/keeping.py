@@ -39,9 +39,8 @@ class Keeping:
         if quote is not None:
             found = await self._quoted(call, quote)
         else:
-            said = (one for one in call.session.messages if one.from_person)
-            mine = (one for one in said if not one.is_others)
-            found = _last(one for one in mine if kept or one.kept)
+            said = (one for one in call.session.messages if kept or one.kept)
+            found = _last(one for one in said if one.from_person and not one.is_others)
         if found is None or not (kept or found.kept):
             return None
         via = "a reaction" if message.unanswered else "/note"
@@ -57,13 +56,13 @@ class Keeping:
         last = next((one for one in reversed(read) if one.from_person), None)
         if last is not None and last.is_others:
             raise CallRefused("what is important is the owner's to say")
-        found = _last(
-            one
-            for one in read
-            if one.seq
-            and (one.own_words or (one.role == "assistant" and not is_tainted))
-            and wanted in _plain(one.own_words or one.content)
-        )
+
+        def is_meant(one: Message) -> bool:
+            is_clean_answer = one.role == "assistant" and not is_tainted
+            text = one.content if is_clean_answer else one.own_words
+            return bool(one.seq and text) and wanted in _plain(text)
+
+        found = _last(filter(is_meant, read))
         if found is None or not wanted:
             raise CallRefused(
                 f"no earlier message in this conversation has the words {words.strip()[:80]!r}",

@@ -55,17 +55,23 @@ _WORD_BEGINS = (
 _WORD_ENDS = rf"(?!{_IN_WORD}|\\+u(?:00[c-f]|0[1-9a-f]|1))"
 
 
+def _folded(text: str) -> str:
+    """The text with one spelling of each letter and mark."""
+    folded = normalize("NFC", text.casefold()).replace("i\u0307", "i")
+    for same, others in _ALSO.items():
+        folded = re.sub(f"[{others}]", same, folded)
+    return folded
+
+
 class TextMatcher:
     """Finds one text. Raises `NanobotError` for one that is too short to search for."""
 
     def __init__(self, text: str) -> None:
-        folded = normalize("NFC", text.casefold()).replace("i\u0307", "i")
-        for same, others in _ALSO.items():
-            folded = re.sub(f"[{others}]", same, folded)
+        folded = _folded(text)
         words = list(filter(None, re.split(rf"[{_CONTROL}]+", folded)))
         letters = sum(letter.isalnum() for letter in folded)
         # A name may have two characters where each of them is a syllable.
-        size = sum(2 if letter >= _SYLLABLES else 1 for letter in " ".join(words))
+        size = sum(1 + (letter >= _SYLLABLES) for letter in " ".join(words))
         if size < LEAST or not letters:
             raise NanobotError(
                 f"a text of fewer than {LEAST} characters stands in too many places",

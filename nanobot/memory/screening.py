@@ -51,20 +51,22 @@ class Screen:
         if self.known.has(line):
             return
         fact = self.known.touched_by(line)
-        reason = self.talk.objection(line, own=True) if is_wish else ""
-        if not reason:
-            talk = self.talk
-            reason = talk.objection_to_change(fact, line) if fact else talk.objection(line)
+        reason = self._objection(line, fact, is_wish=is_wish)
         if reason and fact and self.talk.names_change(fact, line):
             self.ask(replace(change, old=fact))
         elif reason:
             yield from self._quote_instead(change, reason, may_quote=not is_wish)
         else:
-            is_turned = (
-                bool(fact) and self.known.read(fact).negated != self.known.read(line).negated
-            )
+            read = self.known.read
+            is_turned = bool(fact) and read(fact).negated != read(line).negated
             self.known.add(line)
             yield replace(change, old=fact) if is_turned else change
+
+    def _objection(self, line: str, fact: str, *, is_wish: bool) -> str:
+        if is_wish and (reason := self.talk.objection(line, own=True)):
+            return reason
+        talk = self.talk
+        return talk.objection_to_change(fact, line) if fact else talk.objection(line)
 
     def screen_replacement(
         self, change: Operation, *, replaces: bool = True, asks: bool = False

@@ -7,7 +7,7 @@ more there are and how they are found. A fact is a line with what is indented un
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -69,11 +69,17 @@ def select_facts(
         if cost <= room:
             kept.update(new)
             room, count = room - cost, count + 1
+    return Selection(_with_blanks(lines[at] for at in sorted(kept)), len(found) - count)
+
+
+def _with_blanks(lines: Iterable[str]) -> str:
+    """The lines as a text, with blank ones around headings."""
     shown = list[str]()
-    for at in sorted(kept):
-        apart = is_heading(lines[at]) or (shown and is_heading(shown[-1]))
-        shown += ["", lines[at]] if shown and apart else [lines[at]]
-    return Selection("\n".join(shown), len(found) - count)
+    for line in lines:
+        if shown and (is_heading(line) or is_heading(shown[-1])):
+            shown.append("")
+        shown.append(line)
+    return "\n".join(shown)
 
 
 def _facts_of(lines: Sequence[str], facts: Collection[str]) -> list[_Fact]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import chain, filterfalse, pairwise
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -236,14 +236,16 @@ class Request(Struct, frozen=True):
         """How closely some part of `text` holds all words: 2 in forms of them, 1 where one is a
         relative, 0 where one is missing."""
         close = self.joined.closeness(text) if self.joined else 0
-        plain = outline(text)
-        cores = (_cores_of(group, self.languages) for group in self.groups)
-        if not self.groups or not all(any(core in plain for core in each) for each in cores):
+        if not self._may_be_in(outline(text)):
             return close
         # A short text may be in any of them.
         shown = {language_of(text, likely) for likely in self.languages or (ENGLISH,)}
         parts = ((said, one) for one in shown for said in said_in(text, one))
         return max([close, *(self._closeness(said, one) for said, one in parts)])
+
+    def _may_be_in(self, plain: str) -> bool:
+        cores = (_cores_of(group, self.languages) for group in self.groups)
+        return bool(self.groups) and all(any(core in plain for core in each) for each in cores)
 
     def _closeness(self, said: Collection[str], language: str) -> int:
         """The same of a part of a text in that language."""
@@ -310,7 +312,7 @@ def without(text: str, is_said: Callable[[str], bool]) -> str:
     """
     stamp = match[0] if (match := re.match(_STAMP, text)) else ""
     said = sentences(text[len(stamp) :])
-    left = [one for one in said if not is_said(one)]
+    left = list(filterfalse(is_said, said))
     gone = {
         at + step
         for at, (one, other) in enumerate(pairwise(left))

@@ -424,19 +424,22 @@ class MemoryStore:
 
     def _guard(self, write: _Write) -> None:
         """Raises `ToolError` where the text may not replace the one before."""
+        if reason := self._objection(write):
+            logger.warning("a write to {}{} was refused: {}", self._prefix, write.path, reason)
+            raise ToolError(f"{write.path} was not written: {reason}")
+
+    def _objection(self, write: _Write) -> str:
         path, author, old, new = write.path, write.change.author, write.expected, write.text
-        reason = ""
         if self._prefix and not _is_kept_for_others(path):
-            reason = "only the owner has such a file"
-        if not reason and path in FACTS and author not in guard.BY_PERSON:
+            return "only the owner has such a file"
+        if path in FACTS and author not in guard.BY_PERSON:
             by_lines = bool(write.change.operations)
-            reason = self._losses.refusal(path, old, new, by_lines=by_lines)
-        if path in {*FACTS, *RULES} and author != "sync":  # it has both devices' facts
-            budget = guard.FACTS_BUDGET if path == LONG_TERM else guard.SIZE_BUDGET
-            reason = reason or guard.oversize(old, new, budget)
-        if reason:
-            logger.warning("a write to {}{} was refused: {}", self._prefix, path, reason)
-            raise ToolError(f"{path} was not written: {reason}")
+            if reason := self._losses.refusal(path, old, new, by_lines=by_lines):
+                return reason
+        if path not in {*FACTS, *RULES} or author == "sync":  # it has both devices' facts
+            return ""
+        budget = guard.FACTS_BUDGET if path == LONG_TERM else guard.SIZE_BUDGET
+        return guard.oversize(old, new, budget)
 
     def _rewrite(self, redact: Callable[[str], str]) -> int:
         places = [self._root.place(self._prefix + path) for path in sorted(RULES)]

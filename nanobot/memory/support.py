@@ -139,14 +139,16 @@ class Talk:
         news, turns = becomes.news(was), becomes.negated != was.negated
         if not (news or turns or becomes.figures.missing_in([was.figures])):
             return False  # it only leaves something out
+
+        def said_in(turn: _Turn) -> Iterator[bool]:
+            """Whether each of the clauses about the old line is negated."""
+            about = (one for one in turn.clauses if self._hits(was.words, one.stated.words))
+            return map(self._is_negated, about)
+
         return any(
             all(self._is_said(word, turn.near) for word in news)
             and not becomes.figures.missing_in([was.figures, turn.figures])
-            and any(
-                not turns or self._is_negated(one) == becomes.negated
-                for one in turn.clauses
-                if self._hits(was.words, one.stated.words)
-            )
+            and any(not turns or is_negated == becomes.negated for is_negated in said_in(turn))
             for turn in self._own_turns()
         )
 
@@ -158,13 +160,16 @@ class Talk:
             return True
         shared = tuple(word for word in was.words if word not in gone)
         begins_so = len(shared) > 1 and was.words[: len(shared)] == shared
-        for turn in self._own_turns():
-            if self._says_change(turn, was, becomes):
-                if begins_so and self._hits(shared, turn.near) == len(shared):
-                    return True  # the same about the same, but for how it ends
-                if self._is_changed(turn, news) or (gone and self._is_left(turn, gone)):
-                    return True
-        return False
+
+        def is_over(turn: _Turn) -> bool:
+            # The same about the same, but for how it ends.
+            is_same = begins_so and self._hits(shared, turn.near) == len(shared)
+            is_left = bool(gone) and self._is_left(turn, gone)
+            return is_same or is_left or self._is_changed(turn, news)
+
+        return any(
+            self._says_change(turn, was, becomes) and is_over(turn) for turn in self._own_turns()
+        )
 
     def says_over(self, line: str) -> bool:
         """Whether the person spoke of the fact on `line`, and of nothing else, as over."""
@@ -225,7 +230,7 @@ class Talk:
                     self._places[word].append(len(self._clauses))
                 self._clauses.append(clause)
         figures = figures_of(text, (*self.languages, language_of(text)), day)
-        words = frozenset(word for one in found for word in one.words)
+        words = frozenset[str]().union(*(one.words for one in found))
         near = words | (self._turns[-1].words if self._turns else frozenset())
         self._turns.append(_Turn(text, own, day, figures, tuple(found), words, near))
 
@@ -279,12 +284,10 @@ class Talk:
     def _says_change(self, turn: _Turn, was: Stated, becomes: Stated) -> bool:
         """Whether this message of the person's says plainly what is new in `becomes`."""
         news, about = becomes.news(was), (*was.words, *becomes.words)
-        told = [
-            word
-            for word in news
-            if _is_beside(word, about, turn) or self._is_changed(turn, (word,))
-        ]
-        if len(told) < _NEARLY * len(news):
+        told = sum(
+            _is_beside(word, about, turn) or self._is_changed(turn, (word,)) for word in news
+        )
+        if told < _NEARLY * len(news):
             return False
         if self._hits(was.words, turn.near) < max(1, _LEAST * len(was.words)):
             return False
@@ -323,16 +326,16 @@ class Talk:
         def is_known(name: str) -> bool:
             return is_in(name, about)
 
+        def is_unclear(part: str) -> bool:
+            languages = (language_of(part, self.languages[0]), *self.languages)
+            return is_doubtful(part, languages) or speaks_of_others(part, languages, is_known)
+
         at = self._turns.index(turn)
         later = next((one for one in self._turns[at + 1 :] if one.own), turn)
         if any(has_cue(one.text, "jest", self.languages) for one in (turn, later)):
             return False
         near = [one.text for one in turn.sentences if hits(about, one.words)]
-        for part in near or [turn.text]:
-            languages = (language_of(part, self.languages[0]), *self.languages)
-            if is_doubtful(part, languages) or speaks_of_others(part, languages, is_known):
-                return False
-        return True
+        return not any(map(is_unclear, near or [turn.text]))
 
     def _is_changed(self, turn: _Turn, news: Sequence[str]) -> bool:
         """Whether a clause names some of the news, with a word of change."""

@@ -255,14 +255,8 @@ def _sync_scope(
             for device, tip in others.items():
                 conflicts += _merge_branch(store, device, tip, merged, hides)
             messages = {name: repository.commit(tip).message for name, tip in others.items()}
-        numbers_there = {name: CommitMessage.parse(text).number for name, text in messages.items()}
-        changed = {path: text for path, text in merged.items() if text != ours.get(path, "")}
-        numbers = list[int]()
-        for path, text in changed.items():
-            # The merge is recorded last: a sync that is cut short merges again.
-            merged_now = numbers_there if path == next(reversed(changed)) else {}
-            change = Change("sync", "what another device learned", merged=merged_now)
-            numbers.append(write(path, ours.get(path), text, change))
+        versions = {name: CommitMessage.parse(text).number for name, text in messages.items()}
+        numbers = _write_merged(write, ours, merged, versions)
         with store.locked():
             for device, tip in others.items():
                 repository.set_tip(tip, device)
@@ -271,6 +265,20 @@ def _sync_scope(
             folder = quote(store.prefix).replace(".", "%2E")
             _push(address, repository.path, f"{folder}{own}", tip)
     return SyncResult(tuple(numbers), tuple(others), tuple(conflicts)), there
+
+
+def _write_merged(
+    write: Write, ours: Mapping[str, str], merged: Mapping[str, str], known: Mapping[str, int]
+) -> list[int]:
+    """Write the texts that changed; `known` are the versions of other devices in them."""
+    changed = {path: text for path, text in merged.items() if text != ours.get(path, "")}
+    numbers = list[int]()
+    for path, text in changed.items():
+        # The merge is recorded last: a sync that is cut short merges again.
+        merged_now = known if path == next(reversed(changed)) else {}
+        change = Change("sync", "what another device learned", merged=merged_now)
+        numbers.append(write(path, ours.get(path), text, change))
+    return numbers
 
 
 def _merge_branch(

@@ -107,6 +107,15 @@ def quotation(words: str, messages: Iterable[Message], today: date) -> str:
     Case and spaces make no difference to which line is meant. Raises `ToolError` where that is not
     exactly one, or it is too long.
     """
+    line, day = _line_with(words, messages)
+    if text := quoted_line(line, day or today):
+        return text
+    raise CallRefused(
+        f"this line has {len(line):,} characters; only up to {_LONGEST_QUOTE:,} are kept"
+    )
+
+
+def _line_with(words: str, messages: Iterable[Message]) -> tuple[str, date | None]:
     wanted = _plain(words)
     found = {line: day for line, day in _lines(messages) if wanted and wanted in _plain(line)}
     if not found:
@@ -114,16 +123,11 @@ def quotation(words: str, messages: Iterable[Message], today: date) -> str:
             f"the person wrote no line with the words {words.strip()[:_SHOWN]!r}",
             hint="Give the first words of a line of theirs, exactly as they wrote them.",
         )
-    exact = [line for line in found if _plain(line) == wanted]
-    if len(found) > 1 and len(exact) != 1:
-        shown = "; ".join(line[:_SHOWN] for line in list(found)[:3])
+    lines = [line for line in found if _plain(line) == wanted] or list(found)
+    if len(lines) > 1:
+        shown = "; ".join(line[:_SHOWN] for line in lines[:3])
         raise CallRefused(f"more than one line has these words: {shown}", hint="Quote more of it.")
-    line = exact[0] if exact else next(iter(found))
-    if not (text := quoted_line(line, found[line] or today)):
-        raise CallRefused(
-            f"this line has {len(line):,} characters; only up to {_LONGEST_QUOTE:,} are kept"
-        )
-    return text
+    return lines[0], found[lines[0]]
 
 
 def quoted_line(line: str, day: date | None) -> str:
@@ -139,7 +143,7 @@ def _lines(messages: Iterable[Message]) -> Iterator[tuple[str, date | None]]:
     was written before something was edited may be what they took back by that."""
     own = [message for message in messages if message.own_words]
     edited = [at for at, message in enumerate(own) if EDITED in message.content.split("\n")]
-    for message in own[edited[-1] if edited else 0 :]:
+    for message in own[max(edited, default=0) :]:
         day = message.timestamp.date() if message.timestamp else None
         for line in message.own_words.split("\n"):
             if line != EDITED and (text := " ".join(line.split())):

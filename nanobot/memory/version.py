@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Literal, get_args
 
@@ -150,8 +150,11 @@ class CommitMessage(Struct, frozen=True):
         lines = (line.partition(": ") for line in rest.split("\n"))
         trailers = [(name, value.strip()) for name, separator, value in lines if separator]
         first = dict(reversed(trailers))
-        known = (value.rpartition(" ") for name, value in trailers if name == "Known")
-        steps = (_operation(value) for name, value in trailers if name == "Operation")
+
+        def values(name: str) -> Iterator[str]:
+            return (value for key, value in trailers if key == name)
+
+        known = (value.rpartition(" ") for value in values("Known"))
         change = Change(
             _AUTHORS.get(match[1], "you") if match else "you",
             summary=match[2] if match else subject,
@@ -159,7 +162,7 @@ class CommitMessage(Struct, frozen=True):
             turn=first.get("Turn", ""),
             run=first.get("Run", ""),
             cursors=_numbers(first.get("History", "")),
-            operations=tuple(step for step in steps if step),
+            operations=tuple(filter(None, map(_operation, values("Operation")))),
             merged={device: int(number) for device, _, number in known if number.isdecimal()},
         )
         number = next(iter(_numbers(first.get("Version", ""))), 0)

@@ -264,7 +264,7 @@ async def test_the_first_command_of_a_conversation_says_whose_it_is(tmp_path: Pa
     town = Town(tmp_path)
     async with owned(tmp_path, town.model, town.channel, clock=town.clock, learner=town.learner):
         await town.settle()
-        assert "are here now" in await town.ask("/continue fake:1", "66", ME)
+        assert "Copied" in await town.ask("/continue fake:1", "66", ME)
         found, listed = await asyncio.gather(
             town.ask("/memory search secret", "70", "66"), town.ask("/continue", "70", "66")
         )

@@ -42,7 +42,7 @@ REMEMBERED = timedelta(days=1)
 """For which it is known afterwards, without its text, so that a late answer is no talk."""
 
 _LIMIT = 10_000_000
-_YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
+_ANSWERS = {"y": "--yes", "yes": "--yes", "n": "--no", "no": "--no"}
 
 
 class ForgetQuestion(Struct, frozen=True):
@@ -62,16 +62,21 @@ class ForgetQuestion(Struct, frozen=True):
 
     def said_by(self, message: InboundMessage) -> str:
         """The command that `message` stands for, where it answers this question; else empty."""
-        word = message.content.strip().rstrip(".!").lower()
+        answer = _ANSWERS.get(message.content.strip().rstrip(".!").lower())
         quote = message.reply_to
         is_quoted = quote is not None and f"--yes {self.code}" in quote.text
-        if word not in _YES | _NO or not (is_quoted or (self.is_last and quote is None)):
+        if answer is None or not (is_quoted or (self.is_last and quote is None)):
             return ""
         if is_quoted or self.is_newest or self.is_begun:
-            return f"/forget {'--yes' if word in _YES else '--no'} {self.code}"
+            return f"/forget {answer} {self.code}"
         # The word may answer what nanobot said since: it asks again, or takes it for talk.
+        return self._request if answer == "--yes" else ""
+
+    @property
+    def _request(self) -> str:
+        """The command that asks this question; empty if its text is gone."""
         erase = "--erase " if self.erase else ""
-        return f'/forget {erase}"{self.text}"' if self.text and word in _YES else ""
+        return f'/forget {erase}"{self.text}"' if self.text else ""
 
 
 class ForgetQuestions:

@@ -17,7 +17,7 @@ from nanobot.memory.version import Version
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
-from nanobot.session.session import SessionInfo
+from nanobot.session.session import Session, SessionInfo
 from nanobot.text import counted, shortened
 
 _LISTED, _PREVIEW = 10, 60
@@ -54,9 +54,8 @@ class ContinueCommand:
             session.add_message(
                 replace(message, seq=0, turn_id=f"continue-{call.entry_id}", kept=False)
             )
-        are = "is" if len(new) == 1 else "are"
         return Answer(
-            f"{counted(len(new), 'message')} of {wanted} {are} here now; go on where you were. "
+            f"Copied {counted(len(new), 'message')} of {wanted}; go on where you were. "
             "/undo takes them back."
         )
 
@@ -129,8 +128,7 @@ class DiscardCommand:
         turns = list(dict.fromkeys(message.turn_id for message in gone if message.turn_id))
         lines = [f"Dropped {counted(len(gone), 'message')}; nothing of it will be remembered."]
         if not gone:
-            before = session.metadata.get("discarded") if undo else None
-            turns, lines = [str(turn) for turn in before] if isinstance(before, list) else [], []
+            turns, lines = _discarded_turns(session) if undo else [], []
             if not turns:
                 return Answer("This conversation is empty.")
         files: list[str] = []
@@ -138,13 +136,18 @@ class DiscardCommand:
             lines += await asyncio.to_thread(self._put_back, turns)
         else:
             files = await asyncio.to_thread(self._files, turns)
-        since = next((message.timestamp for message in gone if message.timestamp), None)
-        learned = await self._service.learned_in(session.key, since, call.scope) if since else []
+        learned = await self._learned(call, gone)
         if left := list(self._left(gone, files, learned)):
             lines += ["", "This stays as it is:", *left]
         kept: list[JsonValue] = [*turns[-_MOST_TURNS:]]
         session.set_metadata(discarded=kept if files else None)
         return Answer("\n".join(lines))
+
+    async def _learned(self, call: CommandCall, gone: Sequence[Message]) -> Sequence[Version]:
+        since = next((message.timestamp for message in gone if message.timestamp), None)
+        if since is None:
+            return []
+        return await self._service.learned_in(call.session.key, since, call.scope)
 
     def _put_back(self, turns: Sequence[str]) -> list[str]:
         changed = [turn for turn in reversed(turns) if self._changes.paths(turn)]
@@ -165,8 +168,17 @@ class DiscardCommand:
         for version in learned:
             undo = f"`/dream-restore --version {version.number}`"
             yield f"- in memory: {shortened(version.summary, 120)} ({undo})"
+        if effects := self._effects(gone):
+            yield f"- what its tools did and sent: {', '.join(effects)}"
+
+    def _effects(self, gone: Sequence[Message]) -> list[str]:
+        """The tools that did more than look, and how often."""
         calls = Counter(call.name for message in gone for call in message.tool_calls)
         done = {name: times for name, times in calls.items() if self._has_effects(name)}
-        effects = [f"{name} ({times})" if times > 1 else name for name, times in done.items()]
-        if effects:
-            yield f"- what its tools did and sent: {', '.join(effects)}"
+        return [f"{name} ({times})" if times > 1 else name for name, times in done.items()]
+
+
+def _discarded_turns(session: Session) -> list[str]:
+    """The turns whose files `/discard --undo` can still put back."""
+    before = session.metadata.get("discarded")
+    return [str(turn) for turn in before] if isinstance(before, list) else []

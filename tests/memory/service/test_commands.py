@@ -474,7 +474,7 @@ async def test_continue_copies_what_memory_does_not_hold_yet(owned: Owned) -> No
     owned.sessions.mark_consolidated(other, 2)
     answer = await owned.type("/continue cli:direct")
     assert answer == (
-        "2 messages of cli:direct are here now; go on where you were. /undo takes them back."
+        "Copied 2 messages of cli:direct; go on where you were. /undo takes them back."
     )
     here = await owned.sessions.get_or_create("telegram:1")
     assert [message.content for message in here.messages] == ["about the boat", "what about it?"]
@@ -482,7 +482,7 @@ async def test_continue_copies_what_memory_does_not_hold_yet(owned: Owned) -> No
     assert [message.content for message in other.messages] == ["about the boat", "what about it?"]
     assert "is missing here" in await owned.type("/continue cli:direct")
     await owned.said("cli:direct", "one more")
-    assert (await owned.type("/continue cli:direct")).startswith("1 message of cli:direct is here")
+    assert (await owned.type("/continue cli:direct")).startswith("Copied 1 message of cli:direct")
 
 
 @pytest.mark.parametrize("name", ["telegram:7", "telegram:-100", "telegram:1", "nowhere"])
