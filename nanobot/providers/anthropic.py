@@ -14,7 +14,7 @@ https://platform.claude.com/docs/en/build-with-claude/effort
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -213,15 +213,15 @@ def _thinking(taste: _Taste, effort: str, limit: int) -> dict[str, Any]:
 def _suiting(taste: _Taste, fields: Mapping[str, Any], refusal: str) -> _Taste:
     """Return the taste without the field that was refused, or unchanged if it is another one."""
     kind = fields.get("thinking", {}).get("type", "")
-    if "temperature" in fields and "temperature" in refusal:
-        return replace(taste, temperature=False)
-    if _forces(fields) and re.search("tool_choice|tool use", refusal):
-        return replace(taste, forced=False)
-    if kind == taste.off and "thinking" in refusal:
-        other = kind == "disabled" and "between_tools" in refusal  # Claude Sonnet 5.5 has that
-        return replace(taste, off="between_tools" if other else "")
-    if kind == "adaptive" and re.search(r"adaptive|thinking\.type", refusal):
-        return replace(taste, adaptive=False)
-    if "output_config" in fields and re.search("effort|output_config", refusal):
-        return replace(taste, effort=False)
+    other = kind == "disabled" and "between_tools" in refusal  # Claude Sonnet 5.5 has that
+    changes: Sequence[tuple[bool, str, dict[str, Any]]] = (
+        ("temperature" in fields, "temperature", {"temperature": False}),
+        (_forces(fields), "tool_choice|tool use", {"forced": False}),
+        (kind == taste.off, "thinking", {"off": "between_tools" if other else ""}),
+        (kind == "adaptive", r"adaptive|thinking\.type", {"adaptive": False}),
+        ("output_config" in fields, "effort|output_config", {"effort": False}),
+    )
+    for is_sent, names, change in changes:
+        if is_sent and re.search(names, refusal):
+            return replace(taste, **change)
     return taste

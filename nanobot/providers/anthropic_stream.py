@@ -194,7 +194,7 @@ class IncomingMessage:
     def _reply(self) -> Reply:
         blocks = [self._blocks[index] for index in sorted(self._blocks)]
         text = "".join(block.joined("text") for block in blocks if block.kind == "text")
-        calls = self._calls([block for block in blocks if block.kind == "tool_use"])
+        calls = self._calls(blocks)
         if self._stop == _WINDOW_EXCEEDED and not text and not calls:
             detail = "the answer has no room in the model's context window"
             raise ContextTooLong(
@@ -207,7 +207,8 @@ class IncomingMessage:
         )
 
     def _calls(self, blocks: Sequence[_Block]) -> tuple[ToolCall, ...]:
-        given = [(block.joined("name"), block.input) for block in blocks]
+        made = (block for block in blocks if block.kind == "tool_use")
+        given = [(block.joined("name"), block.input) for block in made]
         return made_calls(given, self._prompt, cut=self._stop == "max_tokens")
 
     def _returned(self, blocks: Sequence[_Block]) -> ProviderData | None:

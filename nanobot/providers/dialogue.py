@@ -25,7 +25,7 @@ import hashlib
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -97,7 +97,7 @@ class _Wiring:
     def __init__(self, dialect: Dialect, source: str) -> None:
         self._dialect, self._source = dialect, source
         self._messages: tuple[PromptMessage, ...] = ()
-        self._before = ""
+        self._before, self._barred = "", _barred(dialect)
         self._open: list[tuple[str, str]] = []
         """The calls without a result, in reverse: our ids and those on the wire."""
         self._ids = WireIds(dialect.call_ids)
@@ -121,16 +121,11 @@ class _Wiring:
         return not self._open
 
     def _may_follow(self, message: PromptMessage) -> bool:
-        role, before, strict = message.role, self._before, self._dialect.strict_roles
+        role = message.role
         if self._open or role == "tool":
             fits = role == "tool" and self._open and self._open[-1][0] == message.tool_call_id
-        elif role == "assistant":
-            joins = strict or self._dialect.joins_answers
-            fits = before not in ("", "system") and not (joins and before == role)
-        elif role == "user":
-            fits = not (strict and before in ("user", "tool"))
         else:
-            fits = not before and self._dialect.system_role
+            fits = self._before not in self._barred[role]
         return bool(fits) and not (self._dialect.fills_empty and _is_empty(message))
 
     def _wire(self, message: PromptMessage) -> bytes:
@@ -147,6 +142,16 @@ class _Wiring:
         return _calls_wire(message, wire_ids, own, self._dialect)
 
 
+def _barred(dialect: Dialect) -> Mapping[str, Collection[str]]:
+    """The roles behind which a message of a role may not come; "" is the beginning."""
+    strict = dialect.strict_roles
+    return {
+        "assistant": ("", "system", *(["assistant"] if strict or dialect.joins_answers else [])),
+        "user": ("user", "tool") if strict else (),
+        "system": ("system", "user", "assistant", "tool", *([] if dialect.system_role else [""])),
+    }
+
+
 def _is_empty(message: PromptMessage) -> bool:
     return not (message.text.strip() or message.tool_calls or message.images)
 
@@ -161,8 +166,10 @@ def well_formed(messages: Sequence[PromptMessage], dialect: Dialect) -> list[Pro
     if dialect.strict_roles or dialect.joins_answers:
         said = _in_turn(said, strict=dialect.strict_roles)
     system = "\n\n".join(one.text for one in messages if one.role == "system")
-    if not system:
-        return said
+    return _with_system(system, said, dialect) if system else said
+
+
+def _with_system(system: str, said: list[PromptMessage], dialect: Dialect) -> list[PromptMessage]:
     if dialect.system_role:
         return [system_message(system), *said]
     head = user_message(system)
@@ -183,29 +190,40 @@ def with_results(messages: Sequence[PromptMessage]) -> Iterator[PromptMessage]:
             (n for n in range(at, len(messages)) if messages[n].role == "assistant"), len(messages)
         )
         group, at = messages[at:end], end
-        results = [one for one in group if one.role == "tool"]
-        for call in first.tool_calls:
-            found = next((one for one in results if one.tool_call_id == call.id), None)
-            if found is not None:
-                results.remove(found)
-            yield found or tool_message(call.id, NO_RESULT)
+        yield from _results_of(first.tool_calls, [one for one in group if one.role == "tool"])
         yield from (one for one in group if one.role == "user")
+
+
+def _results_of(calls: Iterable[ToolCall], results: list[PromptMessage]) -> Iterator[PromptMessage]:
+    for call in calls:
+        found = next((one for one in results if one.tool_call_id == call.id), None)
+        if found is not None:
+            results.remove(found)
+        yield found or tool_message(call.id, NO_RESULT)
 
 
 def _in_turn(messages: Sequence[PromptMessage], *, strict: bool) -> list[PromptMessage]:
     """Rule 4. If it is not strict, only assistant messages in a row become one."""
+    joined = {"assistant", "user"} if strict else {"assistant"}
     runs: list[list[PromptMessage]] = []
-    for given in messages:
-        before = runs[-1][-1].role if runs else ""
-        ends = strict and before in ("user", "tool") and given.text in _ENDS
-        message = assistant_message(_ENDS[given.text]) if ends else given
-        if strict and before == "tool" and message.role == "user":
-            runs.append([assistant_message(NOTED)])
-        if before == message.role and (before == "assistant" or (strict and before == "user")):
+    for message in _strictly(messages) if strict else messages:
+        if runs and runs[-1][-1].role == message.role and message.role in joined:
             runs[-1].append(message)
         else:
             runs.append([message])
     return [_joined(*run) for run in runs]
+
+
+def _strictly(messages: Iterable[PromptMessage]) -> Iterator[PromptMessage]:
+    """Put an answer where strict servers want one."""
+    before = ""
+    for given in messages:
+        ends = before in ("user", "tool") and given.text in _ENDS
+        message = assistant_message(_ENDS[given.text]) if ends else given
+        if before == "tool" and message.role == "user":
+            yield assistant_message(NOTED)
+        yield message
+        before = message.role
 
 
 def _joined(*run: PromptMessage) -> PromptMessage:

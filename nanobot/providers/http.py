@@ -186,12 +186,15 @@ class HttpConnection:
         if _is_socks(self._proxy):
             socks = importlib.import_module("aiohttp_socks")
             self._proxy_errors = socks.ProxyError, socks.ProxyConnectionError
+        return self._certificates()
+
+    def _certificates(self) -> ssl.SSLContext | bool:
         file, folder = (os.environ.get(name, "") for name in _CERTIFICATES)
         try:
             return _trusted(file, folder) if file or folder else True
         except OSError as error:
             name = _CERTIFICATES[0 if file else 1]
-            raise endpoint.unusable(
+            raise self.endpoint.unusable(
                 f"cannot use {name} ({file or folder}): {error.strerror or error}",
                 f"Let {name} name certificates in PEM form, or unset it, and start nanobot again.",
             ) from error

@@ -123,7 +123,7 @@ class OpenAIProvider:
     async def _structured(self, prompt: Prompt, options: CallOptions, spec: ToolSpec) -> Reply:
         """Get a call of one tool by the best way that works with this server, and learn the way. If
         none works, return the first reply."""
-        first: Reply | None = None
+        replies: list[Reply] = []
         is_clear = True
         for rung in _rungs(self.dialect(options.model)):
             if not is_clear and rung != RUNGS[-1]:
@@ -134,19 +134,18 @@ class OpenAIProvider:
             try:
                 reply = await self._adapted(asked, replace(options, tool_choice=choice), form=form)
             except (ProviderRejected, RequestBlamed) as error:
-                if _is_final(error, rung, first):
+                if _is_final(error, rung, replies):
                     raise
                 is_clear = is_clear and refuses_forcing(error)
                 continue
             reply = _with_call(reply, spec, asked)
+            replies.append(reply)
             called = any(_answers(call, spec) for call in reply.tool_calls)
             if called and is_clear:
                 await self._learn(self.dialect(options.model), options, rung=rung)
             if called or reply.finish == "length":
                 return reply
-            first = first or reply
-        assert first is not None  # else the last refusal was raised
-        return first
+        return replies[0]  # without any the last refusal was raised
 
     async def _adapted(
         self,
@@ -290,18 +289,13 @@ class OpenAIProvider:
         form: Mapping[str, Any] | None,
     ) -> dict[str, Any]:
         """Return the fields behind the messages, the owner's and `form` last."""
-        fields: dict[str, Any] = {}
-        if options.tool_choice and prompt.tools.wire:
-            fields["tool_choice"] = options.tool_choice
-            if options.tool_choice not in ("none", "required"):
-                function = {"name": options.tool_choice}
-                fields["tool_choice"] = {"type": "function", "function": function}
+        fields = _choice_fields(options.tool_choice) if prompt.tools.wire else {}
         if limit := options.max_tokens or self._max_tokens:
             fields["max_completion_tokens" if dialect.new_limit else "max_tokens"] = limit
         if dialect.stream and self._stream:
             fields |= {"stream": True, "stream_options": {"include_usage": True}}
-            if dialect.reports_reading or is_near(self._base_url):  # it may be llama.cpp
-                fields["return_progress"] = True
+            may_be_llama = dialect.reports_reading or is_near(self._base_url)
+            fields |= {"return_progress": True} if may_be_llama else {}
         if self._settings.temperature is not None:
             fields["temperature"] = self._settings.temperature
         if effort := options.effort or self._settings.effort:
@@ -311,6 +305,12 @@ class OpenAIProvider:
 
 def _json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _choice_fields(choice: str) -> dict[str, Any]:
+    if choice in ("", "none", "required"):
+        return {"tool_choice": choice} if choice else {}
+    return {"tool_choice": {"type": "function", "function": {"name": choice}}}
 
 
 def _effort_fields(effort: str, base_url: str) -> dict[str, Any]:
@@ -351,9 +351,11 @@ def _rungs(dialect: Dialect) -> Sequence[Rung]:
 _FORM_STATUSES = (400, 404, 405, 415, 422, 500, 501)
 
 
-def _is_final(error: ProviderRejected | RequestBlamed, rung: Rung, first: Reply | None) -> bool:
+def _is_final(
+    error: ProviderRejected | RequestBlamed, rung: Rung, replies: Sequence[Reply]
+) -> bool:
     """Whether no other way may help, and no reply came by an earlier one."""
-    return not _may_be_the_form(error) or (first is None and rung == RUNGS[-1])
+    return not _may_be_the_form(error) or (not replies and rung == RUNGS[-1])
 
 
 def _may_be_the_form(refusal: ProviderRejected | RequestBlamed) -> bool:

@@ -126,7 +126,7 @@ def overflow_in(codes: str, message: str) -> Overflow | None:
 
 
 def _says_too_long(sentence: str) -> bool:
-    if _CJK.search(sentence) and _says_too_long_in_cjk(sentence):
+    if _says_too_long_in_cjk(sentence):
         return True
     if _PYDANTIC.search(sentence) or (_ANSWER.search(sentence) and not _with_prompt(sentence)):
         return False
@@ -137,9 +137,6 @@ def _says_too_long(sentence: str) -> bool:
     if _ELSEWHERE.search(sentence):
         return False
     return bool(_SUBJECT.search(sentence) and _EXCESS.search(sentence))
-
-
-_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
 def _says_too_long_in_cjk(sentence: str) -> bool:

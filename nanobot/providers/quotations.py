@@ -7,7 +7,7 @@ The text before it explains, the person asks about calls, or the markup occurs i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from nanobot.providers.port import Prompt
 from nanobot.providers.textforms import MENTION
@@ -75,14 +75,14 @@ def is_quoted(markup: str, sources: Sequence[str], prompt: Prompt) -> bool:
         return True
     squeezed = [_squeezed(source) for source in sources]
     marks = {_squeezed(found[0]) for found in MENTION.finditer(markup)}
-    newest = [_squeezed(text) for text in newest_texts(prompt)] if marks else []
-    if any(mark in text for mark in marks for text in newest):
+    if marks and _has_any(newest_texts(prompt), marks):
         return True
-    return any(
-        source in text
-        for text in (_squeezed(one.text) for one in prompt.messages if one.role != "assistant")
-        for source in squeezed
-    )
+    given = (one.text for one in prompt.messages if one.role != "assistant")
+    return _has_any(given, squeezed)
+
+
+def _has_any(texts: Iterable[str], squeezed: Collection[str]) -> bool:
+    return any(piece in text for text in map(_squeezed, texts) for piece in squeezed)
 
 
 def _asks_about_calls(prompt: Prompt) -> bool:

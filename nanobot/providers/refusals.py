@@ -169,6 +169,7 @@ def text_of_page(text: str) -> str:
     return " ".join(unescape(re.sub(_UNSEEN, " ", text[:_LONGEST_PAGE])).split()) or text
 
 
+_JSON_BEGINS = re.compile(r"[\[{\"]")
 _TRACE = re.compile(r"^.*\b(?=Jinja Exception:)", re.DOTALL)
 """The source of a chat template, which llama.cpp quotes in front of the reason."""
 _TEXTS = (
@@ -219,7 +220,8 @@ class _Reader:
 
     def _read_text(self, text: str, depth: int) -> None:
         """Text, which may be JSON, or end in JSON (`Error from provider: {"error": …}`)."""
-        start = min((at for at in map(text.find, '{["') if at >= 0), default=len(text))
+        found = _JSON_BEGINS.search(text)
+        start = found.start() if found else len(text)
         before, known, end = text[:start].removeprefix("data:").strip(), len(self._texts), 0
         inner: object = None
         with suppress(ValueError, RecursionError):
@@ -256,6 +258,9 @@ class _Reader:
         if len(self._texts) == known:
             for inner in fields.values():
                 self.read(None if isinstance(inner, str) else inner, depth)
+        self._read_codes(fields)
+
+    def _read_codes(self, fields: Mapping[str, object]) -> None:
         self._code = self._code or _code_in(fields)
         self._kind = self._kind or string(fields.get("type")) or string(fields.get("status"))
         self._generation = self._generation or string(fields.get("failed_generation"))
@@ -370,7 +375,7 @@ def filter_in(fields: Mapping[str, object]) -> str:
     feedback = mapping(fields.get("promptFeedback") or fields.get("prompt_feedback"))
     if reason := string(feedback.get("blockReason") or feedback.get("block_reason")):
         return reason
-    prompts = (mapping(one) for one in items(fields.get("prompt_filter_results")))
+    prompts = map(mapping, items(fields.get("prompt_filter_results")))
     judged = [fields.get("content_filter_results"), fields.get("content_filter_result")]
     judged += [prompt.get("content_filter_results") for prompt in prompts]
     for verdicts in map(mapping, judged):

@@ -11,7 +11,6 @@ the way and the reply at the end.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -181,7 +180,7 @@ class _ReplyDraft:
             self._usage = read_usage(usage)
         if progress := mapping(fields.get("prompt_progress")):
             self._show_reading(progress)
-        self._strange = event if not self._choices else None
+        self._strange = event
         for choice in items(fields.get("choices")):
             parts = mapping(choice)
             if count(parts.get("index")) == 0:
@@ -343,16 +342,22 @@ class _ReturnedFields:
 
 def _joined(values: Sequence[Any]) -> Any:
     """Return a field from its pieces: texts become one, arrays too, of others the last counts."""
+    pieces = [piece for value in values if isinstance(value, list) for piece in value]
+    if pieces:
+        return _entries(pieces)
+    texts = [value for value in values if isinstance(value, str)]
+    return "".join(texts) if texts else values[-1]
+
+
+def _entries(pieces: Sequence[Any]) -> list[Any]:
+    """Return the entries of an array from the pieces of them."""
     groups: list[list[Any]] = []
-    for piece in chain.from_iterable(value for value in values if isinstance(value, list)):
+    for piece in pieces:
         if groups and _goes_on(groups[-1][0], piece):
             groups[-1].append(piece)
         else:
             groups.append([piece])
-    if groups:
-        return [group[0] if len(group) == 1 else _merged(group) for group in groups]
-    texts = [value for value in values if isinstance(value, str)]
-    return "".join(texts) if texts else values[-1]
+    return [group[0] if len(group) == 1 else _merged(group) for group in groups]
 
 
 def _merged(group: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

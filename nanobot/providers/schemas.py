@@ -56,17 +56,19 @@ def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str
     alternatives the first that is not null."""
     for _ in range(_DEEPEST):
         if reference := string(schema.get("$ref")):
-            rest = {name: value for name, value in schema.items() if name != "$ref"}
-            schema = {**_target(reference, root), **rest}
+            schema = {**_target(reference, root), **_without(schema, "$ref")}
         elif alternatives := _alternatives(schema):
-            rest = {k: v for k, v in schema.items() if k not in ("anyOf", "oneOf")}
-            schema = {**alternatives[0], **rest}
+            schema = {**alternatives[0], **_without(schema, "anyOf", "oneOf")}
         elif parts := items(schema.get("allOf")):
-            rest = {name: value for name, value in schema.items() if name != "allOf"}
-            schema = {**_merged([_resolved(mapping(part), root) for part in parts]), **rest}
+            merged = _merged([_resolved(mapping(part), root) for part in parts])
+            schema = {**merged, **_without(schema, "allOf")}
         else:
             break
     return schema
+
+
+def _without(schema: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in schema.items() if name not in names}
 
 
 def _alternatives(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -145,9 +145,12 @@ class ThinkingFilter:
         elif text.startswith(_HEADS):
             self._read_head(text, last)
         elif last or (text and not self._may_be_tag(text)):
-            self._held = text if self._trim else self._held
-            self._state = self._pass if self.thought else self._watch
+            self._begin_text(text)
         return ""
+
+    def _begin_text(self, text: str) -> None:
+        self._held = text if self._trim else self._held
+        self._state = self._pass if self.thought else self._watch
 
     def _may_be_tag(self, text: str) -> bool:
         low = text[:_LONGEST_TAG].lower()

@@ -292,8 +292,7 @@ def _integrate(request: str) -> dict[str, object]:
         text, old = update["text"].strip(), ""
         if update["kind"] == "replace" and _INSTEAD in text:
             text, _, instead = text.removesuffix(")").rpartition(_INSTEAD)
-            same_line = (li for li in current.splitlines() if plain(li) == plain(instead))
-            old = next(same_line, "") if plain(instead) else ""
+            old = next((li for li in fact_lines(current) if plain(li) == plain(instead)), "")
         text = plain(text)
         if text and key_of(text) not in map(key_of, fact_lines(current)):
             section = "" if old else heading_for(text, current)

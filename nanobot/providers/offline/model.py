@@ -18,7 +18,7 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from nanobot.clock import Clock, SystemClock
@@ -158,8 +158,8 @@ class OfflineModel:
         asked = next((m.text for m in reversed(prompt.messages) if m.role == "user"), "")
         if options.tool_choice == learning.SAVE_MEMORY or offered == {learning.SAVE_MEMORY}:
             return _Call(learning.SAVE_MEMORY, learning.consolidate(asked, self._clock.now()))
-        first = prompt.messages[0] if prompt.messages else None
-        if first and first.role == "system" and (phase := learning.dream_phase(first.text)):
+        system = next((m.text for m in prompt.messages[:1] if m.role == "system"), "")
+        if phase := learning.dream_phase(system):
             return learning.dream(phase, asked)
         may_call = options.tool_choice != "none"
         return _Conversation(prompt.messages, offered if may_call else frozenset()).next_step()
@@ -172,8 +172,8 @@ class _Conversation:
         start = _start_of_turn(messages)
         turn = messages[start:]
         self._tools = tools
-        self._before = [_said(m.text) for m in messages[:start] if m.role == "user"]
-        self._asked = [named(_said(m.text), self._before) for m in turn if m.role == "user"]
+        self._before = _said_in(messages[:start])
+        self._asked = [named(text, self._before) for text in _said_in(turn)]
         results = {m.tool_call_id: m.text for m in turn if m.role == "tool"}
         calls = (call for message in turn for call in message.tool_calls if call.id in results)
         self._made = [(call.name, call.arguments, results[call.id]) for call in calls]
@@ -321,6 +321,10 @@ def _spoken(text: str) -> _Story:
     """A story without tools."""
     yield from ()
     return text
+
+
+def _said_in(messages: Iterable[PromptMessage]) -> list[str]:
+    return [_said(m.text) for m in messages if m.role == "user"]
 
 
 def _said(text: str) -> str:
