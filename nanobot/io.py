@@ -119,16 +119,7 @@ class FileOps:
         os.rename(source, target, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-class _OwnFileOps(FileOps):
-    """What changes files that no other worker of a team has: there is nothing to wait for."""
-
-    def write(self, descriptor: int, data: memoryview) -> int:
-        """Write some of `data`; returns how many bytes."""
-        return os.write(descriptor, data)
-
-
 DISK = FileOps()
-_OWN_DISK = _OwnFileOps()
 
 
 def replace_file(
@@ -248,18 +239,16 @@ def write_all(descriptor: int, data: bytes, files: FileOps = DISK) -> None:
 
 
 def append_line(path: Path, line: bytes) -> int:
-    """Add a line, without its end, to a log of this process, and make the file for its owner alone
-    where there is none; the file's size then. A line that a full disk or a crash cut short does not
-    run into it. Raises `OSError`."""
+    """Add a line, without its end, to a log that only this process writes, and make the file for
+    its owner alone if there is none. Return the file's size then. A line that a full disk or a
+    crash cut short does not run into it. Raises `OSError`."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
-    try:
-        size = os.fstat(descriptor).st_size
-        is_torn = size and os.pread(descriptor, 1, size - 1) != b"\n"
-        write_all(descriptor, (b"\n" if is_torn else b"") + line + b"\n", _OWN_DISK)
-        return os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)
+    with open(os.open(path, flags, 0o600), "ab") as file:
+        size = os.fstat(file.fileno()).st_size
+        is_torn = size and os.pread(file.fileno(), 1, size - 1) != b"\n"
+        file.write((b"\n" if is_torn else b"") + line + b"\n")
+        file.flush()
+        return os.fstat(file.fileno()).st_size
 
 
 def rotate_files(names: Sequence[Path]) -> None:

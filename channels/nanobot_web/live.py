@@ -133,11 +133,10 @@ class Live:
         """A conversation changed without a turn."""
         self._tell(key, {"kind": "refresh"})
 
-    def signed_out(self, session: str = "") -> None:
-        """End the pages of a session, of all without one; those still signed in come back."""
+    def signed_out(self) -> None:
+        """End all pages; those still signed in come back."""
         for follower in tuple(self._followers):
-            if session in ("", follower.session):
-                follower.put(None)
+            follower.put(None)
 
     def _tell(self, key: str, *events: Event) -> None:
         for follower in tuple(self._followers):

@@ -149,9 +149,9 @@ class Call:
         self.form: Mapping[str, str] = {}
         """What was sent, in a request that changes something and is no upload."""
 
-    def query(self, name: str, default: str = "") -> str:
-        """A parameter of the address."""
-        return self.request.query.get(name, default)
+    def query(self, name: str) -> str:
+        """A parameter of the address; empty if it is missing."""
+        return self.request.query.get(name, "")
 
     def number(self, name: str, default: int = 0) -> int:
         """A parameter of the address that is a number of 0 or more."""
@@ -248,11 +248,6 @@ class Call:
         except NanobotError as error:
             self.tell(f"{error}. {error.hint}" if error.hint else str(error))
             return {}
-
-    @property
-    def wants_json(self) -> bool:
-        """Whether a script asks."""
-        return "application/json" in self.request.headers.get("Accept", "")
 
 
 class Site:

@@ -24,7 +24,6 @@ OFFICIAL_API = "https://graph.facebook.com"
 
 _PATH = re.compile(r"/[A-Za-z0-9._~/-]+", re.ASCII)
 _SECRET = re.compile(r"[\x21-\x7e]{6,1000}")
-_PREFIX_CHARACTERS = 16
 
 
 def _matching(pattern: str, problem: str, trimmed: str = " ") -> Check:

@@ -150,15 +150,7 @@ def _list(options: Options) -> int:
 
     zone = zone_of(options.home)
     folder = settings_of(options.home).backup.place(options.home)
-    stored = [
-        {
-            "file": str(one.path),
-            "made_at": one.made_at.astimezone(zone).isoformat(),
-            "bytes": one.size,
-            "encrypted": one.encrypted,
-        }
-        for one in backups.list_backups(folder)
-    ]
+    stored = [backups.backup_data(one, zone) for one in backups.list_backups(folder)]
     return options.print_result({"folder": str(folder), "backups": stored}, _list_text)
 
 

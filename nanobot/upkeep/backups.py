@@ -17,7 +17,7 @@ import re
 import shutil
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from errno import ENOSPC
 from pathlib import Path
 from typing import BinaryIO
@@ -102,6 +102,17 @@ def list_backups(folder: Path) -> list[StoredBackup]:
     except OSError as error:
         raise StorageError.of(folder, error) from error
     return sorted(stored, key=lambda one: one.made_at, reverse=True)
+
+
+def backup_data(stored: StoredBackup, zone: tzinfo | None) -> dict[str, object]:
+    """Return a backup for machines, with its time in this zone."""
+    return {
+        "name": stored.path.name,
+        "file": str(stored.path),
+        "made_at": stored.made_at.astimezone(zone).isoformat(),
+        "bytes": stored.size,
+        "encrypted": stored.encrypted,
+    }
 
 
 def backup_name(moment: datetime, recipient: str) -> str:
@@ -260,15 +271,7 @@ class BackupMaker:
         zone = self._operations.clock.now().tzinfo
         return {
             "folder": str(self.folder),
-            "backups": [
-                {
-                    "name": one.path.name,
-                    "made_at": one.made_at.astimezone(zone).isoformat(),
-                    "bytes": one.size,
-                    "encrypted": one.encrypted,
-                }
-                for one in stored
-            ],
+            "backups": [backup_data(one, zone) for one in stored],
             "making": self._is_making,
             "problem": self._problem,
         }

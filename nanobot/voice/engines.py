@@ -17,12 +17,6 @@ from nanobot.voice import VoiceFailed
 from nanobot.voice.programs import MEGABYTE, Desk, Program, Programs, filled, installed
 from nanobot.voice.sound import heard_text, is_ogg_opus, is_wav, opus_seconds, speakable
 
-LISTENING = ("input", "wav", "output")
-"""Placeholders of a command that listens. Without `{output}` its text is what it prints."""
-SPEAKING = ("input", "output")
-"""Those of one that speaks. Without `{input}` the text is on its standard input, and without
-`{output}` the sound is what it prints."""
-
 _MOST_TEXT = 400_000
 _HEARD_CHARACTERS = 100_000
 _MOST_WAV = 250 * MEGABYTE

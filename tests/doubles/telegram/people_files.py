@@ -41,15 +41,6 @@ class PeopleWithFiles(People):
         """Send a film."""
         return self._send("video", Upload("film.mp4", "video/mp4", content), caption, where)
 
-    def video_note(self, content: bytes = b"....ftyp", **where: object) -> int:
-        """Send a round film."""
-        return self._send("video_note", Upload("round.mp4", "video/mp4", content), "", where)
-
-    def animation(self, content: bytes = b"GIF89a", *, caption: str = "", **where: object) -> int:
-        """Send a moving picture."""
-        upload = Upload("moving.mp4", "video/mp4", content)
-        return self._send("animation", upload, caption, where)
-
     def sticker(
         self, content: bytes = b"RIFF....WEBP", *, emoji: str = "🙂", **where: object
     ) -> int:

@@ -97,10 +97,6 @@ class Talk:
         """Like /new: the conversation is gone, the files are not."""
         self.messages = [system_message(self.system_prompt())]
 
-    def stale_conversation(self) -> None:
-        """Like /new where the system prompt knows nothing of the files."""
-        self.messages = [system_message("# nanobot\n\nYou are nanobot.")]
-
     async def say(self, *texts: str, while_working: str = "") -> str:
         """Send messages and run tools until the model answers in text."""
         self.messages += [user_message(self.header + text) for text in texts]
