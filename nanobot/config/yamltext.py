@@ -178,23 +178,21 @@ def _as_texts(value: Setting) -> Value:
     return str(value).lower()
 
 
-class CannotEdit(NanobotError):
-    """The text is written in a way that cannot be changed without a person."""
-
-    def __init__(self, change: ConfigChange) -> None:
-        key = ".".join(change.path)
-        if change.value is None:
-            said, hint = f"{key} cannot be taken out of", "Remove it there yourself."
-        else:
-            said = f"{key} cannot be put into"
-            hint = f"Write it there yourself: {key}: {change.as_written()}"
-        super().__init__(f"{said} config.yaml without touching the rest", hint=hint)
+def _cannot_edit(change: ConfigChange) -> NanobotError:
+    """The error for a text that only a person can change."""
+    key = ".".join(change.path)
+    if change.value is None:
+        said, hint = f"{key} cannot be taken out of", "Remove it there yourself."
+    else:
+        said = f"{key} cannot be put into"
+        hint = f"Write it there yourself: {key}: {change.as_written()}"
+    return NanobotError(f"{said} config.yaml without touching the rest", hint=hint)
 
 
 def edited(text: str, changes: Iterable[ConfigChange]) -> str:
     """`text`, which is valid, with these values in it. Invariant: every byte that is not part of a
     changed value stays, comments and order included, and the result says what was wanted or
-    `CannotEdit` is raised. Only block style is written."""
+    `NanobotError` is raised. Only block style is written."""
     for change in changes:
         wanted = _document(text)
         if change.value is None and change.path not in wanted.places:
@@ -206,7 +204,7 @@ def edited(text: str, changes: Iterable[ConfigChange]) -> str:
         except ConfigError:  # of our making: the text was valid before
             is_so = False
         if not is_so:
-            raise CannotEdit(change)
+            raise _cannot_edit(change)
     return text
 
 
@@ -255,7 +253,7 @@ def _changed(text: str, change: ConfigChange) -> str:
         return _appended(text, change, 0)
     for depth, key in enumerate(change.path):
         if not isinstance(node, yaml.MappingNode) or (node.flow_style and node.value):
-            raise CannotEdit(change)
+            raise _cannot_edit(change)
         below = {name.value: (name, value) for name, value in node.value}
         if key not in below:
             indent = node.value[0][0].start_mark.column
@@ -284,7 +282,7 @@ def _removed(text: str, change: ConfigChange) -> str:
     name: yaml.Node | None = None
     for key in change.path:
         if not isinstance(node, yaml.MappingNode) or node.flow_style:
-            raise CannotEdit(change)
+            raise _cannot_edit(change)
         name, node = next(pair for pair in node.value if pair[0].value == key)
     assert name is not None
     assert node is not None

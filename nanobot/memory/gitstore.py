@@ -28,7 +28,7 @@ from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.clock import Clock
-from nanobot.errors import StorageError, ToolError
+from nanobot.errors import NanobotError, StorageError, ToolError
 from nanobot.io import locked, storage_errors
 from nanobot.memory.documents import TRACKED
 from nanobot.memory.files import text_of
@@ -50,7 +50,6 @@ from nanobot.memory.version import (
     Change,
     CommitMessage,
     Revert,
-    UnknownVersion,
     Version,
     VersionSnapshot,
 )
@@ -301,7 +300,7 @@ class GitStore:
         return len(self._runs())
 
     def version(self, number: int) -> Version:
-        """Return one version, with those of its run. Raises `UnknownVersion`."""
+        """Return one version, with those of its run. Raises `NanobotError`."""
         return _joined(self._run(number))
 
     def tip_number(self) -> int:
@@ -381,11 +380,12 @@ class GitStore:
         return Revert(texts, {path: now[path] for path in texts}, tuple(conflicts))
 
     def _run(self, number: int) -> list[Version]:
-        """Return a version and those that were made together with it. Raises `UnknownVersion`."""
+        """Return a version and those that were made together with it. Raises `NanobotError`."""
         for run in self._runs():
             if any(version.number == number for version in run):
                 return run
-        raise UnknownVersion(number)
+        hint = "`/dream-restore --list` shows the latest."
+        raise NanobotError(f"there is no version {number}", hint=hint)
 
     def _runs(self) -> list[list[Version]]:
         """Return the versions, those of one run together; the newest first."""

@@ -17,7 +17,6 @@ from typing import Literal, get_args
 from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
-from nanobot.errors import NanobotError
 from nanobot.memory.documents import OTHER_SCOPE, TRACKED
 from nanobot.memory.lines import Operation
 
@@ -47,16 +46,6 @@ class Change(Struct, frozen=True):
     operations: tuple[Operation, ...] = ()
     run: str = ""
     merged: Mapping[str, int] = field(default_factory=dict)
-
-
-class UnknownVersion(NanobotError):
-    """There is no version with this number in this scope."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(
-            f"there is no version {number}", hint="`/dream-restore --list` shows the latest."
-        )
-        self.number = number
 
 
 class Version(Struct, frozen=True):

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.config.yamltext import CannotEdit, ConfigChange, edited, masked, value_at
+from nanobot.config.yamltext import ConfigChange, edited, masked, value_at
+from nanobot.errors import NanobotError
 
 EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
 
@@ -89,7 +90,7 @@ def test_the_example_takes_every_kind_of_change_and_loses_nothing() -> None:
     "text", ["model: gpt\n", "model: {provider: offline}\n", "log:\n  level: debug\n...\n"]
 )
 def test_what_only_a_person_can_change_is_said(text: str) -> None:
-    with pytest.raises(CannotEdit) as caught:
+    with pytest.raises(NanobotError) as caught:
         edited(text, [ConfigChange(("model", "name"), "other")])
     assert caught.value.hint == "Write it there yourself: model.name: other"
 
@@ -123,7 +124,7 @@ def test_a_key_is_taken_out_with_all_beneath_it(text: str, wanted: str | None) -
 
 @pytest.mark.parametrize("text", ["a: {b: 1, c: 2}\n", "a:\n  b: &x 1\nc: *x\n"])
 def test_what_cannot_be_taken_out_alone_stays(text: str) -> None:
-    with pytest.raises(CannotEdit, match="cannot be taken out of"):
+    with pytest.raises(NanobotError, match="cannot be taken out of"):
         edited(text, [ConfigChange(("a", "b"), None)])
 
 

@@ -289,8 +289,8 @@ class MemoryService:
         """Undo one change and keep what came later, or (`to`) bring all long-term files back to
         what they were after version `number`; a version as well, so it can be undone.
 
-        What cannot be undone, because it has changed since, is left and said. Raises
-        `UnknownVersion`, and `NanobotError` for the version that holds the files as they were.
+        What cannot be undone, because it has changed since, is left and said. Raises `NanobotError`
+        for an unknown version, and for the version that holds the files as they were.
         """
         memory = await self._recorded(scope)
         versions = memory.versions

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.errors import StorageError, WriteConflict
+from nanobot.errors import NanobotError, StorageError, WriteConflict
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.lines import Operation
-from nanobot.memory.version import Change, UnknownVersion
+from nanobot.memory.version import Change
 from nanobot.security.paths import Root
 from nanobot.testing.clock import FakeClock
 
@@ -100,13 +100,13 @@ def test_each_scope_has_numbers_of_its_own(home: Home) -> None:
     assert [version.number for version in home.theirs.log()] == [2, 1]
     assert [version.number for version in home.store.log(limit=1)] == [3]
     for number, store in ((0, home.store), (4, home.store), (0, home.theirs), (3, home.theirs)):
-        with pytest.raises(UnknownVersion):
+        with pytest.raises(NanobotError, match="there is no version"):
             store.version(number)
 
 
 def test_a_change_is_shown_and_undone_in_its_own_scope_only(home: Home) -> None:
     number = home.write("- theirs\n", path=THEIRS)
-    with pytest.raises(UnknownVersion):
+    with pytest.raises(NanobotError, match="there is no version"):
         home.store.diff(number)
     assert "+- theirs" in home.theirs.diff(number)
 
