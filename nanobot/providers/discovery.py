@@ -125,13 +125,6 @@ def _flag(value: object) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def _tools_in(entry: Mapping[str, object]) -> bool | None:
-    """Return if a model calls tools, as the lists of OpenRouter and Mistral have it."""
-    if parameters := items(entry.get("supported_parameters")):
-        return "tools" in parameters
-    return _flag(mapping(entry.get("capabilities")).get("function_calling"))
-
-
 _OTHER_THINGS = re.compile(
     r"embed|whisper|transcri|moderation|rerank|dall-e|stable-diffusion|turbo-instruct"
     r"|(?<![a-z0-9])(?:bge|e5|gte|minilm|paraphrase|tts|image|imagine|sora|realtime"
@@ -202,7 +195,7 @@ async def _server(name: str, port: int, seconds: float) -> LocalServer | None:
 
 _NUM_CTX = re.compile(r"^num_ctx\s+([0-9]{1,9})\s*$", re.MULTILINE)
 _ADVICE: Mapping[str, tuple[str, str]] = {
-    "": ("", "Choose a model that can call tools."),
+    "": ("", "Try another model."),
     "llama.cpp": (
         "Start llama-server with a larger --ctx-size.",
         "Start llama-server with --jinja and a model whose chat template has tools, such as Qwen3.",
@@ -274,15 +267,14 @@ async def model_facts(
     place = _Place(base_url.rstrip("/"), model, api_key.strip(), seconds)
     known = provider or provider_at(base_url)
     entry = await _entry(place, known)
-    most, tools = _window_in(entry), _tools_in(entry)
-    if limit := count(entry.get("max_model_len")):
-        return ModelFacts(limit, limit, tools, "vLLM")
-    listed = ModelFacts(0, most, tools)
-    if most or tools is not None or (known and not known.is_local):
-        return listed
+    most = _window_in(entry)
+    if "max_model_len" in entry:
+        return ModelFacts(most, most, server="vLLM")
+    if most or (known and not known.is_local):
+        return ModelFacts(most=most)
     root = replace(place, url=place.url.removesuffix("/v1"))  # only local servers have the rest
     answers = await asyncio.gather(_llama(root, entry), _ollama(root), _studio(root))
-    return next((facts for facts in answers if facts), listed)
+    return next((facts for facts in answers if facts), ModelFacts())
 
 
 async def _entry(place: _Place, known: KnownProvider | None) -> Mapping[str, object]:

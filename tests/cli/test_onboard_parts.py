@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from nanobot.channel import Person
 from nanobot.cli.onboard.changes import (
     ConfigPart,
     fit_window,
@@ -27,6 +28,7 @@ from nanobot.config.model import ModelSettings
 from nanobot.config.yamltext import ConfigChange
 from nanobot.errors import NanobotError, ProviderError, StorageError
 from nanobot.memory.documents import template_folder
+from nanobot.providers.catalogue import PROVIDERS, KnownProvider
 from nanobot.providers.dialect import is_near
 from nanobot.providers.discovery import LocalServer
 from nanobot.testing import ScriptedPerson
@@ -132,10 +134,11 @@ def test_a_key_never_goes_to_another_server() -> None:
     )
     before = ExistingFiles("model:\n  name: a\n  api_key: ${A}\n", "A=sk-secret\n", {})
     wanted = ModelSettings(name="b", base_url="https://b.example/v1", provider="openai")
-    changes = {
-        change.path[1]: change.value for change in model_changes(wanted, present, before).changes
+    assert written(model_changes(wanted, present, before)) == {
+        "name": "b",
+        "base_url": "https://b.example/v1",
+        "api_key": "",
     }
-    assert changes == {"name": "b", "base_url": "https://b.example/v1", "api_key": ""}
     with_key = model_changes(replace(wanted, api_key=SecretStr("sk-other")), present, before)
     assert with_key.secrets == {"MODEL_API_KEY": "sk-other"}  # A stays for as long as it is read
 
@@ -172,10 +175,12 @@ def model_at(name: str, base_url: str) -> ModelSettings:
 
 
 def step(
-    person: ScriptedPerson,
+    person: Person,
     *arguments: str,
     present: ModelSettings | None = None,
     found: Sequence[LocalServer] = (),
+    providers: Sequence[KnownProvider] = PROVIDERS,
+    clock: SystemClock | None = None,
 ) -> ModelStep:
     """The step of a first run, where `found` are the servers on this machine."""
 
@@ -183,8 +188,13 @@ def step(
         return found
 
     options = build_parser().parse_args(["onboard", *arguments])
-    before = ExistingFiles("", "", {})
-    return ModelStep(person, options, present or ModelSettings(), before, SystemClock(), find)
+    settings, before = present or ModelSettings(), ExistingFiles("", "", {})
+    return ModelStep(person, options, settings, before, clock or SystemClock(), find, providers)
+
+
+def written(part: ConfigPart) -> dict[str, object]:
+    """The keys that are to be written, each with its value."""
+    return {change.path[-1]: change.value for change in part.changes}
 
 
 async def test_a_model_is_chosen_from_what_was_found_and_asked_something_first() -> None:
@@ -197,7 +207,7 @@ async def test_a_model_is_chosen_from_what_was_found_and_asked_something_first()
         assert person.left == 0
         assert "Ollama on this machine: tiny, large, huge and 1 more" in "\n".join(person.said)
         assert part.secrets == {"MODEL_API_KEY": "sk-right"}
-        assert {change.path[1]: change.value for change in part.changes} == {
+        assert written(part) == {
             "name": "fake-model",
             "base_url": other.base_url,
             "context_window": 32_768,
@@ -315,10 +325,9 @@ async def test_where_a_server_of_ones_own_says_nothing_little_is_assumed_and_fit
     async with FakeOpenAI() as server:
         wanted = model_at("fake-model", base_url or server.base_url)
         wanted = await step(ScriptedPerson("")).with_window(wanted)
-    part = model_changes(wanted, ModelSettings(), ExistingFiles("", "", {}))
-    written = {change.path[1]: change.value for change in part.changes}
-    assert written["context_window"] == 4_096
-    assert build(ModelSettings, written)
+    changed = written(model_changes(wanted, ModelSettings(), ExistingFiles("", "", {})))
+    assert changed["context_window"] == 4_096
+    assert build(ModelSettings, changed)
 
 
 async def test_a_window_that_is_set_for_the_same_model_stays() -> None:

@@ -12,18 +12,13 @@ from aiohttp import web
 from msgspec import convert
 from msgspec.structs import replace
 
-from nanobot.cli.onboard.changes import ConfigPart
-from nanobot.cli.onboard.model import ModelStep
 from nanobot.cli.onboard.people import Remembering, walk
-from nanobot.cli.onboard.wizard import Interview
-from nanobot.cli.parser import build_parser
-from nanobot.clock import SystemClock
-from nanobot.config.changing import ExistingFiles
 from nanobot.config.model import ModelSettings
 from nanobot.errors import NanobotError, ProviderError
 from nanobot.providers.catalogue import PROVIDERS, KnownProvider
 from nanobot.providers.discovery import LocalServer
 from nanobot.testing import ScriptedPerson
+from tests.cli.test_onboard_parts import interviewed, step, written
 from tests.doubles.server import Served
 
 KEY = "sk-right-0123456789"
@@ -67,26 +62,6 @@ async def listing(
         yield moved(id, f"http://127.0.0.1:{served.port}")
     finally:
         await served.stop()
-
-
-def step(
-    person: ScriptedPerson | Remembering,
-    *arguments: str,
-    providers: Sequence[KnownProvider] = PROVIDERS,
-    found: Sequence[LocalServer] = (),
-    present: ModelSettings | None = None,
-) -> ModelStep:
-    async def find() -> Sequence[LocalServer]:
-        return found
-
-    options = build_parser().parse_args(["onboard", *arguments])
-    before = ExistingFiles("", "", {})
-    settings = present or ModelSettings()
-    return ModelStep(person, options, settings, before, SystemClock(), find, providers)
-
-
-def written(part: ConfigPart) -> dict[str, object]:
-    return {change.path[-1]: change.value for change in part.changes}
 
 
 async def test_every_provider_is_offered_and_those_that_run_here_come_first() -> None:
@@ -233,18 +208,6 @@ async def test_a_script_that_names_a_provider_without_its_key_is_told_where_it_b
     assert "DEEPSEEK_API_KEY" in caught.value.hint
 
 
-async def interviewed(
-    home: Path, monkeypatch: pytest.MonkeyPatch, person: ScriptedPerson, *arguments: str
-) -> ConfigPart:
-    monkeypatch.setenv("NANOBOT_HOME", str(home))
-    options = build_parser().parse_args(["onboard", "--no-test", *arguments])
-    options.home = home
-    answered = await Interview(person, options).run()
-    assert answered
-    assert person.left == 0
-    return answered[1]
-
-
 async def test_one_can_go_back_at_any_question_and_earlier_answers_are_the_defaults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,7 +218,9 @@ async def test_one_can_go_back_at_any_question_and_earlier_answers_are_the_defau
         *("n", "n", "Ada", "<", "Grace", "Europe/Berlin"),
         *("<", "Hedy", "", "y"),  # from the confirmation to the name
     )
-    part = await interviewed(tmp_path / "new", monkeypatch, person)
+    part = await interviewed(tmp_path / "new", monkeypatch, person, "--no-test")
+    assert part
+    assert person.left == 0
     assert dict(part.summary) == {
         "model": "second-model at DeepSeek", "you": "Hedy", "time zone": "Europe/Berlin"
     }  # fmt: skip
@@ -266,7 +231,9 @@ async def test_before_the_first_question_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     person = ScriptedPerson("<", "None yet", "n", "n", "Ada", "UTC", "y")
-    part = await interviewed(tmp_path / "new", monkeypatch, person)
+    part = await interviewed(tmp_path / "new", monkeypatch, person, "--no-test")
+    assert part
+    assert person.left == 0
     assert "This is the first question." in person.said
     assert written(part)["provider"] == "offline"
 

@@ -9,15 +9,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from nanobot.cli.onboard.changes import ConfigPart
-from nanobot.cli.onboard.model import ModelStep
-from nanobot.cli.parser import build_parser
 from nanobot.clock import SystemClock
-from nanobot.config.changing import ExistingFiles
 from nanobot.config.model import ModelSettings
 from nanobot.errors import NanobotError, ProviderError
 from nanobot.testing import ScriptedPerson
-from tests.cli.test_onboard_parts import model_at, step
+from tests.cli.test_onboard_parts import model_at, step, written
 from tests.doubles.dialects.server import KINDS, DialectServer
 from tests.doubles.openai.faults import Stall
 from tests.doubles.openai.server import FakeOpenAI
@@ -128,7 +124,7 @@ async def test_an_address_without_its_v1_is_completed() -> None:
     async with serving(Ollama()) as wanted:
         person = ScriptedPerson("Another server", wanted.base_url.removesuffix("/v1"), "", "y")
         part = await step(person, "--no-test").run()
-    values = {change.path[1]: change.value for change in part.changes}
+    values = written(part)
     assert values["base_url"] == wanted.base_url
     assert values["name"] == "qwen3-8b-16k"
     assert f"It answers at {wanted.base_url}." in person.said
@@ -144,10 +140,6 @@ def llama(window: int, *, tools: bool = True) -> Mapping[str, object]:
             "chat_template_caps": caps,
         }
     }
-
-
-def written(part: ConfigPart) -> dict[str, object]:
-    return {change.path[-1]: change.value for change in part.changes}
 
 
 async def scripted(server: FakeOpenAI, *arguments: str) -> tuple[dict[str, object], str]:
@@ -256,9 +248,8 @@ async def test_the_person_sees_how_far_a_slow_server_has_read(
 ) -> None:
     person = ScriptedPerson()
     async with DialectServer(KINDS["llama.cpp"]) as server:
-        arguments = ["onboard", "--non-interactive", "--base-url", server.base_url]
-        options = build_parser().parse_args(arguments)
-        await ModelStep(person, options, ModelSettings(), ExistingFiles("", "", {}), clock).run()
+        asked = ("--non-interactive", "--base-url", server.base_url)
+        await step(person, *asked, clock=clock).run()
     said = "\n".join(person.said)
     assert "On a slow machine" in said
     assert ("Reading " in said) == shown

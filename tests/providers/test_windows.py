@@ -91,10 +91,6 @@ async def test_a_server_is_believed_about_what_it_takes(
         ({"/api/show": SHOWN}, None),
         ({"/api/v1/models": studio(tools=False)}, False),
         ({"/api/v1/models": studio()}, True),
-        (
-            {"/v1/models": {"data": [{"id": "tiny", "supported_parameters": ["max_tokens"]}]}},
-            False,
-        ),
         ({"/v1/models": {"data": [{"id": "tiny"}]}}, None),
     ],
 )  # fmt: skip

@@ -85,7 +85,6 @@ class Offer(Struct, frozen=True):
     base_url: str = ""
     asks_address: bool = False
     asks_key: bool = False
-    start: str = ""
     model: ModelSettings | None = None
 
 
@@ -177,7 +176,7 @@ class ModelStep:
         offers += (Offer(one.name, one.base_url, asks_key=True) for one in cloud)
         for one in local:
             label = f"{one.name}, elsewhere or not started"
-            offers.append(Offer(label, one.base_url, asks_address=True, start=one.start))
+            offers.append(Offer(label, one.base_url, asks_address=True))
         another = "Another server with an OpenAI-compatible API"
         built_in = "None yet: the small built-in model, which knows only a few tricks"
         return [
@@ -188,9 +187,9 @@ class ModelStep:
 
     async def _address(self, offer: Offer) -> str:
         """Ask for the address; the last one is the default if it is a server of this kind."""
-        if offer.start:
-            self._person.say(f"`{offer.start}` starts it. It listens at {offer.base_url} then.")
         last, kind = self._last.base_url, self._at(offer.base_url)
+        if kind:
+            self._person.say(f"`{kind.start}` starts it. It listens at {offer.base_url} then.")
         usual = last if self._at(last) == kind else offer.base_url
         asked = "Its address, up to and including /v1"
         return await ask_checked(self._person, asked, _CHECK_URL, usual)
