@@ -205,8 +205,11 @@ def _shown(home: Path, planned: ConfigPlan) -> str:
     shown = diff_text(home, planned)
     shown += "".join(f"still wrong: {error}\n" for error in planned.errors)
     shown += "".join(f"warning: {warning}\n" for warning in planned.warnings)
-    if keys := list(dict.fromkeys(".".join(key.split(".")[:3]) for key in planned.widening)):
-        shown += _CAREFUL.format(", ".join(keys))
+    changes = planned.edit.changes
+    amounts = {".".join(one.path) for one in changes if type(one.value) in (int, float)}
+    keys = [".".join(key.split(".")[:3]) for key in planned.widening if key not in amounts]
+    if keys:
+        shown += _CAREFUL.format(", ".join(dict.fromkeys(keys)))
     return shown
 
 

@@ -72,6 +72,7 @@ def test_careful_is_said_of_what_decides_about_security(here: Nanobot, config: P
     careful = "careful: tools.exec.sandbox may decide what the agent does"
     assert careful in here("config", "set", "tools.exec.sandbox", "none", "--yes").stdout
     assert "careful" not in here("config", "set", "log.level", "debug", "--yes").stdout
+    assert "careful" not in here("config", "set", "http.port", "9000", "--yes").stdout
 
 
 def test_unset_brings_the_default_back(here: Nanobot, config: Path) -> None:
