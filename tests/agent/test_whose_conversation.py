@@ -117,12 +117,9 @@ async def test_a_turn_is_not_steered_by_a_message_of_another_scope(tmp_path: Pat
     assert not any("look it up" in one and "eve@evil" in one for one in prompts)
 
 
-@pytest.mark.parametrize(
-    "text", [SECRET, "/stop", "/status", "/undo", "/retry", "/title x", "/new"]
-)
 @pytest.mark.parametrize("key", ["fake:5", "fake:g", "web:0000", "cron:other", "past:fake:5@1"])
 async def test_the_terminal_writes_in_no_conversation_of_another_scope(
-    tmp_path: Path, key: str, text: str
+    tmp_path: Path, key: str
 ) -> None:
     town = Town(tmp_path)
     async with town.running():
@@ -130,8 +127,9 @@ async def test_the_terminal_writes_in_no_conversation_of_another_scope(
         await town.ask("Ours is a parrot", "g", "bob", is_group=True)
         asked = len(town.model.prompts)
 
-        said = await asyncio.to_thread(type_in, tmp_path, text, key)
-        assert "belongs to someone else" in said
+        for text in (SECRET, "/stop", "/status", "/undo", "/retry", "/title x", "/new"):
+            said = await asyncio.to_thread(type_in, tmp_path, text, key)
+            assert "belongs to someone else" in said, text
         assert len(town.model.prompts) == asked
         assert "quetzal" in await town.ask("/history", "5", "bob")
     assert not any("4711" in path.read_text() for path in (tmp_path / "sessions").glob("*"))

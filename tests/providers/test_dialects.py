@@ -9,6 +9,8 @@ import pytest
 from bench.dialects.__main__ import SHAPES
 from bench.dialects.properties import conformity_campaign, separation_campaign
 
+pytestmark = pytest.mark.campaign
+
 BY_NAME = {shape.name: shape for shape in SHAPES}
 
 SHORT = (

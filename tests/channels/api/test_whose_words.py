@@ -44,15 +44,14 @@ def body(messages: Sequence[Mapping[str, Any]], **more: Any) -> dict[str, Any]:
     return {"model": "nanobot", "messages": messages, **more}
 
 
-@pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("named", [False, True], ids=["by itself", "in a conversation"])
-async def test_what_a_program_sends_makes_nothing_happen_unasked(
-    api: Api, name: str, named: bool
-) -> None:
-    away, more = Away(), {"conversation": "c"} if named else {}
-    async with api.running(ScriptedModel(PROBE, result), tools=(away,)):
-        answer = await api.post("chat/completions", body(SHAPES[name]("Hi", ADDED), **more))
-    assert "needs the owner's approval" in text_of(answer)
+async def test_what_a_program_sends_makes_nothing_happen_unasked(api: Api, named: bool) -> None:
+    away = Away()
+    async with api.running(ScriptedModel(*(PROBE, result) * len(SHAPES)), tools=(away,)):
+        for number, (name, shape) in enumerate(SHAPES.items()):
+            more = {"conversation": f"c{number}"} if named else {}
+            answer = await api.post("chat/completions", body(shape("Hi", ADDED), **more))
+            assert "needs the owner's approval" in text_of(answer), name
     assert not away.called
 
 

@@ -48,30 +48,30 @@ async def _asked(base: str, *lines: bytes) -> bytes:
     return answer.partition(b"\r\n")[0]
 
 
-@pytest.mark.parametrize(
-    ("header", "status"),
-    [
-        (b"Host: localhost:abc", b"400"),
-        (b"Host: localhost:99999999", b"400"),
-        (b"Cookie: nanobot-PORT=\xff\xfe", b"401"),
-        (b"X-Forwarded-For: 203.0.113.9", b"403"),
-        (b"Forwarded: for=203.0.113.9", b"403"),
-        (b"X-Real-IP: 203.0.113.9", b"403"),
-        (b"X-Forwarded-Host: bot.example.org", b"403"),
-        *((name + b": x", b"403") for name in PROXIES),
-    ],
-)
-async def test_headers_that_no_browser_here_sends_are_refused(
-    tmp_path: Path, header: bytes, status: bytes
-) -> None:
+REFUSED = {
+    b"Host: localhost:abc": b"400",
+    b"Host: localhost:99999999": b"400",
+    b"Cookie: nanobot-PORT=\xff\xfe": b"401",
+    b"X-Forwarded-For: 203.0.113.9": b"403",
+    b"Forwarded: for=203.0.113.9": b"403",
+    b"X-Real-IP: 203.0.113.9": b"403",
+    b"X-Forwarded-Host: bot.example.org": b"403",
+    **{name + b": x": b"403" for name in PROXIES},
+}
+
+
+async def test_headers_that_no_browser_here_sends_are_refused(tmp_path: Path) -> None:
     """Among them what a proxy adds under a name that nobody declared: the one that asked it may be
     anywhere."""
+    found = {}
     async with serving(tmp_path) as web:
         place = web.base.removeprefix("http://").encode()
-        sent = header.replace(b"PORT", place.partition(b":")[2])
-        host = () if header.startswith(b"Host") else (b"Host: " + place,)
-        answer = await _asked(web.base, b"GET /chat HTTP/1.1", *host, sent)
-        assert answer.split()[1] == status
+        for header in REFUSED:
+            sent = header.replace(b"PORT", place.partition(b":")[2])
+            host = () if header.startswith(b"Host") else (b"Host: " + place,)
+            answer = await _asked(web.base, b"GET /chat HTTP/1.1", *host, sent)
+            found[header] = answer.split()[1]
+    assert found == REFUSED
 
 
 async def test_a_proxy_that_adds_nothing_is_known_by_its_old_protocol(tmp_path: Path) -> None:
