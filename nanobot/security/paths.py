@@ -19,7 +19,7 @@ import os
 import stat
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import EllipsisType
@@ -335,6 +335,11 @@ def _resolved(path: str) -> tuple[str, ...] | None:
             del names[-1:]
         elif name not in ("", "."):
             names.append(name)
+    _refuse_impossible(path, names)
+    return tuple(names)
+
+
+def _refuse_impossible(path: str, names: Iterable[str]) -> None:
     try:
         encoded = path.encode("utf-8", "surrogateescape")
         longest = max((len(name.encode("utf-8", "surrogateescape")) for name in names), default=0)
@@ -342,4 +347,3 @@ def _resolved(path: str) -> tuple[str, ...] | None:
         raise PathRefused(f"{printable(path)}: no file can have such a name") from error
     if not path or b"\0" in encoded or len(encoded) > _MAX_PATH or longest > _MAX_NAME:
         raise PathRefused(f"{printable(path[:100])}: the path is empty, too long, or holds a NUL")
-    return tuple(names)

@@ -35,6 +35,7 @@ from nanobot.skills.folder import (
     Fingerprint,
     Header,
     NotASkill,
+    Requirements,
     Skill,
     Status,
     described,
@@ -68,11 +69,15 @@ def missing_requirements(header: Header, here: SkillEnvironment) -> tuple[str, .
     if wanted.systems and here.system not in wanted.systems:
         names = " or ".join(_SYSTEMS.get(name, name) for name in wanted.systems)
         return (f"a computer with {names}",)
+    unset = (name for name in wanted.env if name not in here.environ)
+    return (*_missing(wanted, here), *(f"${name} (tools.exec.environment)" for name in unset))
+
+
+def _missing(wanted: Requirements, here: SkillEnvironment) -> list[str]:
     missing = [name for name in wanted.bins if not _found(name, here)]
     if wanted.any_bins and not any(_found(name, here) for name in wanted.any_bins):
         missing.append(" or ".join(wanted.any_bins))
-    unset = (name for name in wanted.env if name not in here.environ)
-    return (*missing, *(f"${name} (tools.exec.environment)" for name in unset))
+    return missing
 
 
 def _found(name: str, here: SkillEnvironment) -> bool:

@@ -106,14 +106,10 @@ def unpack(archive: Archive, target: Path, folder: str = "") -> Path:
 
 def _home_of(archive: Archive, files: Iterable[str], folder: str) -> str:
     """Return the folder of the one skill that is meant. Raises `NanobotError`."""
-    homes = sorted({str(PurePosixPath(path).parent) for path in files if _is_main(path)})
-    wanted = folder.strip("/")
-    homes = [
-        home
-        for home in homes
-        if not any(_is_within(home, other) for other in homes)
-        and (not wanted or f"/{home}".endswith(f"/{wanted}"))
-    ]
+    found = {str(PurePosixPath(path).parent) for path in files if _is_main(path)}
+    homes = sorted(one for one in found if not any(_is_within(one, other) for other in found))
+    if wanted := folder.strip("/"):
+        homes = [home for home in homes if f"/{home}".endswith(f"/{wanted}")]
     if not homes:
         where = f" in {printable(folder)}" if folder else ""
         raise NanobotError(f"{printable(archive.name)} holds no {MAIN}{where}")

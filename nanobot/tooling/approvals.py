@@ -207,20 +207,23 @@ class Approvals:
             )
         if answer not in (*waiting.answers, *NEVER):
             raise NanobotError(f"To be approved once only: {waiting.what}.")
-        what, caller = waiting.asked.repeatable, waiting.caller
         said = "Not approved" if answer == "unseen" else "Denied" if answer == "no" else "Approved"
-        more = ""
-        if answer not in (*ONCE, *NEVER) and what and self._standing:
-            waiting.settled = True
-            try:
-                given = await asyncio.to_thread(self._standing.give, what, caller, answer, by)
-            finally:
-                waiting.settled = False
-            until = "until midnight in this chat" if answer == "chat_today" else "from now on"
-            more = f" Allowed {until}: {what.subject}. /approvals revoke {given.id} ends that."
+        more = "" if answer in (*ONCE, *NEVER) else await self._allow_longer(waiting, answer, by)
         if not waiting.answer.done():
             waiting.answer.set_result(_Answered(answer, by))
         return f"{said}: {waiting.what}.{more}"
+
+    async def _allow_longer(self, waiting: _Waiting, answer: ApprovalAnswer, by: str) -> str:
+        what = waiting.asked.repeatable
+        if what is None or self._standing is None:
+            return ""
+        waiting.settled = True
+        try:
+            given = await asyncio.to_thread(self._standing.give, what, waiting.caller, answer, by)
+        finally:
+            waiting.settled = False
+        until = "until midnight in this chat" if answer == "chat_today" else "from now on"
+        return f" Allowed {until}: {what.subject}. /approvals revoke {given.id} ends that."
 
     def _close(self, waiting: _Waiting, otherwise: Literal["expired", "withdrawn"]) -> None:
         """Let those who watch know that a question is closed, if it was asked at all."""

@@ -173,26 +173,38 @@ class ToolRegistry:
                 hint=f"You wrote: {call.malformed[:_MOST_MALFORMED]}",
             )
         arguments = parse_arguments(tool.arguments, call.arguments)
-        risk = await tool.risk(arguments, caller)
-        decision = self._policy.decide(caller, risk) if self._policy else Allowed()
-        self._record("decided", call, caller, **_outcome(decision), arguments=call.arguments)
-        if isinstance(decision, Ask):
-            question = decision
-            pinned = None
-            if caller.attended:
-                pinned = await tool.pin(arguments, caller)
-                what = await tool.repeatable(arguments, caller)
-                if what and may_repeat(caller, question.risk, what):
-                    question = replace(question, repeatable=what)
-            decision = await self._asked(call, caller, question)
-            asked = {"risk": question.risk.kind, "asked": question.risk.what}
-            self._record("answered", call, caller, **_outcome(decision), **asked)
-            if isinstance(decision, Allowed) and pinned:
-                await held.enter_async_context(pinned())
+        decision = await self._decide(tool, arguments, call, caller, held)
         if isinstance(decision, Denied):
             verb = "not allowed" if decision.outcome == "denied" else "not run"
             raise CallRefused(f"{verb}: {decision.reason}")
         return tool, arguments
+
+    async def _decide(
+        self,
+        tool: Tool,
+        arguments: Arguments,
+        call: ToolCall,
+        caller: TurnContext,
+        held: AsyncExitStack,
+    ) -> Allowed | Denied:
+        """Judge the risk of a call, and ask the owner if need be."""
+        risk = await tool.risk(arguments, caller)
+        decision = self._policy.decide(caller, risk) if self._policy else Allowed()
+        self._record("decided", call, caller, **_outcome(decision), arguments=call.arguments)
+        if not isinstance(decision, Ask):
+            return decision
+        question, pinned = decision, None
+        if caller.attended:
+            pinned = await tool.pin(arguments, caller)
+            what = await tool.repeatable(arguments, caller)
+            if what and may_repeat(caller, question.risk, what):
+                question = replace(question, repeatable=what)
+        answer = await self._asked(call, caller, question)
+        asked = {"risk": question.risk.kind, "asked": question.risk.what}
+        self._record("answered", call, caller, **_outcome(answer), **asked)
+        if isinstance(answer, Allowed) and pinned:
+            await held.enter_async_context(pinned())
+        return answer
 
     async def _asked(self, call: ToolCall, caller: TurnContext, question: Ask) -> Allowed | Denied:
         if not caller.attended:

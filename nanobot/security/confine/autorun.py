@@ -147,17 +147,21 @@ def plain(name: str) -> str:
 def kind(folder: str, name: str, *, strict: bool = False) -> Kind:
     """Return the kind of an entry called `name` in `folder`, a path. With `strict` each name with a
     dot is of a kind."""
-    found = _kind_of_name(name)
-    if not found and strict and is_hidden(name) and "/." not in f"/{folder}":
-        return "dot"
-    if not found:
-        return "trigger" if name.endswith(".toml") and _is_of_mise(folder, plain(name)) else ""
+    found, is_below_hidden = _kind_of_name(name), "/." in f"/{folder}"
     if found == "repository":
         return found
+    if not found:
+        return _kind_by_place(folder, name, strict=strict and not is_below_hidden)
     if is_built(folder):
         return "late" if found == "trigger" else ""
     # What lies in a folder with a dot is as good as the folder.
-    return "" if found == "dot" and "/." in f"/{folder}" else found
+    return "" if found == "dot" and is_below_hidden else found
+
+
+def _kind_by_place(folder: str, name: str, *, strict: bool) -> Kind:
+    if name.endswith(".toml") and _is_of_mise(folder, plain(name)):
+        return "trigger"
+    return "dot" if strict and is_hidden(name) else ""
 
 
 @lru_cache(_MOST_NAMES)
@@ -166,12 +170,16 @@ def _kind_of_name(given: str) -> Kind:
     if is_git(given) or plain(given) == HEAD:
         return "repository"
     name = plain(given)
-    stem, _, rest = name.partition(".")
-    is_order = stem in AGENTS and rest in ("md", "mdc", "local.md", "override.md")
-    if _is_listed(name) or (is_order and given.partition(".")[0].isupper()):
+    if _is_listed(name) or (_is_order(name) and given.partition(".")[0].isupper()):
         return "trigger"
     is_common = name in COMMON or name.endswith(".nix") or _is_short_for(name, COMMON)
-    return "dot" if is_order or is_common or (is_hidden(given) and not _is_data(name)) else ""
+    is_dot = is_common or _is_order(name) or (is_hidden(given) and not _is_data(name))
+    return "dot" if is_dot else ""
+
+
+def _is_order(name: str) -> bool:
+    stem, _, rest = name.partition(".")
+    return stem in AGENTS and rest in ("md", "mdc", "local.md", "override.md")
 
 
 def _is_listed(name: str) -> bool:

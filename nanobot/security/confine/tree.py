@@ -131,15 +131,27 @@ class Tree(NamedTuple):
         heads = _heads_of_repository(names)
         if below and heads:
             return [Trigger(below, "repository", "", f"{folder}{head}") for head in heads], []
-        if is_built(below):
-            links = None
+        return self._sort_out(descriptor, folder, names, None if is_built(below) else links, heads)
+
+    def _kind_of(self, folder: str, name: str, heads: Collection[str]) -> Kind:
+        is_plain_head = plain(name) == HEAD and name not in heads
+        return "" if is_plain_head else kind(folder, name, strict=self.strict)
+
+    def _sort_out(
+        self,
+        descriptor: int,
+        folder: str,
+        names: dict[str, bool],
+        links: Links | None,
+        heads: Collection[str],
+    ) -> tuple[list[Trigger], list[str]]:
         triggers, inner = [], []
         for name, is_folder in names.items():
             path = f"{folder}{name}"
             if path in self.without:
                 continue
-            is_plain_head = plain(name) == HEAD and name not in heads
-            if of_kind := "" if is_plain_head else kind(below, name, strict=self.strict):
+            of_kind = self._kind_of(folder.rstrip("/"), name, heads)
+            if of_kind:
                 with suppress(FileNotFoundError):
                     triggers.append(_trigger(descriptor, path, name, of_kind))
             if is_folder and of_kind not in ENDING:

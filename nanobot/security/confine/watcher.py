@@ -98,13 +98,9 @@ class Watcher:
     def _until_the_end(self) -> str:
         """Why the command is ended, empty where it ended by itself. To count takes a while where
         much runs; what appears must be noticed at once, so another thread counts."""
-        triggers, ending = self._triggers, select.poll()
+        triggers = self._triggers
         counted, tells = os.pipe()
-        reasons: list[str] = []
-        for descriptor in (self._gone, self._owner_gone, counted):
-            ending.register(descriptor, select.POLLIN)
-        if triggers and triggers.descriptor >= 0:
-            ending.register(triggers.descriptor, select.POLLIN)
+        ending, reasons = self._poll_of(counted), list[str]()
         sys.setswitchinterval(_SWITCH)
         try:
             _thread.start_new_thread(self._count, (tells, reasons))
@@ -118,6 +114,14 @@ class Watcher:
                 return reason
             if counted in ready:
                 return reasons[0] if reasons else _UNCOUNTED
+
+    def _poll_of(self, counted: int) -> select.poll:
+        ending = select.poll()
+        for descriptor in (self._gone, self._owner_gone, counted):
+            ending.register(descriptor, select.POLLIN)
+        if self._triggers and self._triggers.descriptor >= 0:
+            ending.register(self._triggers.descriptor, select.POLLIN)
+        return ending
 
     def _count(self, tells: int, reasons: list[str]) -> None:
         """Look at what is used until that is too much; then say so by closing a pipe."""

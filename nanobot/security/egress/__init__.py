@@ -227,8 +227,6 @@ def _system_certificates() -> ssl.SSLContext:
 async def _read(
     answer: httpx2.Response, url: Url, limits: EgressLimits
 ) -> EgressResponse | tuple[int, str]:
-    import httpx2
-
     headers = dict(answer.headers)
     if answer.status_code in _REDIRECTS and headers.get("location"):
         return answer.status_code, headers["location"]
@@ -239,14 +237,20 @@ async def _read(
     encoding = headers.get("content-encoding", "").strip().lower()
     if encoding not in _ENCODINGS:
         raise EgressError(f"{url} is packed in a way that was not asked for ({encoding[:40]})")
-    length, body = headers.get("content-length", ""), bytearray()
+    return replace(read, body=await _body(answer, url, limits))
+
+
+async def _body(answer: httpx2.Response, url: Url, limits: EgressLimits) -> bytes:
+    import httpx2
+
+    length, body = answer.headers.get("content-length", ""), bytearray()
     size = int(length[:20]) if length.isascii() and length.isdigit() else 0
     try:
         async with aclosing(answer.aiter_bytes()) as chunks:
             while max(size, len(body), answer.num_bytes_downloaded) <= limits.bytes:
                 chunk = await anext(chunks, None)
                 if chunk is None:
-                    return replace(read, body=bytes(body))
+                    return bytes(body)
                 body += chunk
     except httpx2.DecodingError as error:
         raise EgressError(f"{url} was not read: its compressed data is damaged") from error

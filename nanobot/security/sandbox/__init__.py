@@ -213,8 +213,13 @@ def refuse_unless_usable(confined: Confined, private: Sequence[Path]) -> None:
     for below in confined.read_only:
         if not all(name and _is_plain(name) for name in below.rstrip("/").split("/")):
             raise SandboxRefused(f"{below!r} is not a path below the workspace")
+    _refuse_ours(confined, [_real(path) for path in private])
+    _refuse_unless_apart(confined)
+
+
+def _refuse_ours(confined: Confined, ours: Sequence[Path]) -> None:
+    """Nothing that is given holds a folder of ours, and only a workspace lies in one."""
     beside = (*confined.writable, *confined.extra_read_only)
-    ours = [_real(path) for path in private]
     for path in (confined.workspace, *beside):
         if not path.is_absolute() or not all(map(_is_plain, path.parts)):
             raise SandboxRefused(f"{path} is not a full path")
@@ -222,7 +227,6 @@ def refuse_unless_usable(confined: Confined, private: Sequence[Path]) -> None:
         inside = path in beside and any(map(real.is_relative_to, ours))
         if inside or any(folder.is_relative_to(real) for folder in ours):
             raise SandboxRefused(f"{path} is not given to commands: nanobot's own files are there")
-    _refuse_unless_apart(confined)
 
 
 def _is_plain(name: str) -> bool:

@@ -333,15 +333,8 @@ class McpServers:
         self._offer()
 
     def _offer(self) -> None:
-        """Register what is to be offered, and only that. Of two tools whose names come out the
-        same, one that is really called so goes first."""
-        now: dict[str, McpTool] = {}
-        for name, server in self._servers.items():
-            listing = self._listings.get(name)
-            for described in within_budget(listing.offered, server.tools) if listing else ():
-                tool = McpTool(server, described, self)
-                if tool.name not in now or tool.name == f"{name}__{described.name}":
-                    now[tool.name] = tool
+        """Register what is to be offered, and only that."""
+        now = self._to_offer()
         if _described(now) == _described(self._offered):
             return
         for name in self._offered:
@@ -354,6 +347,17 @@ class McpServers:
                 logger.warning("a tool of the MCP server {}: {}", tool.server.name, error)
             else:
                 self._offered[name] = tool
+
+    def _to_offer(self) -> dict[str, McpTool]:
+        """Of two tools whose names come out the same, one that is really called so goes first."""
+        now: dict[str, McpTool] = {}
+        for name, server in self._servers.items():
+            listing = self._listings.get(name)
+            for described in within_budget(listing.offered, server.tools) if listing else ():
+                tool = McpTool(server, described, self)
+                if tool.name not in now or tool.name == f"{name}__{described.name}":
+                    now[tool.name] = tool
+        return now
 
     async def _save(self) -> None:
         """Write down what was listed."""
