@@ -52,13 +52,9 @@ class Extras:
     def __init__(self, folder: Path, overview: Overview) -> None:
         self._file, self._overview = StateFile(folder / _FILE, _Stored), overview
 
-    def of(self, key: str, first: datetime | None = None) -> Sequence[Extra]:
-        """Those of the conversation `key` from a moment on, the oldest first. Blocks."""
-        return [
-            one
-            for one in self._file.read().extras
-            if one.chat == key and (first is None or one.at >= first)
-        ]
+    def of(self, key: str) -> Sequence[Extra]:
+        """Those of the conversation `key`, the oldest first. Blocks."""
+        return [one for one in self._file.read().extras if one.chat == key]
 
     async def keep(self, part: OutboundPart, now: datetime) -> Extra | None:
         """Keep a part unless it is in its session or a question; None then. The same part again

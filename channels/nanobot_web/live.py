@@ -129,20 +129,15 @@ class Live:
         key = Address(part.channel, part.chat_id, part.thread_id).key
         self._tell(key, {"kind": "extra", "key": extra.key} if extra else {"kind": "refresh"})
 
-    def changed(self, key: str) -> None:
-        """A conversation changed without a turn."""
-        self._tell(key, {"kind": "refresh"})
-
     def signed_out(self) -> None:
         """End all pages; those still signed in come back."""
         for follower in tuple(self._followers):
             follower.put(None)
 
-    def _tell(self, key: str, *events: Event) -> None:
+    def _tell(self, key: str, event: Event) -> None:
         for follower in tuple(self._followers):
             if follower.key == key:
-                for event in events:
-                    follower.put(event)
+                follower.put(event)
             elif follower.everything:
                 follower.put({"kind": "elsewhere", "key": key})
 

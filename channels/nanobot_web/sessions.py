@@ -120,8 +120,7 @@ class Sessions:
             return ""
         secret, now = secrets.token_urlsafe(32), self._clock.now()
         session = Session(_hash(secret), found.account, now, now, browser[:120])
-        kept = sorted(self._living(), key=lambda one: one.seen_at)[1 - _MOST_SESSIONS :]
-        self._keep([*kept, session])
+        self._keep([session, *self.living()[: _MOST_SESSIONS - 1]])
         return secret
 
     def visitor(self, secret: str) -> Visitor | None:
@@ -130,16 +129,16 @@ class Sessions:
         if session is None or now - session.seen_at > self._days:
             return None
         if now - session.seen_at > _SEEN and FENCE.is_open():
-            self._keep(
-                [one for one in self._living() if one is not session]
-                + [replace(session, seen_at=now)]
-            )
+            others = [one for one in self.living() if one is not session]
+            self._keep([*others, replace(session, seen_at=now)])
         token = hmac.new(secret.encode(), b"form token", hashlib.sha256).hexdigest()
         return Visitor(session.account, session.id, token)
 
     def living(self) -> Sequence[Session]:
         """Those that are signed in, the one used last first."""
-        return sorted(self._living(), key=lambda one: one.seen_at, reverse=True)
+        now = self._clock.now()
+        found = [one for one in self._sessions.values() if now - one.seen_at <= self._days]
+        return sorted(found, key=lambda one: one.seen_at, reverse=True)
 
     def revoke(self, session_id: str) -> bool:
         """End a session by its short id, or all of an account (`telegram:12345`) or of `all`;
@@ -150,10 +149,6 @@ class Sessions:
         if gone:
             self._keep([one for one in self._sessions.values() if one not in gone])
         return bool(gone)
-
-    def _living(self) -> list[Session]:
-        now = self._clock.now()
-        return [one for one in self._sessions.values() if now - one.seen_at <= self._days]
 
     def _keep(self, sessions: Sequence[Session]) -> None:
         self._file.write(_Stored(sessions=tuple(sessions), chats=self._chats))

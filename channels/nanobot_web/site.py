@@ -19,7 +19,6 @@ import hashlib
 import hmac
 import ipaddress
 import json
-import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -70,7 +69,7 @@ _CHATS = "web:"
 """Begins the key of a conversation of the page."""
 _FORM_SECONDS = 60.0
 _SHORT = 16
-_MOST_TOLD, _MOST_PLANS = 5, 100
+_MOST_TOLD = 5
 _STREAM = web.RequestKey("stream", web.StreamResponse)
 """An answer that is written piece by piece, with its request."""
 
@@ -110,33 +109,12 @@ class Refused(NanobotError):
 
 
 class Plan(Struct, frozen=True):
-    """A change of a setting as it was shown to the browser with this session."""
+    """A change of a setting as it was shown; `name` is the one that the page asks for it by."""
 
-    session: str
+    name: str
     key: str
     value: object
     hash: str
-
-
-class Plans:
-    """The changes that were shown and not made yet, the newest; each is made once."""
-
-    def __init__(self) -> None:
-        self._plans: dict[str, Plan] = {}
-
-    def keep(self, session: str, key: str, value: object, hash: str) -> str:
-        """Keep a change; return the name by which the page asks for it."""
-        name = secrets.token_hex(16)
-        newest = list(self._plans.items())[1 - _MOST_PLANS :]
-        self._plans = dict([*newest, (name, Plan(session, key, value, hash))])
-        return name
-
-    def take(self, session: str, name: str) -> Plan | None:
-        """Return the change of that name and forget it; None if none was shown there."""
-        found = self._plans.get(name)
-        if found is None or found.session != session:
-            return None
-        return self._plans.pop(name)
 
 
 class Call:
@@ -205,13 +183,9 @@ class Call:
     def stream(self, content_type: str) -> web.StreamResponse:
         """An answer that is written piece by piece."""
         headers = {"Content-Type": content_type, "Cache-Control": "no-store"}
-        response = web.StreamResponse(headers={**self.site.headers(), **headers})
+        response = web.StreamResponse(headers={**_HEADERS, **headers})
         self.request[_STREAM] = response
         return response
-
-    def json(self, data: object) -> web.Response:
-        """For a script of the page."""
-        return web.json_response(data)
 
     def back(self, path: str, **query: object) -> web.Response:
         """After a change that a form made: the page again, with GET."""
@@ -264,7 +238,8 @@ class Site:
         self._options, self.host, self.overview, self.sessions = options, host, overview, sessions
         self.live = Live(overview)
         self.extras = Extras(host.state_folder, overview)
-        self.plans = Plans()
+        self.plans: dict[str, Plan] = {}
+        """The change that was shown last in each session, and not made yet."""
         self.at = ""
         self.told: dict[str, Sequence[str]] = {}
         """What the next page of a session says, by the session's id."""
@@ -306,10 +281,6 @@ class Site:
             }
             for one in self.sessions.living()
         ]
-
-    def headers(self, *, besides: str = "") -> dict[str, str]:
-        """Those of every answer."""
-        return {name: value for name, value in _HEADERS.items() if name != besides}
 
     def render(self, template: str, **values: object) -> str:
         """A template with values, all of them escaped."""

@@ -101,7 +101,7 @@ async def _new_lines(call: Call) -> web.StreamResponse:
     """What came since a position, for the script that follows."""
     found = await _tailed(call, limit=_LINES, after=call.query("after") or "0:0")
     html = call.site.render("_lines.html", lines=found["lines"])
-    return call.json({"html": html, "position": found["position"]})
+    return web.json_response({"html": html, "position": found["position"]})
 
 
 async def _tailed(call: Call, **wanted: object) -> dict[str, Any]:

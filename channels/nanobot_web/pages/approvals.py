@@ -41,7 +41,7 @@ def _shown(call: Call, question: Mapping[str, Any]) -> Event:
 async def _answer(call: Call) -> web.StreamResponse:
     code, answer = call.form.get("code", ""), call.form.get("answer", "")
     by = f"web:{call.visitor.account}"
-    return call.json(await call.ask("approvals.answer", code=code, answer=answer, by=by))
+    return web.json_response(await call.ask("approvals.answer", code=code, answer=answer, by=by))
 
 
 async def _standing(call: Call) -> web.StreamResponse:
@@ -51,8 +51,7 @@ async def _standing(call: Call) -> web.StreamResponse:
 
 
 async def _revoke(call: Call) -> web.StreamResponse:
-    by = f"web:{call.visitor.account}"
-    await call.ask("approvals.revoke", id=call.form.get("id", ""), by=by)
+    await call.change("approvals.revoke", id=call.form.get("id", ""))
     return call.back("/approvals")
 
 

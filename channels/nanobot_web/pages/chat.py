@@ -11,7 +11,6 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -140,7 +139,7 @@ async def _send(call: Call) -> web.StreamResponse:
         if not _EVENT_ID.fullmatch(event) or not (text or sent.media):
             raise Refused(400, "There is nothing to send.")
         await _publish(call, key, text, f"web:{event}", sent.media)
-    return call.json({"ok": True})
+    return web.json_response({"ok": True})
 
 
 async def _press(call: Call) -> web.StreamResponse:
@@ -152,7 +151,7 @@ async def _press(call: Call) -> web.StreamResponse:
     if value is None:
         raise Refused(409, "This choice is no longer there.")
     await _publish(call, key, value, f"web:button:{button}", ())
-    return call.json({"ok": True})
+    return web.json_response({"ok": True})
 
 
 async def _publish(call: Call, key: str, text: str, event_id: str, media: Sequence[Media]) -> None:
@@ -411,15 +410,7 @@ def _pretty(arguments: str) -> str:
 
 async def _session(call: Call) -> web.StreamResponse:
     """For a page that lost its stream: whether it is still signed in."""
-    return call.json({"account": call.visitor.account})
-
-
-def moment(text: str) -> datetime | None:
-    """A time in ISO format; None for none."""
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return None
+    return web.json_response({"account": call.visitor.account})
 
 
 ROUTES = {

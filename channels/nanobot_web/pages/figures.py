@@ -27,7 +27,7 @@ async def _figures(call: Call) -> web.StreamResponse:
     days = call.number("days", SPANS[0])
     days = days if days in SPANS else SPANS[0]
     found = await call.ask("figures", days=days)
-    months = (await call.ask("memory.growth"))["months"]
+    months = _grown((await call.ask("memory.growth"))["months"])
     periods = found["periods"]
     labels = [one["day"][5:] for one in periods]
     has_cost = found["total"]["cost"] is not None
@@ -47,7 +47,7 @@ async def _figures(call: Call) -> web.StreamResponse:
         else None,
         times=_times(found["times"]),
         growth=_growth(months),
-        months=_grown(months),
+        months=months,
         queue=queue,
         queued=bars(list(queue), [Series("now", list(queue.values()))], "messages"),
         most=max((_used(chat) for chat in found["chats"]), default=0),
@@ -94,8 +94,7 @@ def _grown(months: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _growth(months: Sequence[Mapping[str, Any]]) -> Plot:
-    grown = _grown(months)
-    series = [Series("history", [round(one["all_bytes"] / 1000, 1) for one in grown])]
+    series = [Series("history", [round(one["all_bytes"] / 1000, 1) for one in months])]
     return bars([one["month"] for one in months], series, "kB")
 
 

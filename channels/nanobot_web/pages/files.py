@@ -60,16 +60,11 @@ async def received(call: Call) -> AsyncIterator[Received]:
     try:
         reading = _read(call, folder, media)
         fields = await with_timeout(call.site.host.clock, _UPLOAD_SECONDS, reading)
-    except TimeoutError:
-        _remove(folder, media)
-        raise Refused(408, "The files did not arrive in time.") from None
-    except BaseException:
-        _remove(folder, media)
-        raise
-    try:
         yield Received(fields, media)
-    except BaseException:
+    except BaseException as error:
         _remove(folder, media)
+        if isinstance(error, TimeoutError):
+            raise Refused(408, "The files did not arrive in time.") from None
         raise
 
 
@@ -166,7 +161,6 @@ async def _file(call: Call) -> web.StreamResponse:
             "Content-Type": mime if is_shown else "application/octet-stream",
             "Content-Disposition": f"{disposition}; filename*=UTF-8''{name}",
             "Content-Security-Policy": "default-src 'none'; sandbox",
-            **call.site.headers(besides="Content-Security-Policy"),
         },
     )
 

@@ -3,29 +3,15 @@
 
 from __future__ import annotations
 
-import re
-
 from aiohttp import web
 
 from nanobot.errors import NanobotError
 from nanobot_web.site import Call, Refused, Route
 
-_ROW = re.compile(r"(in|out)-[0-9]{1,18}")
 _MOST_ROWS = 100
-_DONE = {
-    "retry": "{} is tried again.",
-    "drop": "{} is dropped.",
-    "backup": "A backup is being made.",
-}
 
 
 async def _health(call: Call) -> web.StreamResponse:
-    did, row = call.query("did"), call.query("row")
-    said = _DONE.get(did, "").format(row if _ROW.fullmatch(row) else "It")
-    return await _page(call, said=said)
-
-
-async def _page(call: Call, *, said: str = "", problem: str = "") -> web.StreamResponse:
     status = await call.ask("status")
     queue = await call.ask("queue.list")
     try:
@@ -39,15 +25,12 @@ async def _page(call: Call, *, said: str = "", problem: str = "") -> web.StreamR
     return call.page(
         "health.html",
         "Health",
-        status=400 if problem else 200,
         about=status,
         total=sum(status["sizes"].values()),
         rows=rows[:_MOST_ROWS],
         hidden=max(0, len(rows) - _MOST_ROWS),
         backups=backups,
         no_backups=no_backups,
-        said=said,
-        problem=problem,
     )
 
 
@@ -61,16 +44,15 @@ async def _queue(call: Call) -> web.StreamResponse:
     row, what = call.form.get("row", ""), call.form.get("do", "")
     if what not in ("retry", "drop"):
         raise Refused(400, "The form is broken.")
-    try:
-        await call.ask(f"queue.{what}", id=row, by=f"web:{call.visitor.account}")
-    except NanobotError as error:
-        return await _page(call, problem=f"{error}. {error.hint}")
-    return call.back("/health", did=what, row=row)
+    if done := await call.change(f"queue.{what}", id=row):
+        call.tell(str(done["text"]))
+    return call.back("/health")
 
 
 async def _backup(call: Call) -> web.StreamResponse:
-    await call.ask("backup.make", by=f"web:{call.visitor.account}")
-    return call.back("/health", did="backup")
+    if await call.change("backup.make"):
+        call.tell("A backup is being made.")
+    return call.back("/health")
 
 
 ROUTES = {

@@ -7,8 +7,9 @@ the operations that the commands have, in the visitor's name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from aiohttp import web
@@ -49,8 +50,11 @@ async def _facts(call: Call) -> web.StreamResponse:
         "Memory",
         scope,
         files=[
-            (path, [(name, list(facts)) for name, facts in groupby(group, key=_section_of)])
-            for path, group in groupby(found["facts"], key=lambda one: one["path"])
+            (
+                path,
+                [(name, list(facts)) for name, facts in groupby(group, key=itemgetter("section"))],
+            )
+            for path, group in groupby(found["facts"], key=itemgetter("path"))
         ],
         names=_NAMES,
         writable=[path for path in found["files"] if path != "memory/retired.md"],
@@ -308,10 +312,6 @@ def _may_erase(call: Call, scope: str, *, erase: bool) -> None:
 
 def _tell_version(call: Call, number: int, what: str) -> None:
     call.tell(f"{what}: version {number}." if number else "Nothing is different.")
-
-
-def _section_of(fact: Mapping[str, Any]) -> str:
-    return str(fact["section"])
 
 
 def _one_of(text: str, known: Sequence[str]) -> str:

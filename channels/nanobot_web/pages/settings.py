@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
 
 from nanobot.errors import NanobotError
-from nanobot_web.site import Call, Refused, Route
+from nanobot_web.site import Call, Plan, Refused, Route
 
 _EDITABLE = ("boolean", "choice", "integer", "number", "text")
 """The types that have a field on the page."""
@@ -45,14 +46,11 @@ async def _settings(call: Call) -> web.StreamResponse:
     )
 
 
-async def _edit(call: Call) -> web.StreamResponse:
-    return await _asked(call, call.query("key"))
-
-
-async def _asked(
-    call: Call, key: str, *, value: str | None = None, error: str = ""
+async def _edit(
+    call: Call, key: str = "", *, value: str | None = None, error: str = ""
 ) -> web.StreamResponse:
     """The form of one key; with what was typed and why it cannot be where that is so."""
+    key = key or call.query("key")
     one = await _named(call, key)
     typed = one["text"] if value is None else value
     return call.page(
@@ -77,32 +75,27 @@ async def _plan(call: Call) -> web.StreamResponse:
         value = None if is_reset else _read(one, typed)
         plan = await call.ask("config.plan", changes={key: value})
     except ValueError as error:
-        return await _asked(call, key, value=typed, error=str(error))
+        return await _edit(call, key, value=typed, error=str(error))
     except NanobotError as error:
-        return await _asked(call, key, value=typed, error=f"{error} {error.hint}".strip())
-    return call.page(
-        "setting.html",
-        key,
-        one=one,
-        typed=typed,
-        editable=True,
-        error="",
-        plan=plan,
-        number=call.site.plans.keep(call.visitor.session, key, value, plan["hash"]),
-    )
+        return await _edit(call, key, value=typed, error=f"{error} {error.hint}".strip())
+    shown = Plan(secrets.token_hex(16), key, value, plan["hash"])
+    call.site.plans[call.visitor.session] = shown
+    given: dict[str, Any] = {"one": one, "typed": typed, "editable": True, "error": ""}
+    return call.page("setting.html", key, plan=plan, number=shown.name, **given)
 
 
 async def _apply(call: Call) -> web.StreamResponse:
     """Write what was shown to this browser: the form only names it."""
-    shown = call.site.plans.take(call.visitor.session, call.form.get("plan", ""))
-    if shown is None:
+    shown = call.site.plans.get(call.visitor.session)
+    if shown is None or shown.name != call.form.get("plan", ""):
         raise Refused(409, "This change is no longer there.", hint="Look at the setting again.")
+    del call.site.plans[call.visitor.session]
     key, changes = shown.key, {shown.key: shown.value}
     try:
         by = f"web:{call.visitor.account}"
         await call.ask("config.apply", changes=changes, expected=shown.hash, by=by)
     except NanobotError as error:
-        return await _asked(call, key, error=f"{error} {error.hint}".strip())
+        return await _edit(call, key, error=f"{error} {error.hint}".strip())
     return call.back("/settings", changed=key)
 
 

@@ -430,7 +430,7 @@ async def _health(stage: Stage) -> None:
     row = page.locator("tr").filter(has_text="break")
     name = await row.locator("th").inner_text()
     await hand.button(f"Try {name} again")
-    await stage.expect_text(f"{name} is tried again.")
+    await stage.expect_text(f"{name} is tried again now.")
     while not (await web.ask("queue.list"))["inbox"]:
         pass
     await hand.follow("Health")
