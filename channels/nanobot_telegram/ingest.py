@@ -5,8 +5,9 @@ all updates before it, and Telegram forgets them. So the offset of a poll is the
 stored, in one transaction, with the messages it covers. Whatever happens in between, the same
 updates come again, and the inbox knows those that it has.
 
-Each update is parsed alone: one that can't be parsed is quarantined, and the others are handled.
-Its sender in private is answered that it could not be read.
+Each update is parsed alone: one that can't be parsed is quarantined, and the others are handled. If
+only parts of a message are malformed, its words are taken in, with a note. Otherwise its sender in
+private is answered that it could not be read.
 A batch is published at once, together with the cursor that covers it. An error of the core is no
 fault of an update: it is raised, nothing is confirmed, and Telegram delivers the batch again.
 
@@ -18,10 +19,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from loguru import logger
 from msgspec import Struct
+from msgspec.structs import replace
 from telegram import Update
 from telegram.error import Conflict, InvalidToken, NetworkError, TelegramError
 
@@ -35,7 +38,7 @@ from nanobot.io import FENCE
 from nanobot.parsing import holds_more
 from nanobot_telegram.chats import Chats
 from nanobot_telegram.client import MaybeSent, TelegramClient, requested_wait
-from nanobot_telegram.content import Me
+from nanobot_telegram.content import Me, note
 from nanobot_telegram.reactions import Reactions
 from nanobot_telegram.updates import (
     AlbumTracker,
@@ -49,6 +52,14 @@ from nanobot_telegram.updates import (
 _MOST_VALUES = 10_000
 """Objects and values in an update. A text has at most 100 entities, of four values each; the reader
 makes objects of all of them, which takes 40 ms for so many."""
+_KINDS = ("message", "edited_message")
+_WHO = (
+    "message_id", "chat", "from", "sender_chat", "sender_business_bot", "guest_query_id",
+    "business_connection_id", "message_thread_id", "is_topic_message", "ephemeral_message_id",
+    "migrate_to_chat_id", "migrate_from_chat_id", "date", "forward_origin", "via_bot",
+)  # fmt: skip
+"""These say whose words a message holds, and where: without them it is not read."""
+_ODD_PARTS = "nanobot could not read parts of the message, and left out all but its words"
 _NOT_VALID = "This button is no longer valid."
 _NOT_EPHEMERAL = (
     "I can't answer messages that only I can see. Send it as an ordinary message, or write to me"
@@ -116,8 +127,22 @@ class UpdateIngest:
                 self._chats.note_move(*parsed.moved)
         except Exception as error:  # noqa: BLE001 - the boundary: one update, whatever is in it
             self.quarantine(update, error)
-            return unreadable(update, self._chats.canonical, now)
+            return self._words_of(update, now) or unreadable(update, self._chats.canonical, now)
         return parsed
+
+    def _words_of(self, update: object, now: datetime) -> ParsedUpdate | None:
+        """Return the words of a message with malformed parts, or None if they or their author are
+        malformed as well."""
+        whole = update if isinstance(update, dict) else {}
+        for kind in _KINDS:
+            if isinstance(message := whole.get(kind), dict):
+                kept = {key: message[key] for key in (*_WHO, "text", "caption") if key in message}
+                with suppress(Exception):  # whatever a malformed value makes the library raise
+                    parsed = self._read({**whole, kind: kept}, now)
+                    if parsed and (said := parsed.message) and said.content:
+                        notes = (*said.notes, note(_ODD_PARTS))
+                        return replace(parsed, message=replace(said, notes=notes))
+        return None
 
     def _read(self, update: object, now: datetime) -> ParsedUpdate | None:
         if not isinstance(update, dict):

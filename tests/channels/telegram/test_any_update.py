@@ -150,16 +150,27 @@ def test_no_update_stops_the_others_or_the_cursor(seed: int) -> None:
     assert cursor == "9:9:now"
 
 
-async def test_a_badly_typed_field_is_answered_with_a_note(
+async def test_a_badly_typed_field_leaves_the_words_of_its_message(
     telegram: FakeTelegram, host: RecordingHost
 ) -> None:
     telegram.push({"message": message(PRIVATE, text="odd", media_group_id=5, message_id=900)})
     telegram.say("hello")
     async with running(telegram, host):
-        assert await host.texts(2) == ["", "hello"]
+        assert await host.texts(2) == ["odd", "hello"]
         await telegram.wait_for(lambda: telegram.pending == 0)
-    assert host.stored[0].notes == ("a message that nanobot could not read",)
+    assert "could not read parts of the message" in host.stored[0].notes[0]
     assert "media_group_id" in (host.state_folder / "quarantine.jsonl").read_text()
+
+
+@pytest.mark.parametrize("part", ["forward_origin", "via_bot", "from", "text"])
+async def test_words_whose_author_cannot_be_read_are_nobodys(
+    telegram: FakeTelegram, host: RecordingHost, part: str
+) -> None:
+    telegram.push({"message": message(PRIVATE, **{"text": "odd", "message_id": 900, part: [7]})})
+    telegram.say("hello")
+    async with running(telegram, host):
+        await telegram.wait_for(lambda: telegram.pending == 0)
+    assert "odd" not in [one.content for one in host.stored]
 
 
 @pytest.mark.parametrize(
