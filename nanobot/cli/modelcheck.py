@@ -1,10 +1,11 @@
 """The checks of `nanobot doctor` for models and voices.
 
 Each server is asked for its models and the facts about the configured one. With --ask-model each
-model is tried: an answer, a tool call, a structured answer, a picture. Everything is harmless,
-because no tool runs. A trial begins with nothing learned of the server, and replaces what is stored
-of it. A program that speaks is heard by the program that listens; servers for voices are only asked
-with --ask-model.
+model is tried: an answer, a tool call, a structured answer, a picture. No tool runs, so this is
+harmless. A trial begins with nothing learned of the server and replaces its stored dialect.
+
+The program that speaks has to be understood by the program that listens. Servers for voices are
+only asked with --ask-model.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ _HABITS: Mapping[str, str] = {
     "native_calls=True": "returns tool calls as such",
     "reports_reading=True": "reports how far it has read",
 }
-"""The fields of a dialect in words, without those that no person would notice."""
+"""The fields of a dialect in words, except some that no person would notice."""
 
 
 class ConfiguredModel(Struct, frozen=True):
@@ -181,8 +182,8 @@ def _source(model: ModelSettings) -> str:
 
 
 def _stored_dialects(home: Path) -> Mapping[str, Dialect]:
-    """Return the dialects that are stored, without changing anything. A store that cannot be read
-    has a check of its own."""
+    """Return the stored dialects, without changing anything. Another check reports a store that
+    can't be read."""
     from nanobot.bus.state import InvalidDocument
     from nanobot.providers.dialect import decode_dialects
 

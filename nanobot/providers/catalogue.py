@@ -1,8 +1,8 @@
-"""The servers that people have models on, by name: where each is, and what it does its own way.
+"""The known model servers: their names, addresses and peculiarities.
 
-It is data, which onboarding, doctor, the hints of errors and docs/models.md share. A server that is
-not in it works all the same, as long as it speaks Chat Completions. Addresses are as each provider
-documents them for OpenAI's clients; prices and sizes of models are not here, because they change.
+Onboarding, doctor, the hints of errors and docs/models.md share this data. Other servers work too,
+if they have Chat Completions. Each address is the one that the provider documents for OpenAI's
+clients. Prices and sizes of models are not here, because they change.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class KnownProvider(Struct, frozen=True):
-    """A server with models. `id` is what scripts call it, `example` a model that it has.
+    """A server with models. `id` is its name in scripts, `example` one of its models.
 
-    One that people run themselves has the command that starts it (`start`), and its `base_url` is
-    where it listens unless somebody chose another port. The others have the variable that their
-    documentation keeps the key in (`key_variable`) and the page where keys are made (`keys_at`).
+    A local server has a command that starts it (`start`), and its `base_url` has the usual port.
+    The others have the usual variable for the key (`key_variable`) and a page that makes keys
+    (`keys_at`).
 
-    `listing` is the path of a list of models that says more than `/models` does, from the root of
-    the server; the key goes into the header `key_header` there, beside `headers`. `embeddings` and
-    `transcription` are models for those, where it has `/embeddings` and `/audio/transcriptions`.
-    `api` is how its models are asked: Chat Completions, or Anthropic's Messages.
+    `listing` is the path of a list of models with more facts than `/models`, from the root of the
+    server. It takes the key in the header `key_header`, and `headers`. `embeddings` and
+    `transcription` are models for `/embeddings` and `/audio/transcriptions`. `api` is the API of
+    its models: Chat Completions, or Anthropic's Messages.
     """
 
     id: str
@@ -48,27 +48,27 @@ class KnownProvider(Struct, frozen=True):
 
     @property
     def is_local(self) -> bool:
-        """Whether people run it themselves, as a rule on their own machine and without a key."""
+        """Whether people run it themselves, usually on their own machine and without a key."""
         return bool(self.start)
 
     @property
     def port(self) -> int:
-        """The port that it listens on unless somebody chose another; for a local one."""
+        """The usual port of a local server."""
         return urlsplit(self.base_url).port or 0
 
     def serves(self, base_url: str) -> bool:
-        """Whether it is what is at an address, as far as the address says."""
+        """Whether this server is at an address, judging by the address."""
         try:
             ours, theirs = urlsplit(self.base_url), urlsplit(base_url)
             if self.is_local:
                 return theirs.port == ours.port and theirs.hostname in _LOOPBACK
-        except ValueError:  # no address at all; whoever asks there says so
+        except ValueError:  # not an address, which the request will report
             return False
         return theirs.hostname == ours.hostname and theirs.port == ours.port
 
     def hint(self, status: int, key: str, model: str) -> str:
-        """What to do where it refuses with a status, 0 where it is out of reach; `key` is how the
-        settings call its section. Empty where nothing is known beyond what always helps."""
+        """Return what to do about a status (0: out of reach), or an empty text. `key` is the
+        section of the settings."""
         if status == 0 and self.is_local:
             return f"Is {self.name} running? `{self.start}` starts it."
         if status == 401 and self.keys_at:
@@ -83,7 +83,7 @@ class KnownProvider(Struct, frozen=True):
 
     @property
     def how_to_get(self) -> str:
-        """How a person finds the name of a model."""
+        """The way to a model's name, for people."""
         if self.id == "ollama":
             return "`ollama list` shows your models, `ollama pull NAME` fetches one."
         return "`nanobot onboard` lists its models."
@@ -217,7 +217,7 @@ _MOST_SIMILAR = 3
 def provider_at(
     base_url: str, providers: Sequence[KnownProvider] = PROVIDERS
 ) -> KnownProvider | None:
-    """Which of them is at an address; None for one that is not known."""
+    """Return the known server at an address, or None."""
     return next((one for one in providers if one.serves(base_url)), None)
 
 

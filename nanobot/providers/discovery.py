@@ -2,8 +2,7 @@
 
 Servers on this machine are found at their usual ports on loopback. The Chat Completions API has no
 word for a context window, so each kind of server is asked in its own way for the window that it was
-started with. A server that knows none of these questions gives no answer, and the window is
-unknown.
+started with. If a server knows none of these questions, the window is unknown.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ _NO_LIST = frozenset({404, 405})
 
 
 class ListedModel(Struct, frozen=True):
-    """A model in a server's list. `window` are the tokens that it takes in all, 0 where the list
-    does not say."""
+    """A model in a server's list. `window` is its context window in tokens, or 0 if unknown."""
 
     name: str
     window: int = 0
@@ -44,8 +42,8 @@ async def listed_models(
     every: bool = False,
 ) -> tuple[ListedModel, ...]:
     """Return the models for conversations with tools that a server lists, or `every` model. A
-    server without a list has none. `seconds` bound the connection and each silence. `provider` is
-    who runs it; left out, the address says. Raises `ProviderError`."""
+    server without a list has none. `seconds` bound the connection and each silence. The default
+    `provider` is the one at the address. Raises `ProviderError`."""
     place = _Place(base_url.rstrip("/"), "", api_key.strip(), seconds)
     models = {  # Mistral lists some names twice
         name: ListedModel(name, _window_in(entry))
@@ -79,7 +77,7 @@ def lacks_path(base_url: str) -> bool:
 
 
 async def _listing(place: _Place, known: KnownProvider | None) -> list[Mapping[str, object]]:
-    """The entries that have a name. Raises `ProviderError`."""
+    """Return the entries with a name. Raises `ProviderError`."""
     if known and known.listing:
         headers = {**known.headers, known.key_header: place.key}
         place = replace(place, url=urljoin(place.url, "/").rstrip("/"), headers=headers)
@@ -114,8 +112,8 @@ _WINDOW_KEYS = (
 
 
 def _window_in(entry: Mapping[str, object]) -> int:
-    """What a list says that a model takes. Where OpenRouter has it from somebody who takes less
-    than the model could, that counts."""
+    """Return the context window in a list, or 0. OpenRouter may have the model from a provider with
+    a smaller one, which counts."""
     limits = [count(entry.get(key)) for key in _WINDOW_KEYS]
     limits.append(count(mapping(entry.get("top_provider")).get("context_length")))
     return min(filter(None, limits), default=0)
@@ -171,8 +169,8 @@ class LocalServer(Struct, frozen=True):
 async def find_local_servers(
     places: Sequence[tuple[str, int]] = (), *, seconds: float = _SECONDS
 ) -> tuple[LocalServer, ...]:
-    """The servers that answer, in the order of `places`, which are names and ports; left out, they
-    are those of the catalogue. All are asked at the same time, and each has `seconds`."""
+    """Return the servers that answer, in the order of `places` (names and ports; by default those
+    of the catalogue). All are asked at the same time, and each has `seconds`."""
     places = places or [(one.name, one.port) for one in PROVIDERS if one.is_local]
     found = await asyncio.gather(*(_server(name, port, seconds) for name, port in places))
     return tuple(server for server in found if server is not None)
@@ -248,7 +246,7 @@ class ModelFacts(Struct, frozen=True):
 
     @property
     def no_tools(self) -> str:
-        """What it means that the model can't call tools."""
+        """The consequence of a model that can't call tools, for people."""
         return (
             f"{self.server or 'its server'} reports that this model can't call tools. nanobot then"
             " reads tool calls from its text, and small models often get them wrong"

@@ -38,7 +38,7 @@ class ConfigPart(ConfigEdit, frozen=True):
     unchecked: tuple[str, ...] = ()
 
     def __add__(self, other: ConfigPart) -> ConfigPart:
-        """Both, of which each is about other keys."""
+        """Join two parts, each about other keys."""
         return ConfigPart(
             (*self.changes, *other.changes),
             {**self.secrets, **other.secrets},
@@ -50,7 +50,7 @@ class ConfigPart(ConfigEdit, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is to be written."""
+        """Whether there are no changes."""
         return not (self.changes or self.secrets or self.name)
 
 
@@ -80,7 +80,7 @@ def model_changes(
     *,
     unchecked: bool = False,
 ) -> ConfigPart:
-    """Return what is to be written for a model. `variable` is where its key came from."""
+    """Return the changes that set up a model. `variable` is the one that held its key."""
     if wanted is present:
         return ConfigPart()
     summary = (("model", model_label(wanted) + (", not checked" if unchecked else "")),)
@@ -120,7 +120,7 @@ def _key_changes(
 
 
 def channel_changes(name: str, result: SetupResult, before: ExistingFiles) -> ConfigPart:
-    """Return what is to be written for a channel."""
+    """Return the changes that set up a channel."""
     variables = {
         key: before.variable(("channels", name, key), f"{name}_{key}".upper(), secret)
         for key, secret in result.secrets.items()
@@ -148,7 +148,7 @@ def channel_changes(name: str, result: SetupResult, before: ExistingFiles) -> Co
 
 
 def write(home: Path, before: ExistingFiles, part: ConfigPart) -> None:
-    """Write it all. Raises what `nanobot.config.changing.write` does."""
+    """Write all changes. Raises the errors of `nanobot.config.changing.write`."""
     from nanobot.app.base import make_home
 
     make_home(home)
@@ -158,13 +158,13 @@ def write(home: Path, before: ExistingFiles, part: ConfigPart) -> None:
 
 
 def name_in(home: Path) -> str:
-    """What USER.md says that the owner is called, in the line that onboarding writes."""
+    """Return the owner's name in USER.md, from the line that onboarding writes."""
     found = _NAME.search(read_text(shared_folder(home) / "workspace" / _USER))
     return (found[1] or "") if found else ""
 
 
 def with_name(text: str, name: str) -> str:
-    """USER.md with the name: in place of the one that is there, or of what the template has there,
+    """Return the text of USER.md with the name: in place of an older one or of the template's line,
     else at the end."""
     entry = f"- Name: {name}"
     if _NAME.search(text):

@@ -111,7 +111,7 @@ class ModelStep:
         self._is_unchecked = False
 
     async def run(self) -> ConfigPart:
-        """Return what is to be written. Raises `NanobotError`."""
+        """Return the changes. Raises `NanobotError`."""
         self._is_unchecked = False
         if self._options.offline:
             wanted = ModelSettings(provider="offline")
@@ -396,7 +396,7 @@ class ModelStep:
         return present.context_window if is_same and is_set else 0
 
     async def _unknown(self, wanted: ModelSettings, server: str, *, asks: bool) -> int:
-        """Ask the person for the window of a server of their own."""
+        """Ask the person for the window, if the server is in their own network."""
         known = self._at(wanted.base_url)
         if not is_near(wanted.base_url) or (known and not known.is_local):
             return ModelSettings().context_window

@@ -58,7 +58,7 @@ class Unanswered(NanobotError):
 
 
 class Answers:
-    """A `nanobot.channel.Person` who answers at a terminal or by lines from elsewhere. Without a
+    """A `nanobot.channel.Person` who answers at a terminal or through a pipe. Without a
     person (not `attended`) the defaults are taken, and messages go to standard error. `back`: the
     answer `<` goes back at each question."""
 

@@ -1,5 +1,5 @@
 """Onboarding from top to bottom: the steps ask, the person sees the changes and confirms them, they
-are written, channels sign in, and the model says hello.
+are written, channels sign in, and the model answers a first word.
 
 Invariant: nothing is written before the person has confirmed it. Secrets are only written to
 secrets.env. Other settings in config.yaml keep every byte.
@@ -59,8 +59,8 @@ _CHECK_ZONE = setting_check(AgentSettings, "timezone", "it")
 
 
 def onboard(options: argparse.Namespace) -> int:
-    """`nanobot onboard`. Return 1 if a first reply was due and failed. Raises `NanobotError`;
-    nothing is written then, unless it says otherwise."""
+    """`nanobot onboard`. Return 1 if a first reply was due and failed. Raises `NanobotError`,
+    mostly before anything is written."""
     log_errors_only()
     if options.offline and (named := server_options(options)):
         hint = "The built-in model has no server; leave one or the other out."
@@ -86,8 +86,8 @@ def onboard(options: argparse.Namespace) -> int:
 
 
 class OnboardStep(Struct, frozen=True):
-    """One step. `title` is what it is about. A basic one is part of each first run. A `given` one
-    is on the command line."""
+    """One step. `title` is its topic, for people. A basic step is part of each first run. A `given`
+    one has its answers on the command line."""
 
     name: str
     title: str
