@@ -69,8 +69,8 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("why", "how"), BROKEN.items())
-def test_a_server_that_does_not_work_is_written_only_if_that_is_wanted(
-    here: Nanobot, config: Path, monkeypatch: pytest.MonkeyPatch, why: str, how: tuple[str, ...]
+def test_a_server_that_does_not_work_is_not_written_and_the_reason_is_said(
+    here: Nanobot, config: Path, why: str, how: tuple[str, ...]
 ) -> None:
     done = here("mcp", "add", "broken", "--yes", *how)
     assert why in done.stderr
@@ -78,6 +78,12 @@ def test_a_server_that_does_not_work_is_written_only_if_that_is_wanted(
     assert "error: nothing was written: " in done.stderr
     assert "--no-test" in done.stderr
     assert done.stderr.count("broken") >= 1
+
+
+def test_a_server_that_does_not_work_is_written_only_if_that_is_wanted(
+    here: Nanobot, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how = ("--", "/bin/sh", "-c", "echo out of order >&2; exit 3")
     answered(monkeypatch, "n")
     done = here("mcp", "add", "broken", *how)
     assert (done.returncode, config.read_text()) == (1, BEFORE)
