@@ -118,6 +118,7 @@ def _checked(
 ) -> Iterator[Finding]:
     from nanobot.providers.catalogue import provider_for
     from nanobot.providers.discovery import locate_models, model_facts
+    from nanobot.providers.endpoint import Endpoint
 
     model, key = one.model, one.model.api_key.get_secret_value()
     provider = provider_for(model.base_url, model.api)
@@ -136,7 +137,7 @@ def _checked(
     yield from _window(model, facts, f"{one.key}.context_window")
     if facts.tools is False:
         yield Finding("warn", facts.no_tools, facts.for_tools)
-    source = _source(model)
+    source = Endpoint(model.base_url, model.name, key).source(model.name)
     if ask:
         trial = ModelTrial(model, facts, clock)
         yield from trial.run()
@@ -171,14 +172,6 @@ def _window(model: ModelSettings, facts: ModelFacts, key: str) -> Iterator[Findi
     elif configured < SMALL_WINDOW and is_near(model.base_url):
         text = f"a window of {configured:,} tokens: nanobot works with few tools and forgets soon"
         yield Finding("warn", text, hint or f"Give it {SMALL_WINDOW:,} or more.")
-
-
-def _source(model: ModelSettings) -> str:
-    """Return the name under which the model's dialect is stored."""
-    from nanobot.providers.endpoint import Endpoint
-
-    endpoint = Endpoint(model.base_url, model.name, model.api_key.get_secret_value())
-    return f"{endpoint.place} {model.name}"
 
 
 def _stored_dialects(home: Path) -> Mapping[str, Dialect]:

@@ -244,9 +244,12 @@ class ModelStep:
             try:
                 return wanted, await ask(wanted)
             except (ProviderUnavailable, ProviderBusy) as error:
-                self._is_unchecked = await self._goes_on(error)
-                if not self._is_unchecked:
+                if not self._attended:
                     raise
+                self._person.say(f"WARNING: {in_words(error)}\nYour answers can't be checked now.")
+                if not await self._person.confirm("Keep them unchecked, and go on?"):
+                    raise
+                self._is_unchecked = True
                 return wanted, None
             except ProviderRejected as error:
                 if error.status not in refusals or not self._attended:
@@ -255,13 +258,6 @@ class ModelStep:
                 if not (key := await self._key("Its key again (Enter to leave it)")):
                     raise
                 wanted, self._variable = _with_key(wanted, key), ""
-
-    async def _goes_on(self, error: ProviderError) -> bool:
-        """Whether the person goes on without the server."""
-        if not self._attended:
-            return False
-        self._person.say(f"WARNING: {in_words(error)}\nSo your answers cannot be checked now.")
-        return await self._person.confirm("Keep it as it is, unchecked, and go on?")
 
     async def _models(self, wanted: ModelSettings) -> tuple[str, Sequence[ListedModel]]:
         """Return the address at which the server answers, and its models. Raises
@@ -337,23 +333,15 @@ class ModelStep:
         the window is never larger than the server reports. Raises `NanobotError` if it is too
         small.
         """
+        facts, url = ModelFacts(), wanted.base_url
         asks = not (self._options.no_test and server_options(self._options))
-        url, key, facts = wanted.base_url, wanted.api_key.get_secret_value(), ModelFacts()
         if asks:
-            known = self._at(url)
-            facts = await model_facts(url, wanted.name, key, _FACTS_SECONDS, known)
-        server, takes = facts.server or "the server", facts.window
-        if _SMALLEST <= takes < SMALL_WINDOW:
-            self._person.say(
-                f"WARNING: {server} takes only {takes:,} tokens, so nanobot works with few tools"
-                f" and forgets within a few messages. {_COMFORTABLE:,} leave room to talk."
-                f" {facts.to_raise}"
-            )
-        if facts.tools is False:
-            self._person.say(f"WARNING: {facts.no_tools}. {facts.for_tools}")
+            key = wanted.api_key.get_secret_value()
+            facts = await model_facts(url, wanted.name, key, _FACTS_SECONDS, self._at(url))
+        self._warn(facts)
         if variant := await self._larger_variant(wanted, facts):
             return await self.with_window(variant)
-        chosen = self._options.context_window or self._configured(wanted)
+        chosen, takes = self._options.context_window or self._configured(wanted), facts.window
         window = min(filter(None, (chosen, takes)), default=0)
         if 0 < window < _SMALLEST:
             raise NanobotError(
@@ -362,12 +350,25 @@ class ModelStep:
             )
         if window < chosen:
             self._person.say(
-                f"WARNING: the context window was to be {chosen:,}, but {server} takes {takes:,}"
-                f" tokens, so {takes:,} is used. {facts.to_raise}"
+                f"WARNING: the context window was to be {chosen:,}, but {_server(facts)} takes"
+                f" {takes:,} tokens, so {takes:,} is used. {facts.to_raise}"
             )
         elif takes >= SMALL_WINDOW:  # else a warning has named it
             self._person.say(f"{facts.server or wanted.name} takes {takes:,} tokens.")
-        return fit_window(wanted, window or await self._unknown(wanted, server, asks=asks))
+        if not window:
+            window = await self._unknown(wanted, _server(facts), asks=asks)
+        return fit_window(wanted, window)
+
+    def _warn(self, facts: ModelFacts) -> None:
+        """Warn of a small window and of missing tool calls."""
+        if _SMALLEST <= facts.window < SMALL_WINDOW:
+            self._person.say(
+                f"WARNING: {_server(facts)} takes only {facts.window:,} tokens, so nanobot works"
+                f" with few tools and forgets within a few messages. {_COMFORTABLE:,} leave room"
+                f" to talk. {facts.to_raise}"
+            )
+        if facts.tools is False:
+            self._person.say(f"WARNING: {facts.no_tools}. {facts.for_tools}")
 
     async def _larger_variant(
         self, wanted: ModelSettings, facts: ModelFacts
@@ -435,6 +436,10 @@ def from_environment(name: str) -> str:
     if not value:
         raise NanobotError(f"the variable {name} is not set, or empty", hint=f"export {name}=…")
     return value
+
+
+def _server(facts: ModelFacts) -> str:
+    return facts.server or "the server"
 
 
 def _sized(model: ListedModel) -> str:
