@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
@@ -54,8 +53,6 @@ from nanobot_api.shapes import ChatShape, Facts, ResponseShape, Shape
 
 _BODY_SECONDS = 120.0
 _LATE = "The request did not arrive in time."
-_GUESSES = 20
-"""Wrong keys a minute that are told so; more of them are refused as too many."""
 MOST_MEGABYTES = 30
 """Of the largest request, with its files: ten pictures as phones take them."""
 _LONGEST_KEY = 255
@@ -79,10 +76,7 @@ class Server:
         self._clock, self._ask = host.clock, ask
         self.records = Records(host.state_folder)
         self._answering = Answering(host, self.records, exchanges, ask, self._expect_key)
-        self._wrong: deque[float] = deque(maxlen=_GUESSES)
         self._held = 0
-        self._logged = set[str]()
-        """The keys of programs that send tools of their own."""
 
     async def handle(self, http: web.Request) -> web.StreamResponse:
         """Answer one request."""
@@ -166,33 +160,21 @@ class Server:
     def _welcome(self, http: web.Request, key: ApiKey | None) -> ApiKey:
         """Return a key that may be used now. Raises `Problem`."""
         if key is None:
-            raise self._wrong_key(bool(_secret_in(http)))
+            text = "An API key is needed, in the header `Authorization: Bearer KEY` or `api-key`."
+            if _secret_in(http):
+                text = "Incorrect API key provided. `nanobot api keys add NAME` makes one."
+            raise Problem(401, text, "invalid_api_key")
         if self._host.admit(Sender(key.person), Chat(key.name), addressed=False) != "allowed":
             raise Problem(
                 403, "The person of this key may not talk to nanobot any more.", "access_revoked"
             )
         return key
 
-    def _wrong_key(self, was_given: bool) -> Problem:
-        """A key that is right is taken however many wrong ones come beside it."""
-        now = self._clock.monotonic()
-        full = len(self._wrong) == _GUESSES and now - self._wrong[0] < 60.0
-        if was_given and full:
-            return Problem(
-                429, "Too many wrong keys; wait a minute.", "too_many_keys", retry_after=60
-            )
-        if was_given:
-            self._wrong.append(now)
-            text = "Incorrect API key provided. `nanobot api keys add NAME` makes one."
-        else:
-            text = "An API key is needed, in the header `Authorization: Bearer KEY` or `api-key`."
-        return Problem(401, text, "invalid_api_key")
-
     async def _new_conversation(self, http: web.Request) -> web.StreamResponse:
         async with self._body(http) as body:
             await asyncio.to_thread(refuse_items, body)
         id = f"conv_{secrets.token_hex(16)}"
-        return web.json_response(shapes.new_conversation(id, self._now(), {}))
+        return web.json_response(shapes.new_conversation(id, self._now()))
 
     async def _chat(self, http: web.Request, key: ApiKey) -> web.StreamResponse:
         order = await self._order(http, key, chat_request, ChatShape)
@@ -258,13 +240,8 @@ class Server:
         origin = program_origin(key.name)
         own = key.own_words and not ask.is_task
         asked = Said("user", ask.text, "" if own else origin)
-        alone, context = not (ask.conversation or ask.previous), _as_sent(ask.context, origin)
-        if alone:
-            name = f"once-{event_id.rpartition('-')[2]}"
-        elif ask.conversation:
-            name, context = clean_name(ask.conversation), ()
-        else:
-            name, context = await self._followed(key, ask.previous)
+        alone = not (ask.conversation or ask.previous)
+        name, context = await self._place(key, ask, event_id, origin)
         chat = f"{key.name}:{name}"
         id = record_id(chat, event_id)
         said = (*context, asked) if alone and ask.store else ()
@@ -275,15 +252,7 @@ class Server:
         )  # fmt: skip
         if is_kept(event_id):
             record = await asyncio.to_thread(self.records.begin, id, record)
-        if record.digest != ask.digest:
-            raise Problem(
-                422,
-                "This Idempotency-Key was used for another request.",
-                "idempotency_key_reused",
-                param="Idempotency-Key",
-            )
-        if record.state == "deleted":
-            raise Problem(409, "The response to this Idempotency-Key was deleted.", "deleted")
+        _expect_same(record, ask)
         files = ask.files if record.answer is None else ()
         media = await asyncio.to_thread(self.records.keep_files, id, files) if files else ()
         facts = Facts(
@@ -303,15 +272,18 @@ class Server:
             by_program=True, off_record=alone, context=context, origin=asked.origin,
             instructions=instructions, schema=ask.schema,
         )  # fmt: skip
-        if ask.ignored:
-            self._log_ignored(key.name)
         return Order(message, record, shape(facts), ask.stream, ask.ignored)
 
-    def _log_ignored(self, key: str) -> None:
-        """Log it once for each key."""
-        if key not in self._logged:
-            self._logged.add(key)
-            logger.info("api: the program {} sends tools of its own, which are ignored", key)
+    async def _place(
+        self, key: ApiKey, ask: Ask, event_id: str, origin: str
+    ) -> tuple[str, tuple[Said, ...]]:
+        """The name of the conversation that a request belongs to, and the context that it brings.
+        Raises `Problem`."""
+        if ask.conversation:
+            return clean_name(ask.conversation), ()
+        if ask.previous:
+            return await self._followed(key, ask.previous)
+        return f"once-{event_id.rpartition('-')[2]}", _as_sent(ask.context, origin)
 
     async def _followed(self, key: ApiKey, previous: str) -> tuple[str, tuple[Said, ...]]:
         """The conversation of an earlier response, and what was said before it began."""
@@ -361,6 +333,19 @@ class Server:
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp())
+
+
+def _expect_same(record: Record, ask: Ask) -> None:
+    """Raise `Problem` unless a repetition asks the same, and its response is still there."""
+    if record.digest != ask.digest:
+        raise Problem(
+            422,
+            "This Idempotency-Key was used for another request.",
+            "idempotency_key_reused",
+            param="Idempotency-Key",
+        )
+    if record.state == "deleted":
+        raise Problem(409, "The response to this Idempotency-Key was deleted.", "deleted")
 
 
 def _secret_in(http: web.Request) -> str:

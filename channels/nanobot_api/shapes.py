@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -46,31 +45,6 @@ class Facts(Struct, frozen=True):
         return {"type": "json_schema", "name": "answer", "schema": json.loads(self.schema)}
 
 
-class Shape(Protocol):
-    """One of the two forms of an answer."""
-
-    def whole(self, answer: Answer) -> Json:
-        """All of it at once."""
-
-    def begin(self) -> Iterator[bytes]:
-        """A stream begins."""
-
-    def text(self, delta: str) -> Iterator[bytes]:
-        """More of the text."""
-
-    def next_block(self) -> Iterator[bytes]:
-        """What was written until now is not the beginning of what comes."""
-
-    def progress(self, kind: str, text: str) -> Iterator[bytes]:
-        """Something that a person might want to see meanwhile."""
-
-    def end(self, answer: Answer) -> Iterator[bytes]:
-        """All of the text was sent."""
-
-    def fail(self, problem: Problem) -> Iterator[bytes]:
-        """There will be no answer."""
-
-
 def model() -> Json:
     """The one model."""
     return {"id": MODEL, "object": "model", "created": CREATED, "owned_by": OWNED_BY}
@@ -81,10 +55,9 @@ def models() -> Json:
     return {"object": "list", "data": [model()]}
 
 
-def new_conversation(id: str, created: int, metadata: object) -> Json:
+def new_conversation(id: str, created: int) -> Json:
     """A conversation that nothing was said in."""
-    kept = metadata if isinstance(metadata, dict) else {}
-    return {"id": id, "object": "conversation", "created_at": created, "metadata": kept}
+    return {"id": id, "object": "conversation", "created_at": created, "metadata": {}}
 
 
 def _event(data: object, name: str = "") -> bytes:
@@ -102,29 +75,29 @@ class ChatShape:
         self._facts, self._id = facts, f"chatcmpl-{facts.id}"
 
     def whole(self, answer: Answer) -> Json:
-        """See `Shape`."""
+        """All of the answer at once."""
         message = {"role": "assistant", "content": answer.whole, "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
         return {**self._common("chat.completion"), "choices": [choice], "usage": _usage(answer)}
 
     def begin(self) -> Iterator[bytes]:
-        """See `Shape`."""
+        """A stream begins."""
         yield self._chunk({"role": "assistant", "content": ""})
 
     def text(self, delta: str) -> Iterator[bytes]:
-        """See `Shape`."""
+        """More of the text."""
         yield self._chunk({"content": delta})
 
     def next_block(self) -> Iterator[bytes]:
-        """See `Shape`."""
+        """What was written until now is not the beginning of what comes."""
         yield self._chunk({"content": "\n\n"})
 
     def progress(self, kind: str, text: str) -> Iterator[bytes]:
-        """See `Shape`."""
+        """Something that a person might want to see meanwhile."""
         yield self._chunk({"nanobot": {"type": kind, "text": text}})
 
     def end(self, answer: Answer) -> Iterator[bytes]:
-        """See `Shape`."""
+        """All of the text was sent."""
         yield self._chunk({}, "stop")
         if self._facts.with_usage:
             chunk = self._common("chat.completion.chunk")
@@ -132,7 +105,7 @@ class ChatShape:
         yield b"data: [DONE]\n\n"
 
     def fail(self, problem: Problem) -> Iterator[bytes]:
-        """See `Shape`."""
+        """There will be no answer."""
         yield _event({"error": problem.error})
 
     def _common(self, kind: str) -> Json:
@@ -166,7 +139,7 @@ class ResponseShape:
         """The text of the message that is being written."""
 
     def whole(self, answer: Answer) -> Json:
-        """See `Shape`."""
+        """All of the answer at once."""
         return self._response("completed", [self._message(0, answer.whole)], answer)
 
     def kept(self, answer: Answer | None) -> Json:
@@ -178,12 +151,12 @@ class ResponseShape:
         return self.whole(answer)
 
     def begin(self) -> Iterator[bytes]:
-        """See `Shape`."""
+        """A stream begins."""
         yield self._next("response.created", response=self._response("in_progress", []))
         yield self._next("response.in_progress", response=self._response("in_progress", []))
 
     def text(self, delta: str) -> Iterator[bytes]:
-        """See `Shape`."""
+        """More of the text."""
         index = len(self._output)
         if self._open is None:
             self._open = []
@@ -197,15 +170,15 @@ class ResponseShape:
         )
 
     def next_block(self) -> Iterator[bytes]:
-        """See `Shape`."""
+        """What was written until now is not the beginning of what comes."""
         yield from self._close("commentary")
 
     def progress(self, kind: str, text: str) -> Iterator[bytes]:
-        """See `Shape`."""
+        """Something that a person might want to see meanwhile."""
         yield self._next("response.nanobot.progress", progress=kind, text=text)
 
     def end(self, answer: Answer) -> Iterator[bytes]:
-        """See `Shape`."""
+        """All of the text was sent."""
         if self._open is None and not self._output:
             yield from self.text("")
         yield from self._close("final_answer")
@@ -213,7 +186,7 @@ class ResponseShape:
         yield self._next("response.completed", response=done)
 
     def fail(self, problem: Problem) -> Iterator[bytes]:
-        """See `Shape`."""
+        """There will be no answer."""
         yield self._next("response.failed", response=self._failed(problem))
 
     def _failed(self, problem: Problem) -> Json:
@@ -277,6 +250,10 @@ class ResponseShape:
             "user": None,
             "metadata": {},
         }
+
+
+Shape = ChatShape | ResponseShape
+"""One of the two forms of an answer, with the same methods."""
 
 
 def _text_part(text: str) -> Json:

@@ -92,9 +92,7 @@ class UpdateIngest:
         messages: list[InboundMessage] = []
         presses: list[tuple[Press, bool]] = []
         parsed: Sequence[ParsedUpdate | None] = [await self._parsed(update) for update in updates]
-        if any(update and update.message and update.message.group_id for update in parsed):
-            parsed = self._albums.complete(parsed)
-        for update in parsed:
+        for update in self._albums.complete(parsed):
             if update is None or not self._admitted(update):
                 continue
             if update.ephemeral:

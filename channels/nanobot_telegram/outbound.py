@@ -155,25 +155,28 @@ class Outbound:
         an album can have none."""
         if self._chats.is_unreachable(part.chat_id):
             raise _lost("it refused us before")
-        chat_id = self._chats.current(part.chat_id)
-        # Where the group has another id by now, messages have other ones as well.
-        place, _, answered = part.reply_to.rpartition("/")
-        is_there = (place or part.chat_id) == str(chat_id)
-        reply_to = number(answered) if answered and is_there else None
         uploads: Sequence[_Upload] = ()
         if part.media:
             uploads = _together([_upload(one, self._host.media_path(one)) for one in part.media])
         if not uploads and not part.content.strip():
             raise SendRefused("there is nothing to send")
         await self._previews.finish(part.chat_id)
-        thread = number(part.thread_id) if part.thread_id else None
-        only = number(part.only) if not uploads and chat_id < 0 else None
-        may_be_rich = self._rich and not uploads and only is None and part.key != self._failed_rich
-        may_be_rich = may_be_rich and bool(MAY_BE_RICH.search(part.content))
-        blocks = rich_blocks(part.content) if may_be_rich else ()
-        attempt = Attempt(chat_id, thread, reply_to, blocks=blocks, only=only)
-        message_id = await self._deliver(part, uploads, attempt)
+        message_id = await self._deliver(part, uploads, self._first_attempt(part))
         return Receipt(str(message_id or ""))  # what one person sees has no id for others
+
+    def _first_attempt(self, part: OutboundPart) -> Attempt:
+        chat_id = self._chats.current(part.chat_id)
+        # Where the group has another id by now, messages have other ones as well.
+        place, _, answered = part.reply_to.rpartition("/")
+        is_there = (place or part.chat_id) == str(chat_id)
+        reply_to = number(answered) if is_there else None
+        only = number(part.only) if not part.media and chat_id < 0 else None
+        may_be_rich = self._rich and not part.media and only is None
+        may_be_rich = may_be_rich and part.key != self._failed_rich
+        may_be_rich = may_be_rich and MAY_BE_RICH.search(part.content) is not None
+        blocks = rich_blocks(part.content) if may_be_rich else ()
+        thread = number(part.thread_id)
+        return Attempt(chat_id, thread, reply_to, blocks=blocks, only=only)
 
     async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
         """Edit a message that was sent: without its buttons, and with a line below it where there

@@ -8,7 +8,7 @@ Telegram would refuse for its size has no rich form.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from itertools import groupby
 
 from loguru import logger
@@ -47,10 +47,15 @@ def _checked(markdown: str) -> list[Block]:
         return []
     blocks = _blocks(lines)
     rows = [row for table in tables for row in table_rows(table)]
+    return blocks if _is_small(lines, blocks, rows) else []
+
+
+def _is_small(lines: Sequence[Line], blocks: Sequence[Block], rows: Sequence[Sized]) -> bool:
+    """Whether Telegram takes as much."""
     length = sum(len(span.text) + len(line.prefix) + 1 for line in lines for span in line.spans)
-    is_small = length <= _LENGTH and all(len(row) <= _COLUMNS for row in rows)
-    is_small = is_small and _count(blocks) + len(rows) <= _BLOCKS and _depth(blocks) <= _DEPTH
-    return blocks if is_small else []
+    if length > _LENGTH or any(len(row) > _COLUMNS for row in rows):
+        return False
+    return _count(blocks) + len(rows) <= _BLOCKS and _depth(blocks) <= _DEPTH
 
 
 def _blocks(lines: Sequence[Line]) -> list[Block]:

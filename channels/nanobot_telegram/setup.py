@@ -67,27 +67,24 @@ async def setup(request: SetupRequest) -> SetupResult | None:
     given = request.given.get("token", "")
     if request.attended and not known and not given:
         person.say(_HOW)
-    again = ""
-    while token := given or again or await person.ask("The bot's token", known, secret=True):
+    token = given or await person.ask("The bot's token", known, secret=True)
+    while token:
         try:
             return await _with_token(request, present, token)
         except _Unreachable as error:
             if not request.attended:
                 raise
             person.say(f"{error}.\n  Is this machine online, and may it reach Telegram?")
-            match await person.choose("What now?", _UNREACHABLE):
-                case 0:
-                    again = token
-                case 1:
-                    found = await _with_token(replace(request, test=False), present, token)
-                    return replace(found, unchecked=True)
-                case _:
-                    break
+            what_now = await person.choose("What now?", _UNREACHABLE)
+            if what_now == 1:
+                found = await _with_token(replace(request, test=False), present, token)
+                return replace(found, unchecked=True)
+            token = "" if what_now else token
         except NanobotError as error:
             if not request.attended or given:
                 raise
             person.say(f"{error.for_people()}\nType it again, or press Enter to leave this out.")
-            known = again = ""
+            token = await person.ask("The bot's token", "", secret=True)
     person.say("Telegram stays as it is.")
     return None
 

@@ -22,6 +22,7 @@ from telegram import (
     ChatMember,
     ChatMemberRestricted,
     ChatMemberUpdated,
+    ExternalReplyInfo,
     MaybeInaccessibleMessage,
     Message,
     MessageOrigin,
@@ -260,43 +261,58 @@ def _message(
 def _said(
     message: Message, me: Me, sender: Sender, chat: Chat, zone: tzinfo, *, edited: bool
 ) -> ParsedUpdate | None:
-    file, origin = file_of(message), ""
-    if message.forward_origin is not None or message.via_bot is not None:
-        origin = _forwarded_from(message, me)
-    words = words_of(message, links=bool(origin))
+    origin = _forwarded_from(message, me)
+    content = _content(message, me, origin, edited=edited)
+    if content is None:
+        return None
+    reference = _reference(message, me)
+    files = (content.file, reference.file if reference else None)
+    event = _event_id(message.message_id, str(message.chat.id), chat)
+    said = _inbound(
+        sender,
+        chat,
+        content.text,
+        event,
+        message.date.astimezone(zone),
+        message_id=event,
+        media=tuple(filter(None, files)),
+        reply_to=reference.quote if reference else None,
+        forwarded_from=origin,
+        group_id=message.media_group_id or "",
+        notes=content.notes,
+    )
+    if edited:
+        said = _edit_of(said, message, f"{content.text}\n{content.described}", zone)
+    addressed = not chat.is_group or content.addressed or bool(reference and reference.is_ours)
+    return ParsedUpdate(sender, chat, addressed, said)
+
+
+class _Content(Struct, frozen=True):
+    """What a message says. `described` is the note for what is neither text nor a file."""
+
+    text: str
+    addressed: bool
+    described: str
+    notes: tuple[str, ...]
+    file: Media | None
+
+
+def _content(message: Message, me: Me, origin: str, *, edited: bool) -> _Content | None:
+    """The content; None if it says nothing to us."""
+    file, words = file_of(message), words_of(message, links=bool(origin))
     if edited and not (words or message.checklist or file):
         return None  # not by hand: a live location moves, votes come in
     parsed = parse_text(words, message.entities or message.caption_entities, me, own=not origin)
     if parsed is None:
         return None
-    links = parsed.links if origin else (*parsed.links, *rich_links(message))
     described = note_of(message)
     if not (parsed.text or described or file):
         described = unknown_in(message)
         if not described:
             return None
-    refers = message.reply_to_message or message.external_reply or message.reply_to_story
-    reference = _reference(message, me) if refers is not None else None
-    quoted = reference.file if reference else None
-    event, place = str(message.message_id), str(message.chat.id)
-    if place != chat.id:
-        event = _event_id(message.message_id, place, chat)
-    said = _inbound(
-        sender,
-        chat,
-        parsed.text,
-        _edit_id(event, message, f"{parsed.text}\n{described}") if edited else event,
-        ((edited and message.edit_date) or message.date).astimezone(zone),
-        message_id=event,
-        media=tuple(filter(None, (file, quoted))),
-        reply_to=reference.quote if reference else None,
-        forwarded_from=origin,
-        group_id=message.media_group_id or "",
-        edits=event if edited else "",
-        notes=tuple(filter(None, (described, *links))),
-    )
-    is_reply_to_us = reference is not None and reference.is_ours
-    return ParsedUpdate(sender, chat, not chat.is_group or parsed.addressed or is_reply_to_us, said)
+    links = (*parsed.links, *(() if origin else rich_links(message)))
+    notes = tuple(filter(None, (described, *links)))
+    return _Content(parsed.text, parsed.addressed, described, notes, file)
 
 
 def _inbound(
@@ -323,11 +339,13 @@ def _event_id(message_id: int, place: str, chat: Chat) -> str:
     return str(message_id) if place == chat.id else f"{place}/{message_id}"
 
 
-def _edit_id(event: str, message: Message, content: str) -> str:
-    """The stamp has whole seconds: the content tells two edits in the same second apart."""
-    stamp = int((message.edit_date or message.date).timestamp())
+def _edit_of(said: InboundMessage, message: Message, content: str, zone: tzinfo) -> InboundMessage:
+    """The same message as an edit. The stamp has whole seconds: the content tells two edits in the
+    same second apart."""
+    at, event = message.edit_date or message.date, said.event_id
     digest = blake2s(content.encode("utf-8", "replace"), digest_size=4).hexdigest()
-    return f"{event}:e{stamp}-{digest}"
+    id = f"{event}:e{int(at.timestamp())}-{digest}"
+    return replace(said, event_id=id, timestamp=at.astimezone(zone), edits=event)
 
 
 def _is_elsewhere(message: MaybeInaccessibleMessage) -> bool:
@@ -350,32 +368,41 @@ class _Reference(Struct, frozen=True):
 
 
 def _reference(message: Message, me: Me) -> _Reference | None:
-    reply, elsewhere = message.reply_to_message, message.external_reply
-    if reply is not None:
-        # In a topic everything that replies to nothing is, to Telegram, a reply to the message that
-        # opened the topic.
-        is_root = message.is_topic_message and reply.message_id == message.message_thread_id
-        if is_root or reply.forum_topic_created is not None:
-            reply = None
-    if reply is not None:
-        author, chat = reply.from_user, reply.sender_chat
-        is_ours = author is not None and author.id == me.id and chat is None
-        name = _author_name(reply)
-        number, text = str(reply.message_id), _quoted_text(reply)
-    elif elsewhere is not None:
+    elsewhere, chosen = message.external_reply, message.quote
+    text = valid_unicode(chosen.text) if chosen else ""
+    if (reply := _replied_to(message)) is not None:
+        author, by_chat = reply.from_user, reply.sender_chat
+        is_ours = author is not None and author.id == me.id and by_chat is None
+        quote = Quote(
+            str(reply.message_id),
+            _OURS if is_ours else _other(_author_name(reply)),
+            text or _quoted_text(reply),
+        )
+        return _Reference(quote, is_ours, None if is_ours else _quoted_file(reply))
+    if elsewhere is not None:
         is_ours = _is_from(elsewhere.origin, me)
-        name = _origin_name(elsewhere.origin)
-        number, text = str(elsewhere.message_id or ""), label_of(elsewhere)
-        text = text or "[a message elsewhere]"
-    elif message.reply_to_story is not None:
-        return _Reference(Quote("", "", "[story]"))
-    else:
+        quote = Quote(
+            str(elsewhere.message_id or ""),
+            _OURS if is_ours else _other(_origin_name(elsewhere.origin)),
+            text or label_of(elsewhere) or "[a message elsewhere]",
+        )
+        return _Reference(quote, is_ours, None if is_ours else _quoted_file(elsewhere))
+    return _Reference(Quote("", "", "[story]")) if message.reply_to_story is not None else None
+
+
+def _replied_to(message: Message) -> Message | None:
+    """The message that this one replies to. In a topic everything that replies to nothing is, to
+    Telegram, a reply to the message that opened the topic."""
+    reply = message.reply_to_message
+    if reply is None or reply.forum_topic_created is not None:
         return None
-    chosen = valid_unicode(message.quote.text) if message.quote else ""
-    quote = Quote(number, _OURS if is_ours else _other(name), chosen or text)
-    quoted = reply or elsewhere
-    file = file_of(quoted) if quoted is not None and not is_ours else None
-    return _Reference(quote, is_ours, file if file and file.kind in _QUOTED_FILES else None)
+    is_root = message.is_topic_message and reply.message_id == message.message_thread_id
+    return None if is_root else reply
+
+
+def _quoted_file(quoted: Message | ExternalReplyInfo) -> Media | None:
+    file = file_of(quoted)
+    return file if file and file.kind in _QUOTED_FILES else None
 
 
 def _quoted_text(message: Message) -> str:

@@ -175,13 +175,6 @@ def _message(
     changed = incoming.edits or incoming.deletes
     if not text.strip() and incoming.media is None and not notes and not changed:
         return None
-    media, quote = incoming.media, incoming.quote
-    if media is not None:
-        mime, name = one_line(media.mime), one_line(media.name)
-        media = replace(media, ref=valid_unicode(media.ref), mime=mime, name=name)
-    if quote is not None:
-        quoted = valid_unicode(quote.message_id), one_line(quote.sender), valid_unicode(quote.text)
-        quote = Quote(*quoted)
     first = changed or incoming.id
     event = f"{person}:{first}" if chat.is_group else first
     return InboundMessage(
@@ -192,8 +185,8 @@ def _message(
         f"{event}:edit:{incoming.id}" if changed else event,
         incoming.at.astimezone(host.clock.now().tzinfo),
         message_id=first,
-        media=() if media is None else (media,),
-        reply_to=quote,
+        media=_clean_media(incoming.media),
+        reply_to=_clean_quote(incoming.quote),
         forwarded_from="someone" if incoming.forwarded else "",
         is_group=chat.is_group,
         sender_name=sender.name,
@@ -202,3 +195,16 @@ def _message(
         unanswered=incoming.unanswered,
         notes=notes,
     )
+
+
+def _clean_media(media: Media | None) -> tuple[Media, ...]:
+    if media is None:
+        return ()
+    mime, name = one_line(media.mime), one_line(media.name)
+    return (replace(media, ref=valid_unicode(media.ref), mime=mime, name=name),)
+
+
+def _clean_quote(quote: Quote | None) -> Quote | None:
+    if quote is None:
+        return None
+    return Quote(valid_unicode(quote.message_id), one_line(quote.sender), valid_unicode(quote.text))

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from loguru import logger
 from pydantic import BaseModel
 
 from nanobot.messages import ToolCall
@@ -194,10 +193,8 @@ TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": 
 
 
 async def test_a_clients_tools_are_ignored_and_that_is_said(api: Api) -> None:
-    logged = list[str]()
     model = ScriptedModel(author=lambda prompt: says(str([s.name for s in prompt.tools.specs])))
     async with api.running(model):
-        sink = logger.add(logged.append, level="INFO", format="{message}")
         for stream in (False, True):
             body = chat("Hi", tools=[TOOL], tool_choice="auto", stream=stream)
             answer = await api.post("chat/completions", body)
@@ -208,8 +205,6 @@ async def test_a_clients_tools_are_ignored_and_that_is_said(api: Api) -> None:
         assert old.headers["X-Nanobot-Ignored"] == "functions"
         plain = await api.post("chat/completions", chat("Hi"))
         assert "X-Nanobot-Ignored" not in plain.headers
-    logger.remove(sink)
-    assert "".join(logged).count("the program laptop sends tools of its own") == 1
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ async def test_what_cannot_be_taken_is_told(api: Api, path: str, body: object, w
     assert answer.data["error"]["type"] == "invalid_request_error"
 
 
-async def test_no_key_no_word_and_guessing_is_slowed_but_never_keeps_a_right_key_out(
+async def test_without_a_right_key_nothing_is_answered(
     api: Api,
 ) -> None:
     paths = ("models", "models/nanobot", "chat/completions", "responses", "conversations", "x")
@@ -78,8 +78,6 @@ async def test_no_key_no_word_and_guessing_is_slowed_but_never_keeps_a_right_key
             for method in ("GET", "POST", "OPTIONS", "DELETE"):
                 answer = await api.ask(method, path, None if method == "GET" else {}, key="")
                 assert (answer.status, answer.code) == (401, "invalid_api_key")
-        codes = [(await api.ask("GET", "models", key=f"nbk-{number}")).code for number in range(22)]
-        assert codes == ["invalid_api_key"] * 20 + ["too_many_keys"] * 2
         assert (await api.ask("GET", "models")).status == 200
 
 
