@@ -13,6 +13,7 @@ an editor.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -71,4 +72,24 @@ def without_importance(text: str) -> str:
 
 def with_mark(line: str, mark: str) -> str:
     """The line with this mark in place of its own; an empty one leaves none."""
-    return without_importance(line).rstrip() + mark
+    return unmarked(line) + mark
+
+
+def unmarked(line: str) -> str:
+    """The line without its mark and without white space at the end."""
+    return without_importance(line).rstrip()
+
+
+def marks_of(text: str) -> dict[str, str]:
+    """Return the mark of each line that has one, of several the highest."""
+    marks = dict[str, str]()
+    for line in text.split("\n") if importance_mark(text) else ():
+        if mark := importance_mark(line):
+            marks[unmarked(line)] = max(mark, marks.get(unmarked(line), ""))
+    return marks
+
+
+def with_marks(text: str, marks: Mapping[str, str]) -> str:
+    """The text with these marks behind its lines, before white space at their ends."""
+    pairs = ((raw, raw.rstrip()) for raw in text.split("\n"))
+    return "\n".join(f"{line}{marks.get(line, '')}{raw[len(line) :]}" for raw, line in pairs)

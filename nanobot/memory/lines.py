@@ -28,7 +28,13 @@ from typing import TypeVar
 from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
-from nanobot.memory.importance import importance_mark, without_importance
+from nanobot.memory.importance import (
+    importance_mark,
+    marks_of,
+    unmarked,
+    with_marks,
+    without_importance,
+)
 from nanobot.memory.similarity import LEAST, rewordings, similarity, words_of
 
 Value = TypeVar("Value", int, str)
@@ -123,7 +129,7 @@ class Operation(Struct, frozen=True, omit_defaults=True):
     @property
     def says_nothing_new(self) -> bool:
         """Whether this says at most how important a line is."""
-        return bool(self.old) and _bare(self.old) == _bare(self.new)
+        return bool(self.old) and unmarked(self.old) == unmarked(self.new)
 
     @property
     def states(self) -> bool:
@@ -205,10 +211,10 @@ def apply_operations(text: str, operations: Sequence[Operation]) -> Applied:
     asked = [(_plain(step), step) for step in operations]
     document = _Document(without_importance(text))
     left = _make(document, [step for step, _ in asked if step.old != step.new])
-    marks = _marks_of(text)
+    marks = marks_of(text)
     brought = _brought_marks(marks, ((step, given) for step, given in asked if step not in left))
     if brought or document.is_changed:
-        text = _with_marks(document.text, marks | brought)
+        text = with_marks(document.text, marks | brought)
     return Applied(text, tuple(given for step, given in asked if step in left))
 
 
@@ -229,8 +235,8 @@ def _make(document: _Document, steps: Sequence[Operation]) -> list[Operation]:
 def _target_of(additions: Sequence[Operation]) -> Counter[str]:
     """How often each line is to stand; a section that holds lines stays."""
     target = Counter(step.new for step in additions)
-    for step in additions:
-        target[step.section] = max(target[step.section], 1)
+    for section in {step.section for step in additions} - {""}:
+        target[section] = max(target[section], 1)
     return target
 
 
@@ -244,7 +250,7 @@ def merge(base: str, ours: str, theirs: str) -> Merged:
         return Merged(ours)
     if ours == base:
         return Merged(theirs)
-    marks = [*map(_marks_of, (base, ours, theirs))]
+    marks = [*map(marks_of, (base, ours, theirs))]
     base, ours, theirs = map(without_importance, (base, ours, theirs))
     mine, other = operations_between(base, ours), operations_between(base, theirs)
     counts = [*map(_counts_of, (base, ours, theirs))]
@@ -264,26 +270,8 @@ def merge(base: str, ours: str, theirs: str) -> Merged:
     for heading in headings:
         if not document.count(heading):
             document.add(heading, "")
-    text = _with_marks(document.text, _merged_marks(marks, (*mine, *other)))
+    text = with_marks(document.text, _merged_marks(marks, (*mine, *other)))
     return Merged(text, tuple(_conflicts(mine, other)))
-
-
-def _bare(line: str) -> str:
-    return without_importance(line).rstrip()
-
-
-def _marks_of(text: str) -> dict[str, str]:
-    """Return the mark of each line that has one, of several the highest."""
-    marks = dict[str, str]()
-    for line in split(text) if importance_mark(text) else ():
-        if mark := importance_mark(line):
-            marks[_bare(line)] = max(mark, marks.get(_bare(line), ""))
-    return marks
-
-
-def _with_marks(text: str, marks: Mapping[str, str]) -> str:
-    pairs = ((raw, raw.rstrip()) for raw in text.split("\n"))
-    return "\n".join(f"{line}{marks.get(line, '')}{raw[len(line) :]}" for raw, line in pairs)
 
 
 def _brought_marks(
@@ -447,7 +435,7 @@ def _became(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:
 def _plain(step: Operation) -> Operation:
     """Return the operation with its lines as they are compared, each on one line."""
     texts = (step.old, step.new, step.section)
-    old, new, section = (_bare(text.replace("\n", " ").rstrip()) for text in texts)
+    old, new, section = (unmarked(text.replace("\n", " ").rstrip()) for text in texts)
     return replace(step, old=old, new=new, section=section)
 
 
@@ -461,7 +449,7 @@ def _change(
     gone = []
     for step in operations:
         old, new, section = step.old, step.new, step.section
-        missing = bool(new) and document.count(new) < target.get(new, 0)
+        missing = document.count(new) < target.get(new, 0)
         if old and missing and document.count(old) <= target.get(old, 0):
             gone.append(step)
             continue

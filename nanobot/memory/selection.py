@@ -101,6 +101,7 @@ def _level(heading: str) -> int:
 
 
 _NOTICE_LINES, _NOTICE_CHARACTERS = 8, 160
+_SINGLE = str.maketrans('"', "'")
 
 
 def memory_notice(before: str, after: str) -> str:
@@ -114,8 +115,10 @@ def memory_notice(before: str, after: str) -> str:
     changes += [("removed", line) for line in old if line not in left]
     if not changes:
         return ""
-    texts = ((verb, line.replace('"', "'")) for verb, line in changes[:_NOTICE_LINES])
-    shown = [f'{verb} "{shortened(text, _NOTICE_CHARACTERS)}"' for verb, text in texts]
+    shown = [
+        f'{verb} "{shortened(line.translate(_SINGLE), _NOTICE_CHARACTERS)}"'
+        for verb, line in changes[:_NOTICE_LINES]
+    ]
     if more := len(changes) - len(shown):
         shown.append(f"and {more} more, see memory/MEMORY.md")
     return f"[memory changed: {'; '.join(shown)}]"

@@ -276,7 +276,7 @@ class Explainer:
             turn=change.turn,
             entry=entry and HistorySource.of(entry),
             messages=self._evidence(change, entry, line, asker),
-            noted=_noted(memory, made.note, line) if made.note else None,
+            noted=_noted(memory, made.note, line),
         )
         is_based = change.turn or version.author in {"dream", "consolidate"}
         if is_based and not step.has_source:
@@ -396,8 +396,10 @@ def _entry(memory: Memory, cursors: Iterable[int], line: str) -> HistoryEntry | 
     return max(entries, key=lambda entry: share(wanted, text_of(entry)), default=None)
 
 
-def _noted(memory: Memory, key: str, line: str) -> NoteSource:
+def _noted(memory: Memory, key: str, line: str) -> NoteSource | None:
     """The notes of a day, or of the month of a digest, that a learned line rests on."""
+    if not key:
+        return None
     is_digest, lines = is_month(key), entries_in(memory, f"memory/{key}.md")
     best = _alike(words(line), lines, 1 if is_digest else _MOST_SAID)
     behind = _notes_behind(memory, key, best[0]) if is_digest and best else ()

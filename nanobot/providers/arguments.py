@@ -47,7 +47,7 @@ def sendable_arguments(arguments: str) -> str:
 
 
 def _read(text: str, encoded: int) -> str | None:
-    if not text.strip():
+    if text.strip() in ("", "null"):
         return "{}"
     try:
         value = msgspec.json.decode(text)
@@ -60,7 +60,7 @@ def _read(text: str, encoded: int) -> str | None:
         return _read(value, encoded - 1)
     if isinstance(value, list):
         return _only_item(text)
-    return text if isinstance(value, dict) else "{}" if value is None else None
+    return text if isinstance(value, dict) else None
 
 
 def _only_item(listed: str) -> str | None:

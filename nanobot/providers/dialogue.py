@@ -163,8 +163,7 @@ def well_formed(messages: Sequence[PromptMessage], dialect: Dialect) -> list[Pro
         said = list(map(_filled, said))
     if said and said[0].role != "user":
         said.insert(0, user_message(CONTINUED))
-    if dialect.strict_roles or dialect.joins_answers:
-        said = _in_turn(said, strict=dialect.strict_roles)
+    said = _in_turn(said, dialect)
     system = "\n\n".join(one.text for one in messages if one.role == "system")
     return _with_system(system, said, dialect) if system else said
 
@@ -202,12 +201,13 @@ def _results_of(calls: Iterable[ToolCall], results: list[PromptMessage]) -> Iter
         yield found or tool_message(call.id, NO_RESULT)
 
 
-def _in_turn(messages: Sequence[PromptMessage], *, strict: bool) -> list[PromptMessage]:
+def _in_turn(messages: Sequence[PromptMessage], dialect: Dialect) -> list[PromptMessage]:
     """Rule 4. If it is not strict, only assistant messages in a row become one."""
-    joined = {"assistant", "user"} if strict else {"assistant"}
+    strict = dialect.strict_roles
+    joined = {"user": strict, "assistant": strict or dialect.joins_answers}
     runs: list[list[PromptMessage]] = []
     for message in _strictly(messages) if strict else messages:
-        if runs and runs[-1][-1].role == message.role and message.role in joined:
+        if runs and runs[-1][-1].role == message.role and joined.get(message.role):
             runs[-1].append(message)
         else:
             runs.append([message])
@@ -333,14 +333,11 @@ def _returned(
 ) -> tuple[dict[str, Any], Sequence[Mapping[str, Any]]]:
     """Return the fields that the server gets back in a message, and in each of its calls."""
     reads = dialect.reasoning_content or dialect.reads_reasoning
-    fields = {
-        name: value
-        for name, value in (own.fields if own else {}).items()
-        if reads or name not in _THINKING
-    }
+    known, call_fields = (own.fields, own.call_fields) if own else ({}, ())
+    fields = {name: value for name, value in known.items() if reads or name not in _THINKING}
     if dialect.reasoning_content:
-        fields["reasoning_content"] = fields.get("reasoning_content") or _NO_THINKING
-    given = list(own.call_fields) if own and len(own.call_fields) == calls else [{}] * calls
+        fields.setdefault("reasoning_content", _NO_THINKING)
+    given = list(call_fields) if len(call_fields) == calls else [{}] * calls
     if dialect.signatures and not given[0].get("extra_content"):
         given[0] = {**given[0], "extra_content": _UNSIGNED}
     return fields, given

@@ -293,14 +293,17 @@ class OpenAIProvider:
         if limit := options.max_tokens or self._max_tokens:
             fields["max_completion_tokens" if dialect.new_limit else "max_tokens"] = limit
         if dialect.stream and self._stream:
-            fields |= {"stream": True, "stream_options": {"include_usage": True}}
-            may_be_llama = dialect.reports_reading or is_near(self._base_url)
-            fields |= {"return_progress": True} if may_be_llama else {}
+            fields |= _STREAM
+            if dialect.reports_reading or is_near(self._base_url):  # it may be llama.cpp
+                fields["return_progress"] = True
         if self._settings.temperature is not None:
             fields["temperature"] = self._settings.temperature
         if effort := options.effort or self._settings.effort:
             fields |= _effort_fields(effort, self._base_url)
         return {**fields, **self._settings.extra_body, **(form or {})}
+
+
+_STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 def _json(value: object) -> bytes:

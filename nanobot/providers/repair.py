@@ -95,6 +95,9 @@ def _without_halves(text: str) -> str | None:
         return None
 
 
+_SPACED = {",": ", ", ":": ": "}
+
+
 def _value(text: str, at: int) -> tuple[str, int]:
     """Return the list or object at `at` as valid JSON, and its end."""
     out: list[str] = []
@@ -108,9 +111,7 @@ def _value(text: str, at: int) -> tuple[str, int]:
         if kind == "close" and before == "comma":
             out.pop()
         depth += {"open": 1, "close": -1}.get(kind, 0)
-        out.append(_as_json(text, found) if kind == "value" else token)
-        if kind in ("comma", "colon"):
-            out[-1] += " "
+        out.append(_as_json(text, found) if kind == "value" else _SPACED.get(token, token))
         before = kind
         if depth <= 0:
             return _checked("".join(out)), at

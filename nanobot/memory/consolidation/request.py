@@ -241,13 +241,11 @@ def _read_reply(reply: Reply) -> Saved | str:
     fields = json_object(text, () if call else {"history_entry"})
     if fields is not None:
         return _read_fields(fields)
-    return _problem_of_call(reply) if call else _problem_without_call(reply)
-
-
-def _problem_of_call(reply: Reply) -> str:
-    cut = reply.finish == "length"
-    problem = "were cut off: be shorter" if cut else "are no JSON object"
-    return f"the arguments of save_memory {problem}"
+    if call:
+        cut = reply.finish == "length"
+        problem = "were cut off: be shorter" if cut else "are no JSON object"
+        return f"the arguments of save_memory {problem}"
+    return _problem_without_call(reply)
 
 
 def _problem_without_call(reply: Reply) -> str:

@@ -46,6 +46,7 @@ LOOKBACK = 100
 """Messages before an entry's own that may have been in the prompt as well: what a page told the
 model there, it can say again here without the page. No prompt reaches over `/new`."""
 
+_RAW = {"raw": " (raw)"}
 _TITLE = re.compile(r"^\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d\]\s*")
 _UNCONFIRMED = re.compile(r"\(from [^\n]*?, unconfirmed\) ")
 _LONGEST_LINE, _LONGEST_ENTRY = 1_000, 16_000
@@ -101,20 +102,16 @@ def entry_of_history(entry: HistoryEntry, read_messages: ReadMessages) -> DreamE
         return None
     origins = claimed or origins_of(behind)
     times = (one.timestamp for one in messages)
+    stamp = f"[{entry.timestamp:%Y-%m-%d %H:%M}] {entry.session}".rstrip()
     return DreamEntry(
         key=str(entry.cursor),
         cursor=entry.cursor,
         said_at=max(filter(None, times), default=entry.timestamp),
-        title=_title_of(entry),
+        title=f"{stamp}{_RAW.get(entry.type, '')}",
         lines=_fitted(_lines_of(entry, messages, is_tainted=bool(origins))),
         said=tuple(messages),
         origins=origins,
     )
-
-
-def _title_of(entry: HistoryEntry) -> str:
-    stamp = f"[{entry.timestamp:%Y-%m-%d %H:%M}] {entry.session}".rstrip()
-    return f"{stamp} (raw)" if entry.type == "raw" else stamp
 
 
 def _lines_of(
