@@ -128,9 +128,12 @@ def test_what_is_there_is_not_written_again() -> None:
     assert ExistingFiles("model:\n  name: b\n", "K=2\n", {}).new_in(part).is_empty
 
 
-def test_a_key_never_goes_to_another_server() -> None:
+def test_a_key_and_headers_never_go_to_another_server() -> None:
     present = ModelSettings(
-        name="a", base_url="https://a.example/v1", api_key=SecretStr("sk-secret")
+        name="a",
+        base_url="https://a.example/v1",
+        api_key=SecretStr("sk-secret"),
+        headers={"X-Token": SecretStr("t-secret")},
     )
     before = ExistingFiles("model:\n  name: a\n  api_key: ${A}\n", "A=sk-secret\n", {})
     wanted = ModelSettings(name="b", base_url="https://b.example/v1", provider="openai")
@@ -138,6 +141,7 @@ def test_a_key_never_goes_to_another_server() -> None:
         "name": "b",
         "base_url": "https://b.example/v1",
         "api_key": "",
+        "headers": None,
     }
     with_key = model_changes(replace(wanted, api_key=SecretStr("sk-other")), present, before)
     assert with_key.secrets == {"MODEL_API_KEY": "sk-other"}  # A stays for as long as it is read

@@ -86,11 +86,13 @@ def model_changes(
     summary = (("model", model_label(wanted) + (", not checked" if unchecked else "")),)
     if wanted.provider == "offline":
         return ConfigPart((ConfigChange(("model", "provider"), "offline"),), summary=summary)
-    changes = {
+    changes: dict[str, Setting] = {
         key: getattr(wanted, key)
         for key in _WRITTEN
         if getattr(wanted, key) != getattr(present, key)
     }
+    if wanted.base_url != present.base_url:  # like the key, they are for the old server
+        changes |= {key: None for key in ("headers", "extra_body") if getattr(present, key)}
     if value_at(before.config, ("model", "provider")) is not None:
         changes["provider"] = "openai"
     key, secrets = _key_changes(wanted, present, before, variable)
