@@ -25,7 +25,7 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot.bus.journal import QueueCounts, Redact
-from nanobot.bus.rows import KEYS, NOTICES, OPEN_MESSAGES, OPEN_PARTS, TEXTS, decode_helper
+from nanobot.bus.rows import COUNT_QUEUE, KEYS, TEXTS, decode_helper
 from nanobot.bus.sqlite import (
     Schema,
     open_file,
@@ -320,24 +320,9 @@ class SqliteState:
                 raise failure from error
 
 
-UNDELIVERED = f"{OPEN_PARTS} AND (state != 'dead' OR turn_id NOT LIKE '{NOTICES}')"
-"""Which rows of the outbox are under way or wait for a decision."""
-
-
 def queue_counts(db: sqlite3.Connection) -> QueueCounts:
     """How much is under way or failed."""
-    inbox = db.execute(
-        "SELECT total(state != 'failed' AND (state = 'received' OR not_before)),"
-        " total(state = 'working' AND NOT not_before), total(state = 'failed'),"
-        " total(state != 'failed' AND not_before > 0)"
-        f" FROM inbox WHERE {OPEN_MESSAGES}"
-    ).fetchone()
-    outbox = db.execute(
-        f"SELECT total(state != 'dead'), total(state = 'dead') FROM outbox WHERE {UNDELIVERED}"
-    ).fetchone()
-    received, working, failed, put_off = map(int, inbox)
-    pending, dead = map(int, outbox)
-    return QueueCounts(received, working, failed, pending, dead, put_off)
+    return QueueCounts(*db.execute(COUNT_QUEUE).fetchone())
 
 
 def documents_set_aside(folder: Path) -> Iterator[tuple[str, str]]:

@@ -25,21 +25,56 @@ from nanobot.bus.events import (
     OutboundMessage,
     OutboundPart,
 )
-from nanobot.bus.journal import NOTICE, InboxEntry, OutboxPart, Outgoing, QueueRow, Step
+from nanobot.bus.journal import (
+    NOTICE,
+    QUESTION,
+    InboxEntry,
+    OutboxPart,
+    Outgoing,
+    QueueRow,
+    Step,
+)
 from nanobot.errors import NanobotError
 from nanobot.text import shortened
 
-NOTICES = f"{NOTICE}%"
-"""The turn ids of notices that a part could not be delivered, as a pattern for LIKE."""
+
+def _begins(prefix: str) -> str:
+    """Whether a turn id begins with `prefix`, as any engine can find it in an index."""
+    return f"(turn_id >= '{prefix}' AND turn_id < '{prefix[:-1]}{chr(ord(prefix[-1]) + 1)}')"
+
+
+IS_NOTICE = _begins(NOTICE)
+"""Whether a part is a notice that another could not be delivered."""
+IS_QUESTION = _begins(QUESTION)
+"""Whether a part is a question to the owner."""
 
 RESEND = "/resend"
 """The command under such a notice, with the name of a part."""
 
-OPEN_MESSAGES = "state IN ('received', 'working', 'failed')"
-WAITING_MESSAGES = f"{OPEN_MESSAGES} AND state != 'failed'"
-OPEN_PARTS = "state IN ('pending', 'sending', 'dead')"
-"""The conditions of the indexes of open rows. SQLite uses such an index only where a query has its
-condition word for word; without it, it reads all rows of the last `KEEP_DAYS`."""
+_MESSAGES = "state IN ('received', 'working', 'failed')"
+WAITING_MESSAGES = f"({_MESSAGES} AND state IN ('received', 'working'))"
+FAILED_MESSAGES = f"({_MESSAGES} AND state = 'failed')"
+OPEN_MESSAGES = f"({_MESSAGES} AND (state IN ('received', 'working') OR state = 'failed'))"
+_PARTS = "state IN ('pending', 'sending', 'dead')"
+WAITING_PARTS = f"({_PARTS} AND state IN ('pending', 'sending'))"
+DEAD_PARTS = f"({_PARTS} AND state = 'dead')"
+OPEN_PARTS = f"({_PARTS} AND (state IN ('pending', 'sending') OR state = 'dead'))"
+"""The conditions of the indexes of open rows: first SQLite's, then PostgreSQL's. Such an index is
+used only where a query has its condition word for word. Without it all rows of the last `KEEP_DAYS`
+are read."""
+
+UNDELIVERED = f"{OPEN_PARTS} AND NOT (state = 'dead' AND {IS_NOTICE})"
+"""Which rows of the outbox are under way or wait for a decision."""
+
+_WAITS = "(state = 'received' OR not_before != 0)"
+COUNT_QUEUE = (
+    f"SELECT count(*) FILTER (WHERE {_WAITS}), count(*) FILTER (WHERE NOT {_WAITS}),"
+    f" (SELECT count(*) FROM inbox WHERE {FAILED_MESSAGES}),"
+    f" (SELECT count(*) FROM outbox WHERE {WAITING_PARTS}),"
+    f" (SELECT count(*) FROM outbox WHERE {DEAD_PARTS} AND NOT {IS_NOTICE}),"
+    f" count(*) FILTER (WHERE not_before > 0) FROM inbox WHERE {WAITING_MESSAGES}"
+)
+"""The numbers of `QueueCounts`."""
 
 MOST_ASKED = 10
 """How often in a row a turn that was taken up may ask the model and then end uncleanly."""
@@ -170,6 +205,12 @@ def decode_report(report: str | None) -> dict[str, object]:
     return decoded if isinstance(decoded, dict) else {}
 
 
+def number_in(report: Mapping[str, object], name: str) -> int | None:
+    """A number of a turn's report, in whole."""
+    value = report.get(name)
+    return int(value) if isinstance(value, int | float) else None
+
+
 def decode_helper(helper_id: str, if_lost: str) -> InboundMessage | None:
     """What is to be said of a helper; None where it cannot be read."""
     try:
@@ -180,13 +221,13 @@ def decode_helper(helper_id: str, if_lost: str) -> InboundMessage | None:
 
 
 ENTRY = "payload, state, turn_id, received_at, id, attempts, runs, not_before, reason"
-"""The columns that `stored_entry` reads."""
+"""The columns that `stored_entry` reads, before the scope."""
 
 
 def stored_entry(row: Sequence[Any], *, recovered: bool) -> InboxEntry:
-    """The message in a row of `ENTRY`, of a turn where it was under way. Raises `ValueError` if it
-    cannot be read."""
-    payload, state, turn_id, received_at, row_id, attempts, runs, not_before, reason = row
+    """The message in a row of `ENTRY` and a scope, of a turn where it was under way. Raises
+    `ValueError` if it cannot be read."""
+    payload, state, turn_id, received_at, row_id, attempts, runs, not_before, reason, scope = row
     under_way = state == "working"
     return InboxEntry(
         *(row_id, decode_inbound(str(payload or "")), attempts, runs),
@@ -196,6 +237,7 @@ def stored_entry(row: Sequence[Any], *, recovered: bool) -> InboxEntry:
         recovered=recovered,
         previous_turn="" if under_way else turn_id,
         received_at=datetime.fromisoformat(str(received_at)).timestamp(),
+        scope=scope,
     )
 
 
@@ -225,14 +267,15 @@ def damage_notice(channel: str, chat_id: str, event_id: str) -> Outgoing:
 
 
 PART = "id, turn_id, call, part, channel, chat_id, attempts, next_try_at, in_doubt, payload"
-"""The columns that `stored_part` reads."""
+"""The columns that `stored_part` reads, before the scope."""
 
 
 def stored_part(row: Sequence[Any]) -> OutboxPart:
-    """The part in a row of `PART`. Raises `ValueError` if it cannot be read."""
-    row_id, turn_id, call, number, channel, chat_id, attempts, next_try_at, doubts, payload = row
+    """The part in a row of `PART` and a scope. Raises `ValueError` if it cannot be read."""
+    row_id, turn_id, call, number, channel, chat_id, attempts, next_try_at, doubts, *rest = row
+    payload, scope = rest
     part = decode_part(f"{turn_id}/{call}/{number}", channel, chat_id, str(payload or ""))
-    return OutboxPart(row_id, part, attempts, next_try_at, doubts)
+    return OutboxPart(row_id, part, attempts, next_try_at, doubts, scope)
 
 
 def new_parts(turn_id: str, outgoing: Outgoing) -> Iterator[OutboundPart]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import json
 import os
 import sqlite3
 import threading
@@ -158,9 +159,14 @@ def storable(text: str) -> str:
 
 
 def execute(db: sqlite3.Connection, statement: str, *values: object) -> sqlite3.Cursor:
-    """Run a statement with these values, of which texts are made `storable`."""
-    plain = [storable(value) if isinstance(value, str) else value for value in values]
-    return db.execute(statement, plain)
+    """Run a statement with these values. Texts are made `storable`, lists become JSON."""
+    return db.execute(statement, [_storable(value) for value in values])
+
+
+def _storable(value: object) -> object:
+    if isinstance(value, str):
+        return storable(value)
+    return json.dumps(value) if isinstance(value, list) else value
 
 
 _REASONS = (

@@ -1,18 +1,7 @@
-"""The journal in SQLite, `state/journal.db`: inbox, turns, unfiled lines, outbox, buttons.
+"""The journal in SQLite, `state/journal.db`. See `sql_journal` and `sql_outbox` for its invariants.
 
-Invariants:
-
-- A message is answered or still here. Its row leaves `received`/`working` only in the transaction
-  that also stores what the turn produced (`complete`).
-- That transaction is a turn's commit point: the lines for the session file, the closed inbox rows
-  and the replies exist together or not at all. The session file is appended from it
-  afterwards and the copy in `unfiled` is cleared once the file is synced.
-- Done rows keep their key for `KEEP_DAYS`, which is how duplicates are recognised, and lose their
-  payload.
-- No row stops the start: one whose payload is broken is set aside as failed, with a reason, and its
-  person is told.
-
-What is promised depends on which statements share a transaction. The outbox has a file of its own.
+`sends.log` has the marks of sends before the disk has them here, so that a part is in doubt only if
+its answer had not come when the process was killed; the next start takes them from there.
 """
 
 from __future__ import annotations
@@ -20,68 +9,43 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from secrets import randbelow
-
-from loguru import logger
+from typing import Any, TypeVar
 
 from nanobot.bus.damage import Log, check_rest, damage_reports, find_damage, finish, note_damage
 from nanobot.bus.events import InboundMessage
-from nanobot.bus.journal import (
-    GIVE_UP_AFTER,
-    KEEP_DAYS,
-    Committed,
-    Completion,
-    InboxEntry,
-    Leftovers,
-    MessageTurn,
-    Redact,
-    Step,
-    Unfiled,
-)
-from nanobot.bus.journal_file import (
-    SqliteState,
-    compact,
-    redact_rows,
-)
-from nanobot.bus.journal_looking import COUNT_TURN, USED_DAYS, transaction
-from nanobot.bus.rows import (
-    ENTRY,
-    MOST_ASKED,
-    NOTICES,
-    OPEN_MESSAGES,
-    OPEN_PARTS,
-    WAITING_MESSAGES,
-    damage_notice,
-    decode_helper,
-    encode_event,
-    gather_turns,
-    stored_entry,
-    unreadable_notice,
-)
-from nanobot.bus.sends import Mark
-from nanobot.bus.sqlite import copy_to, execute, storage_error
-from nanobot.bus.sqlite_outbox import (
-    ASKED,
-    SqliteOutbox,
-    apply_mark,
-    insert_outgoing,
-    open_parts,
-    set_aside,
-)
+from nanobot.bus.journal import KEEP_DAYS, Leftovers, OutboxPart, Redact
+from nanobot.bus.journal_file import SCHEMA, SqliteState, compact, redact_rows
+from nanobot.bus.rows import IS_NOTICE, WAITING_PARTS, damage_notice, encode_event, spending_key
+from nanobot.bus.sends import Mark, SendLog
+from nanobot.bus.sql import Row, Statement, Steps, fetch, send, transaction
+from nanobot.bus.sql_journal import SqlJournal
+from nanobot.bus.sql_queries import USED_DAYS
+from nanobot.bus.sqlite import Database, copy_to, execute, storage_error
 from nanobot.clock import Clock
 from nanobot.errors import DatabaseDamaged, StorageError
 
+T = TypeVar("T")
 
-class SqliteJournal(SqliteOutbox):
+_BODY = "CASE WHEN json_valid(report) THEN report ELSE '{}' END"
+
+
+class SqliteJournal(SqlJournal):
     """The file at `path`. See `Journal` for what each method does."""
 
+    AMONG = "IN (SELECT value FROM json_each(?))"
+    SCOPE = "''"
+    TURN_NUMBER = "rowid"
+    BEGAN_SINCE = "datetime(started_at) >= datetime(?)"
+
     def __init__(self, path: Path, clock: Clock) -> None:
-        super().__init__(path, clock)
+        super().__init__(clock)
         self._path = path
+        self.database = Database(path, SCHEMA)
         self.state = SqliteState(path.parent)
-        self._pruned_at = clock.now()
+        self._sends = SendLog(path.with_name("sends.log"))
 
     async def open(self) -> None:
         self._mend()
@@ -109,7 +73,7 @@ class SqliteJournal(SqliteOutbox):
         self.database.open()
         try:
             await self.database.run(self._prune)
-            ((identity,),) = await self._run("PRAGMA application_id")
+            ((identity,),) = await self._read("PRAGMA application_id")
         except StorageError:
             await self.database.close()
             raise
@@ -161,207 +125,92 @@ class SqliteJournal(SqliteOutbox):
     def refusal(self) -> StorageError | None:
         return self.database.refusal
 
-    def receive(
-        self, channel: str, messages: Sequence[InboundMessage], cursor: str | None = None
-    ) -> asyncio.Future[tuple[InboxEntry, ...]]:
-        now = self._clock.now()
-
-        def work(db: sqlite3.Connection) -> tuple[InboxEntry, ...]:
-            if cursor is not None:
-                execute(db, "INSERT OR REPLACE INTO cursor VALUES (?, ?)", channel, cursor)
-            return _insert_inbound(db, messages, now)
-
-        if now - self._pruned_at > timedelta(days=1):
-            self.database.post(self._prune)
-        return self.database.run(work)
-
-    async def cursor(self, channel: str) -> str | None:
-        rows = await self._run("SELECT value FROM cursor WHERE channel = ?", channel)
-        return rows[0][0] if rows else None
-
-    async def has_received(
-        self, channel: str, chat_id: str, event_id: str, *, unanswered: bool = False
-    ) -> bool:
-        query = "SELECT 1 FROM inbox WHERE channel = ? AND chat_id = ? AND event_id = ?"
-        query += " AND state IN ('received', 'working')" if unanswered else ""
-        return bool(await self._run(query, channel, chat_id, event_id))
-
-    async def find_turn(self, channel: str, chat_id: str, platform_id: str) -> MessageTurn | None:
-        rows = await self._run(
-            "SELECT turn_id, session_key, (SELECT count(*) FROM inbox AS earlier"
-            " WHERE earlier.turn_id = found.turn_id AND earlier.id < found.id)"
-            " FROM inbox AS found WHERE channel = ?1 AND chat_id = ?2 AND event_id = ?3"
-            " AND turn_id != ''"
-            " UNION ALL SELECT turn_id, session_key, -1 FROM outbox JOIN turn"
-            " ON turn.id = turn_id WHERE channel = ?1 AND chat_id = ?2 AND platform_id = ?3",
-            *(channel, chat_id, platform_id),
-        )
-        return MessageTurn(*rows[0]) if rows else None
-
-    async def is_busy(self, session_key: str) -> bool:
-        query = f"SELECT 1 FROM inbox WHERE {WAITING_MESSAGES} AND session_key = ? LIMIT 1"
-        return bool(await self._run(query, session_key))
-
-    def claim(
-        self, turn_id: str, session_key: str, entry_ids: Sequence[int], *, at_once: bool
-    ) -> None:
-        now = self._clock.now().isoformat()
-
-        def work(db: sqlite3.Connection) -> None:
-            execute(
-                db,
-                "INSERT INTO turn (id, session_key, state, started_at) VALUES (?, ?, 'running', ?)"
-                " ON CONFLICT (id) DO UPDATE SET progress = 0",
-                *(turn_id, session_key, now),
-            )
-            db.executemany(
-                "UPDATE inbox SET state = 'working', turn_id = ?, runs = runs + (turn_id != ?)"
-                " WHERE id = ? AND state IN ('received', 'working')",
-                [(turn_id, turn_id, entry_id) for entry_id in entry_ids],
-            )
-
-        self.database.post(work, can_wait=not at_once)
-
-    async def mark_model_asked(self, turn_id: str) -> None:
-        await self._run("UPDATE turn SET progress = 1, asked = asked + 1 WHERE id = ?", turn_id)
-
-    async def mark_owner_asked(self, turn_id: str) -> None:
-        await self._run("UPDATE turn SET progress = 1 WHERE id = ?", turn_id)
-
-    async def begin_command(self, entry_id: int) -> None:
-        await self._run("UPDATE inbox SET runs = runs + 1 WHERE id = ?", entry_id)
-
-    def add_steps(
-        self, turn_id: str, first: int, steps: Sequence[Step], joined: Sequence[int] = ()
-    ) -> asyncio.Future[None]:
-        def work(db: sqlite3.Connection) -> None:
-            db.executemany(
-                "INSERT OR REPLACE INTO step VALUES (?, ?, ?, ?)",
-                [(turn_id, first + at, step.kind, step.payload) for at, step in enumerate(steps)],
-            )
-            db.execute("UPDATE turn SET progress = 1, asked = 0 WHERE id = ?", (turn_id,))
-            db.executemany(
-                "UPDATE inbox SET state = 'working', turn_id = ? WHERE id = ?",
-                [(turn_id, entry_id) for entry_id in joined],
-            )
-
-        return self.database.run(work, retry=not joined)
-
-    def remember_prompt(self, prompt_id: str, text: str) -> None:
-        self._post(
-            "INSERT INTO prompt VALUES (?, ?, ?)"
-            " ON CONFLICT (id) DO UPDATE SET used_at = excluded.used_at",
-            *(prompt_id, text, self._clock.now().isoformat()),
-            can_wait=True,
-        )
-
-    @transaction
-    def complete(self, db: sqlite3.Connection, completion: Completion) -> Committed:
-        done, now = completion, self._clock.now()
-        state = "stopped" if done.given_up else done.state
-        for entry_id in done.entry_ids:
-            execute(
-                db,
-                "UPDATE inbox SET state = ?, reason = ?, payload = iif(?, payload, NULL)"
-                " WHERE id = ?",
-                *(state, done.reason, state == "failed", entry_id),
-            )
-        if done.report:
-            running = "SELECT 1 FROM turn WHERE id = ? AND state = 'running'"
-            is_first = db.execute(running, (done.turn_id,)).fetchone()
-            report = (done.state, done.report, done.turn_id)
-            db.execute("UPDATE turn SET state = ?, report = ? WHERE id = ?", report)
-            db.execute("DELETE FROM step WHERE turn_id = ?", (done.turn_id,))
-            if is_first:  # a completion may be repeated
-                db.execute(COUNT_TURN, (done.turn_id,))
-        unfiled_id = 0
-        if done.lines:
-            inserted = execute(
-                db,
-                "INSERT INTO unfiled (session_key, lines) VALUES (?, ?) RETURNING id",
-                *(done.session_key, done.lines),
-            )
-            unfiled_id = inserted.fetchone()[0]
-        if done.replaces_turn:
-            db.execute(
-                "UPDATE inbox SET state = 'done', payload = NULL"
-                f" WHERE {OPEN_MESSAGES} AND turn_id = ? AND state = 'failed'",
-                (done.replaces_turn,),
-            )
-        parts = insert_outgoing(db, done.turn_id, done.outgoing, now.isoformat())
-        return Committed(unfiled_id, parts, _insert_inbound(db, done.republish, now))
-
-    def mark_filed(self, unfiled_ids: Sequence[int]) -> None:
-        ids = [(unfiled_id,) for unfiled_id in unfiled_ids]
-        self.database.post(
-            lambda db: db.executemany("DELETE FROM unfiled WHERE id = ?", ids), can_wait=True
-        )
-
-    @transaction
-    def postpone(
-        self, db: sqlite3.Connection, entry_ids: Sequence[int], not_before: float, reason: str
-    ) -> None:
-        for entry_id in entry_ids:
-            waiting = "UPDATE inbox SET not_before = ?, reason = ? WHERE id = ?"
-            execute(db, waiting, not_before, reason, entry_id)
-            db.execute(  # a crash while it waits is not the message's doing
-                "UPDATE turn SET progress = 1, asked = 0"
-                " WHERE id = (SELECT turn_id FROM inbox WHERE id = ?)",
-                (entry_id,),
-            )
-
     async def may_act(self) -> None:
         """At once."""
 
-    async def release(self, scopes: Collection[str] | None = None) -> None:
-        try:
-            await self._run("UPDATE turn SET progress = 1, asked = 0 WHERE state = 'running'")
-        except StorageError as error:
-            logger.warning("the clean shutdown could not be recorded: {}", error)
+    def _transact(
+        self, steps: Callable[[], Steps[T]], *, retry: bool = False, until_stored: bool = False
+    ) -> asyncio.Future[T]:
+        return self.database.run(
+            lambda db: run_steps(db, steps()), retry=retry, until_stored=until_stored
+        )
+
+    def _post_steps(self, steps: Callable[[], Steps[Any]], *, can_wait: bool = False) -> None:
+        self.database.post(lambda db: run_steps(db, steps()), can_wait=can_wait)
+
+    async def _read(self, text: str, *values: object) -> list[Row]:
+        return await self.database.run(lambda db: execute(db, text, *values).fetchall())
+
+    def _reported(self, name: str) -> str:
+        number = f"json_extract({_BODY}, '$.{name}')"
+        return number if name == "model" else f"CAST({number} AS INTEGER)"
+
+    def _begin_pruning(self) -> None:
+        self.database.post(self._prune)
+
+    def mark_sending(self, item: OutboxPart) -> None:
+        self._sends.write(Mark("sending", item.id, item.doubts + 1))
+        super().mark_sending(item)
+
+    async def mark_sent(
+        self, item: OutboxPart, platform_id: str, *, keep: bool = False
+    ) -> tuple[OutboxPart, ...]:
+        self._sends.write(Mark("kept" if keep else "sent", item.id, item.doubts, platform_id))
+        notices = await super().mark_sent(item, platform_id, keep=keep)
+        self._sends.marks.pop(item.id, None)
+        return notices
+
+    def retry_later(self, item: OutboxPart, reason: str) -> None:
+        self._sends.write(Mark("pending", item.id, item.doubts))
+        super().retry_later(item, reason)
+
+    async def give_up(self, item: OutboxPart, reason: str) -> tuple[OutboxPart, ...]:
+        told = await super().give_up(item, reason)
+        self._sends.marks.pop(item.id, None)
+        return told
+
+    async def _revive(self, part_ids: Sequence[int]) -> tuple[OutboxPart, ...]:
+        query = f"SELECT id FROM outbox WHERE id {self.AMONG} AND state = 'dead'"
+        for (part_id,) in await self._read(query, list(part_ids)):
+            self._sends.write(Mark("pending", part_id))  # an earlier send of it counts no more
+        return await super()._revive(part_ids)
 
     async def leftovers(self, scopes: Collection[str] | None = None) -> Leftovers:
-        marks = tuple(self._sends.marks.values())
-        left = await self.database.run(lambda db: self._leftovers(db, marks))
+        left = await self._leftovers_after(tuple(self._sends.marks.values()))
         self._sends.marks.clear()
         self._sends.rewrite()
         return left
 
-    def _leftovers(self, db: sqlite3.Connection, marks: Sequence[Mark]) -> Leftovers:
+    @transaction
+    def _leftovers_after(self, marks: Sequence[Mark]) -> Steps[Leftovers]:
         for mark in marks:
-            apply_mark(db, mark)
-        asked = f"{OPEN_PARTS} AND {ASKED}"  # by a process that waits no more
-        db.execute(f"UPDATE outbox SET state = 'sent', payload = NULL WHERE {asked}")
-        # An end without progress is counted once: a turn counts again only when it was claimed
-        # again, so one that never got its chance is not blamed. One that had asked the model by
-        # then is not blamed either, unless that happened `MOST_ASKED` times in a row.
-        working = f"{OPEN_MESSAGES} AND state = 'working'"
-        db.execute(
-            f"UPDATE inbox SET attempts = attempts + 1 WHERE {working} AND turn_id IN"
-            " (SELECT id FROM turn WHERE state = 'running' AND progress = 0)"
-        )
-        db.execute(
-            f"UPDATE inbox SET attempts = ? WHERE {working} AND turn_id IN"
-            " (SELECT id FROM turn WHERE state = 'running' AND asked >= ?)",
-            (GIVE_UP_AFTER, MOST_ASKED),
-        )
-        db.execute("UPDATE turn SET progress = 1 WHERE state = 'running'")
-        unfiled = db.execute("SELECT id, session_key, lines FROM unfiled ORDER BY id").fetchall()
-        entries = _open_entries(db, self._clock.now())
-        return Leftovers(tuple(Unfiled(*row) for row in unfiled), entries, tuple(open_parts(db)))
+            yield from self._apply_mark(mark)
+        return (yield from self._leftovers(None))
+
+    def _apply_mark(self, mark: Mark) -> Steps[None]:
+        """Bring a part that is not delivered up to date."""
+        query = f"SELECT channel, chat_id FROM outbox WHERE {WAITING_PARTS} AND id = ?"
+        rows = yield from fetch(query, mark.part_id)
+        if rows and mark.state in ("sent", "kept"):
+            (channel, chat_id), keep = rows[0], mark.state == "kept"
+            yield from self._mark_sent(mark.part_id, channel, chat_id, mark.platform_id, keep=keep)
+        elif rows:
+            changed = "UPDATE outbox SET state = ?, in_doubt = ? WHERE id = ?"
+            yield from send(changed, mark.state, mark.doubts, mark.part_id)
 
     async def add_helper(self, helper_id: str, if_lost: InboundMessage) -> None:
         row = (helper_id, self._clock.now().isoformat(), encode_event(if_lost))
         await self._run("INSERT OR REPLACE INTO helper VALUES (?, ?, ?)", *row)
 
-    async def remove_helper(self, helper_id: str) -> None:
-        await self._run("DELETE FROM helper WHERE id = ?", helper_id)
-
-    async def lost_helpers(
-        self, scopes: Collection[str] | None = None
-    ) -> list[tuple[str, InboundMessage]]:
-        rows = await self._run("SELECT id, if_lost FROM helper ORDER BY started_at")
-        read = ((helper_id, decode_helper(helper_id, text)) for helper_id, text in rows)
-        return [(helper_id, message) for helper_id, message in read if message is not None]
+    def add_day_tokens(
+        self, day: date, tokens: int, use: str = "", *, warned: bool = False
+    ) -> None:
+        self._post(
+            "INSERT INTO spending VALUES (?, ?, ?) ON CONFLICT (day) DO UPDATE SET"
+            " tokens = tokens + excluded.tokens, warned = max(warned, excluded.warned)",
+            *(spending_key(day, use), tokens, int(warned)),
+            can_wait=True,
+        )
 
     async def erase(self, redact: Redact) -> int:
         changed = await self.database.run(lambda db: redact_rows(db, redact), after_commit=compact)
@@ -371,7 +220,7 @@ class SqliteJournal(SqliteOutbox):
     def _settle(self, db: sqlite3.Connection, condition: str) -> int:
         """After damage: set aside the messages of a condition. Some of what they asked for may have
         been done, and the journal does not say so."""
-        now = self._clock.now().isoformat()
+        now = self._clock.now()
         query = f"SELECT id, channel, chat_id, event_id FROM inbox WHERE {condition}"
         rows = db.execute(query).fetchall()
         for row_id, channel, chat_id, event_id in rows:
@@ -379,7 +228,7 @@ class SqliteJournal(SqliteOutbox):
             set_failed = "UPDATE inbox SET state = 'failed', reason = ? WHERE id = ?"
             db.execute(set_failed, (reason, row_id))
             outgoing = damage_notice(channel, chat_id, event_id)
-            insert_outgoing(db, f"damaged-{row_id}", (outgoing,), now)
+            run_steps(db, self._insert_outgoing(f"damaged-{row_id}", (outgoing,), now))
         working = "SELECT turn_id FROM inbox WHERE state = 'working'"
         ended = "UPDATE turn SET state = 'failed' WHERE state = 'running' AND id NOT IN"
         db.execute(f"{ended} ({working})")
@@ -387,63 +236,36 @@ class SqliteJournal(SqliteOutbox):
 
     def _prune(self, db: sqlite3.Connection) -> None:
         """Forget what ended and is older than `KEEP_DAYS`."""
-        self._pruned_at = self._clock.now()
-        horizon = (self._pruned_at - timedelta(days=KEEP_DAYS)).isoformat()
+        now = self._clock.now()
+        horizon = (now - timedelta(days=KEEP_DAYS)).isoformat()
         for ended in (
             "inbox WHERE state IN ('done', 'stopped') AND received_at < :horizon",
             "outbox WHERE created_at < :horizon"
-            " AND (state = 'sent' OR (state = 'dead' AND turn_id LIKE :notices))",
+            f" AND (state = 'sent' OR (state = 'dead' AND {IS_NOTICE}))",
             "turn WHERE state != 'running' AND started_at < :horizon",
             "step WHERE turn_id NOT IN (SELECT id FROM turn WHERE state = 'running')",
             "button WHERE created_at < :horizon",
             "prompt WHERE used_at < :horizon",
         ):
-            db.execute(f"DELETE FROM {ended}", {"horizon": horizon, "notices": NOTICES})
+            db.execute(f"DELETE FROM {ended}", {"horizon": horizon})
         db.execute(
             "UPDATE outbox SET payload = NULL WHERE state = 'sent' AND payload IS NOT NULL"
             " AND created_at < ?",
-            ((self._pruned_at - timedelta(days=1)).isoformat(),),
+            ((now - timedelta(days=1)).isoformat(),),
         )
-        oldest = self._pruned_at.date() - timedelta(days=USED_DAYS)
+        oldest = now.date() - timedelta(days=USED_DAYS)
         db.execute("DELETE FROM used WHERE day < ?", (oldest.isoformat(),))
 
 
-def _insert_inbound(
-    db: sqlite3.Connection, messages: Sequence[InboundMessage], now: datetime
-) -> tuple[InboxEntry, ...]:
-    entries = []
-    for message in messages:
-        row = execute(
-            db,
-            "INSERT INTO inbox"
-            " (channel, chat_id, event_id, session_key, group_id, received_at, payload)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)"
-            " ON CONFLICT (channel, chat_id, event_id) DO NOTHING RETURNING id",
-            *(message.channel, message.chat_id, message.event_id, message.session_key),
-            *(message.group_id, now.isoformat(), encode_event(message)),
-        ).fetchone()
-        if row:
-            entries.append(InboxEntry(row[0], message, received_at=now.timestamp()))
-    return tuple(entries)
-
-
-def _open_entries(db: sqlite3.Connection, now: datetime) -> tuple[InboxEntry, ...]:
-    """The messages that wait, and the turns that were under way with what had joined them. One that
-    cannot be read any more has failed, and its person is told."""
-    rows = db.execute(
-        f"SELECT channel, chat_id, event_id, {ENTRY} FROM inbox"
-        f" WHERE {WAITING_MESSAGES} ORDER BY id"
-    ).fetchall()
-    entries: list[InboxEntry] = []
-    for channel, chat_id, event_id, *row in rows:
+def run_steps(db: sqlite3.Connection, steps: Steps[T]) -> T:
+    """Run the steps of a transaction, in the caller's."""
+    answer: Any = None
+    while True:
         try:
-            entries.append(stored_entry(row, recovered=True))
-        except ValueError as error:
-            row_id = row[4]
-            set_aside(db, "inbox", row_id, error)
-            outgoing = unreadable_notice(channel, chat_id, event_id)
-            insert_outgoing(db, f"unreadable-{row_id}", (outgoing,), now.isoformat())
-    query = "SELECT kind, payload FROM step WHERE turn_id = ? ORDER BY number"
-    turns = {entry.turn_id for entry in entries if entry.turn_id}
-    steps = {turn_id: [Step(*step) for step in db.execute(query, (turn_id,))] for turn_id in turns}
-    return gather_turns(entries, steps)
+            asked = steps.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        answer = asked
+        if isinstance(asked, Statement):
+            answer = execute(db, asked.text, *asked.values).fetchall()

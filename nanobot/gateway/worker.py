@@ -59,8 +59,7 @@ from nanobot.gateway.scopes import (
 from nanobot.gateway.takeover import Takeover
 from nanobot.memory.scopes import Memories
 from nanobot.tasks import SCOPES, Background
-from nanobot.team.inbox import AFFINE
-from nanobot.team.journal import PostgresJournal
+from nanobot.team.journal import AFFINE, PostgresJournal
 from nanobot.team.leases import Leases
 from nanobot.team.membership import Membership
 from nanobot.team.waking import Waking

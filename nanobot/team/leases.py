@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from nanobot.bus.rows import WAITING_MESSAGES, WAITING_PARTS
 from nanobot.team.connection import Connection, execute
 from nanobot.team.postgres import Database
-from nanobot.team.schema import WAITING_MESSAGES, WAITING_PARTS
 
 SINGLE = "channel:"
 """How the names of leases begin that are no scopes."""

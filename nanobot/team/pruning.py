@@ -6,9 +6,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from nanobot.bus.journal import KEEP_DAYS
-from nanobot.bus.journal_looking import USED_DAYS
+from nanobot.bus.rows import WAITING_MESSAGES, WAITING_PARTS
+from nanobot.bus.sql_queries import USED_DAYS
 from nanobot.team.connection import DatabaseAddress
-from nanobot.team.schema import WAITING_MESSAGES, WAITING_PARTS
 
 _AT_ONCE = 2_000
 """Rows that one transaction deletes."""

@@ -1,4 +1,5 @@
-"""The tables of a team's database. The first worker makes them.
+"""The tables of a team's database. The first worker makes them. `nanobot.bus.rows` has the
+conditions of the partial indexes.
 
 What differs from the single machine's file: rows carry the `scope` of memory that they belong to,
 whose lease decides who handles them; numbers of a turn's report stand in columns; what all workers
@@ -180,14 +181,6 @@ _TABLES = """
     -- Tables that still have to be rebuilt without what was erased.
     CREATE TABLE rebuild (name TEXT PRIMARY KEY);
 """
-
-WAITING_MESSAGES = "state IN ('received', 'working')"
-FAILED_MESSAGES = "state = 'failed'"
-WAITING_PARTS = "state IN ('pending', 'sending')"
-DEAD_PARTS = "state = 'dead'"
-OPEN_MESSAGES = f"({WAITING_MESSAGES} OR {FAILED_MESSAGES})"
-OPEN_PARTS = f"({WAITING_PARTS} OR {DEAD_PARTS})"
-"""The conditions of the partial indexes, which a query needs word for word."""
 
 # Compared byte by byte, as SQLite does, whatever the database's language is.
 _STATEMENTS = _TABLES.replace("TEXT", 'text COLLATE "C"')

@@ -9,11 +9,11 @@ from typing import Any
 
 import psycopg
 
+from nanobot.bus.rows import OPEN_MESSAGES, OPEN_PARTS
 from nanobot.team import schema
 from nanobot.team.connection import DatabaseAddress, Row
 from nanobot.team.leases import SINGLE
 from nanobot.team.membership import TTL
-from nanobot.team.schema import OPEN_MESSAGES, OPEN_PARTS
 
 _WORKERS = f"""
     SELECT id, name, version, started_at AS since,

@@ -1,0 +1,367 @@
+"""Inbox, turns and unfiled lines in the journal, as all its SQL stores keep them.
+
+Invariants:
+
+- A message is answered or still here. Its row leaves `received`/`working` only in the transaction
+  that also stores what the turn produced (`complete`).
+- That transaction is a turn's commit point: the lines for the session file, the closed inbox rows
+  and the replies exist together or not at all. The session file is appended from it
+  afterwards and the copy in `unfiled` is cleared once the file is synced.
+- Done rows keep their key for `KEEP_DAYS`, which is how duplicates are recognised, and lose their
+  payload.
+- No row stops the start: one whose payload is broken is set aside as failed, with a reason, and its
+  person is told.
+
+What is promised depends on which statements share a transaction. The outbox has a file of its own.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from asyncio import Future
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from loguru import logger
+
+from nanobot.bus.events import InboundMessage
+from nanobot.bus.journal import (
+    GIVE_UP_AFTER,
+    Committed,
+    Completion,
+    InboxEntry,
+    Leftovers,
+    MessageTurn,
+    Step,
+    Unfiled,
+)
+from nanobot.bus.rows import (
+    ENTRY,
+    FAILED_MESSAGES,
+    IS_QUESTION,
+    MOST_ASKED,
+    OPEN_PARTS,
+    PART,
+    WAITING_MESSAGES,
+    WAITING_PARTS,
+    decode_helper,
+    decode_report,
+    encode_event,
+    gather_turns,
+    number_in,
+    stored_entry,
+    unreadable_notice,
+)
+from nanobot.bus.sql import Row, Statement, Steps, fetch, rows_of, send, transaction
+from nanobot.bus.sql_outbox import Broken, SqlOutbox, read_parts, set_aside_parts
+from nanobot.bus.sql_queries import ADD_USAGE
+from nanobot.clock import Clock
+from nanobot.errors import StorageError
+
+
+class SqlJournal(SqlOutbox):
+    """See `Journal` for what each method does."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._pruned_at = clock.now()
+
+    @abstractmethod
+    def _begin_pruning(self) -> None:
+        """Forget what ended and is older than `KEEP_DAYS`, without being waited for."""
+
+    def receive(
+        self, channel: str, messages: Sequence[InboundMessage], cursor: str | None = None
+    ) -> Future[tuple[InboxEntry, ...]]:
+        now = self._clock.now()
+
+        def steps() -> Steps[tuple[InboxEntry, ...]]:
+            if cursor is not None:
+                put = "INSERT INTO cursor VALUES (?, ?) ON CONFLICT (channel) DO UPDATE SET"
+                yield from send(f"{put} value = excluded.value", channel, cursor)
+            return (yield from self._insert_inbound(messages, now))
+
+        if now - self._pruned_at > timedelta(days=1):
+            self._pruned_at = now
+            self._begin_pruning()
+        return self._transact(steps)
+
+    async def cursor(self, channel: str) -> str | None:
+        rows = await self._read("SELECT value FROM cursor WHERE channel = ?", channel)
+        return rows[0][0] if rows else None
+
+    async def has_received(
+        self, channel: str, chat_id: str, event_id: str, *, unanswered: bool = False
+    ) -> bool:
+        query = "SELECT 1 FROM inbox WHERE channel = ? AND chat_id = ? AND event_id = ?"
+        query += " AND state IN ('received', 'working')" if unanswered else ""
+        return bool(await self._read(query, channel, chat_id, event_id))
+
+    async def find_turn(self, channel: str, chat_id: str, platform_id: str) -> MessageTurn | None:
+        place = (channel, chat_id, platform_id)
+        rows = await self._read(
+            "SELECT turn_id, session_key, (SELECT count(*) FROM inbox AS earlier"
+            " WHERE earlier.turn_id = found.turn_id AND earlier.id < found.id)"
+            " FROM inbox AS found WHERE channel = ? AND chat_id = ? AND event_id = ?"
+            " AND turn_id != ''"
+            " UNION ALL SELECT turn_id, session_key, -1 FROM outbox JOIN turn"
+            " ON turn.id = turn_id WHERE channel = ? AND chat_id = ? AND platform_id = ?"
+            " AND platform_id != ''",
+            *(*place, *place),
+        )
+        return MessageTurn(*rows[0]) if rows else None
+
+    async def is_busy(self, session_key: str) -> bool:
+        query = f"SELECT 1 FROM inbox WHERE {WAITING_MESSAGES} AND session_key = ? LIMIT 1"
+        return bool(await self._read(query, session_key))
+
+    def claim(
+        self, turn_id: str, session_key: str, entry_ids: Sequence[int], *, at_once: bool
+    ) -> None:
+        ids, now = list(entry_ids), self._clock.now().isoformat()
+
+        def steps() -> Steps[None]:
+            column, scope, whose = self._whose(entry_ids=ids)
+            yield from send(
+                f"INSERT INTO turn (id, session_key, state, started_at{column})"
+                f" VALUES (?, ?, 'running', ?{scope}) ON CONFLICT (id) DO UPDATE SET progress = 0",
+                *(turn_id, session_key, now, *whose),
+            )
+            yield from send(
+                "UPDATE inbox SET state = 'working', turn_id = ?,"
+                " runs = runs + CASE WHEN turn_id != ? THEN 1 ELSE 0 END"
+                f" WHERE id {self.AMONG} AND state IN ('received', 'working')",
+                *(turn_id, turn_id, ids),
+            )
+
+        self._post_steps(steps, can_wait=not at_once)
+
+    async def mark_model_asked(self, turn_id: str) -> None:
+        await self._run("UPDATE turn SET progress = 1, asked = asked + 1 WHERE id = ?", turn_id)
+
+    async def mark_owner_asked(self, turn_id: str) -> None:
+        await self._run("UPDATE turn SET progress = 1 WHERE id = ?", turn_id)
+
+    async def begin_command(self, entry_id: int) -> None:
+        await self._run("UPDATE inbox SET runs = runs + 1 WHERE id = ?", entry_id)
+
+    def add_steps(
+        self, turn_id: str, first: int, steps: Sequence[Step], joined: Sequence[int] = ()
+    ) -> Future[None]:
+        def add() -> Steps[None]:
+            for number, step in enumerate(steps, first):
+                yield from send(
+                    "INSERT INTO step VALUES (?, ?, ?, ?) ON CONFLICT (turn_id, number)"
+                    " DO UPDATE SET kind = excluded.kind, payload = excluded.payload",
+                    *(turn_id, number, step.kind, step.payload),
+                )
+            yield from send("UPDATE turn SET progress = 1, asked = 0 WHERE id = ?", turn_id)
+            if joined:
+                taken = "UPDATE inbox SET state = 'working', turn_id = ? WHERE id"
+                yield from send(f"{taken} {self.AMONG}", turn_id, list(joined))
+
+        return self._transact(add, retry=not joined)
+
+    def remember_prompt(self, prompt_id: str, text: str) -> None:
+        now = self._clock.now()
+        yesterday = (now - timedelta(days=1)).isoformat()
+
+        def steps() -> Steps[None]:
+            # Mostly without a lock on a row that other workers of a team use as well.
+            used = "UPDATE prompt SET used_at = ? WHERE id = ? AND used_at < ?"
+            yield from send(used, now.isoformat(), prompt_id, yesterday)
+            put = "INSERT INTO prompt VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+            yield from send(put, prompt_id, text, now.isoformat())
+
+        self._post_steps(steps, can_wait=True)
+
+    @transaction
+    def complete(self, completion: Completion) -> Steps[Committed]:
+        done, now, ids = completion, self._clock.now(), list(completion.entry_ids)
+        state = "stopped" if done.given_up else done.state
+        yield from send(
+            "UPDATE inbox SET state = ?, reason = ?, payload = CASE WHEN ? THEN payload END"
+            f" WHERE id {self.AMONG}",
+            *(state, done.reason, state == "failed", ids),
+        )
+        if done.report:
+            yield from self._end_turn(done)
+        filed: Any = None
+        if done.lines:
+            # Before its turn begins, a message is all that tells whose a conversation is.
+            column, scope, whose = self._whose(
+                turn_id=done.turn_id, entry_ids=ids, session_key=done.session_key
+            )
+            filed = yield from send(
+                f"INSERT INTO unfiled (session_key, lines{column}) VALUES (?, ?{scope})"
+                " RETURNING id",
+                *(done.session_key, done.lines, *whose),
+            )
+        if done.replaces_turn:
+            yield from send(
+                "UPDATE inbox SET state = 'done', payload = NULL"
+                f" WHERE {FAILED_MESSAGES} AND turn_id = ? AND turn_id != ''",
+                done.replaces_turn,
+            )
+        parts = yield from self._insert_outgoing(done.turn_id, done.outgoing, now, ids)
+        republished = yield from self._insert_inbound(done.republish, now)
+        unfiled_id = (yield from rows_of(filed))[0][0] if done.lines else 0
+        return Committed(unfiled_id, parts, republished)
+
+    def _end_turn(self, done: Completion) -> Steps[None]:
+        """A turn has its report; what it used counts to its day, once though this may be
+        repeated."""
+        report = decode_report(done.report)
+        names = ("prompt_tokens", "cached_tokens", "completion_tokens")
+        yield from send(
+            "INSERT INTO used SELECT substr(started_at, 1, 10), session_key, 1, ?, ?, ?, ?"
+            f" FROM turn WHERE id = ? AND state = 'running' {ADD_USAGE}",
+            *(number_in(report, name) or 0 for name in names),
+            *(number_in(report, "cost"), done.turn_id),
+        )
+        columns = self._report_columns(done.report)
+        changes = ", ".join(f"{name} = ?" for name in columns)
+        yield from send(
+            f"UPDATE turn SET state = ?, {changes} WHERE id = ?",
+            *(done.state, *columns.values(), done.turn_id),
+        )
+        yield from send("DELETE FROM step WHERE turn_id = ?", done.turn_id)
+
+    def mark_filed(self, unfiled_ids: Sequence[int]) -> None:
+        gone = f"DELETE FROM unfiled WHERE id {self.AMONG}"
+        self._post(gone, list(unfiled_ids), can_wait=True)
+
+    @transaction
+    def postpone(self, entry_ids: Sequence[int], not_before: float, reason: str) -> Steps[None]:
+        ids = list(entry_ids)
+        waiting = f"UPDATE inbox SET not_before = ?, reason = ? WHERE id {self.AMONG}"
+        yield from send(waiting, not_before, reason, ids)
+        yield from send(  # a crash while it waits is not the message's doing
+            "UPDATE turn SET progress = 1, asked = 0"
+            f" WHERE id IN (SELECT turn_id FROM inbox WHERE id {self.AMONG})",
+            ids,
+        )
+
+    async def release(self, scopes: Collection[str] | None = None) -> None:
+        here, values = self._within(scopes)
+        running = f"UPDATE turn SET progress = 1, asked = 0 WHERE state = 'running' {here}"
+        try:
+            await self._run(running, *values)
+        except StorageError as error:
+            logger.warning("the clean shutdown could not be recorded: {}", error)
+
+    @transaction
+    def leftovers(self, scopes: Collection[str] | None = None) -> Steps[Leftovers]:
+        return (yield from self._leftovers(scopes))
+
+    def _leftovers(self, scopes: Collection[str] | None) -> Steps[Leftovers]:
+        here, values = self._within(scopes)
+        # Questions of a process that waits no more.
+        void = f"{OPEN_PARTS} AND {IS_QUESTION} AND {self.NOBODY_WAITS} {here}"
+        yield from send(f"UPDATE outbox SET state = 'sent', payload = NULL WHERE {void}", *values)
+        # An end without progress is counted once: a turn counts again only when it was claimed
+        # again, so one that never got its chance is not blamed. One that had asked the model by
+        # then is not blamed either, unless that happened `MOST_ASKED` times in a row.
+        working = f"WHERE {WAITING_MESSAGES} AND state = 'working' {here} AND turn_id IN"
+        working += " (SELECT id FROM turn WHERE state = 'running' AND"
+        blame = f"UPDATE inbox SET attempts = attempts + 1 {working} progress = 0)"
+        yield from send(blame, *values)
+        blame = f"UPDATE inbox SET attempts = ? {working} asked >= ?)"
+        yield from send(blame, GIVE_UP_AFTER, *values, MOST_ASKED)
+        known = f"UPDATE turn SET progress = 1 WHERE state = 'running' {here}"
+        yield from send(known, *values)
+        query = f"SELECT id, session_key, lines, {self.SCOPE} FROM unfiled WHERE true {here}"
+        unfiled = yield from fetch(f"{query} ORDER BY id", *values)
+        entries = yield from self._open_entries(scopes)
+        query = f"SELECT {PART}, {self.SCOPE} FROM outbox WHERE {WAITING_PARTS} {here}"
+        parts, broken = read_parts((yield from fetch(f"{query} ORDER BY id", *values)))
+        yield from set_aside_parts(broken)
+        return Leftovers(tuple(Unfiled(*row) for row in unfiled), entries, parts)
+
+    def _open_entries(self, scopes: Collection[str] | None) -> Steps[tuple[InboxEntry, ...]]:
+        """The messages that wait, and the turns that were under way with what had joined them."""
+        here, values = self._within(scopes)
+        begins, mine = self._may_begin()
+        query = f"SELECT {ENTRY}, {self.SCOPE}, {_PLACE} FROM inbox WHERE {WAITING_MESSAGES}"
+        rows = yield from fetch(f"{query} {begins} {here} ORDER BY id", *mine, *values)
+        entries, broken = self._read_entries(rows, recovered=True)
+        yield from self._set_aside_entries(broken)
+        steps: dict[str, list[Step]] = {entry.turn_id: [] for entry in entries if entry.turn_id}
+        query = f"SELECT turn_id, kind, payload FROM step WHERE turn_id {self.AMONG}"
+        found = yield from fetch(f"{query} ORDER BY turn_id, number", list(steps))
+        for turn_id, kind, payload in found:
+            steps[turn_id].append(Step(kind, payload))
+        return gather_turns(entries, steps)
+
+    def _read_entries(
+        self, rows: Iterable[Row], *, recovered: bool
+    ) -> tuple[list[InboxEntry], list[BrokenEntry]]:
+        """The messages in rows of `ENTRY`, a scope, and a channel, chat and event; and those that
+        cannot be read."""
+        entries, broken = list[InboxEntry](), list[BrokenEntry]()
+        for *row, channel, chat_id, event_id in rows:
+            try:
+                entries.append(stored_entry(row, recovered=recovered))
+            except ValueError as error:
+                broken.append(((row[4], error), (channel, chat_id, event_id)))
+        return entries, broken
+
+    def _set_aside_entries(self, broken: Iterable[BrokenEntry]) -> Steps[None]:
+        """Messages that cannot be read have failed, and their people are told."""
+        for (row_id, error), place in broken:
+            logger.error("in-{} cannot be read: {}", row_id, error)
+            failed = "UPDATE inbox SET state = 'failed', reason = ? WHERE id = ?"
+            yield from send(failed, f"it cannot be read: {error}", row_id)
+            notice, now = unreadable_notice(*place), self._clock.now()
+            yield from self._insert_outgoing(f"unreadable-{row_id}", (notice,), now, [row_id])
+
+    def _insert_inbound(
+        self, messages: Sequence[InboundMessage], now: datetime
+    ) -> Steps[tuple[InboxEntry, ...]]:
+        sent = list[tuple[InboundMessage, Any]]()
+        for message in messages:
+            sent.append((message, (yield self._new_message(message, now))))
+        entries = list[InboxEntry]()
+        for message, stored in sent:
+            for row_id, scope in (yield from rows_of(stored)):
+                since = now.timestamp()
+                entries.append(InboxEntry(row_id, message, received_at=since, scope=scope))
+        return tuple(entries)
+
+    def _new_message(self, message: InboundMessage, now: datetime) -> Statement:
+        """Store a message that is new: its id and scope."""
+        return Statement(
+            "INSERT INTO inbox"
+            " (channel, chat_id, event_id, session_key, group_id, received_at, payload)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)"
+            f" ON CONFLICT (channel, chat_id, event_id) DO NOTHING RETURNING id, {self.SCOPE}",
+            message_row(message, now),
+        )
+
+    async def remove_helper(self, helper_id: str) -> None:
+        await self._run("DELETE FROM helper WHERE id = ?", helper_id)
+
+    async def lost_helpers(
+        self, scopes: Collection[str] | None = None
+    ) -> list[tuple[str, InboundMessage]]:
+        here, values = self._within(scopes)
+        query = f"SELECT id, if_lost FROM helper WHERE {self.IS_LOST} {here} ORDER BY started_at"
+        rows = await self._read(query, *values)
+        read = ((helper_id, decode_helper(helper_id, text)) for helper_id, text in rows)
+        return [(helper_id, message) for helper_id, message in read if message is not None]
+
+
+_PLACE = "channel, chat_id, event_id"
+
+BrokenEntry = tuple[Broken, tuple[str, str, str]]
+"""A message that cannot be read, and its channel, chat and event."""
+
+
+def message_row(message: InboundMessage, now: datetime) -> tuple[object, ...]:
+    """The values of a new message's columns: channel, chat, event, conversation, group, time and
+    payload."""
+    return (
+        *(message.channel, message.chat_id, message.event_id, message.session_key),
+        *(message.group_id, now.isoformat(), encode_event(message)),
+    )

@@ -1,0 +1,262 @@
+"""The outbox in the journal: parts of replies, their states, and the buttons under them.
+
+A reply has one row per part that a channel can send at once. A part goes `pending → sending → sent
+| dead`. One that is `sending` when the process dies, or that the platform did not answer, is in
+doubt: it may have arrived, and is sent once more. That repetition cannot be excluded, because no
+platform takes an idempotency key for every kind of message.
+
+A button's id on the platform is random, is valid in its own chat only, and expires with the other
+traces of its message; the value stays here. A client that makes up an id presses nothing.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from loguru import logger
+from msgspec.structs import replace
+
+from nanobot.bus.journal import MOST_DOUBTS, NOTICE, QUESTION, InboxEntry, OutboxPart, Outgoing
+from nanobot.bus.rows import (
+    DEAD_PARTS,
+    ENTRY,
+    IS_NOTICE,
+    IS_QUESTION,
+    PART,
+    encode_event,
+    failure_notice,
+    new_parts,
+    not_of_chat,
+    not_retryable,
+    parse_row,
+    stored_entry,
+    stored_part,
+    unreadable_row,
+)
+from nanobot.bus.sql import Row, Steps, fetch, rows_of, send, transaction
+from nanobot.bus.sql_queries import SqlQueries
+from nanobot.clock import Clock
+
+Broken = tuple[int, ValueError]
+"""A row that cannot be read: its id, and why."""
+
+
+class SqlOutbox(SqlQueries):
+    """The methods of `Journal` for replies."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def resolve_button(
+        self, button_id: str, channel: str, chat_id: str, sender_ids: Collection[str]
+    ) -> str | None:
+        query = "SELECT value, sender_id FROM button WHERE id = ? AND channel = ? AND chat_id = ?"
+        rows = await self._read(query, button_id, channel, chat_id)
+        return next((value for value, only in rows if not only or only in sender_ids), None)
+
+    def add_outgoing(self, turn_id: str, outgoing: Outgoing) -> Future[tuple[OutboxPart, ...]]:
+        now = self._clock.now()
+        return self._transact(lambda: self._insert_outgoing(turn_id, (outgoing,), now))
+
+    def mark_sending(self, item: OutboxPart) -> None:
+        self._post(
+            "UPDATE outbox SET state = 'sending', in_doubt = ?, attempts = ? WHERE id = ?",
+            *(item.doubts + 1, item.attempts, item.id),
+            can_wait=True,
+        )
+
+    async def mark_sent(
+        self, item: OutboxPart, platform_id: str, *, keep: bool = False
+    ) -> tuple[OutboxPart, ...]:
+        place = item.part.channel, item.part.chat_id
+        return await self._transact(
+            lambda: self._mark_sent(item.id, *place, platform_id, keep=keep), until_stored=True
+        )
+
+    def _mark_sent(
+        self, part_id: int, channel: str, chat_id: str, platform_id: str, *, keep: bool
+    ) -> Steps[tuple[OutboxPart, ...]]:
+        """Return notices of this chat that were refused before, and are to be sent now."""
+        yield from send(
+            "UPDATE outbox SET state = 'sent', platform_id = ?,"
+            " payload = CASE WHEN ? THEN payload END WHERE id = ?",
+            *(platform_id, keep, part_id),
+        )
+        rows = yield from fetch(
+            f"UPDATE outbox SET state = 'pending' WHERE {DEAD_PARTS} AND {IS_NOTICE}"
+            f" AND in_doubt < {MOST_DOUBTS} AND channel = ? AND chat_id = ?"
+            f" RETURNING {PART}, {self.SCOPE}",
+            *(channel, chat_id),
+        )
+        return read_parts(sorted(rows))[0]
+
+    async def mark_undelivered(self, channel: str, platform_id: str, reason: str) -> str:
+        rows = await self._transact(
+            lambda: fetch(
+                "UPDATE outbox SET state = 'dead', reason = ? WHERE state = 'sent' AND channel = ?"
+                " AND platform_id = ? AND payload IS NOT NULL RETURNING id",
+                *(reason, channel, platform_id),
+            )
+        )
+        return f"out-{rows[0][0]}" if rows else ""
+
+    async def open_questions(self) -> list[tuple[OutboxPart, str]]:
+        rows = await self._read(
+            f"SELECT {PART}, {self.SCOPE}, platform_id FROM outbox WHERE {IS_QUESTION}"
+            f" AND {self.NOBODY_WAITS} AND state = 'sent' AND payload IS NOT NULL ORDER BY id"
+        )
+        return [(stored_part(part), platform_id) for *part, platform_id in rows]
+
+    def close_question(self, code: str) -> None:
+        query = "UPDATE outbox SET payload = NULL WHERE turn_id = ? AND state = 'sent'"
+        self._post(query, f"{QUESTION}{code}")
+
+    def retry_later(self, item: OutboxPart, reason: str) -> None:
+        self._post(
+            "UPDATE outbox SET state = 'pending', next_try_at = ?, in_doubt = ?, attempts = ?,"
+            " reason = ? WHERE id = ?",
+            *(item.next_try_at, item.doubts, item.attempts, reason, item.id),
+        )
+
+    async def give_up(self, item: OutboxPart, reason: str) -> tuple[OutboxPart, ...]:
+        now = self._clock.now()
+
+        def steps() -> Steps[tuple[OutboxPart, ...]]:
+            dead = "UPDATE outbox SET state = 'dead', in_doubt = ?, reason = ? WHERE id = ?"
+            yield from send(dead, item.doubts, reason, item.id)
+            turn_id, call = item.part.key.rsplit("/", 2)[:2]
+            if turn_id.startswith(NOTICE):
+                return ()
+            asked_in = yield from _asked_in(turn_id)
+            notice = Outgoing(call, (failure_notice(item, reason, asked_in),))
+            return (yield from self._insert_outgoing(f"{NOTICE}{turn_id}", (notice,), now))
+
+        return await self._transact(steps, until_stored=True)
+
+    async def retry_row(self, row: str) -> InboxEntry | OutboxPart:
+        table, row_id = parse_row(row)
+        try:
+            if table == "inbox":
+                return await self._transact(lambda: self._retry_message(row, row_id))
+            if revived := await self._revive((row_id,)):
+                return revived[0]
+        except ValueError as error:
+            raise unreadable_row(row) from error
+        raise not_retryable(row)
+
+    async def resend(self, row: str, chat: tuple[str, str] | None) -> tuple[OutboxPart, ...]:
+        try:
+            return await self._revive(await self._transact(lambda: _dead_parts(row, chat)))
+        except ValueError as error:
+            raise unreadable_row(row) from error
+
+    async def _revive(self, part_ids: Sequence[int]) -> tuple[OutboxPart, ...]:
+        """Make parts ready that are dead. Return those."""
+        return await self._transact(lambda: self._revive_dead(part_ids))
+
+    def _revive_dead(self, part_ids: Sequence[int]) -> Steps[tuple[OutboxPart, ...]]:
+        rows = yield from fetch(
+            "UPDATE outbox SET state = 'pending', attempts = 0, next_try_at = 0, in_doubt = 0,"
+            f" reason = '' WHERE id {self.AMONG} AND state = 'dead' RETURNING {PART}, {self.SCOPE}",
+            list(part_ids),
+        )
+        for _, turn_id, call, *_ in rows:  # its notice goes, so that another failure is told again
+            told = "DELETE FROM outbox WHERE turn_id = ? AND call = ? AND state IN ('sent', 'dead')"
+            yield from send(told, f"{NOTICE}{turn_id}", call)
+        return tuple(map(stored_part, sorted(rows)))
+
+    def _retry_message(self, row: str, row_id: int) -> Steps[InboxEntry]:
+        rows = yield from fetch(
+            "UPDATE inbox SET state = 'received', attempts = 0, not_before = 0, reason = ''"
+            f" WHERE id = ? AND state = 'failed' RETURNING {ENTRY}, {self.SCOPE}",
+            row_id,
+        )
+        if not rows:
+            raise not_retryable(row)
+        return replace(stored_entry(rows[0], recovered=False), received_at=0.0)
+
+    @transaction
+    def drop_row(self, row: str) -> Steps[None]:
+        table, row_id = parse_row(row)
+        ended = "state = 'stopped', payload = NULL WHERE state = 'failed'"
+        if table == "outbox":
+            ended = "state = 'sent', payload = NULL, reason = 'dropped' WHERE state = 'dead'"
+        if not (yield from fetch(f"UPDATE {table} SET {ended} AND id = ? RETURNING id", row_id)):
+            raise not_retryable(row)
+
+    def _insert_outgoing(
+        self,
+        turn_id: str,
+        outgoing: Iterable[Outgoing],
+        now: datetime,
+        entry_ids: Sequence[int] = (),
+    ) -> Steps[tuple[OutboxPart, ...]]:
+        """Store messages, in order, with a random id on each button. One that this turn already
+        has is not stored again. `entry_ids`: the messages that it answers."""
+        sent = list[tuple[Any, Any]]()
+        for item in outgoing:
+            for number, part in enumerate(new_parts(turn_id, item)):
+                place = part.channel, part.chat_id
+                column, scope, whose = self._whose(chat=place, turn_id=turn_id, entry_ids=entry_ids)
+                stored = yield from send(
+                    "INSERT INTO outbox (turn_id, call, part, channel, chat_id, payload,"
+                    f" created_at{column}) VALUES (?, ?, ?, ?, ?, ?, ?{scope})"
+                    f" ON CONFLICT DO NOTHING RETURNING id, {self.SCOPE}",
+                    *(turn_id, item.call, number, *place, encode_event(part)),
+                    *(now.isoformat(), *whose),
+                )
+                sent.append((part, stored))
+        parts = list[OutboxPart]()
+        for part, stored in sent:
+            for row_id, scope in (yield from rows_of(stored)):
+                parts.append(OutboxPart(row_id, part, scope=scope))
+                for button in part.buttons:
+                    values = button.only, button.value, now.isoformat()
+                    put = "INSERT INTO button VALUES (?, ?, ?, ?, ?, ?)"
+                    yield from send(put, button.id, part.channel, part.chat_id, *values)
+        return tuple(parts)
+
+
+def read_parts(rows: Iterable[Row]) -> tuple[tuple[OutboxPart, ...], list[Broken]]:
+    """Return the parts in rows of `PART` and a scope, and those that cannot be read."""
+    parts, broken = list[OutboxPart](), list[Broken]()
+    for row in rows:
+        try:
+            parts.append(stored_part(row))
+        except ValueError as error:
+            broken.append((row[0], error))
+    return tuple(parts), broken
+
+
+def set_aside_parts(broken: Iterable[Broken]) -> Steps[None]:
+    """Parts that cannot be read wait for a person's decision."""
+    for row_id, error in broken:
+        logger.error("out-{} cannot be read: {}", row_id, error)
+        dead = "UPDATE outbox SET state = 'dead', reason = ? WHERE id = ?"
+        yield from send(dead, f"it cannot be read: {error}", row_id)
+
+
+def _dead_parts(row: str, chat: tuple[str, str] | None) -> Steps[list[int]]:
+    """Of the message that a part belongs to. Raises `NanobotError` if it is not of this chat."""
+    table, row_id = parse_row(row)
+    query = "SELECT turn_id, call, channel, chat_id FROM outbox WHERE id = ?"
+    found = yield from fetch(query, row_id)
+    if table != "outbox" or not found:
+        raise not_of_chat(row)
+    turn_id, call, *place = found[0]
+    if chat not in (None, tuple(place)):
+        asked_in = yield from _asked_in(turn_id)
+        if chat != (asked_in or ())[:2]:
+            raise not_of_chat(row)
+    query = "SELECT id FROM outbox WHERE turn_id = ? AND call = ? AND state = 'dead' ORDER BY id"
+    return [part_id for (part_id,) in (yield from fetch(query, turn_id, call))]
+
+
+def _asked_in(turn_id: str) -> Steps[tuple[str, str, str] | None]:
+    """The channel, chat and conversation of a turn's first message."""
+    query = "SELECT channel, chat_id, session_key FROM inbox WHERE turn_id = ? AND turn_id != ''"
+    rows = yield from fetch(f"{query} ORDER BY id LIMIT 1", turn_id)
+    return (rows[0][0], rows[0][1], rows[0][2]) if rows else None

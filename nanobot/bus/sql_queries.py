@@ -1,0 +1,150 @@
+"""Queries of people on the journal: the queue, the turns, and their usage by day.
+
+Turns are kept for `KEEP_DAYS`. Their usage is summed by day and conversation when they end, in
+the table `used`, and stays for `USED_DAYS`. A day is that of the clock which the turn began by.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime
+
+from nanobot.bus.journal import (
+    LEARNING,
+    DayTimes,
+    DayUsage,
+    QueueCounts,
+    QueueRow,
+    Spent,
+    TurnCounts,
+    TurnRecord,
+    TurnRow,
+    UsageTotals,
+)
+from nanobot.bus.rows import (
+    COUNT_QUEUE,
+    OPEN_MESSAGES,
+    OPEN_PARTS,
+    UNDELIVERED,
+    decode_report,
+    shown_rows,
+    spending_key,
+    unknown_turn,
+)
+from nanobot.bus.sql import SqlStore
+
+USED_DAYS = 400
+
+ADD_USAGE = """
+    ON CONFLICT (day, session_key) DO UPDATE SET turns = used.turns + excluded.turns,
+        prompt = used.prompt + excluded.prompt, cached = used.cached + excluded.cached,
+        completion = used.completion + excluded.completion,
+        cost = coalesce(used.cost + excluded.cost, used.cost, excluded.cost)
+"""
+
+
+class SqlQueries(SqlStore):
+    """The methods of `Journal` that count, or only read for people."""
+
+    async def counts(self) -> QueueCounts:
+        return QueueCounts(*(await self._read(COUNT_QUEUE))[0])
+
+    async def queue_rows(self) -> tuple[list[QueueRow], list[QueueRow]]:
+        inbox = await self._read(
+            "SELECT payload, 'in-' || id, session_key, CASE WHEN state != 'failed'"
+            " AND not_before != 0 THEN 'waiting' ELSE state END, attempts, received_at, reason"
+            f" FROM inbox WHERE {OPEN_MESSAGES} ORDER BY id"
+        )
+        outbox = await self._read(
+            "SELECT payload, 'out-' || id, channel || ':' || chat_id, state, attempts, created_at,"
+            f" reason FROM outbox WHERE {UNDELIVERED} ORDER BY id"
+        )
+        return shown_rows(inbox), shown_rows(outbox)
+
+    async def turn_record(self, turn_id: str) -> TurnRecord:
+        query = "SELECT id, session_key, state, started_at, report FROM turn WHERE id = ?"
+        rows = await self._read(query, turn_id)
+        if not rows:
+            raise unknown_turn(turn_id)
+        key, place, state, began, text = rows[0]
+        report = decode_report(text)
+        query = "SELECT text FROM prompt WHERE id = ?"
+        prompt = await self._read(query, str(report.get("system_id", "")))
+        return TurnRecord(key, place, state, began, report, prompt[0][0] if prompt else "")
+
+    async def turns(
+        self, *, session: str = "", state: str = "", before: str = "", limit: int = 50
+    ) -> list[TurnRow]:
+        number, wanted, values = self.TURN_NUMBER, ["true"], list[object]()
+        for condition, value in (
+            ("session_key = ?", session),
+            ("state = ?", state),
+            (f"{number} < (SELECT {number} FROM turn WHERE id = ?)", before),
+        ):
+            if value:
+                wanted.append(condition)
+                values.append(value)
+        names = ("milliseconds", "prompt_tokens", "cached_tokens", "completion_tokens")
+        numbers = ", ".join(f"coalesce({self._reported(name)}, 0)" for name in names)
+        rows = await self._read(
+            f"SELECT id, session_key, state, started_at, coalesce({self._reported('model')}, ''),"
+            f" {numbers}, {self._reported('cost')} FROM turn"
+            f" WHERE {' AND '.join(wanted)} ORDER BY {number} DESC LIMIT ?",
+            *(*values, limit),
+        )
+        return [TurnRow(*row) for row in rows]
+
+    async def used_by_day(self, since: date) -> list[DayUsage]:
+        rows = await self._read(
+            "SELECT day, session_key, turns, prompt, cached, completion, cost FROM used"
+            " WHERE day >= ? ORDER BY day, session_key",
+            since.isoformat(),
+        )
+        return [DayUsage(*row) for row in rows]
+
+    async def times_by_day(self, since: date) -> list[DayTimes]:
+        rows = await self._read(
+            f"""
+            WITH took AS (
+                SELECT substr(started_at, 1, 10) AS day, {self._reported("milliseconds")} AS ms
+                FROM turn WHERE state = 'done' AND started_at >= ?
+            ), ranked AS (
+                SELECT day, ms, row_number() OVER (PARTITION BY day ORDER BY ms) AS place,
+                    count(*) OVER (PARTITION BY day) AS turns
+                FROM took WHERE ms > 0
+            )
+            SELECT day, turns, max(CASE WHEN place = (turns * 50 + 99) / 100 THEN ms ELSE 0 END),
+                max(CASE WHEN place = (turns * 95 + 99) / 100 THEN ms ELSE 0 END)
+            FROM ranked GROUP BY day, turns ORDER BY day
+            """,
+            since.isoformat(),
+        )
+        return [DayTimes(*row) for row in rows]
+
+    async def find_mentions(self, name: re.Pattern[str]) -> frozenset[str]:
+        rows = await self._read(
+            f"SELECT payload FROM inbox WHERE {OPEN_MESSAGES}"
+            " UNION ALL SELECT payload FROM step"
+            f" UNION ALL SELECT payload FROM outbox WHERE {OPEN_PARTS}"
+        )
+        return frozenset(found for (payload,) in rows for found in name.findall(payload or ""))
+
+    async def turn_counts(self, since: datetime) -> TurnCounts:
+        # Without GROUP BY, for which SQLite would sort all turns that are kept.
+        states = (f"count(*) FILTER (WHERE state = '{s}')" for s in ("done", "failed", "stopped"))
+        query = f"SELECT {', '.join(states)} FROM turn WHERE {self.BEGAN_SINCE}"
+        return TurnCounts(*(await self._read(query, since.isoformat()))[0])
+
+    def add_learning_usage(self, day: date, used: UsageTotals) -> None:
+        self._post(
+            f"INSERT INTO used VALUES (?, ?, ?, ?, ?, ?, ?) {ADD_USAGE}",
+            *(day.isoformat(), LEARNING, used.turns),
+            *(used.prompt, used.cached, used.completion, used.cost),
+            can_wait=True,
+        )
+
+    async def day_tokens(self, day: date, use: str = "") -> Spent:
+        query = "SELECT CAST(coalesce(sum(tokens), 0) AS bigint), count(*) FILTER (WHERE warned)"
+        rows = await self._read(f"{query} FROM spending WHERE day = ?", spending_key(day, use))
+        tokens, warned = rows[0]
+        return Spent(tokens, warned > 0)
