@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import filterfalse
 from typing import TypeVar
 
 from msgspec import Struct, ValidationError, convert
@@ -267,9 +268,8 @@ def merge(base: str, ours: str, theirs: str) -> Merged:
     for step in _change(document, renamed, target):
         if document.count(step.new) < target[step.new]:
             document.add(step.new, step.section)
-    for heading in headings:
-        if not document.count(heading):
-            document.add(heading, "")
+    for heading in filterfalse(document.count, headings):
+        document.add(heading, "")
     text = with_marks(document.text, _merged_marks(marks, (*mine, *other)))
     return Merged(text, tuple(_conflicts(mine, other)))
 

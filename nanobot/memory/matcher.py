@@ -131,7 +131,7 @@ class TextMatcher:
         if not self.is_in(text):
             return text
         text = normalize("NFC", text)
-        spans = [found.span() for found in self._found(text)]
+        spans = list(map(re.Match[str].span, self._found(text)))
         kept, end = list[str](), 0
         for block in blocks_of(text):
             start, end = end, end + len(block)

@@ -113,9 +113,9 @@ class Talk:
             return "" if lenient else "it says nothing"
         if not lenient and len(places) < min(len(stated.words), max(1, len(stated.words) * _LEAST)):
             return UNSAID
-        turns = {self._clauses[at].turn for ids in places.values() for at in ids}
-        near = {at + step for at in turns for step in (-1, 0, 1)}
-        figures = [one.figures for at, one in enumerate(self._turns) if at in near or not turns]
+        turns = {self._clauses[at].turn for at in set[int]().union(*places.values())}
+        near = {at + step for at in turns for step in (-1, 0, 1)} or range(len(self._turns))
+        figures = [self._turns[at].figures for at in near if 0 <= at < len(self._turns)]
         missing = stated.figures.missing_in([*figures, Figures(said=frozenset({str(counted)}))])
         if missing:
             return f"the conversation does not name {', '.join(missing[:3])}"

@@ -253,11 +253,12 @@ class Explainer:
                 continue
             yield snapshot.version, wording
             previous = _previous(snapshot, wording, before, after)
-            # What an undoing brought back was written before it was taken out.
-            removed = not previous and snapshot.version.author == "restore"
-            if not previous and not removed:
+            if previous:
+                wording = previous
+            elif snapshot.version.author == "restore":
+                removed = True  # what an undoing brought back was written before that
+            else:
                 return
-            wording = previous or wording
 
     def _step(self, memory: Memory, version: Version, line: str, asker: str) -> ProvenanceStep:
         change = self._change_behind(memory, version, line)

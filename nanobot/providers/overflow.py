@@ -217,9 +217,7 @@ def _numbers_in(message: str) -> Overflow:
         return Overflow(_number(in_prompt[1]), window)
     found = (number for shape in _TOKENS for number in map(_number, shape.findall(message)))
     tokens = next((number for number in found if number not in (0, window)), 0)
-    if tokens and not window:  # a lone number is the maximum
-        tokens, window = 0, 0
-    return Overflow(tokens, window)
+    return Overflow(tokens if window else 0, window)  # a lone number is the maximum
 
 
 def _number(text: str) -> int:

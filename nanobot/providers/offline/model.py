@@ -277,11 +277,10 @@ class _Conversation:
 
 
 class _Quote(NamedTuple):
-    """A sentence that a search found, how well it answers, and how it is quoted, with its date."""
+    """How well a sentence that a search found answers, and how it is quoted, with its date."""
 
     by_person: bool
     score: float
-    sentence: str
     said: str
 
 
@@ -304,7 +303,7 @@ def _quotes(result: str, question: str, message: str) -> Iterator[_Quote]:
                 score = share(wanted, sentence)
                 if score >= ENOUGH and not is_question(sentence):
                     said = _say(kind, message, sentence, group["when"][:10], place)
-                    yield _Quote(who == "user", score, sentence, said)
+                    yield _Quote(who == "user", score, said)
 
 
 def _tool_failed(result: _Result, message: str) -> str:
