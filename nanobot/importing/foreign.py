@@ -92,12 +92,6 @@ class Fields:
         value = self.get(name)
         return value if isinstance(value, list) else []
 
-    def mapping(self, name: str) -> Mapping[str, str]:
-        """An object's texts by key."""
-        value = self.get(name)
-        entries = value.items() if isinstance(value, dict) else ()
-        return {key: item for key, item in entries if isinstance(item, str)}
-
     def objects(self) -> Iterator[tuple[str, Fields]]:
         """The objects in it, by key."""
         for name, value in self._value.items():

@@ -273,8 +273,10 @@ class Conversion(Struct):
         )
 
     def _hidden(self, name: str, server: Fields, key: str) -> Tree:
-        values, put = server.mapping(key), self.secrets.put
-        return {key: put(f"{name}_{key}", value) for key, value in values.items() if value}
+        value, put = server.get(key), self.secrets.put
+        values = value.items() if isinstance(value, dict) else ()
+        texts = {key: text for key, text in values if text and isinstance(text, str)}
+        return {key: put(f"{name}_{key}", text) for key, text in texts.items()}
 
     def _channels(self, channels: Fields) -> Tree:
         found: Tree = {}

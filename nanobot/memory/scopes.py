@@ -251,7 +251,9 @@ class Memories:
         self.forgotten = 0
         """Grows whenever something left memory for good: what was read of it before is out of
         date then."""
-        self._hold: Callable[[str], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
+        self.holding: Callable[[str], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
+        """Enter this around changes of a scope's files that no message of it asked for. Entering
+        raises `NanobotError` if another worker keeps the scope."""
         self.is_held: Callable[[str], bool] = lambda _: True
         """Whether the scope's files are this process's to change now."""
         self._made: dict[str, Memory] = {}
@@ -269,19 +271,14 @@ class Memories:
     ) -> None:
         """Other workers change these files as well: `hold` lets a scope be this one's while it is
         entered, `has` says whether it is now."""
-        self._hold, self.is_held = hold, has
-
-    def holding(self, scope: str) -> AbstractAsyncContextManager[None]:
-        """Enter this around changes of a scope's files that no message of it asked for. Entering
-        raises `NanobotError` where another worker keeps the scope."""
-        return self._hold(scope)
+        self.holding, self.is_held = hold, has
 
     @asynccontextmanager
     async def holding_each(self, scopes: Iterable[str]) -> AsyncIterator[None]:
         """The same for all of these."""
         async with AsyncExitStack() as stack:
             for scope in sorted(scopes):  # in one order: no two workers wait for each other
-                await stack.enter_async_context(self._hold(scope))
+                await stack.enter_async_context(self.holding(scope))
             yield
 
     def existing_scopes(self) -> list[str]:

@@ -16,7 +16,7 @@ import psycopg
 from msgspec import Struct, field
 
 from nanobot.bus.events import InboundMessage
-from nanobot.bus.rows import decode_inbound, decode_report
+from nanobot.bus.rows import decode_inbound, decode_report, number_in
 from nanobot.errors import NanobotError
 from nanobot.team import schema
 from nanobot.team.connection import Row, storable
@@ -179,8 +179,7 @@ def _numbers(text: str) -> Iterator[Any]:
     report = decode_report(text)
     yield storable(str(report.get("model") or ""))
     for name in ("milliseconds", "prompt_tokens", "cached_tokens", "completion_tokens", "cost"):
-        value = report.get(name)
-        yield int(value) if isinstance(value, int | float) else None
+        yield number_in(report, name)
 
 
 def _columns(file: sqlite3.Connection, table: str) -> dict[str, str]:

@@ -39,7 +39,7 @@ MEDIA_NAME = re.compile(r"[0-9a-f]{32}\.[a-z0-9]{1,8}")
 """What a file in `media/` is called."""
 
 _SPILL_NAME = re.compile(r"[A-Za-z0-9_-]{0,40}-[0-9a-f]{16}\.txt")
-_MEGABYTE = 1_000_000
+_MEGABYTE, _SPILL_DAYS = 1_000_000, 30
 _BACK = 110
 """MessageBus resumes at this percentage of the reserve, so that one file does not toggle it."""
 _SETTLED_SECONDS, _DAY = 600.0, 86_400.0
@@ -122,7 +122,6 @@ class RetentionLimits(Struct, frozen=True):
 
     media_days: int = 0
     media_megabytes: int = 0
-    spill_days: int = 30
     audit_days: int = 0
 
 
@@ -176,7 +175,7 @@ class Retention(Periodic):
         media = self._prune_folder(
             "media", MEDIA_NAME, limits.media_days, limits.media_megabytes, awaited
         )
-        spill = self._prune_folder("spill", _SPILL_NAME, limits.spill_days, 0, ())
+        spill = self._prune_folder("spill", _SPILL_NAME, _SPILL_DAYS, 0, ())
         ended = 0
         if limits.audit_days:
             with storage_errors(log):

@@ -88,7 +88,7 @@ async def test_a_sweep_takes_what_nanobot_named_and_nothing_that_somebody_waits_
         await journal.receive("fake", [replace(said("m1"), media=(kept,))])
         retention = Retention(
             tmp_path,
-            RetentionLimits(media_days=30, spill_days=30),
+            RetentionLimits(media_days=30),
             CLOCK,
             partial(journal.find_mentions, MEDIA_NAME),
         )
@@ -108,7 +108,7 @@ async def test_it_runs_soon_after_the_start_and_then_each_day_whatever_goes_wron
         asked.append(clock.monotonic())
         raise KeyError("something that no code expects")
 
-    retention = Retention(tmp_path, RetentionLimits(spill_days=1), clock, fails)
+    retention = Retention(tmp_path, RetentionLimits(), clock, fails)
     running_on = asyncio.create_task(retention.run_forever())
     await clock.until_sleeping()
     await clock.advance(2 * DAY)
