@@ -220,7 +220,7 @@ class UpdateMemory(Tool, Struct, frozen=True):
     async def _hold(
         self, held: Sequence[Operation], path: str, origins: Sequence[str], caller: TurnContext
     ) -> str:
-        """Let changes wait for the person. Return what the model reads about them."""
+        """Let changes wait for the person. Return the notice for the model."""
         pending, change = self.memories.of(caller.scope).pending, _by_agent(caller, "held back")
         waiting, has_room = await pending.hold(held, path, origins, change)
         await pending.notify(waiting, caller.address.key)

@@ -449,7 +449,7 @@ def _added(line: str, section: str, update: Operation) -> Operation:
 
 
 def _states(edit: Operation, update: Operation, old: str) -> bool:
-    """Whether an edit says what the update says, and nothing beyond it and the line `old`."""
+    """Whether an edit states the update, and nothing beyond it and the line `old`."""
     return (
         not is_heading(edit.new)
         and share(words(update.new), edit.new) >= _KEPT
