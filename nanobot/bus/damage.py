@@ -90,7 +90,7 @@ def check(db: sqlite3.Connection, state: Path, *, whole: bool) -> str:
         found = "; ".join(str(row[0]) for row in db.execute(f"PRAGMA {pragma}"))
         if found != "ok":
             return " ".join(found.removeprefix("*** in database main ***").split())[:300]
-    copied = copied_documents(state / COPY)
+    copied = copied_documents(state / COPY) or {}
     for name, content in db.execute("SELECT name, content FROM document"):
         if name in copied and not is_json(content):
             return f"the document {name!r} in it is damaged"

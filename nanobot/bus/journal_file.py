@@ -190,35 +190,29 @@ def _take_copy(db: sqlite3.Connection, path: Path) -> None:
     """Store the documents in the copy at `path`, which is moved aside where it cannot be used."""
     if not path.exists():
         return
-    reason = "it holds no documents"
-    try:
-        documents = versioned_object(path.read_bytes(), _COPY_VERSION).get("documents")
-    except InvalidDocument as error:
-        documents, reason = None, str(error)
-    if isinstance(documents, dict):
-        logger.warning("{} were taken from {}", ", ".join(documents), path)
-        for name, document in documents.items():
-            db.execute(_PUT, (name, json.dumps(document, indent=1)))
+    documents = copied_documents(path)
+    if documents is None:
+        aside = path.replace(path.with_name(f"{path.name}.broken"))
+        logger.error(
+            "{} cannot be used and is kept as {}. Until you let them in again, only the people in"
+            " config.yaml may talk, no skill of yours is enabled, and no job runs.",
+            *(path, aside.name),
+        )
         return
-    aside = path.replace(path.with_name(f"{path.name}.broken"))
-    logger.error(
-        "{} cannot be used ({}) and is kept as {}. Until you let them in again, only the people"
-        " in config.yaml may talk, no skill of yours is enabled, and no job runs.",
-        *(path, reason, aside.name),
-    )
+    logger.warning("{} were taken from {}", ", ".join(documents), path)
+    for name, document in documents.items():
+        db.execute(_PUT, (name, json.dumps(document, indent=1)))
 
 
-def copied_documents(path: Path) -> dict[str, object]:
-    """The documents in the copy at `path`, none if it cannot be used."""
+def copied_documents(path: Path) -> dict[str, object] | None:
+    """Return the documents in the copy at `path`, or None if it cannot be used."""
     try:
         found = versioned_object(path.read_bytes(), _COPY_VERSION).get("documents")
     except (InvalidDocument, OSError):
-        return {}
-    return (
-        {name: one for name, one in found.items() if name in DOCUMENTS}
-        if isinstance(found, dict)
-        else {}
-    )
+        return None
+    if not isinstance(found, dict):
+        return None
+    return {name: one for name, one in found.items() if name in DOCUMENTS}
 
 
 def _stored(db: sqlite3.Connection, name: str) -> Stored | None:

@@ -147,7 +147,7 @@ def _fill(
 
 def _fill_documents(target: sqlite3.Connection, copy: Path, lost: dict[str, str]) -> list[str]:
     """Put in the documents that could not be read, from their copy. Return their names."""
-    copied = copied_documents(copy)
+    copied = copied_documents(copy) or {}
     query = "SELECT name, content FROM document"
     whole = {name for name, content in target.execute(query) if is_json(content)}
     missing = sorted(copied.keys() - whole)
