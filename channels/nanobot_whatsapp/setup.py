@@ -43,6 +43,14 @@ _ONLINE = "Is this machine online, and may it reach Meta?"
 _LATER = "Look at the app in Meta's dashboard, or try again later."
 
 
+class _Wrong(NanobotError):
+    """The answer to `key` is wrong."""
+
+    def __init__(self, key: str, text: str, hint: str = "") -> None:
+        super().__init__(text, hint=hint)
+        self.key = key
+
+
 async def setup(request: SetupRequest) -> SetupResult:
     """Ask for what is not given. Raises `NanobotError`."""
     present = request.options
@@ -76,33 +84,36 @@ async def _linked(request: SetupRequest, present: WhatsAppSettings | None) -> Se
 
 
 async def _by_cloud(request: SetupRequest, present: WhatsAppSettings | None) -> SetupResult:
-    """Ask until Meta accepts the answers. Enter keeps the answer given before."""
+    """Ask until Meta accepts the answers. Only rejected answers are asked again."""
     from nanobot.channel.http import HttpFault
 
     person = request.person
     person.say("docs/channels/whatsapp.md leads through Meta's side of it.")
     asked = {key: _known(present, key) for key, _ in _ASKED}
-    is_new = not asked["verify_token"]
     asked["verify_token"] = asked["verify_token"] or secrets.token_hex(12)
-    hidden = _SECRETS - {"verify_token"} if is_new else _SECRETS
-    who, unchecked = "", False
-    while not who:
+    shown = {"verify_token"} if present is None or not _known(present, "verify_token") else set()
+    wrong, who, unchecked = [*asked], "by the Cloud API", False
+    while wrong:
         for key, question in _ASKED:
-            asked[key] = await person.ask(question, asked[key], secret=key in hidden)
+            if key in wrong:
+                is_hidden = key in _SECRETS and key not in shown
+                asked[key] = await person.ask(question, asked[key], secret=is_hidden)
         try:
-            who = await _checked(request, present, asked)
+            who, wrong = await _checked(request, present, asked), []
+        except _Wrong as error:
+            person.say(error.for_people())
+            wrong = [error.key]
         except HttpFault as error:
             person.say(f"Meta does not say which number this is: {error}.\n  {_ONLINE}")
             unchecked = await person.confirm("Keep your answers unchecked and go on?")
-            who = "by the Cloud API" if unchecked else ""
-        except NanobotError as error:
-            person.say(error.for_people())
+            wrong = [] if unchecked else [*asked]
     values: dict[str, str | bool] = {"transport": _CLOUD}
     if present is not None and present.self_chat:
         values["self_chat"] = False
     values |= {key: value for key, value in asked.items() if key not in _SECRETS}
-    given = {key: value for key, value in asked.items() if key in _SECRETS}
-    return SetupResult(values, given, await _owner(request), who, unchecked=unchecked)
+    hidden = {key: value for key, value in asked.items() if key in _SECRETS}
+    owners = await _owner(request)
+    return SetupResult(values, hidden, owners, who, unchecked=unchecked)
 
 
 def _known(present: WhatsAppSettings | None, key: str) -> str:
@@ -114,8 +125,8 @@ def _known(present: WhatsAppSettings | None, key: str) -> str:
 async def _checked(
     request: SetupRequest, present: WhatsAppSettings | None, asked: dict[str, str]
 ) -> str:
-    """Return the account, for people. Raises `NanobotError` for a wrong answer, and `HttpFault` if
-    Meta could not check it."""
+    """Return the account, for people. Raises `_Wrong` for a wrong answer, and `HttpFault` if Meta
+    could not check it."""
     values: dict[str, object] = asdict(present) if present else {}
     values |= {"transport": _CLOUD, "self_chat": False, **asked}
     try:
@@ -124,7 +135,7 @@ async def _checked(
         (fault, *_) = error.faults
         key = str(fault.key[0])
         (asked_of,) = re.findall("^[^,;]+", dict(_ASKED).get(key, key))
-        raise NanobotError(f"{asked_of} {fault.message}") from None
+        raise _Wrong(key, f"{asked_of} {fault.message}") from None
     if not request.test:
         return "by the Cloud API"
     from nanobot_whatsapp.cloud.graph import Graph, Refused
@@ -135,7 +146,8 @@ async def _checked(
     except Refused as error:
         if (off := error.as_channel_off()) is None:
             raise
-        raise off from None
+        key = "access_token" if error.kind == "token" else "phone_number_id"
+        raise _Wrong(key, str(off), off.hint) from None
     finally:
         await graph.close()
     who = f"+{me.number} ({me.name})"

@@ -29,7 +29,7 @@ async def test_the_cloud_api_is_asked_which_number_it_is_and_secrets_stay_apart(
     async with FakeGraphAPI() as graph:
         present = WhatsAppSettings(base_url=graph.base_url, self_chat=True)
         values = [graph.phone_number_id, "EAAwrong", graph.app_secret, "", "https://a.example/wa"]
-        person = ScriptedPerson("Cloud", *values, "", graph.token, "", "", "", "15550002222")
+        person = ScriptedPerson("Cloud", *values, graph.token, "15550002222")  # only that again
         result = await outcome(person, present)
     assert result.who == "+15550001111 (Nanobot)"
     assert result.values == {
@@ -43,11 +43,11 @@ async def test_the_cloud_api_is_asked_which_number_it_is_and_secrets_stay_apart(
     assert not result.sign_in
 
 
-async def test_an_address_that_cannot_be_is_asked_for_again() -> None:
+async def test_an_address_that_cannot_be_is_the_only_thing_that_is_asked_again() -> None:
     async with FakeGraphAPI() as graph:
         present = WhatsAppSettings(base_url=graph.base_url)
         values = [graph.phone_number_id, graph.token, graph.app_secret, "", "nowhere"]
-        person = ScriptedPerson("Cloud", *values, *[""] * 4, "https://a.example/wa", "15550002222")
+        person = ScriptedPerson("Cloud", *values, "https://a.example/wa", "15550002222")
         result = await outcome(person, present)
     assert "The public address that Meta calls must be an address" in "\n".join(person.said)
     assert result.values["webhook_url"] == "https://a.example/wa"
