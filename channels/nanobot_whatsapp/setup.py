@@ -91,13 +91,11 @@ async def _by_cloud(request: SetupRequest, present: WhatsAppSettings | None) -> 
     person.say("docs/channels/whatsapp.md leads through Meta's side of it.")
     asked = {key: _known(present, key) for key, _ in _ASKED}
     asked["verify_token"] = asked["verify_token"] or secrets.token_hex(12)
-    shown = {"verify_token"} if present is None or not _known(present, "verify_token") else set()
+    hidden = _SECRETS if _known(present, "verify_token") else _SECRETS - {"verify_token"}
     wrong, who, unchecked = [*asked], "by the Cloud API", False
     while wrong:
-        for key, question in _ASKED:
-            if key in wrong:
-                is_hidden = key in _SECRETS and key not in shown
-                asked[key] = await person.ask(question, asked[key], secret=is_hidden)
+        for key, question in [one for one in _ASKED if one[0] in wrong]:
+            asked[key] = await person.ask(question, asked[key], secret=key in hidden)
         try:
             who, wrong = await _checked(request, present, asked), []
         except _Wrong as error:
@@ -107,13 +105,11 @@ async def _by_cloud(request: SetupRequest, present: WhatsAppSettings | None) -> 
             person.say(f"Meta does not say which number this is: {error}.\n  {_ONLINE}")
             unchecked = await person.confirm("Keep your answers unchecked and go on?")
             wrong = [] if unchecked else [*asked]
-    values: dict[str, str | bool] = {"transport": _CLOUD}
+    given = {key: asked.pop(key) for key in _SECRETS}
+    values: dict[str, str | bool] = {"transport": _CLOUD, **asked}
     if present is not None and present.self_chat:
         values["self_chat"] = False
-    values |= {key: value for key, value in asked.items() if key not in _SECRETS}
-    hidden = {key: value for key, value in asked.items() if key in _SECRETS}
-    owners = await _owner(request)
-    return SetupResult(values, hidden, owners, who, unchecked=unchecked)
+    return SetupResult(values, given, await _owner(request), who, unchecked=unchecked)
 
 
 def _known(present: WhatsAppSettings | None, key: str) -> str:

@@ -14,12 +14,12 @@ Reading never changes a file. A last line that a crash cut short is skipped like
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from loguru import logger
 from msgspec.structs import replace
@@ -53,9 +53,12 @@ from nanobot.session.session import Contents, SessionInfo
 from nanobot.tasks import paced
 from nanobot.text import shortened
 
+T = TypeVar("T")
+
 _NO_METADATA = Metadata(key="", created_at=None, updated_at=None)
 _MARK = b'"_type"'
 """In every line that is no message, and in no message."""
+
 _EDGE = 64 * 1024
 _BLOCK = 32 * 1024
 _PREVIEW = 80
@@ -201,31 +204,19 @@ def _contents(
     newest: Metadata, records: list[Record], counted: int, archived: int, now: datetime
 ) -> Contents:
     """What these lines say; `counted` is the last number that came from a place."""
-    messages = [record for record in records if isinstance(record, Message)]
-    epochs = [record.id for record in records if isinstance(record, Epoch)]
-    gone = [record for record in records if isinstance(record, Retraction)]
-    headers = [one for one in (newest, *records) if isinstance(one, Metadata) and one.first_seq]
+    messages = _messages_in(records)
     highest = max((message.seq for message in messages), default=0)
-    consolidated = max((one.last_consolidated for one in headers), default=0)
-    if not newest.first_seq:  # others count messages, and may count too many
-        consolidated = min(newest.last_consolidated, counted or highest)
-    consolidated = max(consolidated, archived)
-    epoch = epochs[-1] if epochs else newest.epoch
+    consolidated = max(_last_consolidated(newest, records, counted or highest), archived)
+    epochs = _only(Epoch, records)
+    epoch = epochs[-1].id if epochs else newest.epoch
     bound = max(consolidated, seq_of_epoch(epoch))
+    gone = _only(Retraction, records)
+    left = [message for message in messages if message.seq > bound]
     times = [message.timestamp for message in messages if message.timestamp]
-    numbers = [message.seq for message in messages]
-    if sorted(set(numbers)) != numbers:  # a crash while archiving may have left some twice
-        messages = list(dict.fromkeys(messages))
-    if marks := [record for record in records if isinstance(record, Mark)]:
-        messages = with_marks(messages, marks)
     return Contents(
         created_at=newest.created_at or next(iter(times), now),
         updated_at=max(filter(None, (newest.updated_at, *times[-1:])), default=now),
-        messages=tuple(
-            message
-            for message in messages
-            if message.seq > bound and not any(one.covers(message) for one in gone)
-        ),
+        messages=tuple(one for one in left if not any(mark.covers(one) for mark in gone)),
         metadata=MappingProxyType(dict(newest.metadata or {})),
         last_consolidated=consolidated,
         epoch=epoch,
@@ -234,6 +225,30 @@ def _contents(
         next_seq=max(newest.first_seq, highest + 1, bound + 1),
         is_half_archived=0 < newest.first_seq <= archived,
     )
+
+
+def _only(kind: type[T], records: Iterable[object]) -> list[T]:
+    return [record for record in records if isinstance(record, kind)]
+
+
+def _messages_in(records: list[Record]) -> list[Message]:
+    """Return the messages with their marks, each once: a crash while archiving may have left some
+    twice."""
+    messages = _only(Message, records)
+    numbers = [message.seq for message in messages]
+    if sorted(set(numbers)) != numbers:
+        messages = list(dict.fromkeys(messages))
+    marks = _only(Mark, records)
+    return with_marks(messages, marks) if marks else messages
+
+
+def _last_consolidated(newest: Metadata, records: list[Record], highest: int) -> int:
+    """Return the last number that is in memory: in a file of other programs at most `highest`, as
+    they count messages and may count too many."""
+    if not newest.first_seq:
+        return min(newest.last_consolidated, highest)
+    headers = (one for one in (newest, *records) if isinstance(one, Metadata) and one.first_seq)
+    return max(one.last_consolidated for one in headers)
 
 
 def key_in(path: Path) -> str:
@@ -257,21 +272,11 @@ def glance(path: Path) -> SessionInfo:
         lines = os.pread(descriptor, _EDGE, max(0, status.st_size - _EDGE)).split(b"\n")
         newest = newest_metadata(descriptor, status.st_size) or _NO_METADATA
     marks = [decode(line) for line in lines if _MARK in line]
-    gone = [mark for mark in marks if isinstance(mark, Retraction)]
-    epochs = [mark.seq for mark in marks if isinstance(mark, Epoch)]
-    headers = [mark for mark in (newest, *marks) if isinstance(mark, Metadata)]
-    said, preview, last = None, "", -1
-    for line in reversed(lines):
-        message = None if _MARK in line or (said and preview) else decode(line)
-        if isinstance(message, Message):
-            said, last = said or message.timestamp, message.seq if last < 0 else last
-            spoken = message.from_person or message.role == "assistant"
-            if spoken and not preview and not any(one.covers(message) for one in gone):
-                preview = shortened(message.content, _PREVIEW)
+    epochs = [mark.seq for mark in _only(Epoch, marks)]
+    headers = [newest, *_only(Metadata, marks)]
+    said, preview, last = _last_words(lines, _only(Retraction, marks))
     touched = datetime.fromtimestamp(status.st_mtime, UTC).astimezone()
-    key = head.key if isinstance(head, Metadata) else ""
-    created = head.created_at if isinstance(head, Metadata) else None
-    created = head.timestamp if isinstance(head, Message) else created
+    key, created = _key_and_birth(head)
     updated = max(filter(None, (said, *(one.updated_at for one in headers))), default=None)
     return SessionInfo(
         key=key or key_of(path.stem),
@@ -282,6 +287,29 @@ def glance(path: Path) -> SessionInfo:
         place=str(path),
         epoch_seq=max(seq_of_epoch(newest.epoch), *epochs, 0),
         last_consolidated=max(one.last_consolidated for one in headers),
-        last_seq=max(0, last),
+        last_seq=last,
         metadata=newest.metadata or {},
     )
+
+
+def _key_and_birth(head: Record | None) -> tuple[str, datetime | None]:
+    """Return what the first line says of the key and of the time when the session began."""
+    if isinstance(head, Metadata):
+        return head.key, head.created_at
+    return "", head.timestamp if isinstance(head, Message) else None
+
+
+def _last_words(lines: list[bytes], gone: list[Retraction]) -> tuple[datetime | None, str, int]:
+    """Return the newest time, the beginning of the last words, and the highest number in these
+    lines. Parses no more of them than that takes."""
+    said, preview, last = None, "", -1
+    for line in reversed(lines):
+        if said and preview:
+            break
+        message = None if _MARK in line else decode(line)
+        if isinstance(message, Message):
+            said, last = said or message.timestamp, message.seq if last < 0 else last
+            spoken = message.from_person or message.role == "assistant"
+            if spoken and not preview and not any(one.covers(message) for one in gone):
+                preview = shortened(message.content, _PREVIEW)
+    return said, preview, max(0, last)
