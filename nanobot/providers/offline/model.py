@@ -18,7 +18,7 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import NamedTuple
 
 from nanobot.clock import Clock, SystemClock
@@ -172,8 +172,8 @@ class _Conversation:
         start = _start_of_turn(messages)
         turn = messages[start:]
         self._tools = tools
-        self._before = _said_in(messages[:start])
-        self._asked = [named(text, self._before) for text in _said_in(turn)]
+        self._before = [_said(m.text) for m in messages[:start] if m.role == "user"]
+        self._asked = [named(_said(m.text), self._before) for m in turn if m.role == "user"]
         results = {m.tool_call_id: m.text for m in turn if m.role == "tool"}
         calls = (call for message in turn for call in message.tool_calls if call.id in results)
         self._made = [(call.name, call.arguments, results[call.id]) for call in calls]
@@ -320,10 +320,6 @@ def _spoken(text: str) -> _Story:
     """A story without tools."""
     yield from ()
     return text
-
-
-def _said_in(messages: Iterable[PromptMessage]) -> list[str]:
-    return [_said(m.text) for m in messages if m.role == "user"]
 
 
 def _said(text: str) -> str:
