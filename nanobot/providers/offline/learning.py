@@ -241,7 +241,7 @@ def _extract(request: str) -> dict[str, object]:
 def _newest(entries: Mapping[int, list[str]]) -> list[tuple[str, int]]:
     """The last fact on each subject, with its entry."""
     newest: dict[object, tuple[str, int]] = {}
-    for fact, number in ((fact, number) for number in entries for fact in entries[number]):
+    for fact, number in ((one, key) for key, facts in entries.items() for one in facts):
         newest.pop(subject(fact) or fact, None)
         newest[subject(fact) or fact] = (fact, number)
     return list(newest.values())
