@@ -243,12 +243,12 @@ class AgentLoop:
             if is_internal(session.key):
                 bounding = self._parts.consolidator.bound(session)
                 self._background.start(bounding, name=f"bound {session.key}")
-        except TurnStopped:
-            pass  # what stopped it has stored its end
-        except StorageError as error:
+        except (TurnStopped, StorageError) as error:
+            # What stopped it has stored its end, unless a question to the owner was not stored.
+            refused = error.__cause__ if isinstance(error, TurnStopped) else error
             async with turn.ending:
-                if turn.open:
-                    self._hold(turn.as_entry(), error)
+                if turn.open and isinstance(refused, StorageError):
+                    self._hold(turn.as_entry(), refused)
         finally:
             turn.has_asked.set()
             if self._turns.running.get(key) is turn:
