@@ -60,8 +60,8 @@ lint: $(VENV)/.dev
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@PYTHONPATH=.:channels $(BIN)/lint-imports
-	@$(BIN)/python -m scripts.size --report
-	@$(BIN)/python -m scripts.complexity --report | tail -n 1
+	@$(BIN)/python -m scripts.size
+	@$(BIN)/python -m scripts.complexity
 	@if $(NODE_FOUND); then $(MAKE) --silent --no-print-directory bridge && $(NPM) run check; fi
 
 format: $(VENV)/.dev

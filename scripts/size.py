@@ -6,7 +6,9 @@
 Lines are those of the formatted files, comments and docstrings included. Statements are nodes of
 the syntax tree, so that denser lines do not look like less code; `docs` is the share of lines that
 are docstrings or comments. A budget makes a choice visible: a promise that needs more lines than a
-room has is worth more than the budget, which is then changed with the reason.
+room has is worth more than the budget, which is then changed with the reason. Most rooms are larger
+than they shall be: their budget is what they have now, and the last column says by how much they
+miss their goal.
 """
 
 from __future__ import annotations
@@ -28,10 +30,13 @@ LARGE, SMALL = 500, 40
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Part of the product: its budget in lines, and the paths below the root that belong to it."""
+    """Part of the product."""
 
     name: str
     lines: int
+    """Its budget: what it has. Raise it only with a promise that needs the lines."""
+    goal: int
+    """The size that it shall come to. Lower the budget with each step there."""
     paths: tuple[str, ...] = ()
 
     def contains(self, path: Path) -> bool:
@@ -41,34 +46,34 @@ class Room:
 
 # The first room that contains a file counts it.
 ROOMS = (
-    Room("agent", 3_900),
-    Room("bus", 2_800),
-    Room("session", 2_200),
-    Room("channel", 1_450),
-    Room("offline", 1_075, ("nanobot/providers/offline",)),
-    Room("providers", 4_150),
-    Room("memory", 12_600),
-    Room("tools, tooling", 4_900, ("nanobot/tools", "nanobot/tooling")),
-    Room("skills, cron", 2_700, ("nanobot/skills", "nanobot/cron")),
-    Room("security", 4_300),
-    Room("voice", 600),
-    Room("gateway, app, logs", 5_700, ("nanobot/gateway", "nanobot/app", "nanobot/logs")),
-    Room("team", 3_100),
-    Room("config", 2_700),
-    Room("cli", 5_400),
-    Room("upkeep, importing", 2_700, ("nanobot/upkeep", "nanobot/importing")),
-    Room("root modules, testing", 2_200, ("nanobot",)),
-    Room("nanobot_api", 1_900, ("channels/nanobot_api",)),
-    Room("nanobot_cli", 1_500, ("channels/nanobot_cli",)),
-    Room("nanobot_telegram", 3_600, ("channels/nanobot_telegram",)),
-    Room("nanobot_web", 3_000, ("channels/nanobot_web",)),
-    Room("nanobot_whatsapp", 4_400, ("channels/nanobot_whatsapp",)),
+    Room("agent", 5_150, 3_900),
+    Room("bus", 4_700, 2_800),
+    Room("session", 2_750, 2_200),
+    Room("channel", 1_550, 1_450),
+    Room("offline", 1_075, 1_075, ("nanobot/providers/offline",)),
+    Room("providers", 7_200, 4_150),
+    Room("memory", 17_600, 12_600),
+    Room("tools, tooling", 5_550, 4_900, ("nanobot/tools", "nanobot/tooling")),
+    Room("skills, cron", 3_100, 2_700, ("nanobot/skills", "nanobot/cron")),
+    Room("security", 5_100, 4_300),
+    Room("voice", 650, 600),
+    Room("gateway, app, logs", 7_150, 5_700, ("nanobot/gateway", "nanobot/app", "nanobot/logs")),
+    Room("team", 3_100, 3_100),
+    Room("config", 3_300, 2_700),
+    Room("cli", 7_150, 5_400),
+    Room("upkeep, importing", 3_400, 2_700, ("nanobot/upkeep", "nanobot/importing")),
+    Room("root modules, testing", 3_100, 2_200, ("nanobot",)),
+    Room("nanobot_api", 2_500, 1_900, ("channels/nanobot_api",)),
+    Room("nanobot_cli", 1_700, 1_500, ("channels/nanobot_cli",)),
+    Room("nanobot_telegram", 3_800, 3_600, ("channels/nanobot_telegram",)),
+    Room("nanobot_web", 3_150, 3_000, ("channels/nanobot_web",)),
+    Room("nanobot_whatsapp", 4_800, 4_400, ("channels/nanobot_whatsapp",)),
 )
 KERNEL = ("agent", "bus", "session", "channel", "providers")
-PRODUCT = Room("product", 78_000)
-KERNEL_BUDGET = Room("kernel", 14_500)
-BRIDGE = Room("bridge/src", 3_500, ("channels/nanobot_whatsapp/bridge/src",))
-MOST_FILES = 350
+PRODUCT = Room("product", 96_700, 78_000)
+KERNEL_BUDGET = Room("kernel", 21_200, 14_500)
+BRIDGE = Room("bridge/src", 3_500, 3_500, ("channels/nanobot_whatsapp/bridge/src",))
+MOST_FILES = 435
 TOLERANCE = 1.05
 """A budget is passed only above this share of it."""
 
@@ -148,13 +153,15 @@ def main() -> int:
     rows.append((KERNEL_BUDGET, sum((rooms[name] for name in KERNEL), Size())))
     rows.append((PRODUCT, sum(rooms.values(), Size())))
     rows.append((BRIDGE, bridge_size()))
-    print(f"{'room':23}{'lines':>8}{'budget':>8}{'files':>7}{'statements':>12}{'docs':>6}")
+    print(
+        f"{'room':23}{'lines':>8}{'budget':>8}{'goal':>8}{'files':>7}{'statements':>12}{'docs':>6}"
+    )
     for room, size in rows:
-        over = "" if size.lines <= room.lines else f" {size.lines / room.lines - 1:+.0%}"
+        over = "" if size.lines <= room.goal else f" {size.lines / room.goal - 1:+.0%}"
         share = f"{size.documentation / size.lines:6.0%}" if size.documentation else f"{'':6}"
         print(
-            f"{room.name:23}{size.lines:8,}{room.lines:8,}{size.files:7}{size.statements:12,}"
-            f"{share}{over}"
+            f"{room.name:23}{size.lines:8,}{room.lines:8,}{room.goal:8,}{size.files:7}"
+            f"{size.statements:12,}{share}{over}"
         )
     large = [str(path) for path, size in files.items() if size.lines > LARGE]
     markers = [path for path, size in files.items() if size.statements <= 1]  # a docstring

@@ -364,19 +364,23 @@ class Database:
         # A file that was moved takes everything, and nobody finds it there.
         has_moved = not _is_at(self._path, self._identity)
         refusal = HomeMoved(self._path) if has_moved else _transact(connection, jobs)
-        if refusal is None:
-            if connection.total_changes > written:
-                self.refusal = None
-            for job in jobs:
-                if job.after_commit is not None and job.error is None:
-                    job.error = _run_afterwards(connection, job.after_commit, self._path)
-            _report([(job, job.error) for job in jobs])
-            return []
-        has_failed = has_moved or is_corruption(refusal)
+        if refusal is not None:
+            return self._refuse(jobs, refusal)
+        if connection.total_changes > written:
+            self.refusal = None
+        for job in jobs:
+            if job.after_commit is not None and job.error is None:
+                job.error = _run_afterwards(connection, job.after_commit, self._path)
+        _report([(job, job.error) for job in jobs])
+        return []
+
+    def _refuse(self, jobs: Sequence[_Job], refusal: HomeMoved | sqlite3.Error) -> list[_Job]:
+        """Report that nothing of these was stored. Return those that are to be run again."""
+        is_moved = isinstance(refusal, HomeMoved)
         error = refusal if isinstance(refusal, HomeMoved) else storage_error(self._path, refusal)
         self.refusal = error
         logger.error("journal: {}", error)
-        if has_failed:
+        if is_moved or is_corruption(refusal):
             self.on_failure(error)
         told = [job for job in jobs if job.future is not None and not job.until_stored]
         _report([(job, error) for job in told])
