@@ -251,9 +251,7 @@ class Memories:
         self.forgotten = 0
         """Grows whenever something left memory for good: what was read of it before is out of
         date then."""
-        self.holding: Callable[[str], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
-        """Enter this around changes of a scope's files that no message of it asked for. Entering
-        raises `NanobotError` if another worker keeps the scope."""
+        self._hold: Callable[[str], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
         self.is_held: Callable[[str], bool] = lambda _: True
         """Whether the scope's files are this process's to change now."""
         self._made: dict[str, Memory] = {}
@@ -271,14 +269,19 @@ class Memories:
     ) -> None:
         """Other workers change these files as well: `hold` lets a scope be this one's while it is
         entered, `has` says whether it is now."""
-        self.holding, self.is_held = hold, has
+        self._hold, self.is_held = hold, has
+
+    def holding(self, scope: str) -> AbstractAsyncContextManager[None]:
+        """Enter this around changes of a scope's files that no message of it asked for. Entering
+        raises `NanobotError` if another worker keeps the scope. May be passed on before `share`."""
+        return self._hold(scope)
 
     @asynccontextmanager
     async def holding_each(self, scopes: Iterable[str]) -> AsyncIterator[None]:
         """The same for all of these."""
         async with AsyncExitStack() as stack:
             for scope in sorted(scopes):  # in one order: no two workers wait for each other
-                await stack.enter_async_context(self.holding(scope))
+                await stack.enter_async_context(self._hold(scope))
             yield
 
     def existing_scopes(self) -> list[str]:
