@@ -403,11 +403,12 @@ def _ignore(_: object) -> None:
 
 
 def _transact(connection: sqlite3.Connection, jobs: Sequence[_Job]) -> sqlite3.Error | None:
-    """Run them in one transaction; why the disk refused it, if it did."""
+    """Run them in one transaction; why the disk refused it, if it did. One that fails by itself
+    undoes only itself."""
     try:
-        connection.execute("BEGIN IMMEDIATE")
-        for job in jobs:
-            _run_job(connection, job)
+        if not _run_all(connection, jobs, apart=False):
+            connection.rollback()
+            _run_all(connection, jobs, apart=True)
         connection.commit()
     except sqlite3.Error as error:
         with contextlib.suppress(sqlite3.Error):
@@ -416,20 +417,28 @@ def _transact(connection: sqlite3.Connection, jobs: Sequence[_Job]) -> sqlite3.E
     return None
 
 
-def _run_job(connection: sqlite3.Connection, job: _Job) -> None:
-    """Run a piece of work; one that fails by itself undoes only itself. Raises `sqlite3.Error` if
-    the disk refuses."""
-    connection.execute("SAVEPOINT job")
-    try:
-        job.result, job.error = job.work(connection), None
-    except Exception as error:
-        # Only the low byte names the kind. The sqlite3 module's own complaints have no code.
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-        if isinstance(error, sqlite3.Error) and code not in _OWN_FAULTS:
-            raise  # nothing in this transaction can be trusted
-        job.error = error
-        connection.execute("ROLLBACK TO job")
-    connection.execute("RELEASE job")
+def _run_all(connection: sqlite3.Connection, jobs: Sequence[_Job], *, apart: bool) -> bool:
+    """Begin a transaction and run them in it. Return False at the first that fails by itself; with
+    `apart` undo that one alone, at the price of two statements for each job. Raises `sqlite3.Error`
+    if the disk refuses."""
+    connection.execute("BEGIN IMMEDIATE")
+    for job in jobs:
+        if apart:
+            connection.execute("SAVEPOINT job")
+        try:
+            job.result, job.error = job.work(connection), None
+        except Exception as error:
+            # Only the low byte names the kind. The sqlite3 module's own complaints have no code.
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+            if isinstance(error, sqlite3.Error) and code not in _OWN_FAULTS:
+                raise  # nothing in this transaction can be trusted
+            if not apart:
+                return False
+            job.error = error
+            connection.execute("ROLLBACK TO job")
+        if apart:
+            connection.execute("RELEASE job")
+    return True
 
 
 def _run_afterwards(
