@@ -89,11 +89,11 @@ class ChatShape:
         yield self._chunk({"content": delta})
 
     def next_block(self) -> Iterator[bytes]:
-        """What was written until now is not the beginning of what comes."""
+        """The next text does not continue the text so far."""
         yield self._chunk({"content": "\n\n"})
 
     def progress(self, kind: str, text: str) -> Iterator[bytes]:
-        """Something that a person might want to see meanwhile."""
+        """Progress that a person may want to see."""
         yield self._chunk({"nanobot": {"type": kind, "text": text}})
 
     def end(self, answer: Answer) -> Iterator[bytes]:
@@ -170,11 +170,11 @@ class ResponseShape:
         )
 
     def next_block(self) -> Iterator[bytes]:
-        """What was written until now is not the beginning of what comes."""
+        """The next text does not continue the text so far."""
         yield from self._close("commentary")
 
     def progress(self, kind: str, text: str) -> Iterator[bytes]:
-        """Something that a person might want to see meanwhile."""
+        """Progress that a person may want to see."""
         yield self._next("response.nanobot.progress", progress=kind, text=text)
 
     def end(self, answer: Answer) -> Iterator[bytes]:

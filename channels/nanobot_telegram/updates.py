@@ -288,7 +288,7 @@ def _said(
 
 
 class _Content(Struct, frozen=True):
-    """What a message says. `described` is the note for what is neither text nor a file."""
+    """The content of a message. `described` is a note on content that is neither text nor file."""
 
     text: str
     addressed: bool
@@ -298,7 +298,7 @@ class _Content(Struct, frozen=True):
 
 
 def _content(message: Message, me: Me, origin: str, *, edited: bool) -> _Content | None:
-    """The content; None if it says nothing to us."""
+    """Return the content, or None if there is nothing to answer."""
     file, words = file_of(message), words_of(message, links=bool(origin))
     if edited and not (words or message.checklist or file):
         return None  # not by hand: a live location moves, votes come in

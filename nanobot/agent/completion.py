@@ -1,4 +1,4 @@
-"""The ends of messages: what is stored and what goes out, in one transaction each."""
+"""The ends of messages: stored lines and outgoing replies, in one transaction each."""
 
 from __future__ import annotations
 

@@ -462,7 +462,7 @@ _FAILURES: Sequence[tuple[type[Exception], str, str]] = (
         _NOT_ANSWERED,
     ),
 )
-"""What the owner reads of an error, and what others do."""
+"""The text of an error for the owner, and the one for other people."""
 
 _RETRY = " /retry runs the message again."
 

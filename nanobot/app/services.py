@@ -272,7 +272,7 @@ class Upkeep:
 
     @cached_property
     def backup_maker(self) -> BackupMaker:
-        """Makes backups by the schedule, and those that somebody asks for."""
+        """Makes backups on schedule and on request."""
         from nanobot.upkeep.backups import BackupMaker
 
         settings = self._base.settings

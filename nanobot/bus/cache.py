@@ -1,4 +1,4 @@
-"""Caches in SQLite: databases that can be built again from what they hold.
+"""Caches in SQLite: databases that can be rebuilt from their sources.
 
 Fast, without syncs, and what is deleted is overwritten.
 """
@@ -82,6 +82,6 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def remove_cache(path: Path) -> None:
-    """Delete the file and what SQLite keeps beside it."""
+    """Delete the file and its SQLite companions."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)

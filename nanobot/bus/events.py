@@ -1,4 +1,4 @@
-"""What travels between the channels and the agent. Plain values; they know no platform."""
+"""Messages and events between the channels and the agent: plain values that know no platform."""
 
 from __future__ import annotations
 

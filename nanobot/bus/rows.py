@@ -94,7 +94,7 @@ _DAMAGED = (
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 _BESIDE = ("key", "channel", "chat_id")
-"""What the columns of the outbox say of a part."""
+"""Columns of the outbox that describe a part."""
 _EMPTY = {"content": "", "sender_id": "", "last": False}
 """Fields without a default, or with another one, that are left out where they are empty."""
 

@@ -375,7 +375,7 @@ class Database:
         return []
 
     def _refuse(self, jobs: Sequence[_Job], refusal: HomeMoved | sqlite3.Error) -> list[_Job]:
-        """Report that nothing of these was stored. Return those that are to be run again."""
+        """Report that none of these jobs was stored. Return the jobs to run again."""
         is_moved = isinstance(refusal, HomeMoved)
         error = refusal if isinstance(refusal, HomeMoved) else storage_error(self._path, refusal)
         self.refusal = error

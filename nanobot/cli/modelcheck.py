@@ -316,7 +316,7 @@ def _quoted(reply: Reply) -> str:
 
 
 def try_voice(settings: Settings, clock: Clock, *, ask_servers: bool) -> Sequence[Finding]:
-    """Try the program or server that speaks, and the one that listens. Blocks."""
+    """Try speech output and transcription. Blocks."""
     if not (settings.model.transcription.is_on or settings.model.speech.is_on):
         return ()
     from nanobot.app.voice import Voice

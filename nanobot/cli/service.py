@@ -237,7 +237,7 @@ def _lets_out(settings: Settings) -> bool:
 
 
 def _programs(settings: Settings) -> list[McpServerSettings | VoiceProgram]:
-    """What nanobot may start besides commands."""
+    """Programs that nanobot may start in addition to commands."""
     servers = [server for server in settings.mcp.servers.values() if server.enabled]
     return [*servers, settings.model.transcription, settings.model.speech]
 

@@ -122,7 +122,7 @@ def archive_messages(
     archived = max((segment.last for segment in present), default=0)
     doubled = (one for one in present if one is present[-1] or one.last >= header.first_seq)
     known = {_digest(_raw(line)) for segment in doubled for line in lines_of(segment.path)}
-    # Opened once: what a person puts in its place meanwhile is not half of what is moved.
+    # Opened once: a file that replaces it during the move must not be moved in part.
     with opened(path) as live:
         going, staying = (_parted(live, cut, archived, known, stay=stay) for stay in (False, True))
         if cut > archived:  # else a crash came before the live file was replaced
