@@ -107,7 +107,7 @@ class Looking:
         return MemoryPage(memory.service.memory, memory.memories).table()
 
     def _config(self) -> Table:
-        from nanobot.config.operations import ConfigOperations
+        from nanobot.config.changing import ConfigOperations
 
         return ConfigOperations(self._base.settings).table()
 

@@ -28,8 +28,7 @@ from nanobot.cli.command import (
     words,
     zone_of,
 )
-from nanobot.cli.gateway import operate
-from nanobot.cli.ownership import owned
+from nanobot.cli.gateway import operate, owned
 from nanobot.config import command_for
 from nanobot.errors import NanobotError
 from nanobot_cli.text import one_line

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from nanobot.cli.answer import Data
 from nanobot.cli.client import Client
 from nanobot.cli.command import Commands, Options, settings_of, table, words
-from nanobot.cli.ownership import in_gateway_or_here, owned
+from nanobot.cli.gateway import in_gateway_or_here, owned
 from nanobot.errors import NanobotError
 from nanobot.text import clean, duration
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from nanobot.config.changing import ConfigEdit, ConfigPlan, ExistingFiles
-    from nanobot.config.keys import KeyInfo
+    from nanobot.config.schema import KeyInfo
     from nanobot.validation import KeyPath
 
 _CAREFUL = (
@@ -98,9 +98,9 @@ def _schema(_: Options) -> int:
 
 def _get(options: Options) -> int:
     """A key's value alone, for scripts; sections as tables."""
-    from nanobot.config.keys import list_keys
+    from nanobot.config.changing import key_data
     from nanobot.config.load import load_with_places
-    from nanobot.config.operations import key_data
+    from nanobot.config.schema import list_keys
     from nanobot.validation import suggestion
 
     known = list(list_keys(*load_with_places(options.home)))
@@ -128,8 +128,7 @@ def _source(info: KeyInfo) -> str:
 
 def _set(options: Options) -> int:
     """Raises `NanobotError` where nothing is written."""
-    from nanobot.config.changing import ConfigEdit, ExistingFiles
-    from nanobot.config.operations import change_of
+    from nanobot.config.changing import ConfigEdit, ExistingFiles, change_of
 
     if not (options.key or options.secret):
         raise WrongUsage("which key?", hint="`nanobot config get` lists what there is.")
@@ -150,8 +149,7 @@ def _set(options: Options) -> int:
 
 
 def _unset(options: Options) -> int:
-    from nanobot.config.changing import ConfigEdit, ExistingFiles
-    from nanobot.config.operations import change_of
+    from nanobot.config.changing import ConfigEdit, ExistingFiles, change_of
 
     before = ExistingFiles.read(options.home, os.environ)
     return change_config(options, before, ConfigEdit((change_of(options.key, None),)))
@@ -236,7 +234,7 @@ def parse_value(path: KeyPath, texts: Sequence[str]) -> object:
     """What a person typed, as the key at `path` takes it; as a text where it does not, so that the
     check says what is wrong. Raises `NanobotError`."""
     from nanobot.config.document import ConfigDocument, ConfigPlace
-    from nanobot.config.keys import kind_of, schema_at
+    from nanobot.config.schema import kind_of, schema_at
     from nanobot.config.yamltext import parse_override
 
     if len(texts) > 1:
@@ -265,7 +263,7 @@ def _typed(kind: str, text: str) -> object:
 
 def expect_no_secret(path: KeyPath, value: object) -> None:
     """Raise `NanobotError` where a secret would stand in config.yaml."""
-    from nanobot.config.keys import is_hidden, kind_of, schema_at
+    from nanobot.config.schema import is_hidden, kind_of, schema_at
     from nanobot.security.redaction import keys_in
 
     for at, text in _texts(path, value):
@@ -291,9 +289,8 @@ def _texts(path: KeyPath, value: object) -> Iterator[tuple[KeyPath, str]]:
 def _with_secret(edit: ConfigEdit, before: ExistingFiles, key: str) -> ConfigEdit:
     """With a secret that the person types, or that comes on a line of standard input."""
     from nanobot.cli.onboard.people import read_secret
-    from nanobot.config.changing import ConfigEdit
-    from nanobot.config.keys import kind_of, schema_at
-    from nanobot.config.operations import change_of
+    from nanobot.config.changing import ConfigEdit, change_of
+    from nanobot.config.schema import kind_of, schema_at
     from nanobot.config.yamltext import ConfigChange
 
     path = change_of(key, None).path

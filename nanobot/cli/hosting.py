@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nanobot.cli.client import ConnectionLost
-from nanobot.cli.ownership import when_free
+from nanobot.cli.gateway import when_free
 from nanobot.cli.search_paths import trust_nothing_below
 
 if TYPE_CHECKING:

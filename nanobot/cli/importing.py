@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from nanobot.cli.command import Commands, Options, path_of, print_text, shared_folder, table
-from nanobot.cli.ownership import owned
+from nanobot.cli.gateway import owned
 from nanobot.errors import NanobotError
 from nanobot_cli.text import one_line
 

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from nanobot import __version__
 from nanobot.cli.command import Commands, Options, Parser, settings_of, write_stdout
-from nanobot.cli.ownership import expect_free, when_free
+from nanobot.cli.gateway import expect_free, when_free
 
 SHELLS = ("bash", "zsh", "tcsh")
 
@@ -25,16 +25,16 @@ _COMMANDS = {
     "api": "api:add_api",
     "memory": "memory:add_memory",
     "dream": "memory:add_dream",
-    "approvals": "approvals:add_approvals",
-    "cron": "cron:add_cron",
+    "approvals": "operations:add_approvals",
+    "cron": "operations:add_cron",
     "skills": "extensions:add_skills",
     "sessions": "sessions:add_sessions",
     "turn": "sessions:add_turn",
-    "queue": "sessions:add_queue",
+    "queue": "operations:add_queue",
     "mcp": "extensions:add_mcp",
     "config": "config:add_config",
     "audit": "logs:add_audit",
-    "doctor": "doctor:add_doctor",
+    "doctor": "status:add_doctor",
     "backup": "backup:add_backup",
     "restore": "backup:add_backup",
     "import": "importing:add_import",

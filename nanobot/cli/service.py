@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from nanobot.cli.answer import Data
 from nanobot.cli.command import Commands, Options, Parser, indent, print_text, table, write_stdout
-from nanobot.cli.ownership import expect_free, when_free
+from nanobot.cli.gateway import expect_free, when_free
 from nanobot.cli.status import of_gateway
 from nanobot.cli.unit import Unit, UnitPlace, home_in
 from nanobot.errors import HomeLocked, NanobotError

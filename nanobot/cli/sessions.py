@@ -1,6 +1,6 @@
-"""`nanobot sessions`, `turn` and `queue`: conversations, one turn, and what waits or failed.
+"""`nanobot sessions` and `turn`: conversations, and one turn.
 
-Conversations are read from their files, beside a running gateway or not; the others ask it.
+Conversations are read from their files, beside a running gateway or not; turns ask it.
 """
 
 from __future__ import annotations
@@ -46,15 +46,6 @@ def add_turn(commands: Commands) -> None:
     summary = "show prompt, memory, tools, tokens and time of a turn"
     show = what.operation("show", summary, "turn.show", _turn_text)
     show.argument("id", "ID", "as `nanobot agent -m … --json` shows it")
-
-
-def add_queue(commands: Commands) -> None:
-    """`nanobot queue …`."""
-    what = commands.group("queue", "show and fix messages that wait or failed")
-    what.operation("list", "list messages that wait or failed", "queue.list", _queue_text)
-    for name, summary in (("retry", "retry one"), ("drop", "discard one")):
-        change = what.operation(name, summary, f"queue.{name}")
-        change.argument("id", "ID", "as `queue list` shows it: in-12, out-7")
 
 
 def _list(options: Options) -> int:
@@ -165,21 +156,3 @@ def _tool(tool: Data) -> str:
     took = f"{tool.number('milliseconds'):,} ms"
     head = f"  {tool.field('name')} {tool.field('arguments', 100)} ({took})\n"
     return head + indent(indent(one_line(tool.text("result"), 300)))
-
-
-def _queue_text(queue: Data) -> str:
-    blocks, failed = list[str](), False
-    for title, whose in (("inbox", "session"), ("outbox", "to")):
-        rows = []
-        for entry in queue.records(title):
-            place = entry.field("session") or f"{entry['channel']}:{entry['chat_id']}"
-            reason = f"  ({entry.field('reason', 100)})" if entry.field("reason") else ""
-            said = f"{entry.field('text', 60)}{reason}"
-            known = (entry.field(key) for key in ("id", "state", "attempts"))
-            rows.append((*known, one_line(place, 200), said))
-            failed |= entry.field("state") in ("failed", "dead")
-        if rows:
-            blocks.append(f"{title}\n{table(rows, 'id', 'state', 'tries', whose, margin=2)}")
-    if failed:
-        blocks.append("`nanobot queue retry ID` and `nanobot queue drop ID` fix what failed.\n")
-    return "\n".join(blocks) or "Nothing waits and nothing failed.\n"

@@ -15,7 +15,7 @@ from nanobot.cli.command import (
     table,
     zone_of,
 )
-from nanobot.cli.ownership import owned
+from nanobot.cli.gateway import owned
 from nanobot.errors import ExtraMissing, NanobotError
 from nanobot.text import duration
 

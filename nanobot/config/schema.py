@@ -1,16 +1,25 @@
-"""The settings described, as a JSON Schema for editors."""
+"""The settings described: as a JSON Schema for editors, and every key by name, with what it may
+hold, what it holds now, and who said so.
+
+Invariant: what is given for showing holds no secret, only whether there is one.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from inspect import getsource
 from itertools import pairwise
+from pathlib import Path
 from textwrap import dedent
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from nanobot.config.channels import (
     BrokenAdapter,
@@ -19,9 +28,11 @@ from nanobot.config.channels import (
     installed_channels,
     options_model,
 )
+from nanobot.config.document import ENVIRONMENT, ConfigDocument
 from nanobot.config.model import NamedModels
-from nanobot.config.settings import SECTIONS
-from nanobot.validation import Checked, json_schema
+from nanobot.config.settings import SECTIONS, Settings
+from nanobot.config.values import looks_plain
+from nanobot.validation import Checked, KeyPath, SecretStr, json_schema
 
 Json = dict[str, Any]
 
@@ -117,3 +128,151 @@ def _closed(schema: Json) -> Json:
         for value in schema["properties"].values():
             _closed(value)
     return schema
+
+
+HIDDEN = "…"
+"""In place of a secret."""
+
+_REFERENCE = re.compile(r"(?:[A-Za-z]{1,12} )?\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+"""What stands for a secret, such as `Bearer ${TOKEN}`."""
+
+_KINDS: Mapping[str, str] = {"string": "text", "array": "list", "object": "mapping"}
+
+
+class KeyInfo(Struct, frozen=True):
+    """A key. `value` is what counts now, `default` what would without a word about it, both for
+    JSON and without secrets. `source` is `default`, `config.yaml`, `secrets.env` or `environment`,
+    `variable` the variable that said it there."""
+
+    path: tuple[str, ...]
+    kind: str
+    value: object
+    default: object
+    source: str
+    line: int = 0
+    variable: str = ""
+    description: str = ""
+    choices: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """As it is written: `model.name`."""
+        return ".".join(self.path)
+
+
+def schema_at(path: KeyPath) -> Json | None:
+    """The schema of the value at `path`; None where there is no such key, or where the channel that
+    would know is not installed."""
+    size = 2 if path[:1] == ("channels",) and len(path) > 2 else 1
+    found = _part_schema(path[:size], tuple(sys.path))
+    for step in path[size:]:
+        if found is None:
+            break
+        inner = found.get("items")
+        if isinstance(step, str):
+            inner = found.get("properties", {}).get(step) or found.get("additionalProperties")
+        found = inner if isinstance(inner, dict) else None
+    return found
+
+
+@cache
+def _part_schema(path: KeyPath, _: tuple[str, ...]) -> Json | None:
+    """The schema of a section or a channel, without descriptions, as far as it is found where
+    Python looks."""
+    match path:
+        case ("channels", str(name)):
+            return channel_schema(name, described=False)
+        case ("owner",):
+            return dict(section_schema(OwnerSettings, described=False)["properties"]["owner"])
+        case ("models",):
+            return dict(section_schema(NamedModels, described=False)["properties"]["models"])
+        case (str(name),) if name in SECTIONS:
+            return section_schema(SECTIONS[name], described=False)
+    return None
+
+
+def is_hidden(path: KeyPath, text: str) -> bool:
+    """Whether `text`, which is written at `path`, must not be shown: a secret that is written out,
+    and also what nobody knows the meaning of."""
+    if not text or _REFERENCE.fullmatch(text):
+        return False
+    schema = schema_at(path)
+    if schema is None:
+        return True
+    is_variable = len(path) > 1 and path[-2] in ("env", "environment")
+    return kind_of(schema) == "secret" and not (is_variable and looks_plain(str(path[-1]), text))
+
+
+def kind_of(schema: Json | None) -> str:
+    """What a value is, in a word; `section` for what has keys of its own."""
+    if schema is None or "properties" in schema:
+        return "section"
+    if "enum" in schema:
+        return "choice"
+    kind = schema.get("type", "section")
+    return "secret" if schema.get("format") == "password" else _KINDS.get(kind, kind)
+
+
+def list_keys(settings: Settings, document: ConfigDocument) -> Iterator[KeyInfo]:
+    """Every key there is, in the order of the sections. `document` is what the settings came
+    from."""
+    known = config_schema()["properties"]
+    for section in SECTIONS:
+        present = asdict(getattr(settings, section))
+        yield from _keys((section,), known[section], present, document)
+    of_models = known["models"]["additionalProperties"]
+    for name, model in settings.models.items():
+        yield from _keys(("models", name), of_models, asdict(model), document)
+    installed = known["channels"]["properties"]
+    of_owner = {**known["owner"]["additionalProperties"], "default": []}
+    of_owner["description"] = known["owner"]["description"]
+    for name in sorted({*installed, *settings.owner}):
+        yield _info(("owner", name), of_owner, settings.owner.get(name, ()), document)
+    for name, schema in installed.items():
+        present = {}
+        if channel := settings.channels.get(name):  # its adapter's settings stand beside the common
+            present = asdict(channel) | (asdict(channel.options) if channel.options else {})
+        yield from _keys(("channels", name), schema, present, document)
+
+
+def _keys(
+    path: tuple[str, ...], schema: Json, present: Mapping[str, object], document: ConfigDocument
+) -> Iterator[KeyInfo]:
+    """The keys of a section; `present` are the values that it has, the others are the defaults."""
+    for name, one in schema["properties"].items():
+        value, here = present.get(name, one.get("default")), (*path, name)
+        of_values = one.get("additionalProperties") or {}
+        if "properties" in one:
+            inner = asdict(value) if isinstance(value, Struct) else {}
+            yield from _keys(here, one, inner, document)
+        elif "properties" in of_values and isinstance(value, Mapping) and value:
+            for entry, settings in value.items():
+                yield from _keys((*here, entry), of_values, asdict(settings), document)
+        else:
+            yield _info(here, one, value, document)
+
+
+def _info(path: tuple[str, ...], schema: Json, value: object, document: ConfigDocument) -> KeyInfo:
+    source, line, variable = "default", 0, ""
+    if document.get(path) is not None:
+        place = document.place(path)
+        source = ENVIRONMENT if place.file == ENVIRONMENT else Path(place.file).name
+        line, variable = place.line, place.variable
+    return KeyInfo(
+        path, kind_of(schema), shown(value), schema.get("default"), source, line, variable,
+        schema.get("description", ""), tuple(schema.get("enum", ())),
+    )  # fmt: skip
+
+
+def shown(value: object) -> object:
+    """A validated value for JSON; a secret is a sign that there is one."""
+    match value:
+        case SecretStr():
+            return HIDDEN if len(value) else ""
+        case Struct():
+            return {name: shown(getattr(value, name)) for name in value.__struct_fields__}
+        case Mapping():
+            return {str(key): shown(item) for key, item in value.items()}
+        case tuple() | list():
+            return [shown(item) for item in value]
+    return value

@@ -175,7 +175,7 @@ def test_one_message_that_sets_a_reminder_says_so_too(nanobot: Any) -> None:
 def test_a_home_that_stays_locked_without_a_socket_exits_75(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("nanobot.cli.ownership.START_SECONDS", 0.0)
+    monkeypatch.setattr("nanobot.cli.gateway.START_SECONDS", 0.0)
     with home_lock(home / "state"):
         assert main(["--home", str(home), "agent", "-m", "hi"]) == 75
     logger.remove()

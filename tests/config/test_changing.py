@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from nanobot.config.changing import ELSEWHERE, ExistingFiles, widens_security
-from nanobot.config.keys import schema_at
+from nanobot.config.changing import ELSEWHERE, ConfigOperations, ExistingFiles, widens_security
 from nanobot.config.load import load_settings
-from nanobot.config.operations import ConfigOperations
+from nanobot.config.schema import schema_at
 from nanobot.errors import NanobotError
 from tests.config.homes import Home
 

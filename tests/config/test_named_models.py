@@ -6,9 +6,9 @@ import pytest
 
 from nanobot.config.changing import widens_security
 from nanobot.config.document import ConfigDocument
-from nanobot.config.keys import is_hidden, list_keys
 from nanobot.config.load import load_with_places
 from nanobot.config.model import PriceSettings
+from nanobot.config.schema import is_hidden, list_keys
 from nanobot.config.values import plain_values, secrets_in
 from tests.config.homes import Home
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.cli.ownership import expect_free
+from nanobot.cli.gateway import expect_free
 from nanobot.errors import HomeLocked, StorageError
 from nanobot.gateway.lock import LOCK_NAME, home_lock
 

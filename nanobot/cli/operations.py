@@ -1,0 +1,117 @@
+"""`nanobot approvals`, `cron` and `queue`: commands that are one operation of the gateway each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nanobot.cli.answer import Data
+from nanobot.cli.command import Commands, indent, table, words
+from nanobot_cli.text import one_line
+
+_NONE = "No questions are pending, and nothing is allowed for longer than one call.\n"
+
+
+def add_approvals(commands: Commands) -> None:
+    """`nanobot approvals …`."""
+    what = commands.group(
+        "approvals",
+        "list pending questions, show and revoke standing approvals",
+        "Pending questions, and your answers `always` and `today` (default: list).",
+    )
+    summary = "list pending questions and standing approvals"
+    what.operation("list", summary, "approvals.list", _approvals_text, default=True)
+    revoke = what.operation("revoke", "take one back", "approvals.revoke")
+    revoke.argument("id", "ID", "as `approvals list` shows it", type=words)
+
+
+def _approvals_text(data: Data) -> str:
+    blocks = ["\n".join("".join(_question(one)) for one in data.records("waiting"))]
+    rows = (
+        (one.field("id"), one.minute("given_at"), *one.fields("given_by", "lasts", "subject"))
+        for one in data.records("approvals")
+    )
+    blocks.append(table(rows, "id", "since", "by", "lasts", "what"))
+    return "\n".join(filter(None, blocks)) or _NONE
+
+
+def _question(one: Data) -> Iterator[str]:
+    """Yield the lines of a pending question, and how to answer it."""
+    code, place = one.fields("code", "asked_in")
+    minutes = -(-one.number("seconds_left") // 60)
+    yield f"May I {one.field('what')}?\n"
+    yield indent(one.text("details"))
+    yield f"  {one.field('because')}\n"
+    yield (
+        f"  /approve {code} or /deny {code} in {place}, or on the page; {minutes} min left"
+        f" (for {one.field('session')})\n"
+    )
+
+
+_CHANGES = (
+    ("remove", "remove a job"),
+    ("run", "run a job now, in addition to its schedule"),
+    ("pause", "pause a job"),
+    ("resume", "resume a paused job"),
+)
+
+_SCHEDULES = (
+    "'every day at 8', 'weekdays at 7:30', 'tomorrow 9:00', 'in 20 minutes', 'every 2h', or a cron"
+    " expression ('0 8 * * 1-5')"
+)
+_CHAT = "where it speaks, as `sessions list` shows it (default: the chat that the owner used last)"
+
+
+def add_cron(commands: Commands) -> None:
+    """`nanobot cron …`."""
+    what = commands.group("cron", "schedule reminders and recurring work")
+    what.operation("list", "list what is scheduled", "cron.list", _jobs_text)
+    new = what.operation("add", "add a reminder, or a task for the agent", "cron.add")
+    new.argument("schedule", "SCHEDULE", _SCHEDULES, type=words)
+    new.argument("message", "MESSAGE", "the reminder's text, or the task", type=words)
+    new.flag("--task", "give MESSAGE to the agent, and send its answer")
+    new.option("--name", "NAME", "what the job is called")
+    new.option("--chat", "CHANNEL:ID", _CHAT)
+    new.option("--zone", "ZONE", "the schedule's time zone (default: agent.timezone)")
+    new.option("--model", "NAME", "which of `models` does the task (default: that of `use.jobs`)")
+    for name, summary in _CHANGES:
+        change = what.operation(name, summary, f"cron.{name}")
+        change.argument("id", "ID", "as `cron list` shows it", type=words)
+
+
+def _jobs_text(data: Data) -> str:
+    rows = []
+    for job in data.records("jobs"):
+        due = (job.minute("next") or "never") if job.get("enabled") is True else "paused"
+        kind = "reminder" if job.get("reminder") is True else "task"
+        schedule, chat, name = (job.field(key, 60) for key in ("words", "chat", "name"))
+        rows.append((job.field("id"), due, kind, schedule, chat, name))
+    return (
+        table(rows, "id", "next", "kind", "schedule", "chat", "name") or "Nothing is scheduled.\n"
+    )
+
+
+def add_queue(commands: Commands) -> None:
+    """`nanobot queue …`."""
+    what = commands.group("queue", "show and fix messages that wait or failed")
+    what.operation("list", "list messages that wait or failed", "queue.list", _queue_text)
+    for name, summary in (("retry", "retry one"), ("drop", "discard one")):
+        change = what.operation(name, summary, f"queue.{name}")
+        change.argument("id", "ID", "as `queue list` shows it: in-12, out-7")
+
+
+def _queue_text(queue: Data) -> str:
+    blocks, failed = list[str](), False
+    for title, whose in (("inbox", "session"), ("outbox", "to")):
+        rows = []
+        for entry in queue.records(title):
+            place = entry.field("session") or f"{entry['channel']}:{entry['chat_id']}"
+            reason = f"  ({entry.field('reason', 100)})" if entry.field("reason") else ""
+            said = f"{entry.field('text', 60)}{reason}"
+            known = (entry.field(key) for key in ("id", "state", "attempts"))
+            rows.append((*known, one_line(place, 200), said))
+            failed |= entry.field("state") in ("failed", "dead")
+        if rows:
+            blocks.append(f"{title}\n{table(rows, 'id', 'state', 'tries', whose, margin=2)}")
+    if failed:
+        blocks.append("`nanobot queue retry ID` and `nanobot queue drop ID` fix what failed.\n")
+    return "\n".join(blocks) or "Nothing waits and nothing failed.\n"
