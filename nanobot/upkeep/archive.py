@@ -24,14 +24,14 @@ import os
 import shutil
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from errno import ENOSPC
 from io import BufferedReader
 from itertools import count
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Annotated, Any, BinaryIO, Literal, Self
 
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import asdict
@@ -40,8 +40,8 @@ from nanobot.bus.journal_file import SCHEMA
 from nanobot.errors import ExtraMissing, NanobotError, StorageError, storage_hint
 from nanobot.io import storage_errors, write_new
 from nanobot.tasks import paced
-from nanobot.upkeep.contents import BackupItem, belongs_in_backup, open_plain, stays_inside
 from nanobot.upkeep.retention import has_room
+from nanobot.upkeep.snapshot import BackupItem, belongs_in_backup, open_plain, stays_inside
 
 FORMAT = 1
 """The layout of a backup: `backup.json`, and the files below `home/`."""
@@ -53,6 +53,11 @@ _KEYGEN = "`nanobot backup keygen FILE` makes a pair of keys."
 
 _HEAD, _HOME = "backup.json", "home/"
 _MOST_HEAD = 1 << 20
+_NAMES = (
+    tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+)  # fmt: skip
+"""Members that only say how the next ones are called."""
 _LEVEL = 3
 """Text comes out a tenth larger than with the default 6, in half the time."""
 _BLOCK = 256 * 1024
@@ -318,7 +323,9 @@ def unpack(
             file.open("rb") as source,
             _decrypting(source, identity) as plain,
             gzip.GzipFile(fileobj=plain, mode="rb") as stream,
-            tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK, encoding="utf-8") as tar,
+            tarfile.open(
+                fileobj=stream, mode="r|", bufsize=_BLOCK, encoding="utf-8", tarinfo=_Member
+            ) as tar,
         ):
             head = _read_head(tar)
             if wanted is None and not has_room(folder, head.size + _RESERVE):
@@ -356,38 +363,34 @@ def _extract(
     progress: Progress,
 ) -> tuple[int, int]:
     """Unpack what follows the head. Return how many files and bytes there were."""
-    folders, links = dict[str, int](), dict[str, str]()
+    others = dict[str, tarfile.TarInfo]()
     files = size = 0
     while (member := tar.next()) is not None:
-        path = _path_of(member.name)
-        place = folder / path
-        if member.isdir():
-            folders[path] = member.mode
-        elif member.issym() and stays_inside(path, member.linkname):
-            links[path] = member.linkname
-        elif not member.isreg() or member.issparse():
-            raise BadBackup(f"{path!r} is neither a file nor a folder")
-        else:
-            files, size = files + 1, size + member.size
-            if files > head.files or size > head.size:
-                raise BadBackup("it holds more than it says")
-            if wanted(path):
-                _write(tar, member, place)
-            progress(member.size, head.size)
-    _make_links(folder, {path: links[path] for path in filter(wanted, links)})
-    for path in filter(wanted, folders):
-        (folder / path).mkdir(parents=True, exist_ok=True)
-        (folder / path).chmod(folders[path] & 0o777 | 0o700)
-    return files, size
-
-
-def _make_links(folder: Path, links: Mapping[str, str]) -> None:
-    for path, target in links.items():
+        path = _path_of(member)
+        if not member.isreg():
+            others[path] = member
+            continue
+        files, size = files + 1, size + member.size
+        if files > head.files or size > head.size:
+            raise BadBackup("it holds more than it says")
+        if wanted(path):
+            _write(tar, member, folder / path)
+        progress(member.size, head.size)
+    # At last: nothing is written by way of a link, or needs a folder that may be written to.
+    links = {path for path, member in others.items() if member.issym()}
+    for path, member in sorted(others.items(), key=lambda one: one[1].isdir()):
+        if not wanted(path):
+            continue
         # Below a link it would lie somewhere else than its steps up were counted from.
-        if any(str(parent) in links for parent in PurePosixPath(path).parents):
+        if not links.isdisjoint(map(str, PurePosixPath(path).parents)):
             raise BadBackup(f"{path!r} lies below a link")
-        (folder / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (folder / path).symlink_to(target)
+        if member.issym():
+            (folder / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (folder / path).symlink_to(member.linkname)
+        else:
+            (folder / path).mkdir(parents=True, exist_ok=True)
+            (folder / path).chmod(member.mode & 0o777 | 0o700)
+    return files, size
 
 
 def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
@@ -400,12 +403,27 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
     os.utime(place, (member.mtime, member.mtime))
 
 
-def _path_of(name: str) -> str:
-    """Return a member's path in the home."""
-    path = name.removeprefix(_HOME)
+def _path_of(member: tarfile.TarInfo) -> str:
+    """Return a member's path in the home. Raises `BadBackup` for one that no backup holds."""
+    path = member.name.removeprefix(_HOME)
     parts = path.split("/")
-    if path == name or "\0" in path or any(part in ("", ".", "..") for part in parts):
-        raise BadBackup(f"the name {name!r} is not allowed")
+    if path == member.name or "\0" in path or any(part in ("", ".", "..") for part in parts):
+        raise BadBackup(f"the name {member.name!r} is not allowed")
     if not belongs_in_backup(parts[0]):  # backups, and what belongs to a restore
         raise BadBackup(f"{path!r} does not belong in a backup")
+    is_link = member.issym() and stays_inside(path, member.linkname)
+    if not (is_link or member.isdir() or member.isreg()) or member.issparse():
+        raise BadBackup(f"{path!r} is neither a file nor a folder")
     return path
+
+
+class _Member(tarfile.TarInfo):
+    """A member whose name is not longer than any system takes: the library reads names into
+    memory, whatever size a header gives them."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        found = super().frombuf(buf, encoding, errors)
+        if found.type in _NAMES and found.size > _MOST_HEAD:
+            raise BadBackup("a name in it is too long")
+        return found

@@ -35,9 +35,15 @@ from nanobot.io import locked, make_folder, storage_errors, sync_folder
 from nanobot.tasks import Background, Periodic
 from nanobot.upkeep import SNAPSHOT
 from nanobot.upkeep.archive import BackupHeader, Progress, encrypting, pack, public_key
-from nanobot.upkeep.contents import BACKUPS, WORKSPACE, BackupItem, backup_items, stays_inside
 from nanobot.upkeep.retention import has_room
-from nanobot.upkeep.snapshot import BackupOperations, Snapshot
+from nanobot.upkeep.snapshot import (
+    BACKUPS,
+    WORKSPACE,
+    BackupOperations,
+    Snapshot,
+    backup_items,
+    stays_inside,
+)
 
 _NAME = re.compile(r"nanobot-(\d{8}T\d{6}Z)\.tar\.gz(\.age)?")
 _STAMP = "%Y%m%dT%H%M%SZ"
@@ -160,8 +166,11 @@ def make_backup(
     _expect_apart(home, target)
     if target.exists():
         raise NanobotError(f"{target} exists already", hint="Give it another name.")
+    left_out: list[str] = []
     try:
-        items, left_out = _all_items(home, taken, order)
+        found = [*taken.items, *backup_items(home, left_out, together=False, media=order.media)]
+        items = [one for one in found if one.kind != "link" or stays_inside(one.path, one.target)]
+        left_out += sorted({item.path for item in found} - {item.path for item in items})
         head = BackupHeader(
             nanobot=nanobot.__version__,
             journal=SCHEMA.version,
@@ -181,17 +190,6 @@ def make_backup(
     except OSError as error:
         raise StorageError.of(error.filename or target, error) from error
     return MadeBackup(target, files, head.size, size, tuple(left_out), tuple(changed))
-
-
-def _all_items(
-    home: Path, taken: Snapshot, order: BackupOrder
-) -> tuple[list[BackupItem], list[str]]:
-    """Return what goes into the backup, and what is left out."""
-    left_out: list[str] = []
-    found = [*taken.items, *backup_items(home, left_out, together=False, media=order.media)]
-    items = [one for one in found if one.kind != "link" or stays_inside(one.path, one.target)]
-    left_out += sorted({item.path for item in found} - {item.path for item in items})
-    return items, left_out
 
 
 def _expect_apart(home: Path, target: Path) -> None:

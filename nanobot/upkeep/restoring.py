@@ -19,7 +19,8 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from errno import EBUSY
-from itertools import chain, count
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 from msgspec import Struct
@@ -38,7 +39,7 @@ from nanobot.security.paths import Root
 from nanobot.session.manager import conversations_in
 from nanobot.upkeep import UNFINISHED
 from nanobot.upkeep.archive import Progress, Unpacked, unpack
-from nanobot.upkeep.contents import BACKUPS, JOURNAL
+from nanobot.upkeep.snapshot import BACKUPS, JOURNAL
 
 STAGING = ".restoring-"
 """How the name of a folder begins that a restore unpacks into."""
@@ -64,11 +65,11 @@ class HomeContents(Struct, frozen=True):
 
 def examine_home(home: Path, clock: Clock) -> HomeContents:
     """Open and read what is in `home`; never raises for what is wrong with it."""
-    troubles: list[str] = []
+    workspace, troubles = home / "workspace", list[str]()
 
-    def attempt(read: Callable[..., int], *given: object) -> int:
+    def attempt(read: Callable[[], int]) -> int:
         try:
-            return read(*given)
+            return read()
         except (NanobotError, OSError, ValueError) as error:
             troubles.append(str(error))
             return 0
@@ -78,20 +79,19 @@ def examine_home(home: Path, clock: Clock) -> HomeContents:
         journal = inspect_journal(home / JOURNAL)
     if journal.damage:
         troubles.append(f"the journal cannot be used: {journal.damage}")
-    jobs, counts = journal.documents.get("jobs"), journal.counts
-    workspace = home / "workspace"
     conversations = list(conversations_in(home / "sessions", clock.now(), archive=True))
     troubles += [str(one.error) for one in conversations if one.error]
-    people, groups = workspace.glob("people/*/"), workspace.glob("groups/*/")
-    others = sorted(f"{path.relative_to(workspace)}/" for path in (*people, *groups))
     places = repositories(home / "state")
-    numbers = {prefix: attempt(_versions, path) for prefix, path in places.items()}
+    versions = {prefix: attempt(partial(_version, path)) for prefix, path in places.items()}
+    others = [place for kind in ("people", "groups") for place in workspace.glob(f"{kind}/*/")]
+    scopes = ("", *sorted(f"{place.relative_to(workspace)}/" for place in others))
+    counts = journal.counts
     found = HomeContents(
         conversations=len(conversations),
         messages=sum(one.messages for one in conversations),
-        versions=numbers.get("", 0),
-        history=sum(attempt(_history, workspace, scope, clock) for scope in ("", *others)),
-        jobs=attempt(_jobs, jobs) if jobs else 0,
+        versions=versions.get("", 0),
+        history=sum(attempt(partial(_history, workspace, scope, clock)) for scope in scopes),
+        jobs=attempt(partial(_jobs, journal.documents.get("jobs"))),
         waiting=counts.received + counts.working + counts.outbox_pending,
         failed=counts.failed + counts.dead,
     )
@@ -99,16 +99,16 @@ def examine_home(home: Path, clock: Clock) -> HomeContents:
     return replace(found, troubles=tuple(one.replace(f"{home}/", "") for one in troubles))
 
 
-def _versions(path: Path) -> int:
+def _version(path: Path) -> int:
     """The number of the newest version, once it is read with everything in it."""
     newest = read_newest(path)
     return newest.number if newest else 0
 
 
-def _jobs(content: bytes) -> int:
+def _jobs(content: bytes | None) -> int:
     """Only looked at: a start sets a document aside that cannot be used."""
     try:
-        return len(decoded(content))
+        return len(decoded(content)) if content else 0
     except (InvalidDocument, RecursionError) as error:
         raise NanobotError(f"the jobs cannot be used: {error}") from error
 
@@ -227,18 +227,14 @@ def put_in_place(staging: Path, home: Path, now: datetime) -> Path | None:
     """Let what is in `staging`, a folder in `home`, be the home; where what stood there went, None
     where nothing did. Backups stay. Raises `OSError`, and `NanobotError` where something cannot be
     moved."""
-    stamp = f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
-    names = chain([f"{_BEFORE}-{stamp}"], (f"{_BEFORE}-{stamp}-{n}" for n in count(2)))
-    previous = next(path for name in names if not os.path.lexists(path := home / name))
+    name = f"{_BEFORE}-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+    names = (f"{name}-{number}" if number > 1 else name for number in count(1))
+    previous = next(path for one in names if not os.path.lexists(path := home / one))
     replace_file(home / UNFINISHED, b"`nanobot restore` was cut short here.\n")
-    entries = [path for path in home.iterdir() if path.name != BACKUPS]
-    ours = (STAGING, _BEFORE, UNFINISHED)
-    existing = [path for path in entries if not path.name.startswith(ours)]
+    kept = (STAGING, _BEFORE, UNFINISHED)
+    existing = [p for p in home.iterdir() if p.name != BACKUPS and not p.name.startswith(kept)]
     if existing:
-        previous.mkdir(mode=0o700)
         _set_aside(existing, previous)
-        sync_folder(previous)
-        sync_folder(home)
     for path in staging.iterdir():
         path.rename(home / path.name)
     home.chmod(0o700)
@@ -250,6 +246,7 @@ def put_in_place(staging: Path, home: Path, now: datetime) -> Path | None:
 
 def _set_aside(existing: Sequence[Path], previous: Path) -> None:
     """Move the entries of a home, all or none."""
+    previous.mkdir(mode=0o700)
     try:
         for path in existing:
             path.rename(previous / path.name)
@@ -265,3 +262,5 @@ def _set_aside(existing: Sequence[Path], previous: Path) -> None:
             hint="Unmount that (in a container: leave it out of the volumes), give the same command"
             " again, and mount it afterwards. Or restore into another folder with --to.",
         ) from error
+    sync_folder(previous)
+    sync_folder(previous.parent)

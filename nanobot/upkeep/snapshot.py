@@ -1,6 +1,13 @@
-"""A consistent snapshot of a home while a gateway works in it.
+"""The files of a home that a backup holds, and a snapshot of them while a gateway works in it.
 
-Files that refer to each other are taken *together* (see `contents`), within one pause:
+Left out are backups themselves, the locks and sockets of a running process, caches (the search
+index, the catalogue of conversations), the log and, if so configured, media. SQLite copies
+`state/journal.db`.
+
+Files that refer to each other are taken *together*, within one pause: configuration, conversations,
+memory with its versions, state, the files of channels. The rest is taken *apart*, afterwards: files
+that are written once (media, spilled results), and the agent's working files, of which there may be
+very many. Within the pause:
 
 - The journal's writer thread takes them between two transactions. So nothing is received, completed
   or marked as filed in between: what the journal's copy says is done stands in its session's file
@@ -11,20 +18,33 @@ Files that refer to each other are taken *together* (see `contents`), within one
   later keeps its old content here, and of a file that grows the size is recorded. The few others
   are copied. So the pause takes milliseconds where reading took minutes.
 
-What the pause does not stop (a history entry, a session's mark) is taken in the order of
-`backup_items`, so that it looks like a crash between two steps, which a start repairs."""
+What the pause does not stop (a history entry, a session's mark) looks like a crash between two
+steps, which a start repairs, because of the order. Within a folder, files come before subfolders,
+both sorted by name. Invariant: what is written first is taken last, so that nothing is taken
+without what it refers to. A conversation is marked as consolidated after its history entry is
+written, and `sessions/` comes before `workspace/`; a message is written to `archive/` before it
+leaves the live file, and the live file comes first; a channel's keys advance after the message they
+opened is in `spool/`.
+
+The agent's programs may change the workspace during a backup. Below the home's own entries no link
+is followed, even if it replaces a folder between two steps, and only plain files are opened.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable, Mapping
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
+from errno import ELOOP, ENOTDIR, ENOTSUP, ENXIO
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Literal, Protocol
 
 from loguru import logger
 from msgspec import Struct, convert, to_builtins
@@ -35,13 +55,178 @@ from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot.io import locked
 from nanobot.upkeep import SNAPSHOT
-from nanobot.upkeep.contents import (
-    JOURNAL,
-    BackupItem,
-    backup_items,
-    may_be_linked,
-    open_plain,
+
+BACKUPS = "backups"
+"""The folder in a home where backups go by default."""
+JOURNAL = "state/journal.db"
+WORKSPACE = "workspace"
+MEDIA = "media"
+
+_TOGETHER = re.compile(
+    r"(sessions|state/(memory\.git|versions|channels)|workspace/(memory|people|groups))(/.*)?",
+    re.DOTALL,
 )
+_TOGETHER_FILES = re.compile(r"[^/]+|state/[^/]+\.json|workspace/[^/]+\.md")
+_MIXED = ("state", "workspace")
+"""Folders with entries of both kinds."""
+_LINKED = ("sessions/", "state/memory.git/", "state/versions/", "state/channels/")
+"""Of what is taken together, the files that may have a hard link for a while. Where the agent can
+write, nanobot refuses hard-linked files; those files are small and are copied."""
+_OUT = re.compile(
+    r"backups|before-restore-[^/]*|\.restoring-[^/]*|\.restore-under-way\.json"
+    r"|state/(backup|backup\.lock|gateway\.(lock|sock)|sends\.log(\.new)?|versions\.lock|voice)"
+    r"|state/(memory|versions/.+)\.git\.(lock|syncing)"
+    r"|state/(catalogue|index)\.db[^/]*|state/index\.vectors"
+    r"|state/journal\.db(-wal|-shm|-journal|\.damaged-[^/]*|\.(rebuilt|salvage|suspect).*)?"
+    r"|state/channels/whatsapp/bridge-[0-9a-f]{16}(\.new)?"
+    r"|logs/(?!audit)[^/]*"
+    r"|(.*/)?\.[^/]*\.nanobot-tmp"
+)
+_DEEPEST, _LONGEST = 100, 2000
+"""Nested folders, and bytes of a path (the system allows 4096, the home's included). Deeper folders
+are left out: they could not be restored."""
+
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_KINDS: dict[int, Literal["file", "folder", "link"]] = {
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "folder",
+    stat.S_IFLNK: "link",
+}
+
+
+class BackupItem(Struct, frozen=True):
+    """Something that goes into a backup. `path` is relative to the home, and so is `source`: where
+    the first `size` bytes of a file are read, if not at `path`. `target` is that of a link;
+    `modified` is in seconds since 1970."""
+
+    path: str
+    kind: Literal["file", "folder", "link"]
+    mode: int
+    modified: int
+    size: int = 0
+    source: str = ""
+    target: str = ""
+
+
+def belongs_in_backup(path: str) -> bool:
+    """Whether a backup may hold this path of a home."""
+    return not _OUT.fullmatch(path)
+
+
+def stays_inside(path: str, target: str) -> bool:
+    """Whether a link at `path` (in the home) with this target leads to somewhere in the workspace,
+    whatever other such links it passes: steps up come first, from a real folder."""
+    if not path.startswith("workspace/") or target.startswith("/") or "\0" in target:
+        return False
+    depth = path.count("/") - 1
+    steps = [step for step in target.split("/") if step not in ("", ".")]
+    ups = next((number for number, step in enumerate(steps) if step != ".."), len(steps))
+    return ups <= depth and ".." not in steps[ups:]
+
+
+def backup_items(
+    home: Path, left_out: list[str], *, together: bool, media: bool = True
+) -> Iterator[BackupItem]:
+    """Yield what of `home` is taken together or apart, with its folders.
+
+    Files that vanish, sockets and devices are left out. `left_out` grows by folders that
+    are too deep and by what is apart and cannot be read. Links directly in the home are
+    followed. Raises `OSError`.
+    """
+    is_wanted = partial(_is_wanted, together=together, media=media)
+    whole = BackupItem("", "folder", 0, 0)
+    return _walk(whole, os.open(home, _OPEN), left_out, is_wanted, together)
+
+
+def _is_wanted(item: BackupItem, *, together: bool, media: bool) -> bool:
+    path, is_folder = item.path, item.kind == "folder"
+    if _OUT.fullmatch(path) or (path == MEDIA and not media):
+        return False
+    if is_folder and path in _MIXED:
+        return True
+    is_single = not is_folder and _TOGETHER_FILES.fullmatch(path)
+    return bool(is_single or _TOGETHER.fullmatch(path)) == together
+
+
+def _walk(
+    folder: BackupItem,
+    descriptor: int,
+    left_out: list[str],
+    is_wanted: Callable[[BackupItem], bool],
+    together: bool,
+) -> Iterator[BackupItem]:
+    """Yield an open folder, which is closed at the end, and what is in it."""
+    try:
+        if folder.path and (together or folder.path not in _MIXED):
+            yield folder
+        inner: list[BackupItem] = []
+        for item, is_readable in _entries(folder.path, descriptor):
+            is_deep = item.path.count("/") > _DEEPEST or len(os.fsencode(item.path)) > _LONGEST
+            if not is_wanted(item):
+                continue
+            if is_deep or not (is_readable or together):
+                left_out.append(item.path)
+            elif item.kind == "folder":
+                inner.append(item)
+            else:
+                yield item
+        for item in inner:
+            flags = _OPEN | (os.O_NOFOLLOW if folder.path else 0)
+            with suppress(FileNotFoundError, NotADirectoryError):
+                opened = os.open(item.path.rpartition("/")[2], flags, dir_fd=descriptor)
+                yield from _walk(item, opened, left_out, is_wanted, together)
+    finally:
+        os.close(descriptor)
+
+
+def _entries(folder: str, descriptor: int) -> Iterator[tuple[BackupItem, bool]]:
+    """Yield what is in a folder, each with whether it may be read (and a folder entered)."""
+    for name in sorted(os.listdir(descriptor)):
+        with suppress(FileNotFoundError):
+            status = os.stat(name, dir_fd=descriptor, follow_symlinks=not folder)
+            kind = _KINDS.get(stat.S_IFMT(status.st_mode))
+            if kind is None:
+                continue
+            item = BackupItem(
+                f"{folder}/{name}".lstrip("/"),
+                kind,
+                stat.S_IMODE(status.st_mode),
+                int(status.st_mtime),
+                status.st_size if kind == "file" else 0,
+                target=os.readlink(name, dir_fd=descriptor) if kind == "link" else "",
+            )
+            needed = os.R_OK if kind == "file" else os.R_OK | os.X_OK
+            yield item, kind == "link" or os.access(name, needed, dir_fd=descriptor)
+
+
+def open_plain(home: Path, path: str) -> BinaryIO:
+    """Open the file at `path` in the home for reading; only `path`'s first step may be a link.
+    Raises `OSError`, `FileNotFoundError` too if something else than a plain file is there."""
+    first, _, rest = path.partition("/")
+    expected = Path(os.path.realpath(home / first), rest)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_NOFOLLOW if rest else 0)
+    try:
+        descriptor = os.open(home / path, flags)
+    except OSError as error:
+        if error.errno in (ELOOP, ENOTDIR, ENXIO):
+            raise FileNotFoundError(path) from error
+        raise
+    file = os.fdopen(descriptor, "rb")
+    # A folder on the way may have become a link since it was listed.
+    is_there = not rest or _path_of(descriptor) == expected
+    if not (is_there and stat.S_ISREG(os.fstat(descriptor).st_mode)):
+        file.close()
+        raise FileNotFoundError(path)
+    return file
+
+
+def _path_of(descriptor: int) -> Path:
+    """Return where the kernel opened a file."""
+    try:
+        return Path(f"/proc/self/fd/{descriptor}").readlink()
+    except FileNotFoundError as error:  # which would mean that the file is gone
+        raise OSError(ENOTSUP, "/proc is not mounted") from error
+
 
 OPERATION = "backup.snapshot"
 _MOST_COPIED = 8 << 20
@@ -121,12 +306,12 @@ def freeze_home(home: Path) -> list[BackupItem]:
     status, source = (folder / _JOURNAL).stat(), f"{SNAPSHOT}/{_JOURNAL}"
     frozen = [BackupItem(JOURNAL, "file", 0o600, int(status.st_mtime), status.st_size, source)]
     for number, item in enumerate(backup_items(home, [], together=True)):
-        linked = may_be_linked(item.path)
+        linked = item.path.startswith(_LINKED)
         if item.kind != "file" or (item.size > _MOST_COPIED and not linked):
             frozen.append(item)  # so large a one is none of ours: it is read when there is time
             continue
         place = folder / str(number)
-        with contextlib.suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):
             if linked:
                 _link(home / item.path, place)
             if not place.exists():

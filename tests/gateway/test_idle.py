@@ -36,7 +36,7 @@ ASLEEP = {
     "nanobot_web.sessions", "nanobot.memory.service.page", "nanobot.memory.dream.learning",
     "nanobot.gateway.conversations", "nanobot.gateway.operations", "nanobot.gateway.figures",
     "nanobot.gateway.records", "nanobot.config.changing", "nanobot.cron.words", "difflib",
-    "nanobot.upkeep.snapshot", "nanobot.upkeep.contents",
+    "nanobot.upkeep.snapshot",
     "nanobot.app.signing_in", "nanobot.security.confine.stage",
     "nanobot.security.confine.autorun",
     "nanobot.security.confine.tree",

@@ -63,6 +63,9 @@ HOSTILE = {
     "more than it says": [head(), member("home/a"), member("home/b")],
     "larger than the disk": [head(size=1 << 60), member("home/a", b"x")],
     "a name without end": [head(), member("home/" + "a" * 5_000, b"x")],
+    "a longer name than memory has room for": [
+        head(), member("home/a", bytes(2_000_000), type=tarfile.XHDTYPE), member("home/a", b"x"),
+    ],
     "a newer format": [head(format=2)],
     "a newer journal": [head(journal=SCHEMA.version + 1), member("home/a", b"x")],
 }  # fmt: skip

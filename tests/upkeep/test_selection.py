@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.upkeep.contents import backup_items, stays_inside
+from nanobot.upkeep.snapshot import backup_items, stays_inside
 
 TOGETHER = [
     "config.yaml",
