@@ -326,7 +326,7 @@ def check_team(case: CheckContext) -> Iterator[Finding]:
         return
     from nanobot.app.moving import address_of
     from nanobot.team.folder import check_folder, expect_together, unknown_caches
-    from nanobot.team.survey import clock_ahead, survey
+    from nanobot.team.maintenance import clock_ahead, survey
 
     address = address_of(settings)
     check_folder(case.home, settings.shared)

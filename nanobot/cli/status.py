@@ -92,7 +92,7 @@ def documents_of(home: Path) -> Mapping[str, bytes]:
     if settings_of(home).team.shared:
         settings = team_settings(home)
         from nanobot.app.moving import address_of
-        from nanobot.team.survey import documents
+        from nanobot.team.maintenance import documents
 
         return documents(address_of(settings))
     path = home / "state" / "journal.db"

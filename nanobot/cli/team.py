@@ -92,7 +92,7 @@ def _status(options: Options) -> int:
 def _survey(home: Path) -> Data:
     settings = team_settings(home)
     from nanobot.app.moving import address_of
-    from nanobot.team.survey import survey
+    from nanobot.team.maintenance import survey
 
     return Data(survey(address_of(settings)))
 

@@ -43,10 +43,9 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.io import FENCE
 from nanobot.tasks import Background
 from nanobot.team.connection import Connection, execute
-from nanobot.team.erasing import erase
 from nanobot.team.leases import IS_LOST, MAY_BEGIN, SINGLE
+from nanobot.team.maintenance import erase, prune
 from nanobot.team.postgres import Database
-from nanobot.team.pruning import prune
 from nanobot.team.state import PostgresState
 from nanobot.team.transaction import only_stamp
 

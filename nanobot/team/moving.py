@@ -91,7 +91,13 @@ def to_file(db: Database, file: sqlite3.Connection) -> None:
             columns = _columns(file, table)
             marks = ", ".join("?" * len(columns))
             put = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"
-            file.executemany(put, _rows_of(db, table, list(columns.values())))
+            names = list(columns.values())
+            query = _SUMMED.get(table, f"SELECT {', '.join(names)} FROM {table}")
+            if table in (*_NUMBERED, "turn"):
+                query += f" ORDER BY {names[0]}"
+            with db.cursor(name="rows") as rows:
+                rows.execute(query.encode())
+                file.executemany(put, rows)
         for table in _NUMBERED:
             last, is_used = db.execute(
                 f"SELECT last_value, is_called FROM {table}_id_seq".encode()
@@ -134,17 +140,20 @@ class _Scopes(Struct):
         return (scope, *_numbers(row["report"])) if table == "turn" else (scope,)
 
     def _scope(self, table: str, row: dict[str, Any]) -> str:
-        if table == "inbox":
-            return self._of_message(row)
-        if table == "outbox":
-            return self._of_part(row)
-        if table == "helper":
-            message = _decoded(row["if_lost"])
-            return self.whose.message(message) if message else ""
+        match table:
+            case "inbox":
+                return self._of_message(row)
+            case "outbox" if row["channel"] in self.whose.exclusive:
+                return f"{SINGLE}{row['channel']}"
+            case "outbox":
+                chat = f"{row['channel']}:{row['chat_id']}"
+                known = self.chats.get(chat) or self.turns.get(row["turn_id"])
+                return known or self.whose.conversation(chat)
+            case "helper":
+                message = _decoded(row["if_lost"])
+                return self.whose.message(message) if message else ""
         scope = self.whose.conversation(row["session_key"])
-        if table == "turn":
-            scope = self.turns.setdefault(row["id"], scope)
-        return scope
+        return self.turns.setdefault(row["id"], scope) if table == "turn" else scope
 
     def _of_message(self, row: dict[str, Any]) -> str:
         message, chat = _decoded(row["payload"]), f"{row['channel']}:{row['chat_id']}"
@@ -158,13 +167,6 @@ class _Scopes(Struct):
                 self.chats[chat] = scope
         self.turns.setdefault(row["turn_id"], scope)
         return scope
-
-    def _of_part(self, row: dict[str, Any]) -> str:
-        if row["channel"] in self.whose.exclusive:
-            return f"{SINGLE}{row['channel']}"
-        chat = f"{row['channel']}:{row['chat_id']}"
-        known = self.chats.get(chat) or self.turns.get(row["turn_id"])
-        return known or self.whose.conversation(chat)
 
 
 def _decoded(payload: str | None) -> InboundMessage | None:
@@ -194,17 +196,6 @@ def _stored(name: str, value: Any) -> Any:
     if name in _TRUTHS:
         return bool(value)
     return storable(value) if isinstance(value, str) else value
-
-
-def _rows_of(db: Database, table: str, columns: Sequence[str]) -> Iterator[Row]:
-    query = f"SELECT {', '.join(columns)} FROM {table}"
-    if table in _SUMMED:
-        query = _SUMMED[table]
-    elif {"number", "id"} & set(columns) and table in (*_NUMBERED, "turn"):
-        query += f" ORDER BY {columns[0]}"
-    with db.cursor(name="rows") as rows:
-        rows.execute(query.encode())
-        yield from rows
 
 
 def _go_on(db: Database, table: str, column: str, last: int) -> None:

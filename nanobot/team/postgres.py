@@ -36,10 +36,10 @@ from nanobot.team.connection import (
     PLANNING,
     Connection,
     DatabaseAddress,
+    Readers,
     Row,
     session_name,
 )
-from nanobot.team.readers import Readers
 from nanobot.team.transaction import COLLISIONS, Fenced, Job, Work, has_lost, only_stamp, run_all
 
 T = TypeVar("T")

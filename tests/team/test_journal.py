@@ -26,8 +26,8 @@ from nanobot.bus.journal import (
 from nanobot.errors import NanobotError, StorageError
 from nanobot.team.journal import PostgresJournal
 from nanobot.team.leases import Leases
+from nanobot.team.maintenance import prune
 from nanobot.team.postgres import Database
-from nanobot.team.pruning import prune
 from nanobot.testing import FakeClock
 from tests.bus.support import HELLO, done, give_up, reply, said
 from tests.doubles.postgres import PostgresServer, running_postgres
