@@ -1,7 +1,9 @@
-"""From what a channel delivered to a message of the conversation: marks, quotes, files and speech.
+"""From what a channel delivered to a message of a conversation: which conversation it goes into and
+whose that is, and the message with its marks, quotes, files and speech.
 
-What nanobot adds is in lines in brackets, and nothing that is told in one can end it. What a
-person recorded for the chat are their own words like what they type; of any other sound, what is
+A message that is off the record has a conversation made of what it brings, for its one turn. What
+nanobot adds to a message is in lines in brackets, and nothing that is told in one can end it. What
+a person recorded for the chat are their own words like what they type; of any other sound, what is
 said in it is only told about.
 """
 
@@ -10,17 +12,22 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 
 from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.agent.media import FOLDER, MAX_BYTES, MediaStore
-from nanobot.bus.events import InboundMessage, Media
+from nanobot.bus.events import NANOBOT, InboundMessage, Media
 from nanobot.channel import Channel
-from nanobot.errors import WITHHELD, SendRefused
+from nanobot.clock import Clock
+from nanobot.errors import WITHHELD, NanobotError, SendRefused, StorageError
 from nanobot.memory.scopes import Scopes
 from nanobot.messages import ATTACHED, EDITED, Message
+from nanobot.session.manager import SessionManager
+from nanobot.session.records import JsonValue
+from nanobot.session.session import Contents, Session
 from nanobot.text import one_line, without_brackets
 
 Transcribe = Callable[[bytes, str, str], Awaitable[str]]
@@ -178,3 +185,87 @@ def _said(inbound: InboundMessage) -> str:
 
 def _reason(error: Exception) -> str:
     return one_line(str(error), None) or type(error).__name__
+
+
+class Admission:
+    """Finds the conversations of messages. `holding` a scope is entered around changes of its files
+    that no message of it asked for."""
+
+    def __init__(
+        self,
+        sessions: SessionManager,
+        scopes: Scopes,
+        clock: Clock,
+        holding: Callable[[str], AbstractAsyncContextManager[None]],
+    ) -> None:
+        self._sessions, self._scopes, self._clock = sessions, scopes, clock
+        self._holding = holding
+
+    async def session_of(self, inbound: InboundMessage) -> Session:
+        """The conversation of a message, whoever owns it. One that is off the record is made of
+        what the message brings, so it is the same after a crash. The message and the steps of its
+        turn are in the journal until it is answered, and nothing of it anywhere else: the turn's
+        end stores no lines of it (`Turns`), so there is no file that a memory, a search or a list
+        of conversations could find."""
+        if not inbound.off_record:
+            return await self._sessions.get_or_create(inbound.session_key)
+        moment = inbound.timestamp
+        said = enumerate(messages_before(inbound), 1)
+        before = tuple(replace(one, seq=number) for number, one in said)
+        contents = Contents(
+            moment, moment, before, {"sender": inbound.sender_id}, next_seq=len(before) + 1
+        )
+        return Session(inbound.session_key, self._clock, contents)
+
+    async def admit(self, inbound: InboundMessage) -> tuple[Session, str]:
+        """The conversation that a message goes into, and the scope that it is answered in. In a
+        chat that is another scope's now, a new conversation begins, and the old one stays with its
+        own. Raises `OthersConversation` and `StorageError`."""
+        sessions, key = self._sessions, inbound.session_key
+        session = await self.session_of(inbound)
+        if inbound.off_record:
+            return session, self._scopes.of_message(inbound, key, session.metadata)
+        if owner := self._scopes.expect_own(inbound, key, session.metadata):
+            logger.info("{} is another scope's now: its conversation is set aside", key)
+            try:
+                async with self._holding(owner):
+                    await sessions.set_aside(session, scope=owner)
+            except StorageError:
+                raise
+            except NanobotError as error:  # another worker has it; it is tried again
+                raise StorageError(key, str(error), hint=error.hint) from error
+            session = await sessions.get_or_create(key)
+        return session, self._scopes.of_message(inbound, key, session.metadata)
+
+    def identify(self, session: Session, inbound: InboundMessage, scope: str) -> None:
+        """Stage whose a conversation is, once, and what its key does not tell about who it is
+        with."""
+        if inbound.off_record:  # no file has it
+            return
+        known, facts = session.metadata, dict[str, JsonValue]()
+        if inbound.scope or (inbound.sender_id != NANOBOT and not known.get("scope")):
+            facts["scope"] = scope
+        if not inbound.session_override and not inbound.scope:
+            unowned = {name: value for name, value in known.items() if name != "scope"}
+            if self._scopes.of_session(session.key, unowned) != scope:
+                facts["sender"] = None if inbound.is_group else inbound.sender_id
+                facts["group"] = True if inbound.is_group else None
+                facts["chat"] = inbound.chat_id if inbound.thread_id else None
+            if inbound.sender_name and not inbound.is_group:
+                facts["name"] = inbound.sender_name
+        changes = {name: value for name, value in facts.items() if known.get(name) != value}
+        if changes:
+            session.set_metadata(**changes)
+
+
+def messages_before(
+    message: InboundMessage, known: Sequence[Message] = (), *, is_first: bool = True
+) -> Sequence[Message]:
+    """Return the earlier messages that a program sends along, for a conversation that has `known`.
+    Its context counts if the message `is_first`, its instructions if they are new."""
+    said = message.context if is_first else ()
+    if (given := message.instructions) is not None:
+        before = {*(one.content for one in known), *(one.text for one in said)}
+        said = said if given.text in before else (*said, given)
+    moment = message.timestamp
+    return [Message(one.role, one.text, moment, name=one.name, origin=one.origin) for one in said]

@@ -17,8 +17,6 @@ from functools import partial
 from loguru import logger
 from msgspec.structs import replace
 
-from nanobot.agent.admission import off_record_session
-from nanobot.agent.completion import Completions
 from nanobot.agent.notifier import failure_text
 from nanobot.agent.turn import Turns
 from nanobot.agent.turn_state import AgentParts, RunningTurn
@@ -46,13 +44,9 @@ class AgentLoop:
     """Takes what the bus delivers."""
 
     def __init__(self, parts: AgentParts) -> None:
-        self._parts = parts
-        self._completions = Completions(parts)
-        self.turns = turns = Turns(parts, self._completions)
-        self._sessions, self._journal, self._clock = parts.sessions, parts.journal, parts.clock
-        self._background, self._hook = parts.background, parts.hook
-        self._turns, self._queue = turns, parts.queue
-        self._commands, self._on_busy = parts.commands, parts.on_busy
+        self._parts, self._queue, self._background = parts, parts.queue, parts.background
+        self.turns = Turns(parts)
+        self._commands = parts.commands
         self._begun: set[int] = set()
         """The commands that have begun what must not be done twice."""
         self._suspects: dict[str, asyncio.Event] = {}
@@ -67,25 +61,26 @@ class AgentLoop:
     def accept(self, entry: InboxEntry) -> None:
         """A new message: to its session's lane, or at once if it may not wait."""
         message, key = entry.message, entry.message.session_key
-        self._hook(message)
+        self._parts.hook(message)
         if self.may_not_wait(message):
             self._background.start(self._at_once(entry), name=f"at once {entry.id}")
             return
         match = self._commands.called_by(message)
-        command = match[0] if match else None
-        is_damaged = isinstance(self._sessions.unreadable.get(key), SessionDamaged)
-        if command is not None and command.name == "new" and is_damaged:
-            self._queue.put_back((entry,))  # what waits is answered in the new conversation
-            self._queue.resume(key)
-            return
-        waits = command.ordered if command is not None else self._asks(entry)
-        if waits and command is None:
-            self._interrupt_for(entry)
+        if match is not None:
+            is_damaged = isinstance(self._parts.sessions.unreadable.get(key), SessionDamaged)
+            if match[0].name == "new" and is_damaged:
+                self._queue.put_back((entry,))  # what waits is answered in the new conversation
+                self._queue.resume(key)
+                return
+            waits = match[0].ordered
+        else:
+            waits = self._asks(entry)
+            if waits and self._parts.on_busy == "interrupt":
+                self._interrupt_for(entry)
         held = self._queue.delayed(key) if waits else None
         if held is not None:
             entry = replace(entry, not_before=held.not_before)  # it has to wait as well
-            telling = self._turns.notify_queued(entry, held)
-            self._background.start(telling, name=f"queued {entry.id}")
+            self._notify_queued(entry, held)
         self._queue.enqueue(entry)
 
     def _asks(self, entry: InboxEntry) -> bool:
@@ -93,16 +88,18 @@ class AgentLoop:
         message = entry.message
         if message.edits or message.unanswered or not message.expects_answer:
             return False
-        turn = self._turns.running.get(message.session_key)
+        turn = self.turns.running.get(message.session_key)
         return turn is None or not turn.includes(entry)
 
     def _interrupt_for(self, entry: InboxEntry) -> None:
-        """Stop the running turn for a new message, if messages do that here."""
-        turn = self._turns.running.get(entry.message.session_key)
-        if turn is None or self._on_busy != "interrupt" or entry.message.by_program:
-            return
-        if turn.is_same_scope(entry):
-            self._background.start(self._stop_turn(turn), name=f"interrupt {turn.id}")
+        """Stop the running turn for a new message of a person of its scope."""
+        turn = self.turns.running.get(entry.message.session_key)
+        if turn is not None and not entry.message.by_program and turn.is_same_scope(entry):
+            self._background.start(self.turns.stop(turn), name=f"interrupt {turn.id}")
+
+    def _notify_queued(self, entry: InboxEntry, held: InboxEntry) -> None:
+        telling = self.turns.notify_queued(entry, held)
+        self._background.start(telling, name=f"queued {entry.id}")
 
     async def resume(self, entries: Sequence[InboxEntry]) -> None:
         """Take up what an earlier process left. `/stop` and the like go first, so that a stopped
@@ -121,29 +118,25 @@ class AgentLoop:
         for entry in sorted(at_once, key=lambda entry: bool(entry.message.deletes)):
             await self._at_once(entry)
         suspects = [key for key, theirs in waiting.items() if not self._let_in(key, theirs)]
-        for key in suspects:
-            await self._resume_suspect(key)
+        for key in suspects:  # its turn may ask the model, end, or take long before the next one
+            asked = self._suspects[key] = asyncio.Event()
+            self._queue.resume(key)
+            with suppress(TimeoutError):
+                await with_timeout(self._parts.clock, _SUSPECT_SECONDS, asked.wait())
 
     def _let_in(self, key: str, entries: Sequence[InboxEntry]) -> bool:
         """Handle what waits in a session, now or when its time has come; False for a suspect."""
         not_before = max(entry.not_before for entry in entries)
-        pause = min(not_before - self._clock.now().timestamp(), LONGEST_PAUSE)
+        pause = min(not_before - self._parts.clock.now().timestamp(), LONGEST_PAUSE)
         if pause > 0:
             self._queue.resume_later(key, pause)
-            self._hook(RunningTurn(entries[0], self._parts).ended("waiting"))
+            self._parts.hook(RunningTurn(entries[0], self._parts).ended("waiting"))
             self._notify_behind(key)
             return True
         if max(entry.attempts for entry in entries) >= SUSPECT_AFTER:
             return False
         self._queue.resume(key)
         return True
-
-    async def _resume_suspect(self, key: str) -> None:
-        """Let a suspect in, and wait until its turn has asked the model, is over, or takes long."""
-        asked = self._suspects[key] = asyncio.Event()
-        self._queue.resume(key)
-        with suppress(TimeoutError):
-            await with_timeout(self._clock, _SUSPECT_SECONDS, asked.wait())
 
     def is_stop(self, message: InboundMessage) -> bool:
         """Whether a message is a `/stop`."""
@@ -155,17 +148,19 @@ class AgentLoop:
     async def stop(self, session_key: str, before: int) -> tuple[bool, int]:
         """Stop the running turn of a session and set aside what waits behind it, up to inbox entry
         `before`: whether a turn ran, and how many messages waited."""
+        running = self.turns.running
         self._queue.paused.discard(session_key)
         waiting = self._queue.remove_waiting(
-            session_key, lambda e: e.id < before and not self._queue.is_command(e.message)
+            session_key,
+            lambda e: e.id < before and self._commands.called_by(e.message) is None,
         )
         count = len(waiting)
-        turn = self._turns.running.get(session_key)
+        turn = running.get(session_key)
         try:
-            ran = turn is not None and turn.entries[0].id < before and await self._stop_turn(turn)
-            for other in tuple(self._turns.running.values()):  # jobs that answer in this chat
+            ran = turn is not None and turn.entries[0].id < before and await self.turns.stop(turn)
+            for other in tuple(running.values()):  # jobs that answer in this chat
                 if other is not turn and other.inbound.chat_key == session_key:
-                    ran = await self._stop_turn(other) or ran
+                    ran = await self.turns.stop(other) or ran
             if waiting:
                 set_aside = partial(self._set_aside, waiting)
                 await self._queue.lanes.run(session_key, set_aside)
@@ -174,20 +169,12 @@ class AgentLoop:
             self._queue.resume(session_key)
         return ran, count
 
-    async def _stop_turn(self, turn: RunningTurn) -> bool:
-        return await self._turns.stop(await self._session_of(turn.inbound), turn)
-
-    async def _session_of(self, message: InboundMessage) -> Session:
-        if message.off_record:
-            return off_record_session(message, self._clock)
-        return await self._sessions.get_or_create(message.session_key)
-
     async def _set_aside(self, entries: list[InboxEntry]) -> None:
         while entries:
             try:
-                await self._turns.stop_waiting(entries[0])
+                await self.turns.stop_waiting(entries[0])
             except OthersConversation:
-                await self._completions.drop_waiting(entries[0])
+                await self.turns.drop_waiting(entries[0])
             del entries[0]
 
     async def _handle(self, entry: InboxEntry) -> None:
@@ -198,14 +185,14 @@ class AgentLoop:
         SCOPES.set((entry.scope,))
         try:
             chat = (message.channel, message.chat_id)
-            if message.edits and not await self._journal.has_received(*chat, message.edits):
+            if message.edits and not await self._parts.journal.has_received(*chat, message.edits):
                 message = replace(message, edits="")  # it was not meant for the agent; now it is
                 entry = replace(entry, message=message)
             match = self._commands.called_by(message)
             if match is not None:
                 await self._run_command(*match, entry)
             elif message.edits or message.unanswered:
-                await self._turns.store_unanswered(entry)
+                await self.turns.store_unanswered(entry)
             else:
                 await self._turn(entry)
         except StorageError as error:
@@ -217,9 +204,9 @@ class AgentLoop:
         """A message is for a conversation of another scope: nothing of it goes there."""
         logger.warning("{}: a message of another scope is refused", entry.message.session_key)
         if entry.message.expects_answer:
-            await self._completions.answer_command(entry, Answer(str(error), failed=True))
+            await self.turns.answer_command(entry, Answer(str(error), failed=True))
         else:
-            await self._completions.drop_waiting(entry)
+            await self.turns.drop_waiting(entry)
 
     def _hold(self, entry: InboxEntry, error: StorageError) -> None:
         """Keep a message whose conversation or files cannot be read or stored; its person is told
@@ -235,14 +222,14 @@ class AgentLoop:
         key = entry.message.session_key
         turn = RunningTurn(entry, self._parts)
         turn.has_asked = self._suspects.pop(key, turn.has_asked)
-        self._turns.running[key] = turn  # `/stop` finds it from now
+        self.turns.running[key] = turn  # `/stop` finds it from now
         TURN.set(turn.id)
         try:
-            session, turn.scope = await self._parts.admission.admit(entry.message)
-            await self._turns.respond(session, turn)
-            if is_internal(session.key):
-                bounding = self._parts.consolidator.bound(session)
-                self._background.start(bounding, name=f"bound {session.key}")
+            turn.session, turn.scope = await self._parts.admission.admit(entry.message)
+            await self.turns.respond(turn)
+            if is_internal(key):
+                bounding = self._parts.consolidator.bound(turn.session)
+                self._background.start(bounding, name=f"bound {key}")
         except (TurnStopped, StorageError) as error:
             # What stopped it has stored its end, unless a question to the owner was not stored.
             refused = error.__cause__ if isinstance(error, TurnStopped) else error
@@ -251,48 +238,45 @@ class AgentLoop:
                     self._hold(turn.as_entry(), refused)
         finally:
             turn.has_asked.set()
-            if self._turns.running.get(key) is turn:
-                del self._turns.running[key]
+            if self.turns.running.get(key) is turn:
+                del self.turns.running[key]
             self._notify_behind(key)
 
     async def _run_command(self, command: Command, arguments: str, entry: InboxEntry) -> None:
+        message, admission = entry.message, self._parts.admission
         try:
-            session, scope = await self._parts.admission.admit(entry.message)
+            session, scope = await admission.admit(message)
         except SessionDamaged:
-            if command.name != "new" or not await self._sessions.renew_damaged(
-                entry.message.session_key
-            ):
+            sessions = self._parts.sessions
+            if command.name != "new" or not await sessions.renew_damaged(message.session_key):
                 raise
-            session, scope = await self._parts.admission.admit(entry.message)
+            session, scope = await admission.admit(message)
         session.begin_turn()
-        self._parts.admission.identify(session, entry.message, scope)
-        once = partial(self._begin_once, entry)
-        call = CommandCall(arguments, entry.message, session, scope, entry.id, once)
+        admission.identify(session, message, scope)
+
+        async def begin_once() -> None:
+            if entry.runs or entry.id in self._begun:
+                raise NanobotError(
+                    "I was interrupted while I did this, so it may be done or not",
+                    hint="Look before you send it again.",
+                )
+            begin = partial(self._parts.journal.begin_command, entry.id)
+            await self._parts.bus.until_stored(message, begin)
+            self._begun.add(entry.id)
+
+        call = CommandCall(arguments, message, session, scope, entry.id, begin_once)
         answer = await answer_of(command, call)
         if answer.failed:
             session.rollback()
-        await self._completions.answer_command(entry, answer, session)
+        await self.turns.answer_command(entry, answer, session)
         self._begun.discard(entry.id)
-
-    async def _begin_once(self, entry: InboxEntry) -> None:
-        """Note that a command begins what must not be done twice. Raises `NanobotError` if it was
-        noted before."""
-        if entry.runs or entry.id in self._begun:
-            raise NanobotError(
-                "I was interrupted while I did this, so it may be done or not",
-                hint="Look before you send it again.",
-            )
-        begin = partial(self._journal.begin_command, entry.id)
-        await self._parts.bus.until_stored(entry.message, begin)
-        self._begun.add(entry.id)
 
     def _notify_behind(self, key: str) -> None:
         """Notify the terminals whose messages arrived before the first one was delayed."""
-        held = self._queue.delayed(key)
-        for entry in self._queue.behind(key) if held else ():
-            if held and entry.message.channel == TERMINAL:
-                telling = self._turns.notify_queued(entry, held)
-                self._background.start(telling, name=f"queued {entry.id}")
+        if (held := self._queue.delayed(key)) is not None:
+            for entry in self._queue.behind(key):
+                if entry.message.channel == TERMINAL:
+                    self._notify_queued(entry, held)
 
     async def _at_once(self, entry: InboxEntry) -> None:
         """Handle what bypasses the lanes. A command may read the session there, which is empty if
@@ -306,14 +290,14 @@ class AgentLoop:
                 return
             key, scopes, session = message.session_key, self._parts.scopes, None
             with suppress(StorageError):
-                session = await self._sessions.get_or_create(key)
+                session = await self._parts.sessions.get_or_create(key)
             known = session.metadata if session else {}
             if scopes.expect_own(message, key, known):  # the next message sets it aside
                 session = None
-            session = session or Session(key, self._clock)
+            session = session or Session(key, self._parts.clock)
             scope = scopes.of_message(message, key, known)
             call = CommandCall(match[1], message, session, scope, entry.id, outcome=entry.outcome)
-            await self._completions.answer_command(entry, await answer_of(match[0], call))
+            await self.turns.answer_command(entry, await answer_of(match[0], call))
         except OthersConversation as error:
             await self._refuse(entry, error)
 
@@ -326,13 +310,13 @@ class AgentLoop:
             theirs = other.message.sender_id == message.sender_id and not other.joined
             return theirs and message.deletes in (other.message.event_id, other.message.edits)
 
-        turn = self._turns.running.get(key)
+        turn = self.turns.running.get(key)
         if turn is not None and len(turn.entries) == 1 and is_meant(turn.entries[0]):
-            await self._stop_turn(turn)
+            await self.turns.stop(turn)
         dropped = self._queue.remove_waiting(key, is_meant)
         try:
             for one in (*dropped, entry):
-                await self._completions.drop_waiting(one)
+                await self.turns.drop_waiting(one)
         finally:  # nothing waits for what was dropped
             if dropped:
                 self._queue.resume(key)

@@ -236,10 +236,6 @@ class SessionQueue:
         self.newest = 0
         """The highest entry id seen: what comes later has a higher one."""
 
-    def is_command(self, message: InboundMessage) -> bool:
-        """Whether a message calls a command."""
-        return self._commands.called_by(message) is not None
-
     def enqueue(self, entry: InboxEntry, *, pause: bool = False) -> None:
         """A new message, behind the others of its session. With `pause`, nothing of its session is
         handled until `resume`."""

@@ -1,4 +1,4 @@
-"""One turn, from its beginning in the journal to its commit.
+"""One turn, from its beginning in the journal to its commit, and the other ends of messages.
 
 `Turns._answer` is the turn, top to bottom; `respond` is the one place where a broken turn becomes a
 text that a person can read. Each turn ends exactly once, in one transaction. Answered, failed or
@@ -9,6 +9,7 @@ staged changes belong to the holder of that lock.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Literal
@@ -16,8 +17,7 @@ from typing import Literal
 from loguru import logger
 from msgspec.structs import replace
 
-from nanobot.agent.admission import messages_before
-from nanobot.agent.completion import Completions
+from nanobot.agent.intake import messages_before
 from nanobot.agent.messaging import is_repetition
 from nanobot.agent.notifier import (
     BEHIND_ANOTHER,
@@ -30,23 +30,18 @@ from nanobot.agent.notifier import (
     failure_text,
     is_silent,
     job_waiting_text,
+    late_head,
     program_answer_text,
     waiting_text,
 )
 from nanobot.agent.prompt import NO_PICTURES
 from nanobot.agent.runner import Resumed, Turn
-from nanobot.agent.turn_state import (
-    AgentParts,
-    RunningTurn,
-)
-from nanobot.bus.events import (
-    TERMINAL,
-    InboundMessage,
-    OutboundMessage,
-    TurnStarted,
-)
-from nanobot.bus.journal import GIVE_UP_AFTER, Completion, InboxEntry, Outgoing
+from nanobot.agent.session_queue import turn_ended
+from nanobot.agent.turn_state import AgentParts, RunningTurn, turn_name
+from nanobot.bus.events import PAGE, TERMINAL, Button, InboundMessage, OutboundMessage, TurnStarted
+from nanobot.bus.journal import GIVE_UP_AFTER, Committed, Completion, InboxEntry, Outgoing
 from nanobot.clock import pause_after
+from nanobot.commands import Answer
 from nanobot.errors import (
     ContextTooLong,
     NanobotError,
@@ -59,7 +54,7 @@ from nanobot.errors import (
     StorageError,
     TurnStopped,
 )
-from nanobot.memory.taint import combined_mark, origins_of
+from nanobot.memory.taint import origins_of
 from nanobot.messages import Message
 from nanobot.providers.port import CallOptions, ModelUse, Usage
 from nanobot.session.session import Session
@@ -76,55 +71,49 @@ _MOST_STALLS = 2
 
 
 class Turns:
-    """Begins, answers and ends turns."""
+    """Begins, answers and ends turns, and commits the ends of all messages."""
 
-    def __init__(self, parts: AgentParts, completions: Completions) -> None:
-        self._completions = completions
-        self._parts, self._journal, self._bus = parts, parts.journal, parts.bus
-        self._hook, self._clock, self._scopes = parts.hook, parts.clock, parts.scopes
-        self._context = parts.context
+    def __init__(self, parts: AgentParts) -> None:
+        self._parts = parts
         self.running: dict[str, RunningTurn] = {}
         """The turns that run, by session."""
 
-    async def respond(self, session: Session, turn: RunningTurn) -> None:
-        """A turn, and the places where its end is not the model's own words. Raises `TurnStopped`,
-        and `StorageError` where the journal does not take its end."""
+    async def respond(self, turn: RunningTurn) -> None:
+        """A turn that was admitted, and the places where its end is not the model's own words.
+        Raises `TurnStopped`, and `StorageError` where the journal does not take its end."""
+        context = self._parts.context
         try:
-            await self._begin(session, turn)
+            await self._begin(turn)
             if turn.entries[0].attempts >= GIVE_UP_AFTER:
                 text = GAVE_UP.format(GIVE_UP_AFTER)
-                await self._end(
-                    session, turn, "failed", text, reason="crashed repeatedly", error="Crashed"
-                )
+                await self._end(turn, "failed", text, reason="crashed repeatedly", error="Crashed")
             else:
-                await self._answer(session, turn)
+                await self._answer(turn)
         except (TurnStopped, StorageError):
             raise
         except ProviderError as error:
-            await self._model_failed(session, turn, error)
+            await self._model_failed(turn, error)
         except Exception as error:  # noqa: BLE001 - the boundary: a broken turn becomes an apology
             logger.opt(exception=error).error("turn {} broke", turn.id)
-            kind = type(error).__name__
-            text = self._failure_of(turn, error)
-            await self._end(session, turn, "failed", text, reason=kind, error=kind)
+            await self._fail(turn, error, type(error).__name__)
         finally:
             if not turn.open:
-                self._context.commit_news(session)
+                context.commit_news(turn.session)
             if turn.inbound.off_record:
-                self._context.forget(session)
+                context.forget(turn.session)
 
-    async def _begin(self, session: Session, turn: RunningTurn) -> None:
+    async def _begin(self, turn: RunningTurn) -> None:
         """Enter a turn into the journal, and work out whom it is for. What an earlier, failed run
         of the same message left in the conversation leaves it first, so that nothing stands there
         twice. A conversation that no person holds is empty at each beginning."""
+        session, inbound = turn.session, turn.inbound
         async with turn.ending:
             turn.refuse_if_ended()
             session.begin_turn()
             if earlier := turn.entries[0].previous_turn:
                 async with session.removal_lock:
                     session.retract(earlier)
-            inbound, scope = turn.inbound, turn.scope
-            self._parts.admission.identify(session, inbound, scope)
+            self._parts.admission.identify(session, inbound, turn.scope)
             if inbound.is_background and session.messages:
                 session.discard(turn.entries[0].id)
             is_first = session.next_seq == 1
@@ -132,51 +121,52 @@ class Turns:
                 session.add_message(message)
             if session.has_staged:
                 lines = session.staged_lines()
-                await self._completions.commit(
+                await self._commit(
                     inbound, session, Completion(turn.id, session.key, (), "done", lines)
                 )
             turn.entries[0] = replace(turn.entries[0], previous_turn="")
-            turn.join(session, self._parts.sources)
+            turn.join()
             ids = [entry.id for entry in turn.entries]
-            self._journal.claim(turn.id, session.key, ids, at_once=turn.entries[0].recovered)
+            self._parts.journal.claim(turn.id, session.key, ids, at_once=turn.entries[0].recovered)
 
-    async def _answer(self, session: Session, turn: RunningTurn) -> None:
+    async def _answer(self, turn: RunningTurn) -> None:
         """The turn: make room, build the prompt, run the ReAct loop, commit, make room again.
         `stop` cancels what happens before the commit."""
-        inbound = turn.inbound
+        inbound, parts = turn.inbound, self._parts
         place = (inbound.channel, inbound.chat_id, turn.id)
-        self._hook(TurnStarted(*place, turn.event_ids, thread_id=inbound.thread_id), turn.caller)
+        parts.hook(TurnStarted(*place, turn.event_ids, thread_id=inbound.thread_id), turn.caller)
         turn.refuse_if_ended()
         with turn.stoppable():
             first = turn.messages[0]
             said = first.own_words if first.origin else first.content
-            skills = self._parts.sources.skills_mentioned(turn.caller.scope, said)
-            await turn.load_message("\n".join(filter(None, (self._context.news(session), skills))))
-            if self._needs_room(session, turn, turn.messages):
-                await self._make_room(session, turn.messages)
-            result = await self._run(session, turn)
-        text = self._text_of(session, turn, result)
-        await self._end(session, turn, "done", text, result)
-        if self._needs_room(session, turn, ()):
-            self._parts.awaited_background.start(self._make_room(session, ()))
+            skills = parts.sources.skills_mentioned(turn.scope, said)
+            news = parts.context.news(turn.session)
+            await turn.load_message("\n".join(filter(None, (news, skills))))
+            if self._needs_room(turn, turn.messages):
+                await self._make_room(turn.session, turn.messages)
+            result = await self._run(turn)
+        await self._end(turn, "done", self._text_of(turn, result), result)
+        if self._needs_room(turn, ()):
+            parts.awaited_background.start(self._make_room(turn.session, ()))
 
-    def _text_of(self, session: Session, turn: RunningTurn, result: Turn) -> str:
+    def _text_of(self, turn: RunningTurn, result: Turn) -> str:
         """The answer as it is sent; empty if the turn has sent the same already."""
-        cache = self._context.cache_of(session)
+        context = self._parts.context
+        cache = context.cache_of(turn.session)
         has_media = cache.has_images or any(m.media for m in turn.messages)
         if result.steps == 1 and not (has_media or turn.resumed.messages):  # one prompt of text
             self._parts.counter.calibrate(turn.prompt_tokens, result.usage.prompt)
         if turn.inbound.schema:
             return result.text  # JSON
         text = result.text + ENDS.get(result.finish, ENDED_EARLY.format(result.finish))
-        if cache.blind and self._context.has_images(turn.messages):
+        if cache.blind and context.has_images(turn.messages):
             text += NO_PICTURES
         return "" if is_repetition(turn.messages, text) else text
 
-    def _needs_room(self, session: Session, turn: RunningTurn, coming: Sequence[Message]) -> bool:
+    def _needs_room(self, turn: RunningTurn, coming: Sequence[Message]) -> bool:
         """Whether something should move to memory; nothing ever does that is off the record."""
-        off_record = turn.inbound.off_record
-        return not off_record and not self._parts.consolidator.has_room(session, coming)
+        consolidator = self._parts.consolidator
+        return not turn.inbound.off_record and not consolidator.has_room(turn.session, coming)
 
     async def _make_room(self, session: Session, coming: Sequence[Message]) -> None:
         """Take the oldest into memory where the prompt needs room; a memory that fails keeps nobody
@@ -186,15 +176,16 @@ class Turns:
         except NanobotError as error:
             logger.warning("{}: nothing was consolidated: {} {}", session.key, error, error.hint)
 
-    async def _run(self, session: Session, turn: RunningTurn) -> Turn:
+    async def _run(self, turn: RunningTurn) -> Turn:
         """Run the ReAct loop, again where the prompt was too long and could be made shorter, and
         without images where one of them may be what the model refused."""
-        blinded, options = False, self._options(session, turn)
+        context, session = self._parts.context, turn.session
+        blinded, options = False, self._options(turn)
         refused: ContextTooLong | None = None
         while True:
             turn.refuse_if_ended()
-            cache = self._context.cache_of(session)
-            prompt = self._context.prompt(cache, turn.messages[:1])
+            cache = context.cache_of(session)
+            prompt = context.prompt(cache, turn.messages[:1])
             turn.note_prompt(cache, prompt.tokens)
             try:
                 return await self._parts.runner.run(
@@ -203,91 +194,93 @@ class Turns:
                     options=options,
                     resumed=turn.resumed,
                     log=turn,
-                    hook=self._hook,
-                    render=self._context.renderer(cache, turn.messages[:1]),
+                    hook=self._parts.hook,
+                    render=context.renderer(cache, turn.messages[:1]),
                     refused=refused,
                     schema=turn.inbound.schema,
                 )
-            except ContextTooLong as error:
-                if turn.inbound.off_record or error is refused:
+            except (ProviderRejected, RequestBlamed) as error:
+                is_too_long = isinstance(error, ContextTooLong)
+                if is_too_long and (turn.inbound.off_record or error is refused):
                     raise
-                if not blinded and self._may_do_without_images(session, turn, error):
+                if not blinded and self._may_do_without_images(turn, error):
                     blinded = True
+                elif not isinstance(error, ContextTooLong):
+                    if blinded:
+                        context.show_images(session)  # they were not what it refused
+                    raise
                 elif not await self._parts.consolidator.consolidate_half(session):
                     refused = error
-            except (ProviderRejected, RequestBlamed) as error:
-                if blinded:
-                    self._context.show_images(session)  # they were not what it refused
-                    raise
-                if not self._may_do_without_images(session, turn, error):
-                    raise
-                blinded = True
             turn.resumed = Resumed(tuple(turn.messages[1:]))  # every call has its result by now
 
     def _may_do_without_images(
-        self, session: Session, turn: RunningTurn, error: ProviderRejected | RequestBlamed
+        self, turn: RunningTurn, error: ProviderRejected | RequestBlamed
     ) -> bool:
         """Leave out the images if one of them may be what a server refused; False if there are
         none or it can't be that."""
         may_be = error.status in _MAY_BE_AN_IMAGE
         if isinstance(error, ContextTooLong):
             may_be = error.status == 413 and not error.tokens  # it counts bytes
-        return may_be and self._context.leave_out_images(session, turn.messages)
+        return may_be and self._parts.context.leave_out_images(turn.session, turn.messages)
 
-    def _options(self, session: Session, turn: RunningTurn) -> CallOptions:
+    def _options(self, turn: RunningTurn) -> CallOptions:
         """Which model the turn asks, and how: the job's own wish, else the conversation's."""
-        inbound, known = turn.inbound, session.metadata
-        use: ModelUse = _USES.get(inbound.initiator, "chat")
-        if use == "chat" and self._parts.sees_apart and self._context.has_images(turn.messages):
+        context, known = self._parts.context, turn.session.metadata
+        use: ModelUse = _USES.get(turn.inbound.initiator, "chat")
+        if use == "chat" and self._parts.sees_apart and context.has_images(turn.messages):
             use = "pictures"
-            self._context.show_images(session)  # another model may have refused them
-        model = inbound.model or str(known.get("model", ""))
+            context.show_images(turn.session)  # another model may have refused them
+        model = turn.inbound.model or str(known.get("model", ""))
         return CallOptions(model=model, effort=str(known.get("effort", "")), use=use)
 
-    async def _model_failed(
-        self, session: Session, turn: RunningTurn, error: ProviderError
-    ) -> None:
+    async def _model_failed(self, turn: RunningTurn, error: ProviderError) -> None:
         """Wait for a model that is out; end the turn on an error that will not pass."""
-        now = self._clock.now()
-        since = turn.entries[0].received_at or now.timestamp()
-        waited = now.timestamp() - since  # not since it was sent: we may have been off then
+        parts, first, now = self._parts, turn.entries[0], self._parts.clock.now().timestamp()
+        since = first.received_at or now  # not since it was sent: we may have been off then
         gone_by = turn.inbound.initiator == "heartbeat"  # another one comes by itself
-        stalls = turn.entries[0].stalls + 1 if isinstance(error, ProviderStalled) else 0
+        stalls = first.stalls + 1 if isinstance(error, ProviderStalled) else 0
         is_passing = isinstance(error, ProviderBusy | ProviderUnavailable) and stalls < _MOST_STALLS
-        if not is_passing or waited > WAIT_HOURS * 3600 or gone_by:
-            text, kind = self._failure_of(turn, error), type(error).__name__
-            await self._end(session, turn, "failed", text, reason=str(error), error=kind)
+        if not is_passing or now - since > WAIT_HOURS * 3600 or gone_by:
+            await self._fail(turn, error, str(error))
             return
-        outages = turn.entries[0].outages
         # 15 s doubling to 5 min, and never earlier than the provider asked.
-        pause = max(error.retry_after, pause_after(outages + 1, 15.0, 300.0))
-        not_before = now.timestamp() + pause
+        pause = max(error.retry_after, pause_after(first.outages + 1, 15.0, 300.0))
         ids = [entry.id for entry in turn.entries]
-        postpone = partial(self._journal.postpone, ids, not_before, str(error))
-        await self._bus.until_stored(turn.inbound, postpone)
+        postpone = partial(parts.journal.postpone, ids, now + pause, str(error))
+        await parts.bus.until_stored(turn.inbound, postpone)
         is_owner = turn.scope == OWNER
-        text = waiting_text(error, is_owner=is_owner)
         if not is_owner:
-            self._parts.warn_of_failure(session.key, error)
-        await self._notify_waiting(turn, turn.id, text, error)
+            parts.warn_of_failure(turn.session.key, error)
+        await self._notify_waiting(turn, turn.id, waiting_text(error, is_owner=is_owner), error)
         async with turn.ending:
             if turn.open:
-                entry = replace(turn.as_entry(), reason=str(error), outages=outages + 1)
-                entry = replace(entry, stalls=stalls, not_before=not_before, received_at=since)
-                self._parts.queue.delay(entry, pause)
+                entry = replace(
+                    turn.as_entry(),
+                    reason=str(error),
+                    outages=first.outages + 1,
+                    stalls=stalls,
+                    not_before=now + pause,
+                    received_at=since,
+                )
+                parts.queue.delay(entry, pause)
 
-    def _failure_of(self, turn: RunningTurn, error: Exception) -> str:
-        """What the people in a turn's chat read of an error, which the owner is told about."""
+    async def _fail(self, turn: RunningTurn, error: Exception, reason: str) -> None:
+        """End a turn with what the people in its chat read of an error, which the owner is told
+        about."""
         is_owner = turn.scope == OWNER
         if not is_owner:
-            self._parts.warn_of_failure(turn.inbound.session_key, error)
-        return failure_text(error, is_owner=is_owner)
+            self._parts.warn_of_failure(turn.session.key, error)
+        text = failure_text(error, is_owner=is_owner)
+        await self._end(turn, "failed", text, reason=reason, error=type(error).__name__)
 
-    async def stop(self, session: Session, turn: RunningTurn) -> bool:
+    async def stop(self, turn: RunningTurn) -> bool:
         """End a turn because its person said so; False where it had ended already. Committed before
         anything is killed."""
+        if not turn.scope:  # it waits to be admitted
+            session = await self._parts.admission.session_of(turn.inbound)
+            turn.session = turn.session if turn.scope else session
         try:
-            await self._end(session, turn, "stopped", "")
+            await self._end(turn, "stopped", "")
         except TurnStopped:
             return False
         task, turn.task = turn.task, None
@@ -297,20 +290,56 @@ class Turns:
 
     async def stop_waiting(self, entry: InboxEntry) -> None:
         """End a message that waits, unanswered: it is kept in the session, without its files."""
-        turn = RunningTurn(entry, self._parts)
-        session, turn.scope = await self._parts.admission.admit(entry.message)
-        await self._begin(session, turn)
-        await self.stop(session, turn)
+        turn = await self._admitted(entry)
+        await self._begin(turn)
+        await self.stop(turn)
 
     async def store_unanswered(self, entry: InboxEntry) -> None:
         """Keep a message that begins no turn in the conversation."""
-        turn = RunningTurn(entry, self._parts)
-        session, turn.scope = await self._parts.admission.admit(entry.message)
+        turn = await self._admitted(entry)
+        session = turn.session
         session.begin_turn()
         self._parts.admission.identify(session, entry.message, turn.scope)
-        self._stage(session, turn, turn.messages)
+        turn.stage(turn.messages)
         done = Completion(turn.id, session.key, (entry.id,), "done", session.staged_lines())
-        self._bus.forward(await self._completions.commit(entry.message, session, done))
+        self._parts.bus.forward(await self._commit(entry.message, session, done))
+
+    async def _admitted(self, entry: InboxEntry) -> RunningTurn:
+        turn = RunningTurn(entry, self._parts)
+        turn.session, turn.scope = await self._parts.admission.admit(entry.message)
+        return turn
+
+    async def drop_waiting(self, entry: InboxEntry) -> None:
+        """End a message that waits as if it had never come."""
+        turn_id = entry.turn_id or turn_name(entry, self._parts.clock)
+        report = "{}" if entry.turn_id else ""  # ends the turn that had begun
+        key = entry.message.session_key
+        done = Completion(turn_id, key, (entry.id,), "stopped", report=report)
+        await self._commit(entry.message, None, done)
+
+    async def answer_command(
+        self, entry: InboxEntry, answer: Answer, session: Session | None = None
+    ) -> None:
+        """Commit a command's answer, and with it what the command staged on `session`."""
+        inbound, turn_id = entry.message, turn_name(entry, self._parts.clock)
+        event_ids = (inbound.answered_event,)
+        reply = await self._outgoing(inbound, answer.text, event_ids, "reply", answer.buttons)
+        completion = Completion(
+            turn_id,
+            inbound.session_key,
+            (entry.id,),
+            "done",
+            lines=session.staged_lines() if session else "",
+            outgoing=(reply,) if answer.text else (),
+            republish=answer.republish,
+            replaces_turn=answer.replaces_turn,
+        )
+        committed = await self._commit(inbound, session, completion)
+        if answer.text:
+            self._parts.hook(turn_ended(inbound, turn_id, event_ids, "done"))
+        self._parts.bus.forward(committed)
+        if answer.afterwards is not None:
+            answer.afterwards()
 
     async def notify_queued(self, entry: InboxEntry, held: InboxEntry) -> None:
         """Notify the watchers that a message waits behind `held`, and its sender once. In a
@@ -326,16 +355,14 @@ class Turns:
     ) -> None:
         """The turn goes on later: notify those who watch, and once the person; for a job the
         readers of its chat."""
-        self._hook(turn.ended("waiting", type(error).__name__ if error else ""))
-        inbound = turn.inbound
+        self._parts.hook(turn.ended("waiting", type(error).__name__ if error else ""))
+        inbound, bus = turn.inbound, self._parts.bus
         if text := text if inbound.expects_answer else job_waiting_text(inbound):
-            outgoing = await self._completions.outgoing(inbound, text, turn.event_ids, "waiting")
-            send = partial(self._bus.send_outgoing, name, outgoing)
-            await self._bus.until_stored(inbound, send)
+            outgoing = await self._outgoing(inbound, text, turn.event_ids, "waiting")
+            await bus.until_stored(inbound, partial(bus.send_outgoing, name, outgoing))
 
     async def _end(
         self,
-        session: Session,
         turn: RunningTurn,
         state: Literal["done", "failed", "stopped"],
         text: str,
@@ -346,7 +373,8 @@ class Turns:
         """The commit point: new messages, closed inbox rows and the reply, durable together. Where
         a turn failed, the person's message stays in the session; `text`, which the model did not
         say, does not."""
-        usage, inbound = result.usage if result else Usage(), turn.inbound
+        usage = result.usage if result else Usage()
+        session, inbound = turn.session, turn.inbound
         async with turn.ending:
             turn.refuse_if_ended()
             turn.open = False
@@ -354,11 +382,11 @@ class Turns:
             try:
                 outgoing, notes = await self._replies(turn, state, text)
                 if result:
-                    outgoing += self._voice_of(session, turn, result.text)
-                    final = Message("assistant", result.text, self._clock.now())
-                    self._stage(session, turn, [*turn.messages, final])
+                    outgoing += self._voice_of(turn, result.text)
+                    final = Message("assistant", result.text, self._parts.clock.now())
+                    turn.stage([*turn.messages, final])
                 else:
-                    self._stage(session, turn, turn.messages_left(state))
+                    turn.stage(turn.messages_left(state))
                 completion = Completion(
                     turn.id,
                     session.key,
@@ -372,13 +400,29 @@ class Turns:
                     # A program was told, and asks again or not.
                     given_up=inbound.by_program and state == "failed",
                 )
-                committed = await self._completions.commit(inbound, session, completion)
+                committed = await self._commit(inbound, session, completion)
             except BaseException:
                 turn.open = True  # nothing was committed: the turn goes on when the disk allows
                 session.rollback()
                 raise
-        self._hook(ended)
-        self._bus.forward(committed)
+        self._parts.hook(ended)
+        self._parts.bus.forward(committed)
+
+    async def _commit(
+        self, message: InboundMessage, session: Session | None, completion: Completion
+    ) -> Committed:
+        """Make a completion durable, and what is staged on `session` visible with it."""
+        parts = self._parts
+        committed = await parts.bus.until_stored(message, partial(parts.bus.commit, completion))
+        if session is not None and committed.unfiled_id:
+
+            def clear_copy(saved: asyncio.Future[None]) -> None:
+                # What the session file could not take, the next start files.
+                if not saved.cancelled() and saved.exception() is None:
+                    parts.journal.mark_filed((committed.unfiled_id,))
+
+            parts.sessions.save(session).add_done_callback(clear_copy)
+        return committed
 
     async def _replies(
         self, turn: RunningTurn, state: str, text: str
@@ -390,50 +434,61 @@ class Turns:
             text = "" if is_silent(text) else text
             text = failed_text(inbound, text) if state == "failed" else text
         outgoing = await self._where_approved(turn, text)
-        notes: tuple[InboundMessage, ...] = ()
         if not text and (state != "done" or inbound.is_background):
-            return outgoing, notes
+            return outgoing, ()
         late = bool(turn.entries[0].not_before) and not inbound.by_program
-        reply = await self._completions.outgoing(inbound, text, turn.event_ids, "reply", late=late)
-        if inbound.is_background:
-            origins = origins_of(turn.messages_read())
-            notes = (background_turn_note(inbound, text, origins, self._clock.now()),)
-        return ((reply, *outgoing) if reply.parts else outgoing), notes
+        reply = await self._outgoing(inbound, text, turn.event_ids, "reply", late=late)
+        outgoing = (reply, *outgoing) if reply.parts else outgoing
+        if not inbound.is_background:
+            return outgoing, ()
+        origins = origins_of(turn.messages_read())
+        note = background_turn_note(inbound, text, origins, self._parts.clock.now())
+        return outgoing, (note,)
+
+    async def _outgoing(
+        self,
+        inbound: InboundMessage,
+        text: str,
+        event_ids: tuple[str, ...],
+        call: str,
+        buttons: tuple[Button, ...] = (),
+        *,
+        late: bool = False,
+    ) -> Outgoing:
+        """Return a text for the chat of `inbound`. `call` is unique among the messages of a turn.
+        In a group, and after a delay (`late`), the text is a reply to its message, so that people
+        see the connection. The page shows it without that."""
+        reply_to = inbound.message_id if inbound.is_group or late else ""
+        if late and text and inbound.expects_answer and not reply_to and inbound.channel != PAGE:
+            text = late_head(inbound, self._parts.clock.now()) + text
+        message = OutboundMessage(
+            inbound.channel,
+            inbound.chat_id,
+            text,
+            reply_to=reply_to,
+            thread_id=inbound.thread_id,
+            buttons=buttons,
+            late=late,
+        )
+        return Outgoing(call, await self._parts.split(message), event_ids)
 
     async def _where_approved(self, turn: RunningTurn, text: str) -> tuple[Outgoing, ...]:
         """Return the answer to a program for the chats in which its calls were approved: by then
         the program may not wait for it any more."""
         if not (turn.inbound.by_program and text):
             return ()
-        messages = (
-            OutboundMessage(
-                *(there.channel, there.chat_id, program_answer_text(turn.inbound, text)),
-                thread_id=there.thread_id,
-            )
-            for there in turn.approved_in
-            if there != turn.inbound.address
-        )
-        parts = [await self._parts.split(message) for message in messages]
-        return tuple(Outgoing(f"approved-{n}", part) for n, part in enumerate(parts))
+        text = program_answer_text(turn.inbound, text)
+        places = [there for there in turn.approved_in if there != turn.inbound.address]
+        found = []
+        for number, there in enumerate(places):
+            message = OutboundMessage(there.channel, there.chat_id, text, thread_id=there.thread_id)
+            found.append(Outgoing(f"approved-{number}", await self._parts.split(message)))
+        return tuple(found)
 
-    def _voice_of(self, session: Session, turn: RunningTurn, text: str) -> tuple[Outgoing, ...]:
+    def _voice_of(self, turn: RunningTurn, text: str) -> tuple[Outgoing, ...]:
         """What follows the text of an answer, where it is to be heard as well."""
         speaking, inbound = self._parts.speaking, turn.inbound
         if speaking is None or inbound.by_program or (inbound.is_background and is_silent(text)):
             return ()
         answered = [entry.message for entry in turn.entries]
-        return speaking.follow_up(session, inbound, answered, turn.messages, text)
-
-    def _stage(self, session: Session, turn: RunningTurn, messages: Sequence[Message]) -> None:
-        """Stage a turn's messages. What the model said after it read foreign text carries the mark
-        of that: it may repeat it."""
-        tools = tuple(dict.fromkeys(turn.tools))
-        marked = [*self._parts.sources.unconfirmed(turn.scope), *session.marked]
-        for message in messages:
-            marked += [message] if message.origin or message.notice else []
-            used: tuple[str, ...] = ()
-            origin = message.origin
-            if message.role == "assistant":
-                used = tools if message is messages[-1] else ()
-                origin = combined_mark(origins_of(marked)) if marked else ""
-            session.add_message(replace(message, turn_id=turn.id, tools_used=used, origin=origin))
+        return speaking.follow_up(turn.session, inbound, answered, turn.messages, text)

@@ -17,8 +17,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.agent.admission import Admission
-from nanobot.agent.intake import Intake
+from nanobot.agent.intake import Admission, Intake
 from nanobot.agent.notifier import MessageSplitter
 from nanobot.agent.prompt import LATE, ContextBuilder, PromptCache, ScopedSources, late_notice
 from nanobot.agent.runner import (
@@ -95,13 +94,13 @@ class RunningTurn(TurnLog):
 
     `messages` are at every moment what the conversation gains if the turn ends now: the person's
     message is there before its files are fetched, without them. `ending` is held by what ends
-    the turn, until that is on disk: behind it, `open` says whether the turn goes on. `before` gives
-    the conversation that the turn goes on with; `scope`, and `caller` on whose behalf its tools
-    run, are worked out once, when it begins. `approved_in` are the chats where the owner approved
-    calls of it. `has_asked` is set when the model is about to be
-    asked, or the turn is over.
+    the turn, until that is on disk: behind it, `open` says whether the turn goes on. `session` and
+    `scope` are known once it is admitted, `caller` on whose behalf its tools run when it begins.
+    `approved_in` are the chats where the owner approved calls of it. `has_asked` is set when the
+    model is about to be asked, or the turn is over.
     """
 
+    session: Session
     caller: TurnContext
 
     def __init__(self, entry: InboxEntry, parts: AgentParts) -> None:
@@ -114,7 +113,6 @@ class RunningTurn(TurnLog):
         self.scope = ""
         self.report: dict[str, object] = {}
         self.prompt_tokens = 0
-        self.before: Callable[[], Sequence[Message]] = tuple
         self.approved_in: dict[Address, None] = {}
         self.open = True
         self.ending = asyncio.Lock()
@@ -123,24 +121,22 @@ class RunningTurn(TurnLog):
         self.tools = [call.name for message in done for call in message.tool_calls]
         self.milliseconds: dict[str, int] = {}
         self.started_at = parts.clock.monotonic()
-        self._journal, self._bus = parts.journal, parts.bus
-        self._queue, self._intake = parts.queue, parts.intake
-        self._scope_of = parts.scopes.of_message
-        self._clock, self._key = parts.clock, entry.message.session_key
+        self._parts, self._key = parts, entry.message.session_key
         self._steps = list(entry.steps)
-        self._steer, self._newest = parts.on_busy == "steer", parts.queue.newest
+        self._newest = parts.queue.newest
+        self._has_joined = False
 
-    def join(self, session: Session, sources: ScopedSources) -> None:
-        """Go on with the conversation `session`."""
-        inbound, scope = self.inbound, self.scope
-        self.before = lambda: (*sources.unconfirmed(scope), *session.messages)
+    def join(self) -> None:
+        """Go on with the conversation."""
+        inbound, session = self.inbound, self.session
+        self._has_joined = True
         self.caller = TurnContext(
             inbound.channel,
             inbound.chat_id,
             session.key,
             self.id,
             inbound.sender_id,
-            scope,
+            self.scope,
             inbound.thread_id,
             messages_read=self.messages_read,
             origins=lambda: origins_of(self.messages_read()),
@@ -158,8 +154,11 @@ class RunningTurn(TurnLog):
         return tuple(message.answers or message.event_id for message in said)
 
     def messages_read(self) -> Sequence[Message]:
-        """All that the model has read so far."""
-        return (*self.before(), *self.messages)
+        """All that the model has read so far: the conversation, once the turn goes on with it."""
+        if not self._has_joined:
+            return tuple(self.messages)
+        unconfirmed = self._parts.sources.unconfirmed(self.scope)
+        return (*unconfirmed, *self.session.messages, *self.messages)
 
     async def load_message(self, notice: str = "") -> None:
         """Fetch the files of the person's message, and take in what belongs to it: the rest of its
@@ -168,8 +167,8 @@ class RunningTurn(TurnLog):
             self.messages[0] = replace(self.messages[0], notice=notice)
         if self.inbound.group_id:  # items come one by one, and nothing says which is the last
             here = -1
-            while here != (here := sum(map(self.includes, self._queue.waiting(self._key)))):
-                await self._clock.sleep(ALBUM_SECONDS)
+            while here != (here := sum(map(self.includes, self._waiting()))):
+                await self._parts.clock.sleep(ALBUM_SECONDS)
                 self.refuse_if_ended()
         first = await self._fetched(self.inbound, notice)
         self.refuse_if_ended()
@@ -178,12 +177,12 @@ class RunningTurn(TurnLog):
             self.resumed = Resumed(tuple(await self.corrections()))
 
     async def _fetched(self, inbound: InboundMessage, notice: str = "") -> Message:
-        waited = self._clock.now() - inbound.timestamp
+        intake, waited = self._parts.intake, self._parts.clock.now() - inbound.timestamp
         late = inbound.initiator == "person" and waited >= LATE
         notice = "\n".join(filter(None, (late_notice(waited) if late else "", notice)))
         if not inbound.media:
-            return replace(self._intake.text_of(inbound), notice=notice)
-        return await self._intake.to_message(inbound, notice)
+            return replace(intake.text_of(inbound), notice=notice)
+        return await intake.to_message(inbound, notice)
 
     @contextmanager
     def stoppable(self) -> Iterator[None]:
@@ -211,7 +210,7 @@ class RunningTurn(TurnLog):
         self.report = {"system_id": cache.system_id, "first_seq": first, "memory": cache.shares}
         self.prompt_tokens = tokens
         if not cache.remembered:
-            self._journal.remember_prompt(cache.system_id, cache.system.text)
+            self._parts.journal.remember_prompt(cache.system_id, cache.system.text)
             cache.remembered = True
 
     def ended(
@@ -249,14 +248,29 @@ class RunningTurn(TurnLog):
     def messages_left(self, state: str) -> Sequence[Message]:
         """What a turn without an answer leaves in its conversation, so that each call there has its
         result."""
-        is_failed, now = state == "failed", self._clock.now()
+        messages, clock = self.messages, self._parts.clock
+        is_failed, now = state == "failed", clock.now()
         note = TURN_FAILED if is_failed else TURN_STOPPED
-        messages = self.messages
-        left = whole_groups(messages) if is_failed else with_stopped_calls(messages, self._clock)
+        left = whole_groups(messages) if is_failed else with_stopped_calls(messages, clock)
         return [*left, Message("user", note, now, origin="nanobot")]
 
+    def stage(self, messages: Sequence[Message]) -> None:
+        """Stage its messages on the session. What the model said after it read foreign text carries
+        the mark of that: it may repeat it."""
+        tools = tuple(dict.fromkeys(self.tools))
+        marked = [*self._parts.sources.unconfirmed(self.scope), *self.session.marked]
+        for message in messages:
+            marked += [message] if message.origin or message.notice else []
+            used: tuple[str, ...] = ()
+            origin = message.origin
+            if message.role == "assistant":
+                used = tools if message is messages[-1] else ()
+                origin = combined_mark(origins_of(marked)) if marked else ""
+            shown = replace(message, turn_id=self.id, tools_used=used, origin=origin)
+            self.session.add_message(shown)
+
     def _elapsed(self) -> int:
-        return round((self._clock.monotonic() - self.started_at) * 1000)
+        return round((self._parts.clock.monotonic() - self.started_at) * 1000)
 
     def as_entry(self) -> InboxEntry:
         """The turn as a message that waits, with what it has done so far."""
@@ -266,7 +280,7 @@ class RunningTurn(TurnLog):
     async def starting(self, call: ToolCall) -> None:
         """See `TurnLog`."""
         await self._write(Step("start", json.dumps(call.id)))
-        await self._journal.may_act()
+        await self._parts.journal.may_act()
 
     async def finished(self, message: Message, *, effects: bool, seconds: float) -> None:
         """See `TurnLog`."""
@@ -285,38 +299,41 @@ class RunningTurn(TurnLog):
         self.messages.append(message)
         self.tools.extend(call.name for call in message.tool_calls)
         step = Step("message", encode_step(message))
-        self._journal.add_steps(self.id, len(self._steps), (step,))
+        self._parts.journal.add_steps(self.id, len(self._steps), (step,))
         self._steps.append(step)
 
     async def steered(self) -> Sequence[Message]:
         """See `TurnLog`. Only what arrived after the turn began, and nothing past a command; and
         what is part of this anyway."""
         self.refuse_if_ended()
-        waiting = self._queue.waiting(self._key)
+        waiting, parts = self._waiting(), self._parts
         joining = {entry.id for entry in waiting if self.includes(entry)}
-        if self._steer:
+        if parts.on_busy == "steer":
             new = takewhile(self._is_new, waiting)
             joining |= {e.id for e in new if not e.message.edits and not e.message.unanswered}
         joined = await self._take_in(lambda entry: entry.id in joining) if joining else ()
         if self.entries[0].recovered:
-            asked = partial(self._journal.mark_model_asked, self.id)
-            await self._bus.until_stored(self.inbound, asked)
+            asked = partial(parts.journal.mark_model_asked, self.id)
+            await parts.bus.until_stored(self.inbound, asked)
         self.has_asked.set()
         return joined
 
     async def corrections(self) -> Sequence[Message]:
         """See `TurnLog`."""
         self.refuse_if_ended()
-        return await self._take_in(self.includes) if self._queue.waiting(self._key) else ()
+        return await self._take_in(self.includes) if self._waiting() else ()
+
+    def _waiting(self) -> Sequence[InboxEntry]:
+        return self._parts.queue.waiting(self._key)
 
     async def _take_in(self, wanted: Callable[[InboxEntry], bool]) -> Sequence[Message]:
         """Make waiting messages part of the turn, durably; what they are in the conversation."""
-        taken = self._queue.remove_waiting(self._key, wanted)
+        taken = self._parts.queue.remove_waiting(self._key, wanted)
         if not taken:
             return ()
         first = len(self.messages)
         self.entries += taken
-        self.messages += [self._intake.text_of(entry.message) for entry in taken]
+        self.messages += [self._parts.intake.text_of(entry.message) for entry in taken]
         try:
             messages = [await self._fetched(entry.message) for entry in taken]
             steps = [Step("message", encode_step(message)) for message in messages]
@@ -324,7 +341,7 @@ class RunningTurn(TurnLog):
         except BaseException:
             if self.open:
                 del self.entries[-len(taken) :], self.messages[first:]
-                self._queue.put_back(taken)
+                self._parts.queue.put_back(taken)
             raise
         self.messages[first:] = messages
         return messages
@@ -332,12 +349,13 @@ class RunningTurn(TurnLog):
     def _is_new(self, entry: InboxEntry) -> bool:
         """Whether a message came after the turn began; a command is passed by nothing, and what a
         person says gets a turn in which they can be asked."""
+        message = entry.message
+        if message.by_program or not self.is_same_scope(entry):
+            return False
+        if message.initiator == "person" and self.inbound.initiator != "person":
+            return False
         is_new = entry.id > self._newest and not entry.turn_id
-        if entry.message.by_program or not self.is_same_scope(entry):
-            return False
-        if entry.message.initiator == "person" and self.inbound.initiator != "person":
-            return False
-        return is_new and not self._queue.is_command(entry.message)
+        return is_new and self._parts.commands.called_by(message) is None
 
     def includes(self, entry: InboxEntry) -> bool:
         """Whether a message is part of what is being answered, however busy we are: of its album,
@@ -351,14 +369,17 @@ class RunningTurn(TurnLog):
     def is_same_scope(self, entry: InboxEntry) -> bool:
         """Whether a message comes from the scope that the turn is for. Else it gets a turn of its
         own, if it may be in this conversation at all."""
-        return self._scope_of(entry.message, self._key, {"scope": self.scope}) == self.scope
+        return (
+            self._parts.scopes.of_message(entry.message, self._key, {"scope": self.scope})
+            == self.scope
+        )
 
     async def _write(self, *steps: Step, joined: Sequence[int] = ()) -> None:
         self.refuse_if_ended()
         first = len(self._steps)
         self._steps.extend(steps)
-        add = partial(self._journal.add_steps, self.id, first, steps, joined)
-        await self._bus.until_stored(self.inbound, add)
+        add = partial(self._parts.journal.add_steps, self.id, first, steps, joined)
+        await self._parts.bus.until_stored(self.inbound, add)
 
 
 def _replay(steps: Sequence[Step]) -> tuple[list[Message], frozenset[str]]:

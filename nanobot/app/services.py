@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from loguru import logger
 from msgspec import Struct
 
-from nanobot.agent.admission import Admission
 from nanobot.agent.approving import Approving
-from nanobot.agent.intake import Intake
+from nanobot.agent.intake import Admission, Intake
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.prompt import ContextBuilder, ScopedSources
 from nanobot.agent.runner import AgentHook, AgentRunner, TurnMetrics
