@@ -33,7 +33,7 @@ ASLEEP = {
     "nanobot_web.site", "nanobot_web.live", "nanobot_web.pages", "nanobot_web.markdown",
     "nanobot_api", "nanobot_telegram", "nanobot_whatsapp", "nanobot.team",
     "nanobot.providers.speech", "nanobot.providers.discovery", "nanobot.providers.catalogue",
-    "nanobot_web.sessions", "nanobot.memory.service.page", "nanobot.memory.dream.learning",
+    "nanobot_web.sessions", "nanobot.memory.service.page", "nanobot.memory.dream.run",
     "nanobot.gateway.conversations", "nanobot.gateway.operations", "nanobot.gateway.figures",
     "nanobot.gateway.records", "nanobot.config.changing", "nanobot.cron.words", "difflib",
     "nanobot.upkeep.snapshot",

@@ -1,11 +1,11 @@
 """Dream turns entries of the history, and daily notes, into lasting facts; `DreamSchedule` says
 when.
 
-A run reads what is new in batches (`reading`). For each batch the model first extracts, then
-integrates (`learning`); code decides what of the one may become a memory, and what the other may
-change (`phases`). What is to be done is written down before any of it is (`state`), and then done.
-The model never writes a file, and what it says is held against the raw messages: it may repeat what
-a web page told it to say.
+A run (`run`) reads the new entries in batches (`reading`). For each batch the model first extracts
+facts, of which code decides what may become a memory (`extraction`), then proposes edits, of which
+code decides what they may change (`integration`). The plan is stored before any of it is written
+(`state`). The model never writes a file, and its answers are held against the raw messages: it may
+repeat what a web page told it to say.
 
 Invariants, whatever the model says and wherever the process dies: an entry is either read and what
 it taught stands (or waits for the owner's word), or it is read again; nothing is learned twice; no
@@ -39,7 +39,7 @@ from nanobot.bus.state import StateStore
 from nanobot.clock import Clock, pause_after, with_timeout
 from nanobot.errors import NanobotError, ProviderError, ProviderRejected
 from nanobot.memory.dream.reading import Reader, ReadMessages
-from nanobot.memory.dream.state import DreamLimits, DreamReport, DreamState, Writing
+from nanobot.memory.dream.state import DreamLimits, DreamReport, DreamState
 from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.providers.port import Provider
 from nanobot.tasks import logging_errors
@@ -93,7 +93,7 @@ class Dream:
         self._read_messages, self._state = read_messages, DreamState(state)
         self._limits = limits or DreamLimits()
         self._on_digest, self._on_failures = on_digest, on_failures
-        self._running, self._writing = asyncio.Lock(), Writing()
+        self._running = asyncio.Lock()
         self._failures: dict[str, tuple[int, datetime]] = {}
         self._problem = ""
 
@@ -137,12 +137,12 @@ class Dream:
 
         Waits for the writing under way, not for the model. Raises `StorageError`.
         """
-        async with self._writing.lock:
+        async with self._state.lock:
             await asyncio.to_thread(self._state.drop_plans, self._memories.is_held)
             try:
                 yield
             finally:
-                self._writing.forgotten += 1
+                self._state.forgotten += 1
 
     async def run(self, scope: str, *, asked: bool = False) -> DreamReport:
         """Read and learn, as far as the limits allow. Where a person `asked` for it, they get the
@@ -176,11 +176,11 @@ class Dream:
 
         run = DreamRun(
             memory, self._provider, self._limits, self._read_messages, self._clock.now(),
-            self._state, self._writing, report,
+            self._state, report,
         )  # fmt: skip
         await run.learn()
         await asyncio.to_thread(memory.recall.refresh)
-        async with self._writing.lock:
+        async with self._state.lock:
             await run.remember(last_run=self._clock.now().isoformat())
 
     def problem(self) -> str:

@@ -1,40 +1,100 @@
 """One run of Dream for one scope: batch by batch, then the digests that are due.
 
-A plan is remembered before its first write and gone after its last. See `dream` for what always
-holds.
+Entries that foreign content touched are asked about apart from the others, so that what a page says
+is not read together with what it could be taken for, and nothing that was worded after it was read
+gets into phase 2.
+
+A plan is remembered before its first write and gone after its last, and may be carried out again
+after a crash. What a version or the file itself shows to be done is not repeated, also where the
+person has undone it since. See `dream` for what always holds.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import date, datetime
+from datetime import date, datetime, time
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import TypeVar
 
 from loguru import logger
 from msgspec.structs import replace
 
-from nanobot.errors import PathRefused, ProviderRejected, WriteConflict
-from nanobot.memory.digests import digest_path
-from nanobot.memory.dream.learning import Planner, carry_out
-from nanobot.memory.dream.reading import Reader, ReadMessages
+from nanobot.errors import PathRefused, ProviderRejected, ToolError, WriteConflict
+from nanobot.memory.cleaning import MOST_ANSWER, Echoes, junk_reason
+from nanobot.memory.digests import (
+    DIGEST,
+    DigestLine,
+    digest_path,
+    digest_request,
+    digest_text,
+    read_digest,
+)
+from nanobot.memory.documents import FACTS, LONG_TERM
+from nanobot.memory.dream.extraction import (
+    EXTRACTION,
+    MOST_UPDATES,
+    PERSON,
+    FactCandidate,
+    Update,
+    classify,
+    extraction_request,
+    holds_in,
+    read_extraction,
+    screen,
+    with_ages,
+)
+from nanobot.memory.dream.integration import EDITS, integrate, integration_request, read_edits
+from nanobot.memory.dream.reading import DreamEntry, Reader, ReadMessages
 from nanobot.memory.dream.state import (
     DreamLimits,
     DreamPlan,
     DreamReport,
     DreamState,
+    Hold,
     RunBudgetSpent,
     ScopeState,
     Unintelligible,
-    Writing,
+    Write,
 )
-from nanobot.memory.scopes import Memory
+from nanobot.memory.figures import has_passed
+from nanobot.memory.guard import find_line, without_list_mark
+from nanobot.memory.importance import without_importance
+from nanobot.memory.lines import Operation, apply_operations
+from nanobot.memory.pending import NOT_SAID, PendingFact
+from nanobot.memory.scopes import OWNER, Memory
+from nanobot.memory.support import Talk
+from nanobot.memory.taint import is_foreign
 from nanobot.memory.version import Change
-from nanobot.providers.port import Provider
+from nanobot.providers.port import (
+    CallOptions,
+    Prompt,
+    PromptMessage,
+    Provider,
+    Toolset,
+    ToolSpec,
+    assistant_message,
+    estimate_tokens,
+    system_message,
+    user_message,
+)
+from nanobot.templates import render
+from nanobot.text import counted
+
+_NO_JSON = "That was no JSON object in the form asked for. Answer with the object and nothing else."
+_MOST_SET_ASIDE, _SHOWN_AGAIN = 20, 4_000
+_LATELY = 50
+"""Versions among which one from before a crash is looked for."""
+
+T = TypeVar("T")
 
 
 class DreamRun:
-    """Reads and learns for the scope of `memory`; `report` grows."""
+    """Reads and learns for the scope of `memory`; `report` grows. The first question may be asked
+    whatever it costs: a run gets somewhere."""
 
     def __init__(
         self,
@@ -44,19 +104,22 @@ class DreamRun:
         read_messages: ReadMessages,
         now: datetime,
         state: DreamState,
-        writing: Writing,
         report: DreamReport,
     ) -> None:
-        self._memory, self._most, self._state = memory, limits.batch, state
-        self._writing, self._report = writing, report
+        self._memory, self._provider, self._limits = memory, provider, limits
+        self._state, self._report, self._now = state, report, now
         self._reader = Reader(memory, read_messages, now)
-        self._planner = Planner(memory, provider, limits, self._reader.forgotten, now)
         self._name = f"dream {now.isoformat()}"
+        names = ("dream_phase1.md", "dream_phase2.md", "dream_digest.md")
+        self._echoes = Echoes(render(name, today="") for name in names)
+        self._calls = self._tokens = 0
+        self._is_answered = False
+        """Whether the model has answered anything, be it nonsense."""
 
     async def learn(self) -> None:
         """Carry out what a crash cut short, then read on to the end, or as far as may be asked.
         Raises what asking the model raises."""
-        async with self._writing.lock:
+        async with self._state.lock:
             await asyncio.to_thread(self._state.load)
             if plan := self._known().plan:
                 self._name = plan.run or self._name
@@ -77,15 +140,15 @@ class DreamRun:
 
     async def _read_on(self) -> None:
         """Read batch by batch until nothing is left."""
-        refused, most = set[str](), self._most
+        refused, most = set[str](), self._limits.batch
         refusal: ProviderRejected | None = None
         while True:
-            forgotten, state = self._writing.forgotten, self._known()
+            forgotten, state = self._state.forgotten, self._known()
             entries, empty = await asyncio.to_thread(self._reader.next_batch, state, most, refused)
             if not entries:
                 break
             try:
-                plan = await self._planner.plan(entries)
+                plan = await self._plan(entries)
             except ProviderRejected as error:
                 if not error.blames_content:
                     raise
@@ -93,11 +156,11 @@ class DreamRun:
                 if len(entries) == 1:
                     refused.add(entries[0].key)
                 continue
-            most = self._most
+            most = self._limits.batch
             plan = replace(plan, done=plan.done | empty | refused)
             if await self._commit(plan, forgotten):
                 refused.clear()
-        if refusal and not self._planner.is_answered:
+        if refusal and not self._is_answered:
             raise refusal
         if left := empty | refused:
             await self._commit(DreamPlan(done=frozenset(left)), forgotten)
@@ -105,36 +168,25 @@ class DreamRun:
     async def _condense(self) -> None:
         """Write the digests that are due, each by one question, and learn what recurs in them. One
         that a person wrote stays as it is. A month that the model refuses twice is left without."""
-        store = self._memory.store
         for month in await asyncio.to_thread(self._reader.due_months, self._known()):
-            forgotten, plan, path = self._writing.forgotten, DreamPlan(), digest_path(month)
+            forgotten, plan, path = self._state.forgotten, DreamPlan(), digest_path(month)
             try:
-                if month not in store.digest_months():
-                    notes = await asyncio.to_thread(self._reader.notes_of, month)
-                    text = await self._digest(month, notes)
-                    async with self._writing.lock:
-                        if forgotten != self._writing.forgotten:
+                if month not in self._memory.store.digest_months():
+                    text = await self._digest(month)
+                    async with self._state.lock:
+                        if forgotten != self._state.forgotten:
                             return  # the digest may hold forgotten text
                         await self._write_digest(path, text)
                 if entry := await asyncio.to_thread(self._reader.digest_of, month):
-                    plan = await self._planner.plan([entry])
+                    plan = await self._plan([entry])
             except (ProviderRejected, Unintelligible) as error:
                 refused = isinstance(error, Unintelligible) or error.blames_content
-                if not refused or not self._planner.is_answered:
+                if not refused or not self._is_answered:
                     raise
                 logger.warning("{} is not written or read: {}", path, error)
             except PathRefused as error:  # a link or a folder is there
                 logger.warning("{} is not written: {}", path, error)
             await self._commit(replace(plan, done=frozenset({month})), forgotten)
-
-    async def _digest(self, month: str, notes: Mapping[date, str]) -> str:
-        """Return the digest of a month, asked for twice if the model refuses it once."""
-        try:
-            return await self._planner.digest(month, notes)
-        except ProviderRejected as error:
-            if not error.blames_content:
-                raise
-        return await self._planner.digest(month, notes)
 
     async def _write_digest(self, path: str, text: str) -> None:
         with suppress(WriteConflict):
@@ -146,8 +198,8 @@ class DreamRun:
     async def _commit(self, plan: DreamPlan, forgotten: int) -> bool:
         """Store a plan, carry it out, and move on. Return False, with nothing done, if something
         was forgotten since: the plan may hold it."""
-        async with self._writing.lock:
-            if forgotten != self._writing.forgotten:
+        async with self._state.lock:
+            if forgotten != self._state.forgotten:
                 return False
             plan = replace(plan, run=self._name)
             await self.remember(plan=plan)
@@ -155,7 +207,265 @@ class DreamRun:
             return True
 
     async def _finish(self, plan: DreamPlan, *, again: bool = False) -> None:
-        """Carry out a plan that is remembered, then move on."""
-        await carry_out(self._memory, plan, self._report, again=again)
+        """Carry out and report a plan that is remembered, then move on. With `again` a part of it
+        may have been done before a crash.
+
+        Raises `WriteConflict` where a file does not hold still, `StorageError` when the disk does
+        not take it; the plan can then be carried out again.
+        """
+        memory, report = self._memory, self._report
+        report.entries += plan.entries
+        report.set_aside += plan.set_aside
+        for line in plan.set_aside:
+            logger.info("Dream of {} set aside {}", memory.scope, line)
+        held = [fact for hold in plan.holds for fact in await self._hold(hold)]
+        for write in plan.writes:
+            if again and (number := await asyncio.to_thread(self._version_of, write)):
+                report.add(write, number)
+            else:
+                held += await self._write(write)
+        if held:
+            await memory.pending.notify(held, "")
         state = await asyncio.to_thread(self._reader.move_on, self._known(), plan.done)
-        await asyncio.to_thread(self._state.put, self._memory.scope, state)
+        await asyncio.to_thread(self._state.put, memory.scope, state)
+
+    async def _hold(self, hold: Hold) -> list[PendingFact]:
+        """Let changes wait for the owner; those that were new."""
+        if not hold.operations:
+            return []
+        change = Change("dream", "held back for the person to confirm", run=self._name)
+        self._report.held_back += tuple(
+            without_list_mark(one.new) or f"no longer: {without_list_mark(one.old)}"
+            for one in hold.operations
+        )
+        return await self._memory.pending.add(hold.operations, hold.path, hold.origins, change)
+
+    async def _write(self, write: Write) -> list[PendingFact]:
+        """Make the changes of a file; what could not be written waits for the person."""
+        store, left, beyond = self._memory.store, write.operations, tuple[Operation, ...]()
+        text = await asyncio.to_thread(store.read, write.path)
+        if apply_operations(text, write.operations).text == text:
+            return []
+        try:
+            change = _change(write, self._name)
+            outcome = await store.apply(write.path, write.operations, change, retired=write.retired)
+        except WriteConflict:
+            raise
+        except ToolError as error:  # the guard: the file is full, or would lose too much
+            logger.warning("Dream could not write: {}", error)
+        else:
+            left, beyond = outcome.left, outcome.beyond
+            done = replace(write, operations=outcome.made(write.operations))
+            self._report.add(done, outcome.version)
+        self._report.refused += tuple(without_list_mark(one.old) for one in left if not one.new)
+        facts = tuple(one for one in left if one.states)
+        return await self._hold(Hold(write.path, facts + beyond, (NOT_SAID,)))
+
+    def _version_of(self, write: Write) -> int:
+        """The version that made this change already, 0 where none did. Blocks."""
+        path, steps = self._memory.prefix + write.path, set(write.operations)
+        for version in self._memory.versions.log(_LATELY):
+            made = steps <= set(version.change.operations)
+            if version.author == "dream" and path in version.paths and made:
+                return version.number
+        return 0
+
+    async def _plan(self, entries: Sequence[DreamEntry]) -> DreamPlan:
+        """What a batch comes to. Raises `RunBudgetSpent` where nothing could be asked,
+        `Unintelligible`, or a `ProviderError`."""
+        # How the agent behaves is only the owner's to say.
+        paths = FACTS if self._memory.scope == OWNER else (LONG_TERM, PERSON)
+        files = {path: without_importance(self._memory.store.read(path)) for path in paths}
+        updates, set_aside = dict[Update, None](), list[str]()
+        by_origin = sorted(entries, key=_is_tainted)
+        groups = [list(group) for _, group in groupby(by_origin, _is_tainted)]
+        self._require_calls(len(groups))
+        for group in groups:
+            if left := await self._learn_from(group, files, updates, set_aside):
+                # The model left them out: it is asked once more.
+                await self._learn_from(left, files, updates, set_aside)
+        writes = [
+            await self._integrate(path, text, [one for one in updates if one.path == path])
+            for path, text in files.items()
+        ]
+        return DreamPlan(
+            tuple(filter(attrgetter("operations"), writes)),
+            tuple(holds_in(updates)),
+            frozenset(entry.key for entry in entries),
+            len(entries),
+            set_aside=tuple(set_aside[:_MOST_SET_ASIDE]),
+        )
+
+    async def _learn_from(
+        self,
+        group: Sequence[DreamEntry],
+        files: Mapping[str, str],
+        updates: dict[Update, None],
+        set_aside: list[str],
+    ) -> list[DreamEntry]:
+        """Add what these entries come to. Return the ones that the model left out."""
+        wanted, left = await self._extract(group, files)
+        # In a large memory finding the lines takes long.
+        kept, aside = await asyncio.to_thread(self._screened, wanted, group, files)
+        updates |= dict.fromkeys(kept)
+        set_aside += aside
+        return left
+
+    async def _extract(
+        self, group: Sequence[DreamEntry], files: Mapping[str, str]
+    ) -> tuple[list[FactCandidate], list[DreamEntry]]:
+        """Phase 1: what was found, without what was forgotten, and the entries left out."""
+        store, recall = self._memory.store, self._memory.recall
+        said, newest = [entry.text for entry in group], max(entry.said_at for entry in group)
+
+        def read_files() -> tuple[dict[str, str], str]:
+            levels = {path: recall.levels(path) for path in files}
+            shown = {
+                path: with_ages(recall.related(path, said), store.fact_ages(path), levels[path])
+                for path in files
+            }
+            return shown, "\n".join(line for rated in levels.values() for line in rated)
+
+        shown, rated = await asyncio.to_thread(read_files)
+        messages = self._opening("dream_phase1.md", extraction_request(shown, group))
+        reading = partial(read_extraction, count=len(group))
+        items, read = await self._ask_until_read(messages, reading, EXTRACTION)
+
+        def is_wanted(item: FactCandidate) -> bool:
+            """Neither forgotten since it was said, nor rated already; what is over may go."""
+            said_at = newest if item.entry is None else group[item.entry].said_at
+            if item.new and self._reader.forgotten.hides_line(item.new, said_at):
+                return False
+            return not item.only_rates or not find_line(item.old, rated)
+
+        left = [entry for number, entry in enumerate(group) if number not in read]
+        return list(filter(is_wanted, items)), left
+
+    def _screened(
+        self, wanted: Sequence[FactCandidate], group: Sequence[DreamEntry], files: Mapping[str, str]
+    ) -> tuple[list[Update], list[str]]:
+        """What becomes of the candidates of one question, and what is set aside. Blocks."""
+        store = self._memory.store
+        changes = classify(wanted, group, files, owner=self._memory.scope == OWNER)
+        if any(map(_is_tainted, group)):
+            return list(changes)[:MOST_UPDATES], []
+        ages = {path: store.fact_ages(path) for path in files}
+
+        def is_past(path: str, line: str) -> bool:
+            age = ages.get(path, {}).get(line.strip())
+            return age is not None and has_passed(line, self._now.date(), age)
+
+        messages = (
+            one if one.timestamp else replace(one, timestamp=entry.said_at)
+            for entry in group
+            for one in entry.said
+            if not is_foreign(one)
+        )
+        # The messages behind the entries, or an entry's own text if none is known.
+        talk = Talk(messages, [entry.text for entry in group if not entry.said])
+        return screen(changes, talk, files, self._echoes, is_past)
+
+    async def _integrate(self, path: str, text: str, wanted: Sequence[Update]) -> Write:
+        """Phase 2. Without budget for it, updates go in as phase 1 worded them."""
+        updates = [one.step for one in wanted if not one.verbatim and not one.origins]
+        edits = None
+        if any(update.new for update in updates) and not self._is_spent(1):
+            said = [f"{update.old} {update.new}" for update in updates]
+            shown = await asyncio.to_thread(self._memory.recall.related, path, said)
+            opening = self._opening("dream_phase2.md", integration_request(path, shown, updates))
+            answer = await self._ask(opening, EDITS)
+            edits = await asyncio.to_thread(read_edits, answer[:MOST_ANSWER])
+        write = await asyncio.to_thread(integrate, path, text, updates, edits)
+        verbatim = (one.step for one in wanted if one.verbatim)
+        return replace(write, operations=(*write.operations, *verbatim))
+
+    async def _digest(self, month: str) -> str:
+        """The digest of a month, asked for twice if the model refuses it once; empty where nothing
+        is worth it. Raises like `_plan`."""
+        notes = await asyncio.to_thread(self._reader.notes_of, month)
+        if not notes:
+            return ""
+        try:
+            return await self._condensed(month, notes)
+        except ProviderRejected as error:
+            if not error.blames_content:
+                raise
+        return await self._condensed(month, notes)
+
+    async def _condensed(self, month: str, notes: Mapping[date, str]) -> str:
+        self._require_calls(1)
+        messages = self._opening("dream_digest.md", digest_request(month, notes))
+        read = partial(read_digest, days=notes.keys())
+        lines = await self._ask_until_read(messages, read, DIGEST)
+        newest = datetime.combine(max(notes), time.max, self._now.tzinfo)
+
+        def kept() -> dict[str, DigestLine]:
+            """The lines that rest on the notes and were not forgotten, each once."""
+            talk, found = Talk((), notes.values()), dict[str, DigestLine]()
+            for line in lines:
+                is_copy = self._echoes.has(line.text) and not talk.is_told(line.text)
+                unfit = is_copy or junk_reason(line.text)
+                unfit = unfit or talk.objection(line.text, counted=len(line.days))
+                if not unfit and not self._reader.forgotten.hides_line(line.text, newest):
+                    found[line.text.casefold()] = line
+            return found
+
+        return digest_text(month, (await asyncio.to_thread(kept)).values())
+
+    def _opening(self, template: str, request: str) -> list[PromptMessage]:
+        today = f"{self._now:%A}, {self._now.date().isoformat()}"
+        return [system_message(render(template, today=today)), user_message(request)]
+
+    def _require_calls(self, calls: int) -> None:
+        if self._calls and self._is_spent(calls):
+            raise RunBudgetSpent("the model calls or tokens of a run are used up")
+
+    def _is_spent(self, calls: int) -> bool:
+        """Whether the run may not ask so many more questions."""
+        limits = self._limits
+        return self._calls + calls > limits.max_calls or self._tokens > limits.max_tokens
+
+    async def _ask_until_read(
+        self, messages: list[PromptMessage], read: Callable[[str], T | None], schema: ToolSpec
+    ) -> T:
+        """What `read` finds in the model's answer, or in its second one. Raises
+        `Unintelligible`."""
+        for _ in range(2):
+            answer = await self._ask(messages, schema)
+            # A model may answer anything, of any length.
+            found = await asyncio.to_thread(read, answer) if len(answer) <= MOST_ANSWER else None
+            if found is not None:
+                return found
+            answer = answer[:_SHOWN_AGAIN]
+            messages += [assistant_message(answer), user_message(_NO_JSON)]
+        raise Unintelligible("the model did not answer in JSON, twice")
+
+    async def _ask(self, messages: Sequence[PromptMessage], schema: ToolSpec) -> str:
+        """The model's answer. Raises a `ProviderError`."""
+        self._calls += 1
+        prompt = Prompt(tuple(messages), Toolset.of(()))
+        reply = await self._provider.complete(prompt, CallOptions(use="memory", schema=schema))
+        self._is_answered = True
+        asked = sum(estimate_tokens(message.text) for message in messages)
+        used = reply.usage.prompt + reply.usage.completion
+        self._tokens += used or asked + estimate_tokens(reply.text)
+        return reply.text
+
+
+def _is_tainted(entry: DreamEntry) -> bool:
+    return bool(entry.origins)
+
+
+def _change(write: Write, run: str) -> Change:
+    learned, parts = [without_list_mark(one.new) for one in write.operations if one.states], []
+    if learned:
+        more = f" and {len(learned) - 1} more" if len(learned) > 1 else ""
+        parts.append(f"learned: {learned[0][:60]}{more}")
+    if rated := sum(one.says_nothing_new for one in write.operations):
+        parts.append(f"rated {counted(rated, 'fact')}")
+    if write.retired:
+        parts.append(f"retired {len(write.retired)}")
+    cursors = sorted({one.cursor for one in write.operations if one.cursor})
+    return Change(
+        "dream", "; ".join(parts), cursors=tuple(cursors), operations=write.operations, run=run
+    )

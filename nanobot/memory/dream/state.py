@@ -82,20 +82,17 @@ class ScopeState(Struct, frozen=True):
     plan: DreamPlan | None = None
 
 
-class Writing:
-    """The lock for Dream's writes and for forgetting. `forgotten` counts how often something was
-    forgotten: a plan from before may hold it."""
-
-    def __init__(self) -> None:
-        self.lock, self.forgotten = asyncio.Lock(), 0
-
-
 class DreamState(Document[dict[str, ScopeState]]):
     """The document `dream`, by scope. One that cannot be read counts as empty: what it held can be
-    found out again, at the worst by a second reading. Blocks."""
+    found out again, at the worst by a second reading. Blocks.
+
+    `lock` is for Dream's writes and for forgetting; `forgotten` counts how often something was
+    forgotten: a plan from before may hold it.
+    """
 
     def __init__(self, store: StateStore) -> None:
         super().__init__(store, "dream", _decoded, _encoded, {}, "Dream reads again what is new.")
+        self.lock, self.forgotten = asyncio.Lock(), 0
 
     def of(self, scope: str) -> ScopeState:
         """What is remembered of `scope`, of which the last `load` knows."""
@@ -175,12 +172,9 @@ class DreamReport(Struct):
         return max(self.versions, default=0)
 
     @property
-    def _shown_problem(self) -> str:
-        return self.problem if self.scope == OWNER_ACCOUNT else WITHHELD
-
-    @property
     def text(self) -> str:
         """For a person who asked for it."""
+        problem = self.problem if self.scope == OWNER_ACCOUNT else WITHHELD
         parts = [
             _listed("While dreaming I learned:", self.learned),
             _listed("No longer true, so I put it aside (memory/retired.md):", self.retired),
@@ -193,7 +187,7 @@ class DreamReport(Struct):
             f"I rated how important {counted(self.rated, 'fact')} may be: `/memory` shows it."
             if self.rated
             else "",
-            f"I had to stop early: {self._shown_problem}" if self.problem else "",
+            f"I had to stop early: {problem}" if self.problem else "",
         ]
         if text := "\n\n".join(filter(None, parts)):
             return text

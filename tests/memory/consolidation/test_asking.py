@@ -9,8 +9,7 @@ import pytest
 from nanobot.memory.cleaning import Echoes
 from nanobot.memory.consolidation.changes import memory_changes
 from nanobot.memory.documents import LONG_TERM
-from nanobot.memory.dream.phases import Update
-from nanobot.memory.dream.screening import screen
+from nanobot.memory.dream.extraction import Update, screen
 from nanobot.memory.lines import Operation
 from nanobot.memory.support import Talk
 from nanobot.messages import Message
@@ -63,7 +62,7 @@ def dreamt(said: str, old: str, new: str) -> list[Update]:
     """What becomes of a replacement that Dream's model proposes."""
     update = Update(LONG_TERM, Operation(f"- {old}", new))
     files = {LONG_TERM: f"- {old}\n"}
-    return screen([update], spoken(said), files, Echoes(()), lambda _path, _line: False).kept
+    return screen([update], spoken(said), files, Echoes(()), lambda _path, _line: False)[0]
 
 
 @pytest.mark.parametrize(("said", "old", "new"), NOT_PLAIN)
@@ -119,7 +118,7 @@ def test_an_address_that_nobody_named_and_markup_are_no_fact(line: str) -> None:
     assert not any(line in one.new for one in made)
     update = Update(LONG_TERM, Operation(new=line))
     files = {LONG_TERM: "# Memory\n"}
-    kept = screen([update], spoken(said), files, Echoes(()), lambda _path, _line: False).kept
+    kept, _ = screen([update], spoken(said), files, Echoes(()), lambda _path, _line: False)
     assert not any(line in one.step.new for one in kept)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nanobot.memory.documents import LONG_TERM
-from nanobot.memory.dream.phases import ShownFile, bare_line, with_ages
+from nanobot.memory.dream.extraction import bare_line, with_ages
 from tests.memory.dream.support import World, edits, found, page
 
 ALLERGIC = "Allergic to penicillin"
@@ -105,7 +105,7 @@ async def test_what_is_read_elsewhere_makes_nothing_important(world: World) -> N
 
 
 def test_marks_of_age_and_importance_are_no_part_of_a_line() -> None:
-    shown = with_ages(ShownFile("- a\n- b\n- c", {"- a": 12, "- b": 3}, {"- b": 5, "- c": 1}))
+    shown = with_ages("- a\n- b\n- c", {"- a": 12, "- b": 3}, {"- b": 5, "- c": 1})
     assert shown == "- a  ← 12 d\n- b  ← 3 d, importance 5\n- c  ← importance 1"
     assert [bare_line(line) for line in shown.splitlines()] == ["- a", "- b", "- c"]
     assert bare_line(f"{MARKED}  ← 3 d, importance 5") == f"- {ALLERGIC}"

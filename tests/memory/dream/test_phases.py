@@ -8,17 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.memory.dream.phases import (
+from nanobot.memory.dream.extraction import (
     FactCandidate,
-    ShownFile,
     bare_line,
     classify,
-    integrate,
-    is_supported,
-    read_edits,
     read_extraction,
     with_ages,
 )
+from nanobot.memory.dream.integration import integrate, is_supported, read_edits
 from nanobot.memory.dream.reading import entry_of_note
 from nanobot.memory.dream.state import Write
 from nanobot.memory.guard import find_line
@@ -89,7 +86,7 @@ def test_no_answer_breaks_the_reading(answer: str) -> None:
 
 
 def test_ages_stand_behind_the_lines_and_are_taken_off_again() -> None:
-    shown = with_ages(ShownFile("# A\n- Likes tea\n- new", {"- Likes tea": 12}))
+    shown = with_ages("# A\n- Likes tea\n- new", {"- Likes tea": 12}, {})
     assert shown == "# A\n- Likes tea  ← 12 d\n- new"
     assert bare_line("- Likes tea  ← 12 d") == "- Likes tea"
 

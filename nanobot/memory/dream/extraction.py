@@ -1,56 +1,37 @@
-"""What the model is asked in the two phases of Dream, and what its answers may change. Pure.
+"""What the model is asked in phase 1 of Dream, and what its answer may come to. Pure.
 
 Phase 1 extracts. The model sees the files with the age of each line, and entries numbered from 0.
 A model that read a web page may say what the page told it to, and may say that it comes from an
 entry which never saw that page. So where any of the entries that it was asked about was touched by
 foreign content, whatever it words itself is held back until the owner confirms it (`classify`).
 What it quotes, a line that the person wrote, code copies whole, and that goes in as it stands.
+Anything else is held against the conversation (`screen`).
 
-Phase 2 integrates: exact edits of one file. What an edit may do follows from the updates, not from
-the model: a line goes only where an update says so or a new fact takes its place, and then to the
-retired ones; a line is added or reworded only in the words of an update. Small changes of form are
-free; a number, a link, the name of a file or an address is not. So a model that obeys an attacker
-can lose nothing and add nothing. An update whose edit may not be made goes in as phase 1 worded it.
-
-An update is an `Operation` whose `new` is the fact without a list mark, and whose `old` is the line
-that is over or replaced, as it stands in the file; an edit is one as the model gave it. Nothing
-that a model answers is trusted to have the right shape: what cannot be read is left out, and an
-answer without any of the known keys is no answer.
+Nothing that a model answers is trusted to have the right shape: what cannot be read is left out,
+and an answer without any of the known keys is no answer.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.errors import ToolError
-from nanobot.memory.analysis import languages_of
 from nanobot.memory.answers import json_object
-from nanobot.memory.cleaning import clean_line
+from nanobot.memory.cleaning import Echoes, clean_line
 from nanobot.memory.documents import LONG_TERM, PERSONAL
 from nanobot.memory.dream.reading import DreamEntry
-from nanobot.memory.dream.state import Hold, Write
-from nanobot.memory.guard import (
-    fact_lines,
-    find_line,
-    lost_facts,
-    with_words,
-    without_bullet,
-)
-from nanobot.memory.importance import (
-    HIGHEST,
-    USUAL,
-    Importance,
-    importance_mark,
-    with_mark,
-    without_importance,
-)
-from nanobot.memory.lines import Operation, find_heading, is_heading, lines_of
-from nanobot.memory.similarity import most_similar, share, similar, words
-from nanobot.memory.statements import Known, is_part_of, still_says
+from nanobot.memory.dream.state import Hold
+from nanobot.memory.guard import fact_lines, find_line, without_bullet, without_list_mark
+from nanobot.memory.importance import HIGHEST, USUAL, Importance, with_mark, without_importance
+from nanobot.memory.lines import Operation, lines_of
+from nanobot.memory.pending import NOT_SAID
+from nanobot.memory.screening import Screen
+from nanobot.memory.similarity import most_similar, share, words
+from nanobot.memory.support import Talk
 from nanobot.memory.taint import quotation
 from nanobot.providers.fields import items, mapping, string
 from nanobot.providers.port import ToolSpec
@@ -60,13 +41,12 @@ PERSON, MANNER = PERSONAL
 _AGE_MARK = re.compile(r"\s*←\s*(?:\d+\s*d(?:, importance \d)?|importance \d)\s*$")
 _LONGEST_FACT, _LONGEST_TEXT = 500, 4_000
 """Characters of a fact, which is a sentence, and of a text that may be one."""
-_MOST_ITEMS = 200
+MOST_ITEMS = 200
 """Of one list of an answer."""
-_LONGEST_HEADING = 40
+MOST_UPDATES = 100
+"""Updates of one answer."""
 _MOST_RATED = 20
 """Lines of files whose importance one answer says."""
-_KEPT = 0.6
-"""An edit states an update if it has this share of its words."""
 
 _FILES = {
     "user_updates": PERSON,
@@ -101,20 +81,6 @@ EXTRACTION = ToolSpec(
         "required": [*_LISTS, "processed_entries"],
     },
 )
-_EDIT = {
-    "type": "object",
-    "properties": {"old": _TEXT, "new": _TEXT, "section": _TEXT},
-    "required": ["old", "new", "section"],
-}
-EDITS = ToolSpec(
-    "edits",
-    "The edits of phase 2.",
-    {
-        "type": "object",
-        "properties": {"edits": {"type": "array", "items": _EDIT}},
-        "required": ["edits"],
-    },
-)
 
 
 class FactCandidate(Struct, frozen=True):
@@ -145,30 +111,22 @@ class FactCandidate(Struct, frozen=True):
         return found.mark if found and found.level != USUAL else ""
 
 
-class ShownFile(Struct, frozen=True):
-    """A file as phase 1 sees it: its text, and of its lines the age in days and the importance."""
-
-    text: str
-    ages: Mapping[str, int] = {}
-    levels: Mapping[str, int] = {}
-
-
-def extraction_request(files: Mapping[str, ShownFile], entries: Sequence[DreamEntry]) -> str:
-    """The message that shows `files` by path, and the batch."""
+def extraction_request(files: Mapping[str, str], entries: Sequence[DreamEntry]) -> str:
+    """The message that shows `files`, as `with_ages` gives them, by path, and the batch."""
     parts = ["## Current files"]
-    parts += [f"### {path}\n\n{with_ages(file) or '(empty)'}" for path, file in files.items()]
+    parts += [f"### {path}\n\n{text or '(empty)'}" for path, text in files.items()]
     parts.append("## New entries")
     parts += [entry.shown(number) for number, entry in enumerate(entries)]
     return "\n\n".join(parts)
 
 
-def with_ages(file: ShownFile) -> str:
+def with_ages(text: str, ages: Mapping[str, int], levels: Mapping[str, int]) -> str:
     """The text with the age in days behind each line that has one, and the importance."""
     lines = []
-    for line in file.text.strip().splitlines():
+    for line in text.strip().splitlines():
         key = line.strip()
-        marks = [f"{file.ages[key]} d"] if key in file.ages else []
-        marks += [f"importance {file.levels[key]}"] if key in file.levels else []
+        marks = [f"{ages[key]} d"] if key in ages else []
+        marks += [f"importance {levels[key]}"] if key in levels else []
         lines.append(f"{line}  ← {', '.join(marks)}" if marks else line)
     return "\n".join(lines)
 
@@ -188,7 +146,7 @@ def read_extraction(answer: str, count: int) -> tuple[list[FactCandidate], froze
 
 def _items(key: str, value: object, count: int) -> Iterator[FactCandidate]:
     listed = items(value) if isinstance(value, list) else [value]
-    for raw in listed[: _MOST_RATED if key == "importance" else _MOST_ITEMS]:
+    for raw in listed[: _MOST_RATED if key == "importance" else MOST_ITEMS]:
         fields = {"text": raw} if isinstance(raw, str) else mapping(raw)
         quote, entry = bare_line(fields.get("quote")), _number(fields.get("entry"), count)
         text = without_bullet(bare_line(fields.get("text")) or quote)
@@ -217,32 +175,10 @@ def bare_line(value: object) -> str:
 
 
 def _number(value: object, count: int) -> int | None:
-    if isinstance(value, str) and value.strip().isdecimal():
-        value = int(value.strip()[:9])
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if 0 <= value < count else None
-
-
-_TOKEN = re.compile(r"[^\s,;!?()\[\]<>\"'`*]+")
-_DATA = re.compile(r"[\w-][@/\\:.=#]+\w|^[@/#~]\w|\d")
-
-
-def data_tokens(line: str) -> frozenset[str]:
-    """What must be copied and cannot be reworded: numbers, links, paths, addresses, handles."""
-    tokens = (token.strip(".:-").casefold() for token in _TOKEN.findall(line))
-    return frozenset(token for token in tokens if _DATA.search(token))
-
-
-def is_supported(line: str, *sources: str) -> bool:
-    """Whether `line` says nothing beyond `sources`: no data and no content word is new."""
-    said = "\n".join(sources)
-    if not data_tokens(line) <= data_tokens(said):
-        return False
-    known = words(said)
-    return all(any(similar(word, other) for other in known) for word in words(line))
+    """The number below `count` that a value is, also as a text or as 1.0."""
+    text = str(value).strip().removesuffix(".0")[:9]
+    number = int(text) if text.isdecimal() else count
+    return number if number < count else None
 
 
 class Update(Struct, frozen=True):
@@ -270,10 +206,10 @@ def classify(
     tainted = any(entry.origins for entry in entries)
     for item in wanted:
         entry = _behind(item, entries)
-        if tainted:
+        if item.only_rates:
+            yield from () if tainted else _rated(item, files)
+        elif tainted:
             yield from _from_tainted(item, entry, files, owner=owner)
-        elif item.only_rates:
-            yield from _rated(item, files)
         else:
             path, old, new = _located(item, files, owner=owner)
             marked = with_mark(new, item.mark) if new and path != MANNER else new
@@ -285,8 +221,6 @@ def _from_tainted(
     item: FactCandidate, entry: DreamEntry, files: Mapping[str, str], *, owner: bool
 ) -> Iterator[Update]:
     """The person's own line that a candidate quotes; without one the candidate waits."""
-    if item.only_rates:
-        return
     if line := _quoted(item, entry):
         if not any(find_line(line, text) for text in files.values()):
             step = Operation("", f"- {line}", "", entry.cursor, entry.note)
@@ -360,111 +294,63 @@ def _found(line: str, files: Mapping[str, str]) -> tuple[str, str]:
     return facts.get(near, ""), near
 
 
-def integration_request(path: str, text: str, updates: Sequence[Operation]) -> str:
-    """The message that shows the file and what is new."""
-    numbered = "\n".join(f"[{number}] {_shown(update)}" for number, update in enumerate(updates))
-    file = text.strip() or "(empty)"
-    return f"## File: {path}\n\n## Current text\n\n{file}\n\n## Updates\n\n{numbered}"
+def screen(
+    updates: Iterable[Update],
+    talk: Talk,
+    files: Mapping[str, str],
+    echoes: Echoes,
+    is_past: Callable[[str, str], bool],
+) -> tuple[list[Update], list[str]]:
+    """The updates that the conversation supports (`memory.screening`), before any is integrated,
+    and what is set aside, with the reasons.
 
-
-def _shown(update: Operation) -> str:
-    old, new = update.old.strip(), without_importance(update.new)
-    if not new:
-        return f"obsolete: {old}"
-    return f"replace: {new} (instead of: {old})" if old else f"add: {new}"
-
-
-def read_edits(answer: str) -> list[Operation] | None:
-    """The edits of an answer; None where it is none."""
-    whole = f'{{"edits": {answer.strip()}}}'
-    found = json_object(answer, {"edits"}) or json_object(whole, {"edits"})
-    if found is None:
-        return None
-    edits = []
-    for raw in items(found.get("edits"))[:_MOST_ITEMS]:
-        old, new, section = (bare_line(mapping(raw).get(key)) for key in ("old", "new", "section"))
-        if old or new:
-            edits.append(Operation(old, new, section))
-    return edits
-
-
-def integrate(
-    path: str, text: str, updates: Sequence[Operation], edits: Sequence[Operation] | None
-) -> Write:
-    """What the edits of the file `text` come to. An update that no edit states goes in as it is; so
-    do all without `edits`. A line that an update says is over goes.
+    In addition a known fact is replaced by one fact at most, and it is over only if the person
+    spoke of it as over, or its day has passed, which `is_past` says of a line of the file at a
+    path. What the model finds to be over without that waits for the person, a few lines at a time.
     """
-    sections = dict(lines_of(text))
-    known = Known(() if edits is None else fact_lines(text), languages_of([text]))
-    made, retired, changed = dict[Operation, None](), list[str](), set[str]()
-    for update in updates:
-        old, step = update.old, _step_of(update, edits or (), text, changed)
-        if not step.old and known.has(without_importance(update.new)):
+    facts = (fact for text in files.values() for fact in fact_lines(text))
+    work, kept = Screen(talk, facts, echoes), list[Update]()
+    for update in list(updates)[:MOST_UPDATES]:
+        if update.verbatim:
+            kept.append(update)
             continue
-        if step.new:
-            made[step] = None
-            changed |= {step.old} - {""}
-        if old not in retired and _loses(old, step):
-            retired.append(old)
-            if step.old != old:
-                made[replace(update, new="", section=sections.get(old, ""))] = None
-    return Write(path, tuple(made), tuple(retired))
+        asked = len(work.asked)
+        for step in _screened(work, update, is_past):
+            is_quote = bool(step.new) and step.new != update.step.new
+            kept.extend(_placed(replace(update, verbatim=is_quote), step, files))
+        for step in work.asked[asked:]:
+            line = without_importance(step.new) or f"no longer: {without_list_mark(step.old)}"
+            work.note(line, "the person did not say so")
+            new = f"- {without_importance(step.new)}" if step.new else ""
+            waiting = replace(update, origins=(NOT_SAID,))
+            kept.extend(_placed(waiting, replace(step, new=new), files))
+    return kept, work.set_aside
 
 
-def _step_of(
-    update: Operation, edits: Sequence[Operation], text: str, changed: set[str]
-) -> Operation:
-    """The change of `text` that puts an update in, by the first edit that may be made and whose
-    line is not `changed` yet; empty if there is nothing to put in."""
-    if not update.new:
-        return Operation()
-    bare = replace(update, new=without_importance(update.new))
-    fitting = (_fitting(edit, bare, text) for edit in edits)
-    step = next((one for one in fitting if one and one.old not in changed), None)
-    if step is None:
-        step = _added(bare.new, dict(lines_of(text)).get(bare.old, ""), bare)
-    if not step.old and find_line(step.new, text):
-        return Operation()
-    return replace(step, new=f"{step.new}{importance_mark(update.new)}")
+def _screened(
+    work: Screen, update: Update, is_past: Callable[[str, str], bool]
+) -> Iterator[Operation]:
+    step = update.step
+    new = without_importance(step.new)
+    if not new and (work.talk.says_over(step.old) or is_past(update.path, step.old)):
+        yield step
+    elif not new:
+        work.ask(step)
+    elif reason := work.junk_in(new, step.old):
+        work.note(new, reason)
+    elif step.old:
+        yield from work.screen_replacement(step, asks=True)
+    else:
+        yield from work.screen_new(step, is_wish=update.path == MANNER)
 
 
-def _fitting(edit: Operation, update: Operation, text: str) -> Operation | None:
-    """The change of `text` that an edit makes, if it states the update and nothing beyond it, and
-    keeps what the line says that it joins."""
-    old = find_line(edit.old, text)
-    if not _states(edit, update, old) or (edit.old and not old):
-        return None
-    if not old:
-        return _added(edit.new, _section(edit.section, text), update)
-    new = with_words(old, edit.new)
-    joins = is_part_of(old, edit.new) and still_says(edit.new, old) and not lost_facts(old, new)
-    if update.old != old and not joins:
-        return None
-    return replace(update, old=old, new=new, section=dict(lines_of(text))[old])
-
-
-def _added(line: str, section: str, update: Operation) -> Operation:
-    item = line if line != without_bullet(line) else f"- {line}"
-    return replace(update, old="", new=item, section=section)
-
-
-def _states(edit: Operation, update: Operation, old: str) -> bool:
-    """Whether an edit states the update, and nothing beyond it and the line `old`."""
-    return (
-        not is_heading(edit.new)
-        and share(words(update.new), edit.new) >= _KEPT
-        and still_says(edit.new, update.new)
-        and is_supported(edit.new, old, update.new)
-    )
-
-
-def _loses(old: str, step: Operation) -> bool:
-    """Whether a line is retired: the step leaves it out, or says less in its place."""
-    keeps = step.old == old and data_tokens(old) <= data_tokens(step.new)
-    return bool(old) and not (keeps and share(words(old), step.new) >= 1.0)
-
-
-def _section(wanted: str, text: str) -> str:
-    """The heading that is meant, or the new one; empty for none."""
-    is_new = is_heading(wanted) and len(wanted) <= _LONGEST_HEADING
-    return find_heading(wanted, text) or (wanted if is_new else "")
+def _placed(update: Update, step: Operation, files: Mapping[str, str]) -> Iterator[Update]:
+    """Yield the update with this step, of the file in which the line that goes stands."""
+    if not step.old or step.old == update.step.old:
+        yield replace(update, step=step)
+        return
+    path = next((path for path, text in files.items() if find_line(step.old, text)), "")
+    if path:
+        yield replace(update, step=step, path=path)
+    elif not update.origins:  # it was learned just now
+        yield replace(update, step=replace(step, old=""))

@@ -1,0 +1,179 @@
+"""What the model is asked in phase 2 of Dream, and what its edits may change. Pure.
+
+Phase 2 integrates: exact edits of one file. What an edit may do follows from the updates, not from
+the model: a line goes only where an update says so or a new fact takes its place, and then to the
+retired ones; a line is added or reworded only in the words of an update. Small changes of form are
+free; a number, a link, the name of a file or an address is not. So a model that obeys an attacker
+can lose nothing and add nothing. An update whose edit may not be made goes in as phase 1 worded it.
+
+An update is an `Operation` whose `new` is the fact without a list mark, and whose `old` is the line
+that is over or replaced, as it stands in the file; an edit is one as the model gave it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from nanobot.memory.analysis import languages_of
+from nanobot.memory.answers import json_object
+from nanobot.memory.dream.extraction import MOST_ITEMS, bare_line
+from nanobot.memory.dream.state import Write
+from nanobot.memory.guard import fact_lines, find_line, lost_facts, with_words, without_bullet
+from nanobot.memory.importance import importance_mark, without_importance
+from nanobot.memory.lines import Operation, find_heading, is_heading, lines_of
+from nanobot.memory.similarity import share, similar, words
+from nanobot.memory.statements import Known, is_part_of, still_says
+from nanobot.providers.fields import items, mapping
+from nanobot.providers.port import ToolSpec
+
+_LONGEST_HEADING = 40
+_KEPT = 0.6
+"""An edit states an update if it has this share of its words."""
+
+_TEXT = {"type": "string"}
+_EDIT = {
+    "type": "object",
+    "properties": {"old": _TEXT, "new": _TEXT, "section": _TEXT},
+    "required": ["old", "new", "section"],
+}
+EDITS = ToolSpec(
+    "edits",
+    "The edits of phase 2.",
+    {
+        "type": "object",
+        "properties": {"edits": {"type": "array", "items": _EDIT}},
+        "required": ["edits"],
+    },
+)
+
+
+_TOKEN = re.compile(r"[^\s,;!?()\[\]<>\"'`*]+")
+_DATA = re.compile(r"[\w-][@/\\:.=#]+\w|^[@/#~]\w|\d")
+
+
+def data_tokens(line: str) -> frozenset[str]:
+    """What must be copied and cannot be reworded: numbers, links, paths, addresses, handles."""
+    tokens = (token.strip(".:-").casefold() for token in _TOKEN.findall(line))
+    return frozenset(token for token in tokens if _DATA.search(token))
+
+
+def is_supported(line: str, *sources: str) -> bool:
+    """Whether `line` says nothing beyond `sources`: no data and no content word is new."""
+    said = "\n".join(sources)
+    if not data_tokens(line) <= data_tokens(said):
+        return False
+    known = words(said)
+    return all(any(similar(word, other) for other in known) for word in words(line))
+
+
+def integration_request(path: str, text: str, updates: Sequence[Operation]) -> str:
+    """The message that shows the file and what is new."""
+    numbered = "\n".join(f"[{number}] {_shown(update)}" for number, update in enumerate(updates))
+    file = text.strip() or "(empty)"
+    return f"## File: {path}\n\n## Current text\n\n{file}\n\n## Updates\n\n{numbered}"
+
+
+def _shown(update: Operation) -> str:
+    old, new = update.old.strip(), without_importance(update.new)
+    if not new:
+        return f"obsolete: {old}"
+    return f"replace: {new} (instead of: {old})" if old else f"add: {new}"
+
+
+def read_edits(answer: str) -> list[Operation] | None:
+    """The edits of an answer; None where it is none."""
+    whole = f'{{"edits": {answer.strip()}}}'
+    found = json_object(answer, {"edits"}) or json_object(whole, {"edits"})
+    if found is None:
+        return None
+    edits = []
+    for raw in items(found.get("edits"))[:MOST_ITEMS]:
+        old, new, section = (bare_line(mapping(raw).get(key)) for key in ("old", "new", "section"))
+        if old or new:
+            edits.append(Operation(old, new, section))
+    return edits
+
+
+def integrate(
+    path: str, text: str, updates: Sequence[Operation], edits: Sequence[Operation] | None
+) -> Write:
+    """What the edits of the file `text` come to. An update that no edit states goes in as it is; so
+    do all without `edits`. A line that an update says is over goes.
+    """
+    sections = dict(lines_of(text))
+    known = Known(() if edits is None else fact_lines(text), languages_of([text]))
+    made, retired, changed = dict[Operation, None](), list[str](), set[str]()
+    for update in updates:
+        old, step = update.old, _step_of(update, edits or (), text, changed)
+        if not step.old and known.has(without_importance(update.new)):
+            continue
+        if step.new:
+            made[step] = None
+            changed |= {step.old} - {""}
+        if old not in retired and _loses(old, step):
+            retired.append(old)
+            if step.old != old:
+                made[replace(update, new="", section=sections.get(old, ""))] = None
+    return Write(path, tuple(made), tuple(retired))
+
+
+def _step_of(
+    update: Operation, edits: Sequence[Operation], text: str, changed: set[str]
+) -> Operation:
+    """The change of `text` that puts an update in, by the first edit that may be made and whose
+    line is not `changed` yet; empty if there is nothing to put in."""
+    if not update.new:
+        return Operation()
+    bare = replace(update, new=without_importance(update.new))
+    fitting = (_fitting(edit, bare, text) for edit in edits)
+    step = next((one for one in fitting if one and one.old not in changed), None)
+    if step is None:
+        step = _added(bare.new, dict(lines_of(text)).get(bare.old, ""), bare)
+    if not step.old and find_line(step.new, text):
+        return Operation()
+    return replace(step, new=f"{step.new}{importance_mark(update.new)}")
+
+
+def _fitting(edit: Operation, update: Operation, text: str) -> Operation | None:
+    """The change of `text` that an edit makes, if it states the update and nothing beyond it, and
+    keeps what the line says that it joins."""
+    old = find_line(edit.old, text)
+    if not _states(edit, update, old) or (edit.old and not old):
+        return None
+    if not old:
+        return _added(edit.new, _section(edit.section, text), update)
+    new = with_words(old, edit.new)
+    joins = is_part_of(old, edit.new) and still_says(edit.new, old) and not lost_facts(old, new)
+    if update.old != old and not joins:
+        return None
+    return replace(update, old=old, new=new, section=dict(lines_of(text))[old])
+
+
+def _added(line: str, section: str, update: Operation) -> Operation:
+    item = line if line != without_bullet(line) else f"- {line}"
+    return replace(update, old="", new=item, section=section)
+
+
+def _states(edit: Operation, update: Operation, old: str) -> bool:
+    """Whether an edit states the update, and nothing beyond it and the line `old`."""
+    return (
+        not is_heading(edit.new)
+        and share(words(update.new), edit.new) >= _KEPT
+        and still_says(edit.new, update.new)
+        and is_supported(edit.new, old, update.new)
+    )
+
+
+def _loses(old: str, step: Operation) -> bool:
+    """Whether a line is retired: the step leaves it out, or says less in its place."""
+    keeps = step.old == old and data_tokens(old) <= data_tokens(step.new)
+    return bool(old) and not (keeps and share(words(old), step.new) >= 1.0)
+
+
+def _section(wanted: str, text: str) -> str:
+    """The heading that is meant, or the new one; empty for none."""
+    is_new = is_heading(wanted) and len(wanted) <= _LONGEST_HEADING
+    return find_heading(wanted, text) or (wanted if is_new else "")
