@@ -8,13 +8,14 @@ fields other than `data` are skipped; data may take several lines.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
 
 from msgspec import Struct
 
-from nanobot.errors import ProviderUnavailable
+from nanobot.errors import ProviderGarbage, ProviderUnavailable
 from nanobot.providers.endpoint import Endpoint
+from nanobot.providers.fields import parse_json
 from nanobot.providers.http import HttpConnection
+from nanobot.providers.port import Reply
 
 MOST_BYTES = 2 * 1024 * 1024
 """Four times the longest answers of models; reading so much takes 200 ms."""
@@ -71,71 +72,99 @@ class EventParser:
         return events
 
 
-class AnswerBody:
-    """The body of an answer with status 200 on its way in: a stream of events or one JSON object,
-    whichever the server chose to send. It holds at most `MOST_BYTES`."""
+class IncomingAnswer:
+    """An answer with status 200 on its way in: a stream of events or one JSON object, whichever the
+    server chose to send. It holds at most `MOST_BYTES`. Each adapter reads the events in its way.
+
+    `has_begun` is whether any text, thinking or call has arrived, `held` how many characters the
+    adapter keeps, and `events` how many events were of its kind.
+    """
+
+    kind = "completion"
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._kind, self._size, self._events = "", 0, EventParser()
+        self._form, self._size, self._parser = "", 0, EventParser()
         self._start = bytearray()
+        self._is_terminated = self.has_begun = False
+        self.held = self.events = 0
 
     @property
     def is_json(self) -> bool:
         """Whether it is one object."""
-        return self._kind == "json"
-
-    @property
-    def content(self) -> bytes:
-        """The object, or the beginning of the stream."""
-        return bytes(self._start)
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """Take what arrived; return the data of the events that are complete now."""
-        self._size += len(chunk)
-        chunk = chunk if self._kind else chunk.lstrip(_BLANK)
-        if chunk and not self._kind:
-            self._kind = {b"{": "json", b"<": "html", b"[": "json"}.get(chunk[:1], "stream")
-        if self._kind == "html":
-            raise self._endpoint.garbage("a web page", chunk)
-        self._start += chunk if self.is_json else chunk[: _EXCERPT - len(self._start)]
-        return [] if self.is_json else self._events.feed(chunk)
-
-    def refuse_beyond_limit(self, held: int, *, streamed: bool) -> None:
-        """Raise `ProviderGarbage` if that is too large, with what is `held` of it elsewhere."""
-        total = self._size // (_STREAM_OVERHEAD if streamed else 1)
-        if max(self._events.pending + held, total) > MOST_BYTES:
-            raise self._endpoint.garbage(f"more than {MOST_BYTES} bytes")
-
-    def close(self) -> list[bytes]:
-        """Return the data of the last event, if nothing ended it. Raises `ProviderError` for an
-        empty body."""
-        if not self._size:
-            raise self._endpoint.cut("an empty body")
-        return self._events.close()
-
-
-class Incoming(Protocol):
-    """An answer on its way in."""
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether any text, thinking or call has arrived."""
-        ...
+        return self._form == "json"
 
     @property
     def complete(self) -> bool:
         """Whether the answer seems complete. The connection may still be open."""
-        ...
+        raise NotImplementedError
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it may count as the answer if the stream ends without a word."""
+        return False
 
     @property
     def ending(self) -> float | None:
         """After how many seconds of silence the answer has ended, if its end seems to be here."""
-        ...
+        raise NotImplementedError
+
+    def add_event(self, event: object) -> bool:
+        """Take the JSON of an event or of the whole body. Return False for a sign of life."""
+        raise NotImplementedError
+
+    def reply(self) -> Reply:
+        """Return the whole. Raises `ProviderError` if there was nothing in it."""
+        raise NotImplementedError
 
     def feed(self, chunk: bytes) -> bool:
-        """Take arrived bytes. Return True if they are more than a keep-alive."""
-        ...
+        """Take arrived bytes. Return True if they are more than a keep-alive. An unstreamed object
+        counts once, at its beginning."""
+        was_json = self.is_json
+        self._size += len(chunk)
+        chunk = chunk if self._form else chunk.lstrip(_BLANK)
+        if chunk and not self._form:
+            self._form = {b"{": "json", b"<": "html", b"[": "json"}.get(chunk[:1], "stream")
+        if self._form == "html":
+            raise self._endpoint.garbage("a web page", chunk)
+        self._start += chunk if self.is_json else chunk[: _EXCERPT - len(self._start)]
+        self.has_begun = self.has_begun or self.is_json
+        news = [self._take(data) for data in ([] if self.is_json else self._parser.feed(chunk))]
+        total = self._size // (_STREAM_OVERHEAD if self.events else 1)
+        if max(self._parser.pending + self.held, total) > MOST_BYTES:
+            raise self._endpoint.garbage(f"more than {MOST_BYTES} bytes")
+        return any(news) or self.is_json > was_json
+
+    def finish(self) -> Reply:
+        """Return the reply once the body has ended. Raises `ProviderError` if it is none."""
+        if not self._size:
+            raise self._endpoint.cut("an empty body")
+        is_whole = True
+        try:
+            for data in [bytes(self._start)] if self.is_json else self._parser.close():
+                self._take(data)
+        except ProviderGarbage:  # the connection ended inside an event
+            if self.is_json:
+                raise
+            is_whole = False
+        if not (self.complete or self.events):
+            raise self._endpoint.garbage(f"something that is no {self.kind}", bytes(self._start))
+        # Some servers end a stream without a word; then the end of the body is the end.
+        if not (self.is_json or self.complete or (is_whole and self.is_answer)):
+            raise self._endpoint.cut("the stream ended without a finish reason")
+        return self.reply()
+
+    def _take(self, data: bytes) -> bool:
+        """Take the data of an event, or a whole body. Blank data keeps the connection alive."""
+        if data.strip() == b"[DONE]":
+            self._is_terminated = True
+        elif data.strip():
+            try:
+                event = parse_json(data)
+            except ValueError:
+                raise self._endpoint.garbage("something that is not JSON", data) from None
+            return self.add_event(event)
+        return True
 
 
 class Waits(Struct, frozen=True):
@@ -171,7 +200,7 @@ class Progress:
 
 
 async def receive(
-    connection: HttpConnection, path: str, body: bytes, incoming: Incoming, waits: Waits
+    connection: HttpConnection, path: str, body: bytes, incoming: IncomingAnswer, waits: Waits
 ) -> None:
     """Send a request and take in its answer, up to the end or to a silence that ends it."""
     now = asyncio.get_running_loop().time

@@ -213,22 +213,22 @@ class OpenAIProvider:
         form: Mapping[str, Any] | None,
     ) -> tuple[Reply, Dialect]:
         """Make one request. Return the reply, and the dialect with the traits that it shows."""
-        from nanobot.providers.replies import IncomingReply, ReplyContext  # a start does without
+        from nanobot.providers.replies import IncomingReply  # a start does without
 
-        context = ReplyContext(
+        incoming = IncomingReply(
             self._endpoint,
             prompt,
             self._endpoint.source(options.model),
-            bool(prompt.tools.specs) and not dialect.native_calls,
-            on_text,
-            options.on_reading,
+            reads_calls=bool(prompt.tools.specs) and not dialect.native_calls,
+            on_text=on_text,
+            on_reading=options.on_reading,
         )
-        incoming, body = IncomingReply(context), self.body(prompt, options, dialect, form)
+        body = self.body(prompt, options, dialect, form)
         await receive(self._connection, "/chat/completions", body, incoming, self._waits)
         reply = incoming.finish()
         if incoming.has_native_calls:
             dialect = replace(dialect, native_calls=True)
-        if incoming.is_from_llama:
+        if incoming.from_llama:
             dialect = replace(dialect, reports_reading=True)
         return reply if reply.model else replace(reply, model=options.model), dialect
 

@@ -13,14 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
-from nanobot.errors import ProviderError, ProviderGarbage
+from nanobot.errors import ProviderError
 from nanobot.messages import ProviderData
 from nanobot.providers.calls import CallAssembler, written_calls
 from nanobot.providers.endpoint import Endpoint
-from nanobot.providers.fields import count, items, mapping, parse_json, string
-from nanobot.providers.incoming import AnswerBody
+from nanobot.providers.fields import count, items, mapping, string
+from nanobot.providers.incoming import IncomingAnswer
 from nanobot.providers.port import Prompt, ReadingSink, Reply, TextSink, Usage
 from nanobot.providers.refusals import ErrorBody, error_in, filter_in, is_filter, withheld
 from nanobot.providers.thinking import Shown, ThinkingFilter
@@ -49,124 +47,58 @@ _BROKEN_OFF = ("error", "insufficient_system_resource")
 """Finish reasons with which servers say that they gave up."""
 
 
-class ReplyContext(Struct, frozen=True):
-    """The request that a reply answers. `source` is the server and model. If `reads_calls`, markup
-    in the text is read as tool calls."""
+class IncomingReply(IncomingAnswer):
+    """The answer to a prompt on its way in: how it is framed, and when it has ended. `source` is
+    the server and model. If `reads_calls`, markup in the text is read as tool calls. `from_llama`
+    is whether llama.cpp answers: only it sends its timings."""
 
-    endpoint: Endpoint
-    prompt: Prompt
-    source: str = ""
-    reads_calls: bool = False
-    on_text: TextSink | None = None
-    on_reading: ReadingSink | None = None
-
-
-class IncomingReply:
-    """The answer to a prompt on its way in: how it is framed, and when it has ended."""
-
-    def __init__(self, context: ReplyContext) -> None:
-        self._endpoint = context.endpoint
-        self._body = AnswerBody(context.endpoint)
-        self._draft = _ReplyDraft(context)
-        self._terminated = False
-
-    @property
-    def ending(self) -> float | None:
-        """After how many seconds of silence the answer has ended, if its end seems to be here."""
-        if self._terminated:
-            return _TAIL_SECONDS
-        if not (self._draft.finish and self._draft.is_answer) or self._draft.went_on:
-            return None
-        return _DOUBTFUL_TAIL_SECONDS if self._draft.finished_in_text else _TAIL_SECONDS
-
-    @property
-    def complete(self) -> bool:
-        """Whether the answer seems complete. The connection may still be open."""
-        return self._terminated or (bool(self._draft.finish) and not self._draft.went_on)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether any text, thinking or call has arrived."""
-        return self._draft.size > 0 or bool(self._draft.finish) or self._body.is_json
-
-    @property
-    def has_native_calls(self) -> bool:
-        """Whether the server gave tool calls as such."""
-        return len(self._draft.calls) > 0
-
-    @property
-    def is_from_llama(self) -> bool:
-        """Whether llama.cpp answers: only it sends its timings."""
-        return self._draft.is_from_llama
-
-    def feed(self, chunk: bytes) -> bool:
-        """Take arrived bytes. Return True if they are more than a keep-alive. An unstreamed object
-        counts once, at its beginning."""
-        was_json = self._body.is_json
-        events = self._body.feed(chunk)
-        for data in events:
-            self._take(data)
-        self._body.refuse_beyond_limit(self._draft.size, streamed=self._draft.events > 0)
-        return bool(events) or self._body.is_json > was_json
-
-    def finish(self) -> Reply:
-        """Return the reply once the body has ended. Raises `ProviderError` if it is none."""
-        last = self._body.close()
-        if self._body.is_json:
-            self._take(self._body.content)
-            return self._draft.reply()
-        whole = True
-        try:
-            for data in last:
-                self._take(data)
-        except ProviderGarbage:  # the connection ended inside an event
-            whole = False
-        if not self.complete:
-            if not self._draft.events:
-                raise self._endpoint.garbage("something that is no completion", self._body.content)
-            # Some servers end a stream without a word; then the end of the body is the end.
-            if not (whole and self._draft.is_answer):
-                raise self._endpoint.cut("the stream ended without a finish reason")
-        return self._draft.reply()
-
-    def _take(self, data: bytes) -> None:
-        """Take the data of an event, or a whole body."""
-        if not data.strip():
-            return  # keeps the connection alive
-        if data.strip() == b"[DONE]":
-            self._terminated = True
-            return
-        try:
-            event = parse_json(data)
-        except ValueError:
-            raise self._endpoint.garbage("something that is not JSON", data) from None
-        self._draft.add_event(event)
-
-
-class _ReplyDraft:
-    """The sum of the events so far."""
-
-    def __init__(self, context: ReplyContext) -> None:
-        self._context, self._endpoint = context, context.endpoint
-        self._text, self.calls = _ReplyText(context), CallAssembler()
-        self._returned = _ReturnedFields()
-        self._refusal = self._model = self.finish = self._filtered = ""
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        prompt: Prompt,
+        source: str = "",
+        *,
+        reads_calls: bool = False,
+        on_text: TextSink | None = None,
+        on_reading: ReadingSink | None = None,
+    ) -> None:
+        super().__init__(endpoint)
+        self._prompt, self._source, self._on_reading = prompt, source, on_reading
+        self._text = _ReplyText(prompt if reads_calls else None, on_text)
+        self._calls = CallAssembler()
+        self._returned: dict[str, list[Any]] = {}
+        """The fields that the server wants back with its message, in pieces."""
+        self._refusal = self._model = self._finish = self._filtered = ""
         self._usage = Usage()
-        self._characters = self._choices = self.events = 0
-        self.went_on = self.finished_in_text = self.is_from_llama = False
+        self._characters = self._returned_size = self._choices = 0
+        self._went_on = self._finished_in_text = self.from_llama = False
         self._strange: object = None
 
     @property
-    def size(self) -> int:
-        """Characters held."""
-        return self._characters + self._returned.size + self.calls.size
+    def ending(self) -> float | None:
+        """See `IncomingAnswer`."""
+        if self._is_terminated:
+            return _TAIL_SECONDS
+        if not (self._finish and self.is_answer) or self._went_on:
+            return None
+        return _DOUBTFUL_TAIL_SECONDS if self._finished_in_text else _TAIL_SECONDS
+
+    @property
+    def complete(self) -> bool:
+        """See `IncomingAnswer`."""
+        return self._is_terminated or (bool(self._finish) and not self._went_on)
 
     @property
     def is_answer(self) -> bool:
         """Whether there is something of an answer in it, thinking not counted."""
-        return bool(self._characters or len(self.calls) or self._refusal)
+        return bool(self._characters or len(self._calls) or self._refusal)
 
-    def add_event(self, event: object) -> None:
+    @property
+    def has_native_calls(self) -> bool:
+        """Whether the server gave tool calls as such."""
+        return len(self._calls) > 0
+
+    def add_event(self, event: object) -> bool:
         """Take one chunk of a stream, or a whole completion."""
         self.events += 1
         listed = items(event)
@@ -175,169 +107,135 @@ class _ReplyDraft:
             raise self._endpoint.refused_as(said)
         self._model = string(fields.get("model")) or self._model
         self._filtered = self._filtered or filter_in(fields)
-        self.is_from_llama = self.is_from_llama or "timings" in fields
+        self.from_llama = self.from_llama or "timings" in fields
         if usage := mapping(fields.get("usage")):
             self._usage = read_usage(usage)
-        if progress := mapping(fields.get("prompt_progress")):
-            self._show_reading(progress)
+        progress = mapping(fields.get("prompt_progress"))  # llama.cpp's
+        if progress and self._on_reading is not None:
+            self._on_reading(count(progress.get("processed")), count(progress.get("total")))
         self._strange = event
         for choice in items(fields.get("choices")):
             parts = mapping(choice)
             if count(parts.get("index")) == 0:
                 self._add_choice(parts)
+        self.held = self._characters + self._returned_size + self._calls.size
+        self.has_begun = self.has_begun or self.held > 0 or bool(self._finish)
+        return True
 
     def reply(self) -> Reply:
-        """Return the whole. Raises `ProviderError` if there was nothing in it."""
+        """See `IncomingAnswer`."""
         if not self._choices:
             raise self._without_choices()
-        if self.finish in _BROKEN_OFF:
-            raise self._broken_off()
-        prompt = self._context.prompt
-        calls = self.calls.finish(prompt, cut=self.finish == "length")
+        if self._finish in _BROKEN_OFF:
+            said = ErrorBody.of("".join(self._text.pieces))  # LMDeploy writes its error there
+            if said.overflow or said.blames_request:
+                raise self._endpoint.refused_as(said)
+            raise self._endpoint.cut(f"finish reason {self._finish!r}")
+        calls = self._calls.finish(self._prompt, cut=self._finish == "length")
         text, written = self._text.close(valid_unicode(self._refusal))
+        fields = {name: _joined(values) for name, values in self._returned.items()}
+        if "reasoning_details" in fields:  # they hold the text of `reasoning` as well
+            fields.pop("reasoning", None)
         data = None
         if calls:
-            returned = self._returned.fields
-            data = ProviderData(self._context.source, self.calls.ids, returned, self.calls.extras)
+            data = ProviderData(self._source, self._calls.ids, fields, self._calls.extras)
         else:
-            calls = written_calls(written, prompt)
-        finish = self.finish or ("tool_calls" if calls else "stop")
+            calls = written_calls(written, self._prompt)
+        finish = self._finish or ("tool_calls" if calls else "stop")
         if finish == "stop" and self._filtered:
             finish = "content_filter" if text else self._filtered
-        thought = self._returned.thought or self._text.thought
+        thought = self._text.thinking.thought or any(
+            name == "reasoning_details" or isinstance(values[0], str)
+            for name, values in self._returned.items()
+        )
         return Reply(text, calls, self._usage, finish, self._model, thought, data)
 
     def _add_choice(self, choice: Mapping[str, object]) -> None:
         self._choices += 1
         self._filtered = self._filtered or filter_in(choice)
-        whole = choice.get("delta") is None and not (self._characters or self.calls.size)
+        before = self._characters + self._calls.size
+        whole = choice.get("delta") is None and not before
         fields = mapping(choice.get("message" if whole else "delta"))
-        before = self._characters + self.calls.size
+        for name in _MESSAGE_FIELDS:
+            if value := fields.get(name):
+                self._returned.setdefault(name, []).append(value)
+                self._returned_size += len(value if isinstance(value, str) else str(value))
         content = _text_of(fields.get("content") or (fields or choice).get("text"))
-        self._returned.add(fields)
         self._characters += len(content)
         self._text.feed(content)
         self._refusal += string(fields.get("refusal"))
-        self.calls.add(fields.get("tool_calls"), whole=whole)
-        more = self._characters + self.calls.size > before
-        # A finish reason that more text follows was none.
-        self.went_on = self.went_on or bool(more and self.finish)
-        if finish := _finish_of(choice):
-            if is_filter(self.finish) and finish == "stop":  # some proxies add a "stop"
-                self._filtered = self._filtered or self.finish
-            self.finish, self.finished_in_text = finish, more
-            self.went_on = self.went_on and more
+        self._calls.add(fields.get("tool_calls"), whole=whole)
+        self._note_finish(choice, more=self._characters + self._calls.size > before)
+
+    def _note_finish(self, choice: Mapping[str, object], *, more: bool) -> None:
+        """Record the finish reason of a choice, which comes with `more` text or calls, or alone. A
+        finish reason that more text follows was none. Some servers write the word null."""
+        self._went_on = self._went_on or bool(more and self._finish)
+        said = string(choice.get("finish_reason"))
+        if finish := _FINISH.get(said.lower(), said):
+            if is_filter(self._finish) and finish == "stop":  # some proxies add a "stop"
+                self._filtered = self._filtered or self._finish
+            self._finish, self._finished_in_text = finish, more
+            self._went_on = self._went_on and more
 
     def _without_choices(self) -> ProviderError:
         if self._filtered:
             return withheld(self._filtered)
         said = ErrorBody.of(self._strange)
-        if said.message:
-            return self._endpoint.refused_as(said)
-        return self._endpoint.garbage("no choices")
-
-    def _broken_off(self) -> ProviderError:
-        """LMDeploy writes its error as the answer's text."""
-        said = ErrorBody.of(self._text.shown)
-        if said.overflow or said.blames_request:
-            return self._endpoint.refused_as(said)
-        return self._endpoint.cut(f"finish reason {self.finish!r}")
-
-    def _show_reading(self, progress: Mapping[str, object]) -> None:
-        """Report llama.cpp's progress in reading the prompt."""
-        if (show := self._context.on_reading) is not None:
-            show(count(progress.get("processed")), count(progress.get("total")))
+        return (
+            self._endpoint.refused_as(said)
+            if said.message
+            else self._endpoint.garbage("no choices")
+        )
 
 
 class _ReplyText:
-    """The text of a reply for its reader: without thinking, and without calls that were written as
-    text if the context reads those. Shown text may have to be taken back."""
+    """The text of a reply for its reader, in `pieces`: without thinking, and without calls that
+    were written as text if there is a `prompt` for those. Shown text may have to be taken back."""
 
-    def __init__(self, context: ReplyContext) -> None:
-        self._context = context
-        self._thinking, self._calls = ThinkingFilter(), self._new_calls()
-        self._pieces: list[str] = []
-
-    @property
-    def thought(self) -> bool:
-        """Whether there was thinking in it."""
-        return self._thinking.thought
-
-    @property
-    def shown(self) -> str:
-        """The text so far."""
-        return "".join(self._pieces)
+    def __init__(self, prompt: Prompt | None, on_text: TextSink | None) -> None:
+        self._prompt, self._on_text = prompt, on_text
+        self.thinking, self._calls = ThinkingFilter(), self._new_calls()
+        self.pieces: list[str] = []
 
     def feed(self, piece: str) -> None:
         """Take a piece as it came."""
-        self._take(self._thinking.feed(piece))
+        self._take(self.thinking.feed(piece))
 
     def close(self, refusal: str) -> tuple[str, Sequence[TextCall]]:
         """Return the whole text, or the model's `refusal` if there is none, and the calls in it."""
-        self._take(self._thinking.close())
+        self._take(self.thinking.close())
         calls: Sequence[TextCall] = ()
         if self._calls is not None:
             read = self._calls.close()
             self._show(read.text)
             calls = read.calls
-        if not self._pieces and not calls:
+        if not self.pieces and not calls:
             self._show(refusal)
-        return "".join(self._pieces), calls
+        return "".join(self.pieces), calls
 
     def _new_calls(self) -> TextCallFilter | None:
-        context = self._context
-        if not context.reads_calls:
+        if self._prompt is None:
             return None
         from nanobot.providers.textcalls import TextCallFilter  # its patterns take 15 ms
 
-        return TextCallFilter(context.prompt.tools.specs, context.prompt)
+        return TextCallFilter(self._prompt.tools.specs, self._prompt)
 
     def _take(self, shown: Shown) -> None:
         if shown.restart:
-            self._calls, self._pieces = self._new_calls(), []
-            if self._context.on_text is not None:
-                self._context.on_text("", True)
+            self._calls, self.pieces = self._new_calls(), []
+            if self._on_text is not None:
+                self._on_text("", True)
         self._show(shown.text if self._calls is None else self._calls.feed(shown.text))
 
     def _show(self, text: str) -> None:
         if text:
-            self._pieces.append(text)
-            if self._context.on_text is not None:
-                self._context.on_text(text, False)
+            self.pieces.append(text)
+            if self._on_text is not None:
+                self._on_text(text, False)
 
 
 _PIECES = ("text", "summary", "thinking")
-
-
-class _ReturnedFields:
-    """The fields that a server wants back with its message, gathered from a stream."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, list[Any]] = {}
-        self.size = 0
-
-    @property
-    def thought(self) -> bool:
-        """Whether there was thinking."""
-        return any(
-            name == "reasoning_details" or isinstance(values[0], str)
-            for name, values in self._values.items()
-        )
-
-    @property
-    def fields(self) -> Mapping[str, Any]:
-        """The fields of the message. OpenRouter's details hold the text of `reasoning` as well."""
-        fields = {name: _joined(values) for name, values in self._values.items()}
-        if "reasoning_details" in fields:
-            fields.pop("reasoning", None)
-        return fields
-
-    def add(self, fields: Mapping[str, object]) -> None:
-        """Take the fields of a message or of a piece of one."""
-        for name in _MESSAGE_FIELDS:
-            if value := fields.get(name):
-                self._values.setdefault(name, []).append(value)
-                self.size += len(value if isinstance(value, str) else str(value))
 
 
 def _joined(values: Sequence[Any]) -> Any:
@@ -381,12 +279,6 @@ def _goes_on(last: object, piece: object) -> bool:
         and "data" not in piece
         and (last.get("type"), last.get("index")) == (piece.get("type"), piece.get("index"))
     )
-
-
-def _finish_of(choice: Mapping[str, object]) -> str:
-    """The finish reason of a choice; some servers write the word null while there is none."""
-    finish = string(choice.get("finish_reason"))
-    return _FINISH.get(finish.lower(), finish)
 
 
 def read_usage(fields: Mapping[str, object]) -> Usage:

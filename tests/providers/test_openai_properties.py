@@ -14,7 +14,7 @@ from nanobot.errors import ProviderError
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.incoming import EventParser
 from nanobot.providers.port import Prompt, Reply, Toolset, user_message
-from nanobot.providers.replies import IncomingReply, ReplyContext
+from nanobot.providers.replies import IncomingReply
 from tests.growth import assert_linear
 
 ALWAYS_THE_SAME = settings(derandomize=True, deadline=None, database=None)
@@ -56,8 +56,7 @@ ENDINGS = st.sampled_from([b"\n", b"\r\n", b"\r"])
 
 def received(chunks: Sequence[bytes]) -> tuple[Reply, str]:
     pieces: list[str] = []
-    context = ReplyContext(ENDPOINT, HELLO, on_text=lambda text, _: pieces.append(text))
-    incoming = IncomingReply(context)
+    incoming = IncomingReply(ENDPOINT, HELLO, on_text=lambda text, _: pieces.append(text))
     for chunk in chunks:
         incoming.feed(chunk)
     return incoming.finish(), "".join(pieces)
