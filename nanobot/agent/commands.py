@@ -17,7 +17,7 @@ from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
 from nanobot.messages import ATTACHED, TURN_FAILED, TURN_STOPPED, Message, attributed
 from nanobot.providers.port import Effort
-from nanobot.providers.served import ServedModels
+from nanobot.providers.retry import ServedModels
 from nanobot.text import close_matches, counted, one_line, shortened
 from nanobot.tools.undo import Outcome, UndoLog
 

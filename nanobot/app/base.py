@@ -50,8 +50,14 @@ from nanobot.providers.counter import (
 )
 from nanobot.providers.dialect import Dialect, Dialects
 from nanobot.providers.port import Provider, RequestSettings
-from nanobot.providers.retry import Model, Prices, RetryingProvider, RetryPolicy
-from nanobot.providers.served import ServedModels
+from nanobot.providers.retry import (
+    Model,
+    Prices,
+    RetryingProvider,
+    RetryPolicy,
+    RoutingProvider,
+    ServedModels,
+)
 from nanobot.security.access import Access, AccessRules
 from nanobot.security.paths import Root
 from nanobot.security.redaction import Redactor
@@ -169,8 +175,6 @@ def build_provider(
     provider: Provider = RetryingProvider(main, policy, clock, rng)
     if not settings.models:
         return provider
-    from nanobot.providers.routing import RoutingProvider
-
     named = {
         name: RetryingProvider(
             [_counted(one.completed(model), dialects), *main], policy, clock, rng

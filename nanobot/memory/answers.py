@@ -38,7 +38,7 @@ def _objects(text: str) -> Iterator[Mapping[str, object]]:
         try:
             value, end = _DECODER.raw_decode(text, start)
         except (ValueError, RecursionError):
-            from nanobot.providers.repair import first_object  # most answers need none
+            from nanobot.providers.arguments import first_object  # most answers need none
 
             repaired = first_object(text, start) if failed < _MOST_REPAIRED else None
             if repaired is None:

@@ -27,10 +27,14 @@ import msgspec
 from msgspec import Struct
 
 from nanobot.messages import ToolCall
-from nanobot.providers.dialogue import NO_RESULT, WireIds, with_results
+from nanobot.providers.dialogue import (
+    NO_RESULT,
+    WireIds,
+    anthropic_cache_breakpoints,
+    with_results,
+)
 from nanobot.providers.fields import items, mapping, string
 from nanobot.providers.port import Prompt, PromptMessage, Toolset
-from nanobot.providers.prompt_caching import anthropic_cache_breakpoints
 from nanobot.text import valid_unicode
 
 BEGINNING = "(the conversation goes on)"

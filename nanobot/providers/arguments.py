@@ -1,7 +1,13 @@
 """The names and arguments of calls, as models write them. Pure.
 
-Valid arguments are kept byte for byte. Others are repaired if they can only mean one thing, by
-`repair`, which is loaded for that.
+Valid arguments are kept byte for byte. Models also write JSON almost as JSON has it: with Python's
+quotes and words, a comma too many, comments, a code fence, or an object encoded twice. That is
+repaired if it can only mean one thing. The repair reads tokens and writes each of them as JSON has
+it, so no letter of a value is lost or invented, and a strict parser checks the result. It takes
+time in proportion to the text.
+
+The libraries for this guess further: they complete text that was cut off, and half a command must
+never run. json-repair 0.64 also loses words (`'it''s'`) and takes quadratic time.
 """
 
 from __future__ import annotations
@@ -16,6 +22,35 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
 _ENCODED = 3
 """How often an object may be encoded as a string."""
+_MOST_REPAIRED = 2_000_000
+"""Characters. No tool takes more, and repair takes a second for it at worst."""
+_DEEPEST = 200
+"""Levels of nesting in a text that needs repair. Valid text may be as deep as Python allows."""
+
+# Repairs are rare, so their patterns are compiled at the first use, which `re` remembers.
+_PIECE = r"""(?xs)
+      (?P<blank>\s++ | //[^\n]*+ | \#[^\n]*+ | /\*.*?\*/)
+    | (?P<open>[{\[]) | (?P<close>[}\]]) | (?P<comma>,) | (?P<colon>:)
+    | (?P<value>"(?:[^"\\]++|\\.)*+" | '(?:[^'\\]++|\\.)*+' | -?[0-9][0-9.eE+-]*+
+        | [A-Za-z_][A-Za-z0-9_]*+)
+    """
+_BEFORE = r"\s*+(?:`++[\w-]*+\s*+)?(?:\{\s*+\}\s*+)*+(?=[{\[])"
+"""A code fence and empty objects in front of the one that is meant."""
+_LEFT_OVER = r"(?s)(?:[\s\"`}\],;]++|//[^\n]*+|\#[^\n]*+|/\*.*?\*/)*+"
+_WORDS = {
+    **dict.fromkeys(("true", "True"), "true"),
+    **dict.fromkeys(("false", "False"), "false"),
+    **dict.fromkeys(("null", "None"), "null"),
+}
+_IN_STRING = r"""(?s)\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|\\.|"|[\x00-\x1f]"""
+_CONTROLS = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_SPACED = {",": ", ", ":": ": "}
+_HALVES = (
+    r"(?s)(?P<other>\\[^u]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    r"|\\u[dD](?P<byte>[cC][89a-fA-F][0-9a-fA-F])?(?:(?(byte)|[89a-fA-F][0-9a-fA-F]{2}))"
+)
+"""Escapes of surrogates: pairs and other escapes are `other`, lone ones are left. U+DC80 to U+DCFF
+are the bytes of names that are not UTF-8, as nanobot shows such names (see `nanobot.text`)."""
 
 
 def fitting_name(name: str) -> str:
@@ -39,11 +74,33 @@ def read_arguments(text: str, *, repair: bool = True) -> str | None:
 def sendable_arguments(arguments: str) -> str:
     """Return arguments that strict parsers take too: an escape of a lone surrogate, which some
     refuse, becomes the text of that escape."""
-    if "\\ud" not in arguments and "\\uD" not in arguments:
+    if not _may_hold_halves(arguments):
         return arguments
-    from nanobot.providers.repair import halves_as_text
+    return re.sub(_HALVES, lambda found: found["other"] or f"\\{found[0]}", arguments)
 
-    return halves_as_text(arguments)
+
+def first_object(text: str, start: int) -> tuple[str, int] | None:
+    """Return the object or list that begins at `start` as valid JSON, and the position behind it.
+    None if there is none, it was cut off, or it has no single meaning."""
+    out: list[str] = []
+    depth, before, at, tokens = 0, "open", start, re.compile(_PIECE)
+    while found := tokens.match(text, at):
+        kind, token, at = str(found.lastgroup), found[0], found.end()
+        if kind == "blank":
+            continue
+        if kind in ("value", "open") and before in ("value", "close"):
+            return None
+        if kind == "close" and before == "comma":
+            out.pop()
+        depth += {"open": 1, "close": -1}.get(kind, 0)
+        out.append(_as_json(text, found) if kind == "value" else _SPACED.get(token, token))
+        before = kind
+        if depth <= 0:
+            whole = _checked("".join(out))
+            return (whole, at) if whole else None
+        if depth > _DEEPEST:
+            return None
+    return None
 
 
 def _read(text: str, encoded: int) -> str | None:
@@ -52,9 +109,7 @@ def _read(text: str, encoded: int) -> str | None:
     try:
         value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError):
-        from nanobot.providers.repair import repaired_object
-
-        inner = repaired_object(text)
+        inner = _repaired(text)
         return _only_item(inner) if inner is not None and inner[:1] == "[" else inner
     if isinstance(value, str) and encoded and value.lstrip()[:1] in ("{", "[", '"', "'", "`", ""):
         return _read(value, encoded - 1)
@@ -68,3 +123,64 @@ def _only_item(listed: str) -> str | None:
     inner = msgspec.json.decode(listed, type=list[msgspec.Raw])
     one = bytes(inner[0]).decode() if len(inner) == 1 else ""
     return one if one[:1] == "{" else None
+
+
+def _repaired(text: str) -> str | None:
+    """Return the text of the JSON object or list that `text` can only mean, or None."""
+    if len(text) > _MOST_REPAIRED:
+        return None
+    if (whole := _without_halves(text)) is not None:
+        return whole
+    before = re.match(_BEFORE, text)
+    found = first_object(text, before.end()) if before else None
+    if found is None:
+        return None
+    left = re.compile(_LEFT_OVER).match(text, found[1])
+    return found[0] if left and left.end() == len(text) else None
+
+
+def _may_hold_halves(text: str) -> bool:
+    return "\\ud" in text or "\\uD" in text
+
+
+def _without_halves(text: str) -> str | None:
+    """Return `text` with escapes of half a character replaced, if that is all that is wrong."""
+    if not _may_hold_halves(text):
+        return None
+    halves = re.compile(_HALVES)
+    kept = halves.sub(lambda one: one["other"] or (one[0] if one["byte"] else "\\ufffd"), text)
+    plain = halves.sub(lambda one: one["other"] or "\\ufffd", text)
+    try:
+        return kept if isinstance(msgspec.json.decode(plain), dict) else None
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def _checked(written: str) -> str | None:
+    try:
+        msgspec.json.decode(written)
+    except (msgspec.MsgspecError, RecursionError):
+        return _without_halves(written)
+    return written
+
+
+def _as_json(text: str, found: re.Match[str]) -> str:
+    """Return a text, number or word as JSON has it. What means nothing stays, for the parser."""
+    token = found[0]
+    if token[0] in "\"'":
+        return f'"{re.sub(_IN_STRING, _in_string, token[1:-1])}"'
+    if token[0].isdigit() or token[0] == "-":
+        return token
+    is_key = re.compile(r"\s*+:").match(text, found.end())
+    return f'"{token}"' if is_key else _WORDS.get(token, token)
+
+
+def _in_string(found: re.Match[str]) -> str:
+    one = found[0]
+    if one == '"':
+        return '\\"'
+    if one[0] != "\\":
+        return _CONTROLS.get(one) or f"\\u{ord(one):04x}"
+    if one[1] == "'":
+        return "'"
+    return f"\\u00{one[2:]}" if one[1] == "x" and len(one) > 2 else one  # Python's

@@ -38,7 +38,6 @@ from nanobot.providers.port import (
     tool_message,
     user_message,
 )
-from nanobot.providers.prompt_caching import anthropic_cache_breakpoints, cached_wire
 
 NO_RESULT = "Error: this call has no result; nothing is known of what it did"
 CONTINUED = "[nanobot: the conversation goes on here]"
@@ -351,3 +350,48 @@ def _with_id(message: PromptMessage, wire_id: str) -> bytes:
     head = b'{"role":"tool","tool_call_id":'
     old = len(json.dumps(message.tool_call_id))
     return head + json.dumps(wire_id).encode() + message.wire[len(head) + old :]
+
+
+_BREAKPOINTS = 3
+"""In the messages; Anthropic takes four in all."""
+
+
+def anthropic_cache_breakpoints(messages: Sequence[PromptMessage]) -> tuple[int, ...]:
+    """Return the positions of the messages whose last part gets a breakpoint of Claude's prompt
+    cache, in order: never an assistant message.
+
+    Anthropic caches a prompt up to each block marked with `cache_control`. A later request reads an
+    entry if it has a mark on the same block, or less than 20 blocks after it. Each request ends
+    right before the newest assistant message of the next one. So the marks are on the system prompt
+    (the tools come before it), on the newest message, for the next request, and on the ends of the
+    last two requests, for this one. They hit exactly, however many blocks a step adds.
+
+    Source: https://platform.claude.com/docs/en/build-with-claude/prompt-caching
+    """
+    ends: list[int] = []
+    is_end = True
+    for position in range(len(messages) - 1, -1, -1):
+        role = messages[position].role
+        if is_end and role in ("user", "tool"):
+            ends.append(position)
+            if len(ends) == _BREAKPOINTS:
+                break
+        is_end = role == "assistant" or (is_end and role == "system")
+    system = (0,) if messages and messages[0].role == "system" else ()
+    return (*system, *reversed(ends))
+
+
+def cached_wire(wire: bytes) -> bytes:
+    """Return a message of Chat Completions with a breakpoint on its last part.
+
+    OpenRouter passes it on to Claude. An assistant message has no place for one and stays as it is.
+
+    Source: https://openrouter.ai/docs/features/prompt-caching
+    """
+    body = json.loads(wire)
+    content = body.get("content")
+    if body["role"] == "assistant" or not content:
+        return wire
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    parts = [*parts[:-1], parts[-1] | {"cache_control": {"type": "ephemeral"}}]
+    return json.dumps(body | {"content": parts}, separators=(",", ":")).encode()

@@ -1,4 +1,4 @@
-"""The one retry policy: how long to wait before a model is asked again, and which model is asked.
+"""Which model is asked, and how long to wait before one is asked again: the one retry policy.
 
 Waits grow exponentially with full jitter (a random share of the bound, so that many conversations
 do not come back at the same moment). A wait that the server names is kept to, never shortened. All
@@ -15,7 +15,7 @@ an answer. When every model is to be skipped, none is: a try that may work beats
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
 from typing import TypeVar
 
@@ -218,3 +218,49 @@ def combined(errors: Sequence[ProviderError]) -> ProviderError:
         return ProviderGarbage(summary, detail=first.detail, hint=first.hint)
     wait = min(error.retry_after for error in passing)
     return ProviderUnavailable(summary, retry_after=wait, detail=first.detail, hint=first.hint)
+
+
+class RoutingProvider:
+    """`named` are the models by the owner's names, `uses` the name for each use that has one.
+
+    `CallOptions.model` is such a name; any other name is passed on to the `main` one, as a model of
+    its server. Calls with pictures go where chats go, unless there is a model for pictures.
+    """
+
+    def __init__(
+        self, main: Provider, named: Mapping[str, Provider], uses: Mapping[str, str]
+    ) -> None:
+        self._main, self._named = main, named
+        self._uses: Mapping[str, str] = {"pictures": uses.get("chat", ""), **uses}
+
+    async def complete(
+        self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
+    ) -> Reply:
+        """See `Provider`."""
+        chosen = self._named.get(options.model or self._uses.get(options.use, ""))
+        if chosen is None:
+            return await self._main.complete(prompt, options, on_text)
+        return await chosen.complete(prompt, replace(options, model=""), on_text)
+
+    async def close(self) -> None:
+        """Release the connections of all."""
+        for provider in (self._main, *self._named.values()):
+            await provider.close()
+
+
+class ServedModels(Struct, frozen=True):
+    """The models of the server that answers conversations."""
+
+    base_url: str
+    api_key: str
+
+    async def names(self) -> tuple[str, ...]:
+        """Their names; none where the server does not say."""
+        from nanobot.providers.discovery import listed_models  # seldom needed
+
+        try:
+            models = await listed_models(self.base_url, self.api_key, seconds=5.0)
+        except ProviderError as error:
+            logger.info("the model server gave no list of its models: {}", error)
+            return ()
+        return tuple(one.name for one in models)

@@ -31,7 +31,7 @@ import re
 
 from msgspec import Struct
 
-from nanobot.providers.arguments import read_arguments
+from nanobot.providers.arguments import first_object, read_arguments
 from nanobot.providers.fields import mapping, string
 
 OPENERS = (
@@ -132,8 +132,6 @@ def calls_at(text: str, start: int) -> tuple[list[WrittenCall], int]:
 
 def _object_at(text: str, at: int) -> tuple[str, int]:
     """Return the text of a JSON object as written, and its end."""
-    from nanobot.providers.repair import first_object
-
     found = first_object(text, at)
     if found is None:
         raise Unreadable

@@ -17,6 +17,7 @@ from nanobot.messages import ProviderData, ToolCall
 from nanobot.providers.anthropic import API_VERSION, AnthropicProvider
 from nanobot.providers.anthropic_request import conversation_of
 from nanobot.providers.anthropic_stream import IncomingMessage
+from nanobot.providers.dialogue import anthropic_cache_breakpoints, cached_wire
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.port import (
     CallOptions,
@@ -30,7 +31,6 @@ from nanobot.providers.port import (
     tool_message,
     user_message,
 )
-from nanobot.providers.prompt_caching import anthropic_cache_breakpoints, cached_wire
 from tests.doubles.anthropic.caching import PromptCache
 from tests.doubles.anthropic.rules import HAIKU_4_5, OPUS_4_8, SONNET, ModelRules, first_error, sign
 

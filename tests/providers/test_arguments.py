@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.providers.arguments import read_arguments, sendable_arguments
-from nanobot.providers.repair import first_object
+from nanobot.providers.arguments import first_object, read_arguments, sendable_arguments
 
 OBJECT = '{"path": "a.txt", "text": "it\\"s \\u00e9\\ud83d\\ude00", "n": [1, -2.5e3, true, null]}'
 JSON = st.recursive(

@@ -8,8 +8,13 @@ import pytest
 
 from nanobot.errors import ContextTooLong, ProviderUnavailable
 from nanobot.providers.port import CallOptions, ModelUse, Prompt, Toolset, Usage, user_message
-from nanobot.providers.retry import Model, Prices, RetryingProvider, RetryPolicy
-from nanobot.providers.routing import RoutingProvider
+from nanobot.providers.retry import (
+    Model,
+    Prices,
+    RetryingProvider,
+    RetryPolicy,
+    RoutingProvider,
+)
 from nanobot.testing import FakeClock, ScriptedModel, fails, says
 from nanobot.testing.model import Line
 

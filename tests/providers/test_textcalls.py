@@ -22,8 +22,7 @@ from nanobot.providers.port import (
     tool_message,
     user_message,
 )
-from nanobot.providers.quotations import explains
-from nanobot.providers.textcalls import TextCallFilter, TextCalls, read_text_calls
+from nanobot.providers.textcalls import TextCallFilter, TextCalls, explains, read_text_calls
 from tests.growth import assert_linear
 
 WRITE = ToolSpec(
