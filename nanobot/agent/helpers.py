@@ -26,8 +26,8 @@ from msgspec.structs import replace
 
 from nanobot.agent.runner import AgentRunner, TurnLog
 from nanobot.bus.events import NANOBOT, InboundMessage
-from nanobot.bus.journal import Journal
 from nanobot.bus.queue import MessageBus
+from nanobot.bus.sql_journal import Journal
 from nanobot.channel import Operation
 from nanobot.clock import with_timeout
 from nanobot.errors import NanobotError, ToolError

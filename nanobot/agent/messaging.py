@@ -26,8 +26,9 @@ from msgspec import Meta, Struct, field
 from nanobot.agent.media import MediaStore
 from nanobot.agent.notifier import KnownChats, MessageSplitter, conversation_note
 from nanobot.bus.events import NANOBOT, Address, InboundMessage, Media, OutboundMessage
-from nanobot.bus.journal import Committed, Journal, Outgoing
+from nanobot.bus.journal import Committed, Outgoing
 from nanobot.bus.queue import MessageBus
+from nanobot.bus.sql_journal import Journal
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError, ToolError

@@ -32,8 +32,9 @@ from nanobot.agent.runner import (
 from nanobot.agent.session_queue import SessionQueue, turn_ended
 from nanobot.agent.speaking import Speaking
 from nanobot.bus.events import Address, InboundMessage, TurnEnded
-from nanobot.bus.journal import InboxEntry, Journal, Step
+from nanobot.bus.journal import InboxEntry, Step
 from nanobot.bus.queue import MessageBus
+from nanobot.bus.sql_journal import Journal
 from nanobot.clock import Clock
 from nanobot.commands import CommandRegistry
 from nanobot.errors import TurnStopped

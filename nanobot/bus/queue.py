@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from nanobot.bus.events import InboundMessage
-from nanobot.bus.journal import Committed, Completion, InboxEntry, Journal, OutboxPart, Outgoing
+from nanobot.bus.journal import Committed, Completion, InboxEntry, OutboxPart, Outgoing
+from nanobot.bus.sql_journal import Journal
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import StorageError
 from nanobot.tasks import Background

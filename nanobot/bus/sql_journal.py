@@ -1,4 +1,11 @@
-"""Inbox, turns and unfiled lines in the journal, as all its SQL stores keep them.
+"""The journal: what must survive a crash. Here inbox, turns and unfiled lines, for both engines.
+
+The contract:
+
+- Writes apply in call order, whether they are awaited or posted; a posted write is not waited for.
+- A method that is awaited returns once its change is durable.
+- Every write is safe to repeat after an unknown outcome of a commit.
+- `StorageError` means that nothing of the call was stored, unless the method says otherwise.
 
 Invariants:
 
@@ -20,7 +27,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from asyncio import Future
 from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from loguru import logger
@@ -33,6 +40,7 @@ from nanobot.bus.journal import (
     InboxEntry,
     Leftovers,
     MessageTurn,
+    Redact,
     Step,
     Unfiled,
 )
@@ -60,12 +68,47 @@ from nanobot.clock import Clock
 from nanobot.errors import StorageError
 
 
-class SqlJournal(SqlOutbox):
-    """See `Journal` for what each method does."""
+class Journal(SqlOutbox):
+    """Messages on their way in, turns under way, replies on their way out; in `SqlQueries` what
+    people ask of it, and what is counted beside turns.
+
+    `scopes`: where several processes share the store, what concerns these scopes of memory; None is
+    all of them. A store of one process has no scopes in its rows and may take it for None.
+    """
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self._pruned_at = clock.now()
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Open it and forget what is older than `KEEP_DAYS`. Raises `StorageError`."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Store what is queued, then close."""
+
+    @abstractmethod
+    async def may_act(self) -> None:
+        """Return when this process may do what cannot be undone, such as an effect of a tool or a
+        request to a platform: at once where it has the home to itself. A worker of a team that lost
+        touch waits here until it is sure that no other has taken over."""
+
+    @abstractmethod
+    async def erase(self, redact: Redact) -> int:
+        """Pass every stored text through `redact` so that no byte of the old ones stays; how many
+        changed. Raises `StorageError`; doing it again finishes what was left."""
+
+    @abstractmethod
+    async def add_helper(self, helper_id: str, if_lost: InboundMessage) -> None:
+        """A helper is about to begin; `if_lost` reports its loss after a crash."""
+
+    @abstractmethod
+    def add_day_tokens(
+        self, day: date, tokens: int, use: str = "", *, warned: bool = False
+    ) -> None:
+        """Count a call's tokens on a day, for one `use` or among all, and remember a warning.
+        Posted."""
 
     @abstractmethod
     def _begin_pruning(self) -> None:
@@ -74,6 +117,8 @@ class SqlJournal(SqlOutbox):
     def receive(
         self, channel: str, messages: Sequence[InboundMessage], cursor: str | None = None
     ) -> Future[tuple[InboxEntry, ...]]:
+        """Store messages and the platform cursor that covers them; the entries that were new. It
+        happens whether or not the future is awaited."""
         now = self._clock.now()
 
         def steps() -> Steps[tuple[InboxEntry, ...]]:
@@ -88,17 +133,21 @@ class SqlJournal(SqlOutbox):
         return self._transact(steps)
 
     async def cursor(self, channel: str) -> str | None:
+        """The cursor that was stored last for a channel."""
         rows = await self._read("SELECT value FROM cursor WHERE channel = ?", channel)
         return rows[0][0] if rows else None
 
     async def has_received(
         self, channel: str, chat_id: str, event_id: str, *, unanswered: bool = False
     ) -> bool:
+        """Whether an event was received here, answered or not, in the last `KEEP_DAYS`."""
         query = "SELECT 1 FROM inbox WHERE channel = ? AND chat_id = ? AND event_id = ?"
         query += " AND state IN ('received', 'working')" if unanswered else ""
         return bool(await self._read(query, channel, chat_id, event_id))
 
     async def find_turn(self, channel: str, chat_id: str, platform_id: str) -> MessageTurn | None:
+        """Where a message that was received as the event `platform_id`, or sent under this id,
+        belongs; None for one of no turn, or from before the last `KEEP_DAYS`."""
         place = (channel, chat_id, platform_id)
         rows = await self._read(
             "SELECT turn_id, session_key, (SELECT count(*) FROM inbox AS earlier"
@@ -113,12 +162,16 @@ class SqlJournal(SqlOutbox):
         return MessageTurn(*rows[0]) if rows else None
 
     async def is_busy(self, session_key: str) -> bool:
+        """Whether a message of this conversation waits or is being answered."""
         query = f"SELECT 1 FROM inbox WHERE {WAITING_MESSAGES} AND session_key = ? LIMIT 1"
         return bool(await self._read(query, session_key))
 
     def claim(
         self, turn_id: str, session_key: str, entry_ids: Sequence[int], *, at_once: bool
     ) -> None:
+        """A turn begins, or is resumed, for these messages. Posted: a crash before it is durable
+        only means that the turn never began. `at_once` is for what may have killed a process
+        before, so that its attempts are counted however quickly it does so again."""
         ids, now = list(entry_ids), self._clock.now().isoformat()
 
         def steps() -> Steps[None]:
@@ -138,17 +191,27 @@ class SqlJournal(SqlOutbox):
         self._post_steps(steps, can_wait=not at_once)
 
     async def mark_model_asked(self, turn_id: str) -> None:
+        """A turn that was taken up after a crash has come as far as asking the model: if the
+        process dies now, the turn is no suspect, unless that happens too often in a row."""
         await self._run("UPDATE turn SET progress = 1, asked = asked + 1 WHERE id = ?", turn_id)
 
     async def mark_owner_asked(self, turn_id: str) -> None:
+        """A turn is about to wait for the owner's answer: if the process dies now, the turn is no
+        suspect, however often."""
         await self._run("UPDATE turn SET progress = 1 WHERE id = ?", turn_id)
 
     async def begin_command(self, entry_id: int) -> None:
+        """A command is about to have an effect that must not happen twice: its entry counts a run
+        more."""
         await self._run("UPDATE inbox SET runs = runs + 1 WHERE id = ?", entry_id)
 
     def add_steps(
         self, turn_id: str, first: int, steps: Sequence[Step], joined: Sequence[int] = ()
     ) -> Future[None]:
+        """Append steps numbered from `first`; `joined` inbox entries become part of the turn. Where
+        the future holds a `StorageError`, steps without those are stored later, but before the
+        turn's next step. It need not be awaited for steps whose repetition does no harm."""
+
         def add() -> Steps[None]:
             for number, step in enumerate(steps, first):
                 yield from send(
@@ -164,6 +227,7 @@ class SqlJournal(SqlOutbox):
         return self._transact(add, retry=not joined)
 
     def remember_prompt(self, prompt_id: str, text: str) -> None:
+        """Keep a system prompt, once, for `nanobot turn show`. Posted."""
         now = self._clock.now()
         yesterday = (now - timedelta(days=1)).isoformat()
 
@@ -178,6 +242,7 @@ class SqlJournal(SqlOutbox):
 
     @transaction
     def complete(self, completion: Completion) -> Steps[Committed]:
+        """The commit point of a turn or a command."""
         done, now, ids = completion, self._clock.now(), list(completion.entry_ids)
         state = "stopped" if done.given_up else done.state
         yield from send(
@@ -229,11 +294,13 @@ class SqlJournal(SqlOutbox):
         yield from send("DELETE FROM step WHERE turn_id = ?", done.turn_id)
 
     def mark_filed(self, unfiled_ids: Sequence[int]) -> None:
+        """The session file holds these lines durably: the copy may go. Posted."""
         gone = f"DELETE FROM unfiled WHERE id {self.AMONG}"
         self._post(gone, list(unfiled_ids), can_wait=True)
 
     @transaction
     def postpone(self, entry_ids: Sequence[int], not_before: float, reason: str) -> Steps[None]:
+        """The model is out: these wait until `not_before` (seconds since the epoch)."""
         ids = list(entry_ids)
         waiting = f"UPDATE inbox SET not_before = ?, reason = ? WHERE id {self.AMONG}"
         yield from send(waiting, not_before, reason, ids)
@@ -244,6 +311,7 @@ class SqlJournal(SqlOutbox):
         )
 
     async def release(self, scopes: Collection[str] | None = None) -> None:
+        """A clean end: turns under way resume at the next start and no attempt is counted."""
         here, values = self._within(scopes)
         running = f"UPDATE turn SET progress = 1, asked = 0 WHERE state = 'running' {here}"
         try:
@@ -253,6 +321,7 @@ class SqlJournal(SqlOutbox):
 
     @transaction
     def leftovers(self, scopes: Collection[str] | None = None) -> Steps[Leftovers]:
+        """What there is to do after a start; counts attempts, so call it once."""
         return (yield from self._leftovers(scopes))
 
     def _leftovers(self, scopes: Collection[str] | None) -> Steps[Leftovers]:
@@ -340,11 +409,13 @@ class SqlJournal(SqlOutbox):
         )
 
     async def remove_helper(self, helper_id: str) -> None:
+        """Its report is stored, or not wanted."""
         await self._run("DELETE FROM helper WHERE id = ?", helper_id)
 
     async def lost_helpers(
         self, scopes: Collection[str] | None = None
     ) -> list[tuple[str, InboundMessage]]:
+        """The helpers of an earlier process, each with the message that reports its loss."""
         here, values = self._within(scopes)
         query = f"SELECT id, if_lost FROM helper WHERE {self.IS_LOST} {here} ORDER BY started_at"
         rows = await self._read(query, *values)

@@ -53,15 +53,20 @@ class SqlOutbox(SqlQueries):
     async def resolve_button(
         self, button_id: str, channel: str, chat_id: str, sender_ids: Collection[str]
     ) -> str | None:
+        """The value of a button of this chat that a person with these ids may press."""
         query = "SELECT value, sender_id FROM button WHERE id = ? AND channel = ? AND chat_id = ?"
         rows = await self._read(query, button_id, channel, chat_id)
         return next((value for value, only in rows if not only or only in sender_ids), None)
 
     def add_outgoing(self, turn_id: str, outgoing: Outgoing) -> Future[tuple[OutboxPart, ...]]:
+        """Put a message in the outbox outside a completion, whether or not the future is awaited.
+        The same `call` of a turn is stored once."""
         now = self._clock.now()
         return self._transact(lambda: self._insert_outgoing(turn_id, (outgoing,), now))
 
     def mark_sending(self, item: OutboxPart) -> None:
+        """An attempt to send a part begins. Posted. If no outcome follows, it counts as one that
+        may have arrived."""
         self._post(
             "UPDATE outbox SET state = 'sending', in_doubt = ?, attempts = ? WHERE id = ?",
             *(item.doubts + 1, item.attempts, item.id),
@@ -71,6 +76,10 @@ class SqlOutbox(SqlQueries):
     async def mark_sent(
         self, item: OutboxPart, platform_id: str, *, keep: bool = False
     ) -> tuple[OutboxPart, ...]:
+        """The platform accepted it; its text is kept for a day if it may still fail (`keep`).
+        Returns when that is durable, however long the disk refuses:
+        until then nothing more goes to the chat, so that a crash leaves one part in doubt. It
+        returns notices of this chat that were refused before and did not arrive, to be sent now."""
         place = item.part.channel, item.part.chat_id
         return await self._transact(
             lambda: self._mark_sent(item.id, *place, platform_id, keep=keep), until_stored=True
@@ -94,6 +103,8 @@ class SqlOutbox(SqlQueries):
         return read_parts(sorted(rows))[0]
 
     async def mark_undelivered(self, channel: str, platform_id: str, reason: str) -> str:
+        """The platform reports that a part which it had accepted did not arrive: it is dead, and
+        `nanobot queue` has it. Its row (`out-7`), or "" if the part is unknown or not kept."""
         rows = await self._transact(
             lambda: fetch(
                 "UPDATE outbox SET state = 'dead', reason = ? WHERE state = 'sent' AND channel = ?"
@@ -104,6 +115,8 @@ class SqlOutbox(SqlQueries):
         return f"out-{rows[0][0]}" if rows else ""
 
     async def open_questions(self) -> list[tuple[OutboxPart, str]]:
+        """Return the questions that were sent with `keep`, are not closed, and that no process
+        waits for, with their platform's ids. In one home all are those of earlier processes."""
         rows = await self._read(
             f"SELECT {PART}, {self.SCOPE}, platform_id FROM outbox WHERE {IS_QUESTION}"
             f" AND {self.NOBODY_WAITS} AND state = 'sent' AND payload IS NOT NULL ORDER BY id"
@@ -111,10 +124,12 @@ class SqlOutbox(SqlQueries):
         return [(stored_part(part), platform_id) for *part, platform_id in rows]
 
     def close_question(self, code: str) -> None:
+        """Note that the buttons of a question are gone. Posted."""
         query = "UPDATE outbox SET payload = NULL WHERE turn_id = ? AND state = 'sent'"
         self._post(query, f"{QUESTION}{code}")
 
     def retry_later(self, item: OutboxPart, reason: str) -> None:
+        """It did not go out; try again at `item.next_try_at`. Posted."""
         self._post(
             "UPDATE outbox SET state = 'pending', next_try_at = ?, in_doubt = ?, attempts = ?,"
             " reason = ? WHERE id = ?",
@@ -122,6 +137,9 @@ class SqlOutbox(SqlQueries):
         )
 
     async def give_up(self, item: OutboxPart, reason: str) -> tuple[OutboxPart, ...]:
+        """It will never go out by itself. It is kept for `nanobot queue`, and a notice to people is
+        stored with it, once for each message: that is returned, to be sent. A notice itself waits
+        until something else reaches its chat, and is sent twice at most."""
         now = self._clock.now()
 
         def steps() -> Steps[tuple[OutboxPart, ...]]:
@@ -137,6 +155,8 @@ class SqlOutbox(SqlQueries):
         return await self._transact(steps, until_stored=True)
 
     async def retry_row(self, row: str) -> InboxEntry | OutboxPart:
+        """Make a failed message or a dead part ready to be tried again, and return it. Raises
+        `NanobotError` when the row does not exist, has not failed or cannot be read."""
         table, row_id = parse_row(row)
         try:
             if table == "inbox":
@@ -148,6 +168,9 @@ class SqlOutbox(SqlQueries):
         raise not_retryable(row)
 
     async def resend(self, row: str, chat: tuple[str, str] | None) -> tuple[OutboxPart, ...]:
+        """Make the dead parts of the message ready that the part `row` is one of; those parts, in
+        order, none if none is dead any more. Another failure is told again. `chat`: only if it is
+        for this chat (channel and id) or was asked for there, else it raises `NanobotError`."""
         try:
             return await self._revive(await self._transact(lambda: _dead_parts(row, chat)))
         except ValueError as error:
@@ -180,6 +203,7 @@ class SqlOutbox(SqlQueries):
 
     @transaction
     def drop_row(self, row: str) -> Steps[None]:
+        """Give up a failed message or a dead part for good. Raises `NanobotError` like `retry`."""
         table, row_id = parse_row(row)
         ended = "state = 'stopped', payload = NULL WHERE state = 'failed'"
         if table == "outbox":

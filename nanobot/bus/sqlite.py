@@ -1,9 +1,7 @@
 """SQLite behind one writer thread, which shares fsyncs between concurrent callers.
 
-Every piece of work is a function of the connection. `Database.run` returns only when its result is
-durable, and the event loop never waits on the disk. The thread takes what has queued up, runs it in
-one transaction in FIFO order and commits once. With WAL and `synchronous=FULL` a commit is one
-fsync, and an outcome is reported only after it. A piece that fails undoes only itself.
+Every piece of work is a function of the connection, and the event loop never waits on the disk.
+With WAL and `synchronous=FULL` a commit is one fsync, and an outcome is reported only after it.
 
 When the disk refuses, everything in that transaction is undone together. Work that was queued to be
 kept is run again, in its place before everything later, until the disk takes it: with what comes
@@ -22,12 +20,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 from loguru import logger
 from msgspec import Struct
 
+from nanobot.bus.sql import BATCH, Job, WriteQueue, resolve, take_outcomes
 from nanobot.errors import DatabaseDamaged, HomeMoved, StorageError, storage_hint
 
 _BUSY_SECONDS = 10.0
@@ -203,8 +202,6 @@ def storage_error(path: Path, error: sqlite3.Error | OSError) -> StorageError:
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
-_BATCH = 256
-_GATHER_SECONDS = 0.05
 _RETRY = 5.0
 
 _OWN_FAULTS = {
@@ -218,37 +215,21 @@ _OWN_FAULTS = {
 """Error codes that blame a statement. All others blame the disk or the file."""
 
 
-class _Job(Struct, eq=False):
-    """One piece of work and where its outcome goes; no future for work that is not waited for. See
-    `Database.run` and `post` for the rest."""
-
-    work: Work[Any]
-    future: asyncio.Future[Any] | None = None
-    retry: bool = True
-    until_stored: bool = False
-    after_commit: Work[None] | None = None
-    result: Any = None
-    error: BaseException | None = None
-
-
-class Database:
+class Database(WriteQueue):
     """A SQLite file, and the thread that writes to it while it is open.
 
-    All methods belong to the event loop. Waking the thread, and being woken by it, costs more than
-    most statements: what one iteration of the loop asks for is handed over together, with what
-    could wait before, and all outcomes of a commit come back together.
+    Waking the thread, and being woken by it, costs more than most statements: what one iteration of
+    the loop asks for is handed over together, with what could wait before, and all outcomes of a
+    commit come back together.
     """
 
     def __init__(self, path: Path, schema: Schema) -> None:
+        super().__init__(path)
         self._path, self._schema = path, schema
-        self._jobs: SimpleQueue[Sequence[_Job] | None] = SimpleQueue()
-        self._gathered: list[_Job] = []
-        self._later: asyncio.TimerHandle | None = None
+        self._jobs: SimpleQueue[Sequence[Job] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._identity = (0, 0)
-        self.refusal: StorageError | None = None
-        """Why the disk took nothing the last time that there was something to write, if so."""
-        self.on_failure: Callable[[StorageError], None] = _ignore
+        self.on_failure: Callable[[StorageError], None] = lambda _: None
         """Called by the thread if nothing can be stored any more: `DatabaseDamaged`, `HomeMoved`.
         """
 
@@ -263,13 +244,14 @@ class Database:
         self._thread.start()
 
     @property
+    def is_open(self) -> bool:
+        return self._thread is not None
+
+    @property
     def has_died(self) -> bool:
-        """Whether the thread has ended without being asked to, so that nothing is stored any
-        more."""
         return self._thread is not None and not self._thread.is_alive()
 
     async def close(self) -> None:
-        """Finish what is queued, then close the file."""
         if self._thread is None:
             return
         thread, self._thread = self._thread, None
@@ -277,87 +259,36 @@ class Database:
         self._jobs.put(None)
         await asyncio.to_thread(thread.join)
 
-    def run(
-        self,
-        work: Work[T],
-        *,
-        retry: bool = False,
-        until_stored: bool = False,
-        after_commit: Work[None] | None = None,
-    ) -> asyncio.Future[T]:
-        """Run `work` in a transaction, whether or not that is awaited; its result once it is on
-        disk.
-
-        The future raises what `work` raised, or `StorageError` when the disk refused. With `retry`
-        it is run again then, when the disk takes something again; with `until_stored` the future
-        also waits for that, or until the database is closed. `after_commit` runs once, between this
-        transaction and the next, for what SQLite refuses inside of one. Raises `StorageError` when
-        the database is not open.
-        """
-        if self._thread is None:
-            raise StorageError(
-                self._path, "it is not open", hint="nanobot is just starting or ending: try again."
-            )
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._gathered.append(
-            _Job(
-                work,
-                future,
-                retry or until_stored,
-                until_stored=until_stored,
-                after_commit=after_commit,
-            )
-        )
-        asyncio.get_running_loop().call_soon(self._hand_over)
-        return future
-
-    def post(self, work: Work[Any], *, can_wait: bool = False) -> None:
-        """Run `work` after what was queued before and before what is queued later; do not wait.
-
-        For marks whose loss in a crash costs nothing but a repetition. A failure is logged, and
-        what the disk refuses is run again later. What `can_wait` waits a moment for other work to
-        share a commit with.
-        """
-        if can_wait and not self._gathered:
-            self._later = asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._hand_over)
-        self._gathered.append(_Job(work))
-        if not can_wait:
-            self._hand_over()
-
-    def _hand_over(self) -> None:
-        """Give the thread what was gathered."""
-        if self._later is not None:
-            self._later.cancel()
-            self._later = None
+    def _wake_writer(self) -> None:
         if self._gathered:
             self._jobs.put(self._gathered)
             self._gathered = []
 
     def _write(self, connection: sqlite3.Connection) -> None:
         running = True
-        kept: list[_Job] = []
+        kept: list[Job] = []
         while running:
             new, running = self._collect(_RETRY if kept else None)
             kept = self._store(connection, kept + new) if kept or new else []
         error = StorageError(self._path, "it was closed before it took everything")
-        _report([(job, error) for job in kept if job.future is not None])
+        _report(kept, error)
         connection.close()
 
-    def _collect(self, timeout: float | None) -> tuple[list[_Job], bool]:
+    def _collect(self, timeout: float | None) -> tuple[list[Job], bool]:
         """What is queued, and whether there will be more. Nothing, if nothing comes within
         `timeout` seconds."""
-        jobs: list[_Job] = []
+        jobs: list[Job] = []
         with contextlib.suppress(Empty):
             queued = self._jobs.get(timeout=timeout)
             while queued is not None:
                 jobs += queued
-                if len(jobs) >= _BATCH:
+                if len(jobs) >= BATCH:
                     return jobs, True
                 queued = self._jobs.get_nowait()
             return jobs, False
         return jobs, True
 
-    def _store(self, connection: sqlite3.Connection, jobs: Sequence[_Job]) -> list[_Job]:
+    def _store(self, connection: sqlite3.Connection, jobs: Sequence[Job]) -> list[Job]:
         """Run them in one transaction and report; those that are to be run again because the disk
         refused."""
         written = connection.total_changes
@@ -371,21 +302,17 @@ class Database:
         for job in jobs:
             if job.after_commit is not None and job.error is None:
                 job.error = _run_afterwards(connection, job.after_commit, self._path)
-        _report([(job, job.error) for job in jobs])
+        _report(jobs)
         return []
 
-    def _refuse(self, jobs: Sequence[_Job], refusal: HomeMoved | sqlite3.Error) -> list[_Job]:
+    def _refuse(self, jobs: Sequence[Job], refusal: HomeMoved | sqlite3.Error) -> list[Job]:
         """Report that none of these jobs was stored. Return the jobs to run again."""
-        is_moved = isinstance(refusal, HomeMoved)
         error = refusal if isinstance(refusal, HomeMoved) else storage_error(self._path, refusal)
         self.refusal = error
         logger.error("journal: {}", error)
-        if is_moved or is_corruption(refusal):
+        if isinstance(error, HomeMoved | DatabaseDamaged):
             self.on_failure(error)
-        told = [job for job in jobs if job.future is not None and not job.until_stored]
-        _report([(job, error) for job in told])
-        for job in told:
-            job.future = None
+        _report([job for job in jobs if not job.until_stored], error)
         return [job for job in jobs if job.retry]
 
 
@@ -398,11 +325,7 @@ def _is_at(path: Path, identity: tuple[int, int]) -> bool:
     return (status.st_dev, status.st_ino) == identity
 
 
-def _ignore(_: object) -> None:
-    """Nobody has to know."""
-
-
-def _transact(connection: sqlite3.Connection, jobs: Sequence[_Job]) -> sqlite3.Error | None:
+def _transact(connection: sqlite3.Connection, jobs: Sequence[Job]) -> sqlite3.Error | None:
     """Run them in one transaction; why the disk refused it, if it did. One that fails by itself
     undoes only itself."""
     try:
@@ -417,7 +340,7 @@ def _transact(connection: sqlite3.Connection, jobs: Sequence[_Job]) -> sqlite3.E
     return None
 
 
-def _run_all(connection: sqlite3.Connection, jobs: Sequence[_Job], *, apart: bool) -> bool:
+def _run_all(connection: sqlite3.Connection, jobs: Sequence[Job], *, apart: bool) -> bool:
     """Begin a transaction and run them in it. Return False at the first that fails by itself; with
     `apart` undo that one alone, at the price of two statements for each job. Raises `sqlite3.Error`
     if the disk refuses."""
@@ -426,7 +349,7 @@ def _run_all(connection: sqlite3.Connection, jobs: Sequence[_Job], *, apart: boo
         if apart:
             connection.execute("SAVEPOINT job")
         try:
-            job.result, job.error = job.work(connection), None
+            job.result, job.error = job.work(connection) if job.work else None, None
         except Exception as error:
             # Only the low byte names the kind. The sqlite3 module's own complaints have no code.
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
@@ -454,23 +377,8 @@ def _run_afterwards(
     return None
 
 
-def _report(outcomes: Sequence[tuple[_Job, BaseException | None]]) -> None:
+def _report(jobs: Sequence[Job], refusal: StorageError | None = None) -> None:
     """Hand outcomes to the event loop that waits for them, all at once."""
-    awaited = [(job.future, job.result, error) for job, error in outcomes if job.future is not None]
-    if awaited:
+    if outcomes := take_outcomes(jobs, refusal):
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            awaited[0][0].get_loop().call_soon_threadsafe(_resolve, awaited)
-    for job, error in outcomes:
-        if job.future is None and error is not None:
-            logger.opt(exception=error).error("journal: a mark could not be written")
-
-
-def _resolve(outcomes: Sequence[tuple[asyncio.Future[Any], object, BaseException | None]]) -> None:
-    for future, result, error in outcomes:
-        if future.done():
-            continue
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
-            future.exception()  # not everybody awaits it; the log has what the disk refused
+            outcomes[0][0].get_loop().call_soon_threadsafe(resolve, outcomes)

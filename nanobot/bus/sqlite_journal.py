@@ -21,9 +21,9 @@ from nanobot.bus.journal_file import SCHEMA, SqliteState, compact, redact_rows
 from nanobot.bus.rows import IS_NOTICE, WAITING_PARTS, damage_notice, encode_event, spending_key
 from nanobot.bus.sends import Mark, SendLog
 from nanobot.bus.sql import Row, Statement, Steps, fetch, send, transaction
-from nanobot.bus.sql_journal import SqlJournal
+from nanobot.bus.sql_journal import Journal
 from nanobot.bus.sql_queries import USED_DAYS
-from nanobot.bus.sqlite import Database, copy_to, execute, storage_error
+from nanobot.bus.sqlite import Database, Work, copy_to, execute, storage_error
 from nanobot.clock import Clock
 from nanobot.errors import DatabaseDamaged, StorageError
 
@@ -32,9 +32,10 @@ T = TypeVar("T")
 _BODY = "CASE WHEN json_valid(report) THEN report ELSE '{}' END"
 
 
-class SqliteJournal(SqlJournal):
-    """The file at `path`. See `Journal` for what each method does."""
+class SqliteJournal(Journal):
+    """The file at `path`."""
 
+    database: Database
     AMONG = "IN (SELECT value FROM json_each(?))"
     SCOPE = "''"
     TURN_NUMBER = "rowid"
@@ -117,29 +118,15 @@ class SqliteJournal(SqlJournal):
         self._sends.close()
         self.state.close()
 
-    @property
-    def has_died(self) -> bool:
-        return self.database.has_died
-
-    @property
-    def refusal(self) -> StorageError | None:
-        return self.database.refusal
-
     async def may_act(self) -> None:
         """At once."""
 
-    def _transact(
-        self, steps: Callable[[], Steps[T]], *, retry: bool = False, until_stored: bool = False
-    ) -> asyncio.Future[T]:
-        return self.database.run(
-            lambda db: run_steps(db, steps()), retry=retry, until_stored=until_stored
-        )
-
-    def _post_steps(self, steps: Callable[[], Steps[Any]], *, can_wait: bool = False) -> None:
-        self.database.post(lambda db: run_steps(db, steps()), can_wait=can_wait)
+    def _work(self, steps: Callable[[], Steps[T]]) -> Work[T]:
+        return lambda db: run_steps(db, steps())
 
     async def _read(self, text: str, *values: object) -> list[Row]:
-        return await self.database.run(lambda db: execute(db, text, *values).fetchall())
+        rows: list[Row] = await self.database.run(lambda db: execute(db, text, *values).fetchall())
+        return rows
 
     def _reported(self, name: str) -> str:
         number = f"json_extract({_BODY}, '$.{name}')"
@@ -213,7 +200,8 @@ class SqliteJournal(SqlJournal):
         )
 
     async def erase(self, redact: Redact) -> int:
-        changed = await self.database.run(lambda db: redact_rows(db, redact), after_commit=compact)
+        redacted = self.database.run(lambda db: redact_rows(db, redact), after_commit=compact)
+        changed: int = await redacted
         await asyncio.to_thread(self.state.copy)
         return changed
 

@@ -22,8 +22,9 @@ from msgspec import Struct
 
 from nanobot.agent.session_queue import storage_text
 from nanobot.bus.events import API, PAGE, TERMINAL, InboundMessage, Media, Notice, OutboundMessage
-from nanobot.bus.journal import Journal, Outgoing
+from nanobot.bus.journal import Outgoing
 from nanobot.bus.queue import MessageBus
+from nanobot.bus.sql_journal import Journal
 from nanobot.channel import (
     Admission,
     Channel,

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from nanobot.agent.session_queue import Lanes, Screen
 from nanobot.bus.events import ApprovalClosed, OutboundPart, Receipt
-from nanobot.bus.journal import MOST_DOUBTS, NOTICE, QUESTION, Journal, OutboxPart
+from nanobot.bus.journal import MOST_DOUBTS, NOTICE, QUESTION, OutboxPart
+from nanobot.bus.sql_journal import Journal
 from nanobot.channel import WRITING, Channel, ClosesChoices, Reachable
 from nanobot.clock import Clock, pause_after, with_timeout
 from nanobot.errors import (

@@ -11,15 +11,8 @@ from datetime import date, timedelta
 
 from msgspec.structs import asdict
 
-from nanobot.bus.journal import (
-    KEEP_DAYS,
-    LEARNING,
-    DayUsage,
-    Journal,
-    UsageTotals,
-    in_currency,
-    sum_usage,
-)
+from nanobot.bus.journal import KEEP_DAYS, LEARNING, DayUsage, UsageTotals, in_currency, sum_usage
+from nanobot.bus.sql_journal import Journal
 from nanobot.channel import Operation
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError

@@ -29,8 +29,9 @@ from loguru import logger
 from msgspec import Struct, field
 
 from nanobot.bus.damage import damage_reports
-from nanobot.bus.journal import Journal, QueueCounts
+from nanobot.bus.journal import QueueCounts
 from nanobot.bus.journal_file import documents_set_aside
+from nanobot.bus.sql_journal import Journal
 from nanobot.clock import Clock, with_timeout
 from nanobot.errors import StorageError
 from nanobot.gateway.channels import ChannelState

@@ -14,16 +14,9 @@ from datetime import datetime, timedelta
 from msgspec import Struct, ValidationError, convert
 from msgspec.structs import asdict
 
-from nanobot.bus.journal import (
-    Committed,
-    InboxEntry,
-    Journal,
-    QueueRow,
-    TurnRecord,
-    TurnRow,
-    in_currency,
-)
+from nanobot.bus.journal import Committed, InboxEntry, QueueRow, TurnRecord, TurnRow, in_currency
 from nanobot.bus.queue import MessageBus
+from nanobot.bus.sql_journal import Journal
 from nanobot.channel import Operation
 from nanobot.commands import number_argument, optional_text, text_argument
 from nanobot.errors import UnknownSession

@@ -27,7 +27,8 @@ from msgspec.structs import asdict
 from nanobot.agent.runner import TurnMetrics
 from nanobot.bus.damage import damage_reports
 from nanobot.bus.events import TERMINAL
-from nanobot.bus.journal import LEARNING, Journal, in_currency, sum_usage
+from nanobot.bus.journal import LEARNING, in_currency, sum_usage
+from nanobot.bus.sql_journal import Journal
 from nanobot.channel import Operation, WebhookReply, WebhookRequest, came_by_proxy
 from nanobot.clock import Clock
 from nanobot.commands import CommandCall

@@ -33,7 +33,7 @@ from typing import Literal
 from loguru import logger
 from msgspec import Struct
 
-from nanobot.bus.journal import Journal
+from nanobot.bus.sql_journal import Journal
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileState, replace_file, storage_errors, sync_folder
 from nanobot.memory.forget import ForgetPlan, Forgetter, Report, Sought, bullet_list

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from nanobot.bus.events import Quote
-from nanobot.bus.journal import Journal
+from nanobot.bus.sql_journal import Journal
 from nanobot.commands import CommandCall
 from nanobot.errors import CallRefused
 from nanobot.messages import Message

@@ -29,7 +29,8 @@ from loguru import logger
 from msgspec import Struct
 
 from nanobot import programs
-from nanobot.bus.journal import Journal, UsageTotals
+from nanobot.bus.journal import UsageTotals
+from nanobot.bus.sql_journal import Journal
 from nanobot.clock import Clock
 from nanobot.errors import BudgetSpent
 from nanobot.providers.port import (

@@ -14,7 +14,6 @@ lease it holds:
 from __future__ import annotations
 
 import asyncio
-from asyncio import Future
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import date, datetime
 from pathlib import Path
@@ -36,7 +35,7 @@ from nanobot.bus.rows import (
     spending_key,
 )
 from nanobot.bus.sql import Row, Statement, Steps, fetch, send, transaction
-from nanobot.bus.sql_journal import BrokenEntry, SqlJournal, message_row
+from nanobot.bus.sql_journal import BrokenEntry, Journal, message_row
 from nanobot.bus.sql_outbox import read_parts, set_aside_parts
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
@@ -47,7 +46,7 @@ from nanobot.team.leases import IS_LOST, MAY_BEGIN, SINGLE
 from nanobot.team.maintenance import erase, prune
 from nanobot.team.postgres import Database
 from nanobot.team.state import PostgresState
-from nanobot.team.transaction import only_stamp
+from nanobot.team.transaction import Work, only_stamp
 
 T = TypeVar("T")
 
@@ -72,10 +71,11 @@ class OpenWork(Struct, frozen=True):
     parts: tuple[OutboxPart, ...]
 
 
-class PostgresJournal(SqlJournal):
+class PostgresJournal(Journal):
     """The journal in `database`, which it opens and closes. `scope_of` gives the scope whose lease
-    decides who answers a message. See `Journal` for what each method does."""
+    decides who answers a message."""
 
+    database: Database
     AMONG = "= ANY(?)"
     SCOPE = "scope"
     TURN_NUMBER = "number"
@@ -114,14 +114,6 @@ class PostgresJournal(SqlJournal):
         await self.database.close()
         self.state.close()
 
-    @property
-    def has_died(self) -> bool:
-        return self.database.has_died
-
-    @property
-    def refusal(self) -> StorageError | None:
-        return self.database.refusal
-
     async def may_act(self) -> None:
         if self.database.is_behind:
             # What is done now could not be recorded: after a failover it would be done again.
@@ -136,15 +128,8 @@ class PostgresJournal(SqlJournal):
         forgetting = prune(self.database.address, self._clock.now())
         self._background.start(forgetting, name="forget what is old")
 
-    def _transact(
-        self, steps: Callable[[], Steps[T]], *, retry: bool = False, until_stored: bool = False
-    ) -> Future[T]:
-        return self.database.run(
-            lambda db: _run_steps(db, steps()), retry=retry, until_stored=until_stored
-        )
-
-    def _post_steps(self, steps: Callable[[], Steps[Any]], *, can_wait: bool = False) -> None:
-        self.database.post(lambda db: _run_steps(db, steps()), can_wait=can_wait)
+    def _work(self, steps: Callable[[], Steps[T]]) -> Work[T]:
+        return lambda db: _run_steps(db, steps())
 
     async def _read(self, text: str, *values: object) -> list[Row]:
         return await self.database.read(text.replace("?", "%s"), *values)

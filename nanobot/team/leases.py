@@ -82,7 +82,8 @@ class Leases:
             rows = await execute(db, _CLAIM, self._database.worker, names)
             return dict(await rows.fetchall())
 
-        return await self._database.run(work, until_stored=True)
+        claimed: dict[str, bool] = await self._database.run(work, until_stored=True)
+        return claimed
 
     async def release(self, scopes: Collection[str]) -> None:
         """Give scopes back, once everything that was written before is stored. Waits while the

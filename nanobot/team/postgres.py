@@ -1,9 +1,7 @@
 """PostgreSQL behind one writer task, which shares commits between concurrent callers.
 
-Every piece of work is a coroutine function of the connection. `Database.run` returns only when its
-result is durable. The task takes what has queued up, runs it in one transaction in FIFO order and
-commits once. A piece that fails undoes only itself: all of them are sent in a pipeline first, and
-only when something went wrong again, with a savepoint before each.
+Every piece of work is a coroutine function of the connection. All pieces of a transaction are sent
+in a pipeline first, and only if something went wrong again, with a savepoint before each.
 
 A transaction of a worker begins with its row, locked, and with a number in its row of `stamp`:
 
@@ -22,12 +20,12 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, TypeVar
 
 import psycopg
 from loguru import logger
 from msgspec import Struct
 
+from nanobot.bus.sql import BATCH, Job, WriteQueue, resolve, take_outcomes
 from nanobot.errors import StorageError
 from nanobot.tasks import Background
 from nanobot.team import schema
@@ -40,12 +38,8 @@ from nanobot.team.connection import (
     Row,
     session_name,
 )
-from nanobot.team.transaction import COLLISIONS, Fenced, Job, Work, has_lost, only_stamp, run_all
+from nanobot.team.transaction import COLLISIONS, Fenced, has_lost, only_stamp, run_all
 
-T = TypeVar("T")
-
-_BATCH = 256
-_GATHER_SECONDS = 0.05
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 """Seconds between attempts after the first two, of which the second is made at once."""
 
@@ -62,8 +56,8 @@ class _Doubt(Struct, frozen=True):
     jobs: list[Job]
 
 
-class Database:
-    """The database at `dsn` while it is open. All methods belong to the event loop.
+class Database(WriteQueue):
+    """The database at `dsn` while it is open.
 
     `fenced` is called, at most once, when this process must not go on as `worker`: others have what
     it had. `worker` is None until the process has a row of its own, and nothing is fenced then.
@@ -71,12 +65,11 @@ class Database:
 
     def __init__(self, dsn: str, fenced: Callable[[], None]) -> None:
         self.address = DatabaseAddress(dsn)
+        super().__init__(self.address.place)
         self.worker: int | None = None
         self._on_fenced, self._is_fenced = fenced, False
-        self._queue: list[Job] = []
         self._kept: list[Job] = []
         self._wake = asyncio.Event()
-        self._later: asyncio.TimerHandle | None = None
         self._background = Background()
         self._writer: asyncio.Task[None] | None = None
         self._is_closing = False
@@ -88,8 +81,6 @@ class Database:
         self._numbers = count(1)
         self._doubt: _Doubt | None = None
         self._readers = Readers(self.address)
-        self.refusal: StorageError | None = None
-        """Why nothing was stored the last time that there was something to write, if so."""
 
     async def open(self) -> None:
         """Make the tables if there are none, and begin to write. Raises `StorageError`."""
@@ -103,9 +94,11 @@ class Database:
         self._writer = self._background.start(self._write(), name="journal")
 
     @property
+    def is_open(self) -> bool:
+        return self._writer is not None
+
+    @property
     def has_died(self) -> bool:
-        """Whether nothing is stored any more: this worker was fenced, or the task has ended without
-        being asked to."""
         return self._is_fenced or (self._writer is not None and self._writer.done())
 
     @property
@@ -117,7 +110,6 @@ class Database:
         return hangs or bool(self.refusal)
 
     async def close(self) -> None:
-        """Finish what is queued, then close the connections."""
         writer, self._writer = self._writer, None
         if writer is None:
             return
@@ -127,36 +119,10 @@ class Database:
         await self._readers.close()
         await self._disconnect()
 
-    def run(
-        self, work: Work[T], *, retry: bool = False, until_stored: bool = False
-    ) -> asyncio.Future[T]:
-        """Run `work` in a transaction, whether or not that is awaited; its result once that is
-        durable. It may be run several times, until one is.
-
-        The future raises what `work` raised, or `StorageError` when the database is away or
-        refused. With `retry` it is run again then, when the database takes something again; with
-        `until_stored` the future also waits for that, or until the database is closed. Raises
-        `StorageError` when the database is not open.
-        """
-        return self._queue_up(work, retry or until_stored, until_stored)
-
-    def post(self, work: Work[Any], *, can_wait: bool = False) -> None:
-        """Run `work` after what was queued before and before what is queued later; do not wait.
-
-        For marks whose loss in a crash costs nothing but a repetition. A failure is logged, and
-        what the database refuses is run again later. What `can_wait` waits a moment for other work
-        to share a commit with.
-        """
-        if can_wait and not self._queue:
-            self._later = asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._wake_writer)
-        self._queue.append(Job(work))
-        if not can_wait:
-            asyncio.get_running_loop().call_soon(self._wake_writer)
-
     async def flush(self) -> None:
         """Return once everything queued before has been stored. Raises `StorageError`."""
-        if self._queue or self._kept or self._doubt or self._writing_since is not None:
-            await self._queue_up(None, False, False)
+        if self._gathered or self._kept or self._doubt or self._writing_since is not None:
+            await self.run(None)
 
     async def read(self, statement: str, *values: object, after_writes: bool = True) -> list[Row]:
         """The rows of a query, on a connection that only reads; with `after_writes` it sees all
@@ -168,33 +134,12 @@ class Database:
         self._expect_answers()
         return await self._readers.fetch(statement, *values)
 
-    def _queue_up(
-        self, work: Work[Any] | None, retry: bool, until_stored: bool
-    ) -> asyncio.Future[Any]:
-        if self._writer is None:
-            raise self._not_open()
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        self._queue.append(Job(work, future, retry, until_stored))
-        loop.call_soon(self._wake_writer)
-        return future
-
-    def _not_open(self) -> StorageError:
-        return StorageError(
-            self.address.place,
-            "it is not open",
-            hint="nanobot is just starting or ending: try again.",
-        )
-
     def _wake_writer(self) -> None:
-        if self._later is not None:
-            self._later.cancel()
-            self._later = None
         self._wake.set()
 
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()
-        while not (self._is_closing and not self._queue):
+        while not (self._is_closing and not self._gathered):
             jobs = await self._next_jobs()
             self._writing_since = loop.time()
             self._kept = await self._store(jobs)
@@ -202,9 +147,7 @@ class Database:
         if self._kept or self._doubt:
             self._kept = await self._store(self._kept)
         error = StorageError(self.address.place, "it was closed before it took everything")
-        for job in (*(self._doubt.jobs if self._doubt else ()), *self._kept):
-            if job.future is not None:
-                job.report(error)
+        resolve(take_outcomes((*(self._doubt.jobs if self._doubt else ()), *self._kept), error))
 
     async def _next_jobs(self) -> list[Job]:
         """Wait for work, or until it is time to try again what was refused."""
@@ -213,8 +156,8 @@ class Database:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(max(self._try_at, now) if waits else None):
                 await self._wake.wait()
-        jobs, self._queue = self._kept + self._queue[:_BATCH], self._queue[_BATCH:]
-        if not self._queue:
+        jobs, self._gathered = self._kept + self._gathered[:BATCH], self._gathered[BATCH:]
+        if not self._gathered:
             self._wake.clear()
         if self.refusal and not (jobs or self._is_closing):
             jobs = [Job(only_stamp, retry=False)]  # whether it takes something again
@@ -234,8 +177,7 @@ class Database:
             return self._end(jobs)
         except (psycopg.Error, StorageError) as error:
             return await self._refuse(jobs, error)
-        for job in jobs:
-            job.report(job.error)
+        resolve(take_outcomes(jobs))
         return []
 
     async def _transact(self, connection: Connection, jobs: list[Job]) -> None:
@@ -284,8 +226,7 @@ class Database:
         self._doubt = None
         logger.info("journal: a commit without an answer was {}", "stored" if stored else "lost")
         if stored:
-            for job in doubt.jobs:
-                job.report(job.error)
+            resolve(take_outcomes(doubt.jobs))
             return []
         if self.worker is not None:
             return doubt.jobs
@@ -340,9 +281,7 @@ class Database:
             "this worker was away for too long, and others go on with what it had",
             hint="It ends, and is started again as a new worker.",
         )
-        for job in (*(self._doubt.jobs if self._doubt else ()), *jobs):
-            if job.future is not None:
-                job.report(error)
+        resolve(take_outcomes((*(self._doubt.jobs if self._doubt else ()), *jobs), error))
         self._doubt = None
         self.refusal = error
         if not self._is_fenced:
@@ -353,7 +292,5 @@ class Database:
 
 def _give_up(jobs: Sequence[Job], error: StorageError) -> list[Job]:
     """Tell `error` to who does not wait until it is stored; what is to be run again."""
-    for job in jobs:
-        if job.future is not None and not job.until_stored:
-            job.report(error)
+    resolve(take_outcomes((job for job in jobs if not job.until_stored), error))
     return [job for job in jobs if job.retry and job.work]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import psycopg
-from loguru import logger
-from msgspec import Struct
 
+from nanobot.bus.sql import Job
 from nanobot.team.connection import Connection
 
 T = TypeVar("T")
@@ -34,31 +32,6 @@ _STAMP = """
 
 class Fenced(Exception):
     """The row of this worker is gone."""
-
-
-class Job(Struct, eq=False):
-    """One piece of work and where its outcome goes; no future for work that is not waited for, and
-    no work for what only waits for its turn."""
-
-    work: Work[Any] | None
-    future: asyncio.Future[Any] | None = None
-    retry: bool = True
-    until_stored: bool = False
-    result: Any = None
-    error: BaseException | None = None
-
-    def report(self, error: BaseException | None) -> None:
-        """Tell the outcome to who waits for it."""
-        future, self.future = self.future, None
-        if future is None:
-            if error is not None:
-                logger.opt(exception=error).error("journal: a mark could not be written")
-        elif not future.done():
-            if error is None:
-                future.set_result(self.result)
-            else:
-                future.set_exception(error)
-                future.exception()  # not everybody awaits it; the log has what was refused
 
 
 async def run_all(

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from nanobot.agent.notifier import failure_text
 from nanobot.agent.runner import AgentRunner
 from nanobot.bus.events import InboundMessage, Initiator
-from nanobot.bus.journal import Journal, Spent
+from nanobot.bus.journal import Spent
+from nanobot.bus.sql_journal import Journal
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import BudgetSpent, ProviderUnavailable
 from nanobot.gateway.channels import SenderRateLimit

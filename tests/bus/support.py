@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from nanobot.bus.events import InboundMessage, OutboundMessage
-from nanobot.bus.journal import Completion, InboxEntry, Journal, OutboxPart, Outgoing
+from nanobot.bus.journal import Completion, InboxEntry, OutboxPart, Outgoing
+from nanobot.bus.sql_journal import Journal
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.clock import Clock
 from nanobot.testing.clock import DEFAULT_START

@@ -19,7 +19,6 @@ from nanobot.bus.journal import (
     DayTimes,
     DayUsage,
     InboxEntry,
-    Journal,
     MessageTurn,
     OutboxPart,
     Outgoing,
@@ -29,6 +28,7 @@ from nanobot.bus.journal import (
     sum_usage,
 )
 from nanobot.bus.rows import encode_event
+from nanobot.bus.sql_journal import Journal
 from nanobot.errors import NanobotError
 from nanobot.testing import FakeClock
 from tests.bus.support import HELLO, done, give_up, opened, opened_in_team, reply, said

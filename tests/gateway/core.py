@@ -8,8 +8,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from nanobot.bus.events import Notice
-from nanobot.bus.journal import InboxEntry, Journal, OutboxPart
+from nanobot.bus.journal import InboxEntry, OutboxPart
 from nanobot.bus.queue import MessageBus
+from nanobot.bus.sql_journal import Journal
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.gateway.channels import ChannelState, Host, HostParts, SenderRateLimit

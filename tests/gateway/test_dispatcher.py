@@ -20,8 +20,9 @@ from nanobot.bus.events import (
     OutboundPart,
     TextDelta,
 )
-from nanobot.bus.journal import MOST_DOUBTS, Journal, Outgoing
+from nanobot.bus.journal import MOST_DOUBTS, Outgoing
 from nanobot.bus.split import split_message
+from nanobot.bus.sql_journal import Journal
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.channel import WRITING, Channel, Limits
 from nanobot.errors import SendError, SendLater, SendRefused, SendUnknown, StorageError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nanobot.bus.journal import Journal
+from nanobot.bus.sql_journal import Journal
 from nanobot.errors import NanobotError
 from nanobot.gateway.figures import Figures
 from nanobot.providers.port import Usage

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from nanobot.bus.events import Media
-from nanobot.bus.journal import Journal
+from nanobot.bus.sql_journal import Journal
 from nanobot.channel import Chat, Sender
 from nanobot.errors import SendRefused, StorageError
 from nanobot.testing import FakeClock

@@ -13,7 +13,8 @@ from typing import TypeVar
 import pytest
 from loguru import logger
 
-from nanobot.bus.journal import Journal, QueueCounts
+from nanobot.bus.journal import QueueCounts
+from nanobot.bus.sql_journal import Journal
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.gateway.channels import ChannelState
 from nanobot.gateway.health import (

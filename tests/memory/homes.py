@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nanobot.bus.journal import Journal
+from nanobot.bus.sql_journal import Journal
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.memory import guard
 from nanobot.memory.erase import Eraser

@@ -20,7 +20,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.bus.events import Address, InboundMessage, OutboundPart
-from nanobot.bus.journal import LEARNING, Journal, sum_usage
+from nanobot.bus.journal import LEARNING, sum_usage
+from nanobot.bus.sql_journal import Journal
 from nanobot.clock import Clock
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
