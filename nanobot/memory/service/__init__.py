@@ -335,8 +335,16 @@ class MemoryService:
         facts = (line for line in explained_lines(memory) if line.path in (LONG_TERM, PERSON))
         line = only_match(text, list(facts))
         marked, fact = with_mark(line.text, Importance(level).mark), without_list_mark(line.text)
-        change = Change("you", f"importance {level}: {fact}")
-        number = (await memory.store.apply(line.path, (Line(line.text, marked),), change)).version
+
+        def with_level(text: str) -> str:
+            lines = text.split("\n")
+            for at, raw in enumerate(lines):
+                if raw.rstrip() == line.text:
+                    lines[at] = marked + raw[len(line.text) :]
+            return "\n".join(lines)
+
+        change = Change("you", f"importance {level}: {fact}", operations=(Line(line.text, marked),))
+        number = await memory.store.edit(line.path, with_level, change)
         undo = f"To take that back: `/dream-restore --version {number}`." if number else ""
         text = f"Importance {level} from now on: {fact}\n{undo}".rstrip()
         return Report.of(text, fact=fact, level=level, version=number)

@@ -128,6 +128,9 @@ async def test_the_person_says_how_important_a_fact_is(owned: Owned) -> None:
     )
     why = await owned.type("/memory why likes blue.")
     assert "- in the prompt: importance 5, written today" in why
+    await owned.type("/memory importance 2 likes blue.")
+    assert "- Ada likes blue. <!-- importance 2 -->\n" in owned.facts()
+    await owned.type(f"/dream-restore --version {number + 1}")
     await owned.type(f"/dream-restore --version {number}")
     assert "importance" not in owned.facts()
 
