@@ -29,10 +29,8 @@ from nanobot.config.load import SECRETS_FILE
 from nanobot.cron.tool import CronCommand, CronOperations
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.pairing import Pairing
-from nanobot.memory.keeping import Keeping
 from nanobot.memory.service import MemoryService
 from nanobot.memory.service.commands import ForgetQuestions, MemoryCommands
-from nanobot.memory.service.conversations import ContinueCommand, DiscardCommand
 from nanobot.messages import ATTACHED
 from nanobot.security.paths import Root
 from nanobot.security.redaction import keys_in
@@ -84,13 +82,13 @@ def register_commands(parts: Parts, restart: Callable[[], None]) -> Conversation
     MemoryCommands(
         service=memory.service,
         consolidator=agent.consolidator,
-        continuing=ContinueCommand(stores.sessions, scopes),
-        discarding=DiscardCommand(memory.service, stores.undo, toolbox.registry.has_effects),
+        sessions=stores.sessions,
         scopes=scopes,
         journal=stores.journal,
         clock=base.clock,
         questions=questions,
-        keeping=Keeping(stores.sessions, stores.journal),
+        changes=stores.undo,
+        has_effects=toolbox.registry.has_effects,
     ).register(commands)
     toolbox.approving.register(commands)
     SendCommand(base.splitter, base.bus, base.known_chats, base.clock).register(commands)

@@ -67,7 +67,7 @@ class Looking:
             **at_first_call(self._figures, "figures"),
             **at_first_call(self._records, "audit.list", "logs.tail"),
             **at_first_call(
-                self._memory_page, "memory.facts", "memory.fact", "memory.edit", "memory.timeline",
+                self._memory_page, "memory.facts", "memory.fact", "memory.edit",
                 "memory.history", "memory.notes", "memory.scopes", "memory.growth",
             ),
             **at_first_call(self._config, "config.show", "config.plan", "config.apply"),

@@ -17,13 +17,11 @@ from nanobot.memory.documents import LONG_TERM, install_template, load_template,
 from nanobot.memory.dream import Dream, DreamReport
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter
-from nanobot.memory.keeping import Keeping
 from nanobot.memory.scopes import OWNER, Memories, Scopes
 from nanobot.memory.search import Sources
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.service import MemoryService
 from nanobot.memory.service.commands import ForgetQuestions, MemoryCommands
-from nanobot.memory.service.conversations import ContinueCommand, DiscardCommand
 from nanobot.memory.version import Change
 from nanobot.memory.why import Explainer
 from nanobot.messages import Message
@@ -110,17 +108,13 @@ class Owned:
         MemoryCommands(
             service=self.service,
             consolidator=ScriptedConsolidator(),
-            continuing=ContinueCommand(self.sessions, self.scopes),
-            discarding=DiscardCommand(
-                self.service,
-                UndoLog(self.folder / "state" / "undo", Root(self.workspace)),
-                lambda name: name in {"write_file", "update_memory", "message"},
-            ),
+            sessions=self.sessions,
             scopes=self.scopes,
             journal=self.journal,
             clock=self.clock,
             questions=self.questions,
-            keeping=Keeping(self.sessions, self.journal),
+            changes=UndoLog(self.folder / "state" / "undo", Root(self.workspace)),
+            has_effects=lambda name: name in {"write_file", "update_memory", "message"},
         ).register(self.registry)
 
     async def remember(self, *lines: str, scope: str = OWNER) -> int:

@@ -207,7 +207,7 @@ async def test_no_change_of_memory_is_lost_while_scopes_change_hands(team: Pair)
         assert not any(f"{other} has" in known for other in scopes if other != person)
         assert not any(f"did {other}" in notes for other in scopes if other != person)
         for worker in team.both:
-            shown = await team.call(worker, "memory.timeline", scope=scope, limit=50)
+            shown = await team.call(worker, "memory.versions", scope=scope, limit=50)
             assert isinstance(shown, dict)
             assert len(shown["versions"]) == shown["total"] >= len(cats)
     repositories = [*(team.shared / "state").rglob("*.git")]

@@ -163,7 +163,7 @@ async def _decide(call: Call) -> web.StreamResponse:
 
 async def _versions(call: Call) -> web.StreamResponse:
     scope, offset = _scope(call), call.number("offset")
-    found = await call.ask("memory.timeline", scope=scope, offset=offset, limit=_VERSIONS)
+    found = await call.ask("memory.versions", scope=scope, skip=offset, limit=_VERSIONS)
     return await _page(
         call,
         "memory_versions.html",

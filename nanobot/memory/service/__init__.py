@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
-from datetime import date, datetime
+from datetime import date
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
@@ -51,7 +51,7 @@ from nanobot.memory.why import Explainer, only_match
 from nanobot.memory.why import lines_of as explained_lines
 from nanobot.providers.port import estimate_tokens
 
-_LOG_LENGTH = 20
+_LOG_LENGTH, _MOST_VERSIONS = 20, 200
 _MOST_HITS, _MOST_ENTRIES = 100, 100
 
 _Number = Annotated[int, msgspec.Meta(ge=1)]
@@ -74,7 +74,7 @@ class _Given(msgspec.Struct):
     until: date | None = None
     role: str = ""
     source: Source | Literal[""] = ""
-    limit: _Number = 10
+    limit: _Number | None = None
     origin: str = ""
     person: str = ""
     skip: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -103,9 +103,16 @@ class _Given(msgspec.Struct):
             until=self.until,
             role=self.role,
             source=self.source,
-            limit=min(self.limit, _MOST_HITS),
+            limit=min(self.limit or 10, _MOST_HITS),
             skip=self.skip,
         )
+
+    def number(self) -> int:
+        """The version to undo or to go back to."""
+        number = self.version if self.to is None else self.to
+        if number is None:
+            raise NanobotError("the operation needs a number in 'version'")
+        return number
 
 
 G = TypeVar("G", bound=msgspec.Struct)
@@ -159,11 +166,19 @@ class MemoryService:
             "search": lambda given: self.search(given.query(), given.scope, given.asker),
             "why": lambda given: self.why(given.needed("text"), given.scope, given.asker),
             "log": lambda given: self.log(given.version, given.scope),
-            "versions": lambda given: self.versions(given.scope),
-            "restore": self._restore_given,
-            "forget_plan": lambda given: self._forget_given(given, plan_only=True),
-            "forget": lambda given: self._forget_given(given, plan_only=False),
-            "recent": lambda given: self.recent(given.limit, given.scope),
+            "versions": lambda given: self.versions(
+                given.scope, given.limit or _LOG_LENGTH, given.skip
+            ),
+            "restore": lambda given: self.restore(
+                given.number(), given.scope, to=given.to is not None
+            ),
+            "forget_plan": lambda given: self.forget(
+                given.needed("text"), given.scope, erase=given.erase, plan_only=True
+            ),
+            "forget": lambda given: self.forget(
+                given.needed("text"), given.scope, erase=given.erase
+            ),
+            "recent": lambda given: self.recent(given.limit or 10, given.scope),
             "propose": lambda given: self.propose(given.needed("text"), given.origin, given.scope),
             "scope_of": lambda given: self.scope_of(given.needed("person")),
             "pending": lambda given: self.pending(given.scope),
@@ -262,28 +277,16 @@ class MemoryService:
         def read() -> Report:
             found = versions.log(1) if number is None else [versions.version(number)]
             if not found:
-                return views.versions_report([])
+                return views.versions_report([], 0)
             return views.version_report(found[0], versions.diff(found[0].number))
 
         return await asyncio.to_thread(read)
 
-    async def learned_in(self, session: str, since: datetime, scope: str) -> list[Version]:
-        """What a conversation changed since then, as far as it can be undone; newest first."""
-        versions = self.memory(scope).versions
-        since = since.replace(microsecond=0)  # versions know whole seconds
-
-        def read() -> list[Version]:
-            found = versions.log(_LOG_LENGTH)
-            mine = (one for one in found if one.change.session == session and one.when >= since)
-            return [version for version in mine if versions.plan_undo(version.number).texts]
-
-        return await asyncio.to_thread(read)
-
-    async def versions(self, scope: str) -> Report:
-        """The latest changes, newest first."""
-        memory = await self._recorded(scope)
-        found = await asyncio.to_thread(memory.versions.log, _LOG_LENGTH)
-        return views.versions_report(found)
+    async def versions(self, scope: str, limit: int = _LOG_LENGTH, skip: int = 0) -> Report:
+        """The latest changes after the `skip` newest, newest first."""
+        versions = (await self._recorded(scope)).versions
+        found = await asyncio.to_thread(versions.log, min(limit, _MOST_VERSIONS), skip)
+        return views.versions_report(found, await asyncio.to_thread(versions.count))
 
     async def restore(self, number: int, scope: str, *, to: bool = False) -> Report:
         """Undo one change and keep what came later, or (`to`) bring all long-term files back to
@@ -422,17 +425,6 @@ class MemoryService:
         scopes = await asyncio.to_thread(self._memories.versioned_scopes)
         async with self._memories.holding_each(scopes):
             return views.sync_report(remote, await asyncio.to_thread(synced))
-
-    async def _restore_given(self, given: _Given) -> Report:
-        """`version` is the one to undo, `to` the one to go back to."""
-        number = given.version if given.to is None else given.to
-        if number is None:
-            raise NanobotError("the operation needs a number in 'version'")
-        return await self.restore(number, given.scope, to=given.to is not None)
-
-    async def _forget_given(self, given: _Given, *, plan_only: bool) -> Report:
-        text = given.needed("text")
-        return await self.forget(text, given.scope, erase=given.erase, plan_only=plan_only)
 
     def _by_name(self, name: str, operation: Callable[[_Given], Awaitable[Report]]) -> Operation:
         """An operation that gives the report's fields, and its text as `text`."""

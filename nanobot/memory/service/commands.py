@@ -31,8 +31,13 @@ from nanobot.memory.keeping import Keeping
 from nanobot.memory.scopes import OWNER, Scopes, is_group
 from nanobot.memory.search import Query
 from nanobot.memory.service import MemoryService, views
-from nanobot.memory.service.conversations import UNDO, ContinueCommand, DiscardCommand
+from nanobot.memory.service.conversations import (
+    FileChanges,
+    continue_conversation,
+    discard_conversation,
+)
 from nanobot.security.paths import Place
+from nanobot.session.manager import SessionManager
 from nanobot.session.records import stem_of
 from nanobot.text import shortened
 
@@ -65,19 +70,14 @@ class ForgetQuestion(Struct, frozen=True):
         """The command that `message` stands for, where it answers this question; else empty."""
         answer = _ANSWERS.get(message.content.strip().rstrip(".!").lower())
         quote = message.reply_to
-        is_quoted = quote is not None and f"--yes {self.code}" in quote.text
-        if answer is None or not (is_quoted or (self.is_last and quote is None)):
+        is_meant = f"--yes {self.code}" in quote.text if quote else self.is_last
+        if answer is None or not is_meant:
             return ""
-        if is_quoted or self.is_newest or self.is_begun:
+        if quote or self.is_newest or self.is_begun:
             return f"/forget {answer} {self.code}"
         # The word may answer what nanobot said since: it asks again, or takes it for talk.
-        return self._request if answer == "--yes" else ""
-
-    @property
-    def _request(self) -> str:
-        """The command that asks this question; empty if its text is gone."""
         erase = "--erase " if self.erase else ""
-        return f'/forget {erase}"{self.text}"' if self.text else ""
+        return f'/forget {erase}"{self.text}"' if self.text and answer == "--yes" else ""
 
 
 class ForgetQuestions:
@@ -110,36 +110,30 @@ class ForgetQuestions:
     def confirmed(self, code: str, message: InboundMessage) -> ForgetQuestion | None:
         """Return the question that `code` confirms, or None if it is unknown, closed, or another
         person's. `close` it afterwards. It has no text if it is over or was confirmed before."""
-        file, asker = _file_of(message.address), _asker(message)
-        known = self._read(file)
-        question = known.get(asker)
+        question = self._question_to(message)
         if question is None or question.code != code.strip().lower():
             return None
         if question.text:
             until = self._clock.now() + QUESTION_LIFETIME
-            begun = replace(question, text="", until=until, is_begun=True)
-            self._write(file, {**known, asker: begun})
+            self._put(message, replace(question, text="", until=until, is_begun=True))
         return question
 
     def close(self, question: ForgetQuestion, message: InboundMessage) -> None:
         """Remove an answered question."""
-        file, asker = _file_of(message.address), _asker(message)
-        known = self._read(file)
-        if asker in known and known[asker].code == question.code:
-            self._write(file, {of: one for of, one in known.items() if of != asker})
+        known = self._question_to(message)
+        if known is not None and known.code == question.code:
+            self._put(message, None)
 
     def interpret_reply(self, message: InboundMessage) -> str:
         """Return the command that `y` or `n` stands for, or "" if it answers no question. After
         other talk only a reply to the question answers it."""
-        file, asker = _file_of(message.address), _asker(message)
-        known = self._read(file)
-        question = known.get(asker)
+        question = self._question_to(message)
         if question is None or question.message == message.event_id or not FENCE.is_open():
             return ""
         command = question.said_by(message)
         is_talk = not message.content.lstrip().startswith("/")
         if not command and question.is_last and is_talk:
-            self._write(file, {**known, asker: replace(question, is_last=False)})
+            self._put(message, replace(question, is_last=False))
         return command
 
     def note_said(self, part: OutboundPart) -> None:
@@ -152,6 +146,15 @@ class ForgetQuestions:
         }
         if new != known and FENCE.is_open():
             self._write(file, new)
+
+    def _question_to(self, message: InboundMessage) -> ForgetQuestion | None:
+        return self._read(_file_of(message.address)).get(_asker(message))
+
+    def _put(self, message: InboundMessage, question: ForgetQuestion | None) -> None:
+        """Replace the question to the sender of a message, or remove it."""
+        file, asker = _file_of(message.address), _asker(message)
+        others = {of: one for of, one in self._read(file).items() if of != asker}
+        self._write(file, {**others, asker: question} if question else others)
 
     def _read(self, file: str) -> dict[str, ForgetQuestion]:
         """Return the questions of a chat. Those that are over have no text, for a day."""
@@ -211,7 +214,8 @@ _OWNERS_WORD = "In a group this is the owner's to decide."
 class MemoryCommands:
     """`/memory /forget /note /compact /discard /continue /usage /dream /dream-log /dream-restore`.
 
-    `questions` are those that a `/forget` asks.
+    `questions` are those that a `/forget` asks. `changes` are the files that turns changed.
+    `has_effects` says of a tool whether it does more than look.
     """
 
     def __init__(
@@ -219,31 +223,32 @@ class MemoryCommands:
         *,
         service: MemoryService,
         consolidator: MemoryConsolidator,
-        continuing: ContinueCommand,
-        discarding: DiscardCommand,
+        sessions: SessionManager,
         scopes: Scopes,
         journal: Journal,
         clock: Clock,
         questions: ForgetQuestions,
-        keeping: Keeping,
+        changes: FileChanges,
+        has_effects: Callable[[str], bool],
     ) -> None:
         self._service, self._consolidator = service, consolidator
-        self._continuing, self._discarding = continuing, discarding
-        self._scopes, self._journal = scopes, journal
-        self._clock, self._questions, self._keeping = clock, questions, keeping
+        self._sessions, self._scopes, self._journal = sessions, scopes, journal
+        self._clock, self._questions = clock, questions
+        self._changes, self._has_effects = changes, has_effects
+        self._keeping = Keeping(sessions, journal)
 
     def register(self, registry: CommandRegistry) -> None:
         """Add them all to `registry`."""
         registry.interpret_reply = self._questions.interpret_reply
-        discard, continue_ = self._discarding.run, self._continuing.run
         restore = "Undo a change of memory, or go back to a version"
+        drop = "Drop this conversation without remembering it"
         for command in (
             Command("memory", "Show what is remembered", self._memory, _MEMORY),
             Command("note", "Write a note, or mark a message to keep", self._note, _NOTE),
             Command("forget", "Forget something, after asking", self._forget, "[--erase] TEXT"),
             Command("compact", "Consolidate this conversation into memory", self._compact),
-            Command("discard", "Drop this conversation without remembering it", discard, UNDO),
-            Command("continue", "Go on with another conversation here", continue_, "[name]"),
+            Command("discard", drop, self._discard, "[--undo]"),
+            Command("continue", "Go on with another conversation here", self._continue, "[name]"),
             Command("usage", "Show how many tokens were used", self._usage),
             Command("dream", "Learn now from what was said", self._dream),
             Command("dream-log", "Show what a change of memory did", self._log, "[version]"),
@@ -291,7 +296,7 @@ class MemoryCommands:
         return Answer((await self._service.decide(decision, names, call.scope)).text)
 
     async def _note(self, call: CommandCall) -> Answer:
-        if call.arguments in ("", UNDO.strip("[]")):
+        if call.arguments in ("", "--undo"):
             return await self._keep(call, kept=not call.arguments)
         await call.begin_effect()
         # In a group a note is taken for true only where the owner wrote it.
@@ -349,6 +354,12 @@ class MemoryCommands:
         await FENCE.wait_aside()
         self._questions.close(question, call.message)
         return Answer(answer)
+
+    async def _continue(self, call: CommandCall) -> Answer:
+        return await continue_conversation(call, self._sessions, self._scopes)
+
+    async def _discard(self, call: CommandCall) -> Answer:
+        return await discard_conversation(call, self._service, self._changes, self._has_effects)
 
     async def _compact(self, call: CommandCall) -> Answer:
         return Answer(await self._consolidator.compact(call.session))

@@ -38,7 +38,6 @@ from nanobot.memory.lines import Operation as LineOperation
 from nanobot.memory.lines import find_heading, lines_of, split
 from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.memory.service import with_json
-from nanobot.memory.service.views import version_data
 from nanobot.memory.store import note_path
 from nanobot.memory.version import Change
 
@@ -74,7 +73,7 @@ class MemoryPage:
 
     def table(self) -> Mapping[str, Operation]:
         """By name, as they are called over the socket."""
-        operations = {"edit": self.edit, "timeline": self.timeline, "scopes": self.scopes}
+        operations = {"edit": self.edit, "scopes": self.scopes}
         for blocking in (self.facts, self.fact, self.history, self.notes, self.growth):
             operations[blocking.__name__] = _in_thread(blocking)
         return {f"memory.{name}": with_json(_Given, one) for name, one in operations.items()}
@@ -119,17 +118,6 @@ class MemoryPage:
         number = outcome.version
         done = f"It is version {number} now." if number else "Nothing is different."
         return {"version": number, "fact": new, "text": done}
-
-    async def timeline(self, given: _Given) -> dict[str, object]:
-        """The versions of `scope`, newest first: `limit` after the `offset` newest."""
-        memory = self._memory_of(given.scope)
-        await memory.store.note_hand_edits()
-
-        def read() -> dict[str, object]:
-            found = memory.versions.log(min(given.limit, _MOST), given.offset)
-            return {"versions": [*map(version_data, found)], "total": memory.versions.count()}
-
-        return await asyncio.to_thread(read)
 
     def history(self, given: _Given) -> dict[str, object]:
         """The history entries of `scope`, newest first: `limit` after the `offset` newest."""

@@ -180,11 +180,11 @@ def version_report(version: Version, diff: str) -> Report:
     more = len(lines) - _DIFF_SHOWN
     shown = [*lines[:_DIFF_SHOWN], *([f"… {more:,} more lines"] if more > 0 else [])]
     text = f"{_version_line(version)}\n\n{indented(shown)}"
-    return Report.of(text, **version_data(version), diff=diff)
+    return Report.of(text, **_version_data(version), diff=diff)
 
 
-def versions_report(versions: Sequence[Version]) -> Report:
-    """The latest changes, newest first."""
+def versions_report(versions: Sequence[Version], total: int) -> Report:
+    """The latest changes, newest first; of so many in all."""
     text = "Nothing has changed yet: there are no versions."
     if versions:
         lines = [f"- {_version_line(version)}" for version in versions]
@@ -193,7 +193,7 @@ def versions_report(versions: Sequence[Version]) -> Report:
             "then: `/dream-restore --to N`."
         )
         text = "\n".join([*lines, "", how])
-    return Report.of(text, versions=[*map(version_data, versions)])
+    return Report.of(text, versions=[*map(_version_data, versions)], total=total)
 
 
 def _version_line(version: Version) -> str:
@@ -207,7 +207,7 @@ def _version_line(version: Version) -> str:
     return f"{version.number}  {when}  {tag} {shortened(summary, 160)} ({paths})"
 
 
-def version_data(version: Version) -> dict[str, object]:
+def _version_data(version: Version) -> dict[str, object]:
     """A version for machines."""
     return {
         "version": version.number,

@@ -22,7 +22,7 @@ class Page:
 
     def __init__(self, owned: Owned) -> None:
         page = MemoryPage(owned.service.memory, owned.memories)
-        self._table: dict[str, Operation] = dict(page.table())
+        self._table: dict[str, Operation] = {**owned.service.table(), **page.table()}
 
     async def ask(self, name: str, **arguments: object) -> dict[str, Any]:
         answer = await self._table[f"memory.{name}"](arguments)
@@ -119,11 +119,11 @@ async def test_versions_come_by_pieces_and_those_of_one_run_are_one(owned: Owned
     run = Change("dream", "learned", run="dream 1")
     await store.edit(LONG_TERM, lambda text: f"{text}- one\n", run)
     await store.edit("USER.md", lambda text: f"{text}- two\n", run)
-    whole = await page.ask("timeline", limit=50)
+    whole = await page.ask("versions", limit=50)
     assert whole["total"] == len(whole["versions"])
     assert whole["versions"][0]["summary"] == "learned"
     assert set(whole["versions"][0]["paths"]) == {LONG_TERM, "USER.md"}
-    pieces = [await page.ask("timeline", offset=at, limit=3) for at in range(0, whole["total"], 3)]
+    pieces = [await page.ask("versions", skip=at, limit=3) for at in range(0, whole["total"], 3)]
     assert [one for piece in pieces for one in piece["versions"]] == whole["versions"]
 
 
