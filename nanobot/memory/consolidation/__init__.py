@@ -30,7 +30,7 @@ from loguru import logger
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, TurnStopped
-from nanobot.memory.consolidation.archivist import Archivist, Urgency
+from nanobot.memory.consolidation.archivist import Archivist, OnTrouble, Urgency
 from nanobot.memory.consolidation.planning import PromptGauge, newest_turn
 from nanobot.memory.consolidation.summariser import Summariser
 from nanobot.memory.history import Committed
@@ -46,9 +46,6 @@ T = TypeVar("T")
 
 OnConsolidated = Callable[[str, str], Awaitable[None]]
 """Told the session's key and, in one line for people, what was consolidated. Must not raise."""
-
-OnTrouble = Callable[[str, str], Awaitable[None]]
-"""Told a text for the owner and a name: the same name is told once. Must not raise."""
 
 _IDLE_AT_ONCE = 20
 """Sessions looked at in one minute."""
@@ -79,8 +76,7 @@ class MemoryConsolidator:
         self._memories, self._scopes = memories, scopes
         self._on_consolidated, self._background = on_consolidated, background
         self._summariser = Summariser(provider, clock, gauge, background)
-        self._archivist = Archivist(self._summariser, sessions, self._set_aside)
-        self._on_trouble = on_trouble
+        self._archivist = Archivist(self._summariser, sessions, on_trouble)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._caught_up: WeakSet[Session] = WeakSet()
         """The sessions for which what an earlier process left was looked for."""
@@ -190,11 +186,8 @@ class MemoryConsolidator:
         """Do `work` after whatever is being done for a session, and wait for it. Raises what it
         raises. A turn does not wait long for the model. Cancelling the wait does not stop the work,
         but the model's call for a turn ends: the range stays in the prompt."""
-        lock, key, has_begun = (
-            self._locks.setdefault(session.key, asyncio.Lock()),
-            session.key,
-            False,
-        )
+        key, has_begun = session.key, False
+        lock = self._locks.setdefault(key, asyncio.Lock())
 
         async def locked() -> T | NanobotError:
             nonlocal has_begun
@@ -202,17 +195,18 @@ class MemoryConsolidator:
             async with lock, self._memories.holding(memory.scope):
                 has_begun = True
                 try:
-                    await self._sessions.get_or_create(session.key)  # another worker had it
+                    await self._sessions.get_or_create(key)  # another worker had it
                     await self._archivist.catch_up(session, memory)
                     result = await work()
                 except NanobotError as error:
-                    level = "DEBUG" if isinstance(error, TurnStopped) else "WARNING"
-                    if level == "WARNING":
-                        self._refused[session.key] = str(error)
-                    logger.log(level, "{}: not consolidated: {}", session.key, error)
+                    if isinstance(error, TurnStopped):
+                        logger.debug("{}: not consolidated: {}", key, error)
+                    else:
+                        self._refused[key] = str(error)
+                        logger.warning("{}: not consolidated: {}", key, error)
                     self._caught_up.discard(session)  # the entry may stand all the same
                     return error  # for who waits, if anybody still does
-                self._refused.pop(session.key, None)
+                self._refused.pop(key, None)
                 return result
 
         task = self._background.start(locked(), name=f"consolidate {key}")
@@ -304,15 +298,6 @@ class MemoryConsolidator:
         oldest = messages[:count]
         notice = await self._archivist.consolidate(session, memory, last, oldest, urgency)
         return session.last_consolidated >= last, notice
-
-    async def _set_aside(self, scope: str, cursor: int, reason: str) -> None:
-        if self._on_trouble is not None:
-            text = (
-                f"The changes of memory of history entry {cursor} ({scope}) were set aside: "
-                f"{reason}. They stand in memory/history.jsonl, on the line of that cursor."
-            )
-            with suppress(NanobotError):  # it is in the log, too
-                await self._on_trouble(text, f"set-aside-{scope}-{cursor}")
 
     async def _apply_waiting(self) -> None:
         """Carry out changes of memory that wait."""

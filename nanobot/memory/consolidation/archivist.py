@@ -27,6 +27,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Literal
 
@@ -35,8 +36,7 @@ from msgspec.structs import replace
 
 from nanobot.errors import NanobotError, PathRefused, StorageError, ToolError, WriteConflict
 from nanobot.memory.consolidation.planning import pick_window_boundary
-from nanobot.memory.consolidation.request import Chunk
-from nanobot.memory.consolidation.summariser import Draft, Summariser
+from nanobot.memory.consolidation.summariser import Chunk, Draft, Summariser
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.forget import Forgotten
 from nanobot.memory.guard import lost_facts
@@ -53,9 +53,8 @@ Urgency = Literal["patient", "urgent", "raw"]
 """What to do where the model is out, or takes too long for who waits: leave the range where it is,
 or archive it raw. `raw` does not ask the model at all."""
 
-OnSetAside = Callable[[str, int, str], Awaitable[None]]
-"""Told the scope, the cursor and the reason of an entry whose changes were not made. Must not
-raise."""
+OnTrouble = Callable[[str, str], Awaitable[None]]
+"""Told a text for the owner and a name: the same name is told once. Must not raise."""
 
 _MOST = 100
 """Messages of one entry, rounded to a turn."""
@@ -65,13 +64,13 @@ _LONGEST_SUMMARY, _LONGEST_NOTICE = 100, 160
 
 
 class Archivist:
-    """Puts ranges away."""
+    """Puts ranges away. `on_trouble` tells the owner which changes of memory were not made."""
 
     def __init__(
-        self, summariser: Summariser, sessions: SessionManager, on_set_aside: OnSetAside
+        self, summariser: Summariser, sessions: SessionManager, on_trouble: OnTrouble | None
     ) -> None:
         self._summariser, self._sessions = summariser, sessions
-        self._on_set_aside = on_set_aside
+        self._on_trouble = on_trouble
         self._scopes = defaultdict[str, asyncio.Lock](asyncio.Lock)
 
     async def catch_up(self, session: Session, memory: Memory) -> None:
@@ -127,9 +126,20 @@ class Archivist:
         return _notice(count, committed)
 
     async def apply_waiting(self, memory: Memory) -> None:
-        """Carry out the changes that a crash, or the disk, kept from being carried out."""
+        """Carry out the changes that are not carried out yet, in order, as far as the disk takes
+        them at present."""
         async with self._scopes[memory.scope]:
-            await self._apply_waiting(memory)
+            try:
+                entries = await asyncio.to_thread(memory.history.unapplied)
+                done = frozenset[int]()
+                if any(entry.operations for entry in entries):
+                    done = await asyncio.to_thread(memory.versions.applied_cursors)
+                for entry in entries:
+                    if entry.operations and entry.cursor not in done:
+                        await self._apply(memory, entry)
+                    await asyncio.to_thread(memory.history.set_applied, entry.cursor)
+            except NanobotError as error:
+                logger.warning("{}: a change of memory waits: {}", memory.scope, error)
 
     async def _draft(self, chunk: Chunk, memory: Memory, urgency: Urgency) -> Draft | None:
         """None where the range has to wait for the model."""
@@ -150,7 +160,7 @@ class Archivist:
                 await self._hold(chunk, memory, draft)
                 await asyncio.to_thread(memory.history.append, draft.entry)
                 self._sessions.mark_consolidated(session, chunk.last)
-            await self._apply_waiting(memory)
+        await self.apply_waiting(memory)
         return True
 
     async def _stands(self, session: Session, chunk: Chunk, memory: Memory) -> bool:
@@ -188,37 +198,28 @@ class Archivist:
         except NanobotError as error:
             logger.warning("{}: unconfirmed facts were dropped: {}", chunk.session, error)
 
-    async def _apply_waiting(self, memory: Memory) -> None:
-        """In order; stops at an entry that the disk does not take at present."""
-        try:
-            entries = await asyncio.to_thread(memory.history.unapplied)
-            done = frozenset[int]()
-            if any(entry.operations for entry in entries):
-                done = await asyncio.to_thread(memory.versions.applied_cursors)
-            for entry in entries:
-                if entry.operations and entry.cursor not in done:
-                    await self._apply(memory, entry)
-                await asyncio.to_thread(memory.history.set_applied, entry.cursor)
-        except NanobotError as error:
-            logger.warning("{}: a change of memory waits: {}", memory.scope, error)
-
     async def _apply(self, memory: Memory, entry: HistoryEntry) -> None:
         """Carry out the changes of an entry. One that cannot be carried out is set aside: it stays
         in the history, and is not tried again."""
         try:
             await self._carry_out(memory, entry)
-        except (
-            PathRefused,
-            WriteConflict,
-            StorageError,
-        ):  # not what is written but where: that waits
-            raise
+        except (PathRefused, WriteConflict, StorageError):
+            raise  # not what is written but where: that waits
         except ToolError as error:  # refused: the entry says it, and Dream reads the entry
             logger.warning("history {}: memory was not changed: {}", entry.cursor, error)
-            await self._on_set_aside(memory.scope, entry.cursor, str(error))
+            reason = str(error)
         except Exception as error:  # noqa: BLE001 - the boundary: no entry may block the start
             logger.opt(exception=error).error("history {} cannot be carried out", entry.cursor)
-            await self._on_set_aside(memory.scope, entry.cursor, type(error).__name__)
+            reason = type(error).__name__
+        else:
+            return
+        if self._on_trouble is not None:
+            text = (
+                f"The changes of memory of history entry {entry.cursor} ({memory.scope}) were set "
+                f"aside: {reason}. They stand in memory/history.jsonl, on the line of that cursor."
+            )
+            with suppress(NanobotError):  # it is in the log, too
+                await self._on_trouble(text, f"set-aside-{memory.scope}-{entry.cursor}")
 
     async def _carry_out(self, memory: Memory, entry: HistoryEntry) -> None:
         from nanobot.memory.consolidation.changes import MOST_OPERATIONS

@@ -1,4 +1,9 @@
-"""The changes that an answer of the consolidating model may make, to memory and to its entry. Pure.
+"""What an answer of the consolidating model means, and the changes that it may make. Pure.
+
+The answer is a call of `save_memory`. Models send arguments as a JSON string in a string, as a
+list, with objects where text is due, with fields missing, in a code fence, cut off, or as text
+instead of a call. What can be understood is taken; for the rest there is a reason that the model
+can act on.
 
 The model returns the whole long-term file, against the version that it was shown; what counts is
 the lines that differ, so that changes which others made at the same time survive. Consolidation
@@ -6,33 +11,210 @@ learns and rewords, and forgets nothing: a line that the model left out stays (m
 out by carelessness far more often than by intent), unless another line says the same.
 
 Each change is held against the conversation (`screening`). What is set aside is named, with the
-reason, in the entry. If the stretch holds foreign text, every change is
-held back for the person to confirm, except lines of their own, which code copied.
+reason, in the entry. If the stretch holds foreign text, every change is held back for the person to
+confirm, except lines of their own, which code copied.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 
+from loguru import logger
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nanobot.errors import ToolError
 from nanobot.memory import guard
-from nanobot.memory.cleaning import Echoes, clean_line, distinct_lines, junk_reason
+from nanobot.memory.answers import json_object
+from nanobot.memory.cleaning import (
+    MOST_ANSWER,
+    Echoes,
+    clean_line,
+    distinct_lines,
+    junk_reason,
+    without_thinking,
+)
+from nanobot.memory.consolidation.summariser import SAVE_MEMORY, Chunk, Draft
+from nanobot.memory.history import STAMP, HistoryEntry, with_stamp
 from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import Operation, is_heading, operations_between
 from nanobot.memory.screening import Screen
 from nanobot.memory.statements import is_part_of
 from nanobot.memory.support import Talk
-from nanobot.memory.taint import quoted_line
+from nanobot.memory.taint import is_foreign, quotation, quoted_line
+from nanobot.providers.port import Reply
 
 MOST_LINES = 200
 """Lines of one answer that the file does not have yet; one with more is no consolidation."""
 MOST_OPERATIONS = 100
-MOST_SET_ASIDE = 20
+_MOST_SET_ASIDE = 20
 _LONGEST_HEADING = 60
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
+_MOST_FACTS, _MOST_LISTED = 40, 400
+_LONGEST_FACT = 500
+_LONGEST_ENTRY = 8_000
+_TRANSCRIPT = re.compile(
+    r"(?P<mark>\s*(?:[-*]\s+)?)[\[\]\dT:?.,+ -]{0,32}"
+    r"(?:(?P<who>USER|ASSISTANT|TOOL)(?: \[[^\]\n]*\])?|\[tools: [^\]\n]*\]):\s*"
+)
+"""A line of the shown conversation, also as small models copy it, with or without its time."""
+_TEXT_FIELDS = ("text", "content", "summary", "entry", "markdown", "fact", "value")
+
+
+class Saved(Struct, frozen=True):
+    """A consolidation. `memory_update` None: there is nothing to change. `quotes` are words of
+    lines of the person's to be remembered as they stand."""
+
+    history_entry: str
+    memory_update: str | None = None
+    key_facts: tuple[str, ...] = ()
+    quotes: tuple[str, ...] = ()
+
+
+def read_draft(
+    reply: Reply, chunk: Chunk, base: str, raw: HistoryEntry, end: datetime, echoes: Echoes
+) -> Draft | str:
+    """The draft that an answer about `chunk` comes to, or what was wrong with it.
+
+    `base` is the long-term memory as the model knew it, `raw` the entry without a summary, `end`
+    when the chunk ended.
+    """
+    saved = read_reply(reply)
+    if isinstance(saved, str):
+        return saved
+    talk = Talk(one for one in chunk.shown if not is_foreign(one))
+    changes = memory_changes(
+        base,
+        saved.memory_update,
+        talk,
+        tainted=bool(chunk.origins),
+        quoted=[*_quoted(saved, chunk, end)],
+        echoes=echoes,
+    )
+    stamp, screen = STAMP.match(saved.history_entry), Screen(talk, (), echoes)
+    summary = saved.history_entry[stamp.end() if stamp else 0 :].strip()
+    if not chunk.origins:  # untrusted content supports no fact: its entry carries the mark instead
+        summary = _checked_summary(summary, screen)
+    entry = replace(
+        raw,
+        type="consolidation",
+        summary=_stamped(summary, stamp, chunk, end) if summary else raw.summary,
+        key_facts=tuple(
+            fact
+            for fact in saved.key_facts
+            if not screen.junk_in(fact) and not talk.objection(fact, lenient=True)
+        ),
+        operations=changes.operations,
+        set_aside=(*changes.set_aside, *screen.set_aside)[:_MOST_SET_ASIDE],
+    )
+    return Draft(entry, changes.held)
+
+
+def _quoted(saved: Saved, chunk: Chunk, end: datetime) -> Iterator[str]:
+    """The lines of the person's that the model named, whole."""
+    for words in saved.quotes:
+        try:
+            yield quotation(words, chunk.messages, end.date())
+        except ToolError as error:
+            logger.info("{}: a quotation is left out: {}", chunk.session, error)
+
+
+def _stamped(summary: str, stamp: re.Match[str] | None, chunk: Chunk, end: datetime) -> str:
+    """A summary with the model's time if that is of a day of the conversation, else with ours."""
+    days = {f"{one.timestamp:%Y-%m-%d}" for one in chunk.messages if one.timestamp}
+    return with_stamp(f"{stamp[0]} {summary}" if stamp and stamp[1] in days else summary, end)
+
+
+def _checked_summary(text: str, screen: Screen) -> str:
+    """The sentences of an entry that the conversation does not gainsay, each once. A sentence with
+    a number or a negation that was not said becomes a quotation."""
+    kept = dict[str, None]()
+    for sentence in filter(None, map(str.strip, _SENTENCE.split(text))):
+        if reason := screen.junk_in(sentence):
+            screen.note(sentence, reason)
+        elif reason := screen.talk.objection(sentence, lenient=True):
+            screen.note(sentence, reason)
+            if quote := screen.talk.quote(sentence):
+                kept[quoted_line(*quote)] = None
+        else:
+            kept[sentence] = None
+    return " ".join(filter(None, kept))
+
+
+def read_reply(reply: Reply) -> Saved | str:
+    """What a model's reply saves, or why it saves nothing, told to the model."""
+    calls = {call.name: call.malformed or call.arguments for call in reversed(reply.tool_calls)}
+    is_call, text = SAVE_MEMORY.name in calls, calls.get(SAVE_MEMORY.name, reply.text)
+    if len(text) > MOST_ANSWER:
+        return f"the answer has more than {MOST_ANSWER:,} characters"
+    try:
+        fields = json_object(text, () if is_call else {"history_entry"})
+        if fields is not None:
+            return _read_fields(fields)
+    except RecursionError:
+        return "the arguments of save_memory are nested too deeply"
+    if not is_call:
+        return _problem_without_call(reply)
+    problem = "were cut off: be shorter" if reply.finish == "length" else "are no JSON object"
+    return f"the arguments of save_memory {problem}"
+
+
+def _problem_without_call(reply: Reply) -> str:
+    if reply.tool_calls:
+        return f"{reply.tool_calls[0].name[:60]!r} was called instead of save_memory"
+    from nanobot.providers.refusals import is_filter  # a start does without
+
+    if is_filter(reply.finish):
+        return f"the provider's filter withheld the answer ({reply.finish})"
+    came = "text came instead of a call" if reply.text.strip() else "no call came"
+    return f"{came}; save_memory must be called"
+
+
+def _read_fields(fields: Mapping[str, object]) -> Saved | str:
+    entry = clean_line(without_thinking(_text(fields.get("history_entry"))))[:_LONGEST_ENTRY]
+    if not STAMP.sub("", entry, count=1).strip():
+        return "history_entry is missing or empty; it must be a paragraph of text"
+    update = _text(fields.get("memory_update"), "\n")
+    update = _without_transcript(without_thinking(update))
+    key_facts, quotes = (_lines(fields.get(key)) for key in ("key_facts", "quotes"))
+    return Saved(entry, update.strip("\n") if update.strip() else None, key_facts, quotes)
+
+
+def _without_transcript(update: str) -> str:
+    """Return a memory update without fences and lines of the conversation, which models copy.
+    The person's own words stay, without the time and name in front of them."""
+    lines = ((line, _TRANSCRIPT.match(line)) for line in update.split("\n"))
+    kept = (
+        f"{found['mark']}{line[found.end() :]}" if found else line
+        for line, found in lines
+        if (not found or found["who"] == "USER") and not line.lstrip().startswith("```")
+    )
+    return "\n".join(kept)
+
+
+def _text(value: object, between: str = " ") -> str:
+    """The text of a value that should be a string."""
+    match value:
+        case str():
+            return value
+        case list():
+            return between.join(filter(None, (_text(item, between) for item in value)))
+        case dict():
+            texts = (_text(value.get(name), between) for name in _TEXT_FIELDS)
+            return next(filter(None, texts), "")
+    return ""
+
+
+def _lines(value: object) -> tuple[str, ...]:
+    """Each fact once, on one line."""
+    listed = value.splitlines() if isinstance(value, str) else value
+    if not isinstance(listed, list):
+        return ()
+    texts = (clean_line(_text(item)).removeprefix("- ") for item in listed[:_MOST_LISTED])
+    return tuple(dict.fromkeys(text[:_LONGEST_FACT] for text in texts if text))[:_MOST_FACTS]
+
 
 Operations = tuple[Operation, ...]
 
@@ -77,7 +259,7 @@ def memory_changes(
     if not tainted:
         made = (*_screened(screen, changes, len(facts)), *own)
         held = screen.asked
-    aside = tuple(screen.set_aside[:MOST_SET_ASIDE])
+    aside = tuple(screen.set_aside[:_MOST_SET_ASIDE])
     return Changes(made[:MOST_OPERATIONS], tuple(held[:MOST_OPERATIONS]), aside)
 
 
@@ -88,9 +270,9 @@ def _fact_changes(base: str, new: str, standing: set[str], *, tainted: bool) -> 
     renamed = {change.new: change.old for change in every if change.old and is_heading(change.new)}
     changes = list[Operation]()
     for change in every:
-        heading = renamed.get(change.section, change.section)
-        may_stand = heading in standing or (not tainted and _may_be_heading(heading))
         if guard.fact_lines(change.new if tainted else change.new or change.old):
+            heading = renamed.get(change.section, change.section)
+            may_stand = heading in standing if tainted else _may_be_heading(heading, standing)
             changes.append(replace(change, section=heading if may_stand else ""))
     return changes
 
@@ -115,8 +297,9 @@ def _is_within(line: str, made: Sequence[Operation]) -> bool:
     return any(is_part_of(line, new) for new in lines)
 
 
-def _may_be_heading(heading: str) -> bool:
-    return len(heading) <= _LONGEST_HEADING and not junk_reason(heading.lstrip("# "))
+def _may_be_heading(heading: str, standing: set[str]) -> bool:
+    is_fit = len(heading) <= _LONGEST_HEADING and not junk_reason(heading.lstrip("# "))
+    return heading in standing or is_fit
 
 
 def _line_reason(line: str, echoes: Echoes | None, screen: Screen) -> str:
@@ -124,27 +307,3 @@ def _line_reason(line: str, echoes: Echoes | None, screen: Screen) -> str:
     if not line.strip() or is_heading(line):
         return "it copies the instructions" if echoes and echoes.has(line) else ""
     return screen.junk_in(line)
-
-
-def checked_summary(text: str, talk: Talk, echoes: Echoes) -> tuple[str, list[str]]:
-    """The sentences of an entry that the conversation does not gainsay, each once, and what was set
-    aside. A sentence with a number or a negation that was not said becomes a quotation."""
-    kept, screen = dict[str, None](), Screen(talk, (), echoes)
-    for sentence in filter(None, map(str.strip, _SENTENCE.split(text))):
-        if reason := screen.junk_in(sentence):
-            screen.note(sentence, reason)
-        elif reason := talk.objection(sentence, lenient=True):
-            screen.note(sentence, reason)
-            if quote := talk.quote(sentence):
-                kept[quoted_line(*quote)] = None
-        else:
-            kept[sentence] = None
-    return " ".join(filter(None, kept)), screen.set_aside
-
-
-def checked_facts(facts: Iterable[str], talk: Talk, echoes: Echoes) -> list[str]:
-    """The key facts that the conversation does not gainsay."""
-    screen, lines = Screen(talk, (), echoes), map(clean_line, facts)
-    return [
-        one for one in lines if not screen.junk_in(one) and not talk.objection(one, lenient=True)
-    ]

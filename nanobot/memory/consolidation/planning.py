@@ -143,11 +143,6 @@ class ConsolidationLimits(Struct, frozen=True):
     request_budget: int = 0
     budgets: Mapping[str, int] = field(default_factory=dict)
 
-    def budget_of(self, session: Session) -> int:
-        """How many tokens a prompt of a conversation may have."""
-        own = self.budgets.get(str(session.metadata.get("model", "")), self.budget)
-        return min(self.budget, own)
-
 
 class PromptGauge:
     """Measures sessions against the limits: estimates come from the builder of prompts and are
@@ -160,8 +155,9 @@ class PromptGauge:
 
     def budget_of(self, session: Session) -> int:
         """How many tokens a prompt of a conversation may have, by what its server said too."""
-        model = str(session.metadata.get("model", ""))
-        return self.counter.within(self.limits.budget_of(session), model)
+        model, limits = str(session.metadata.get("model", "")), self.limits
+        own = min(limits.budget, limits.budgets.get(model, limits.budget))
+        return self.counter.within(own, model)
 
     def boundary(self, session: Session, excess: int) -> int:
         """How many messages go so that the prompt comes down to half of the room for history, above

@@ -1,20 +1,26 @@
 """One stretch of conversation, one call of the model: what comes of it, however the model behaves.
 
-An answer that cannot be used is asked for once more, with the reason; then the stretch is archived
-raw. A model that is out is left alone (`None`): whether the stretch can wait for it is the caller's
-decision. After three failures in a row it is left alone for five minutes. A turn that needs room
-waits for half a minute in all. The request fits the model's window.
+The request shows a stretch one line a message: `[2026-03-10T18:00] USER: …`, `ASSISTANT [tools: a,
+b]: …`, `TOOL: …`, with `?` where no time is known. Further lines are indented, so that nothing
+inside a message can pass for a message of its own. It must fit the model's window: a long message
+is shown by its head and tail, a tool's result more briefly than the person's words, and where a
+stretch is still too long its longest messages are shortened to one length that fits.
+
+An answer that cannot be used (`changes` reads it) is asked for once more, with the reason; then the
+stretch is archived raw. A model that is out is left alone (`None`): whether the stretch can wait
+for it is the caller's decision. After three failures in a row it is left alone for five minutes. A
+turn that needs room waits for half a minute in all.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Sequence
 from datetime import datetime
+from itertools import accumulate
 
 from loguru import logger
 from msgspec import Struct
-from msgspec.structs import replace
 
 from nanobot.clock import Clock
 from nanobot.errors import (
@@ -23,38 +29,31 @@ from nanobot.errors import (
     ProviderError,
     ProviderGarbage,
     ProviderRejected,
-    ToolError,
     TurnStopped,
 )
 from nanobot.memory.cleaning import Echoes
 from nanobot.memory.consolidation.planning import PromptGauge
-from nanobot.memory.consolidation.request import (
-    SAVE_MEMORY,
-    Chunk,
-    Saved,
-    own_words,
-    raw_summary,
-    read_reply,
-    request_text,
-)
 from nanobot.memory.documents import LONG_TERM
-from nanobot.memory.history import STAMP, HistoryEntry, with_stamp
+from nanobot.memory.history import HistoryEntry, with_stamp
 from nanobot.memory.lines import Operation
 from nanobot.memory.recall import MOST_SHOWN
 from nanobot.memory.scopes import Memory
-from nanobot.memory.taint import is_foreign, quotation
+from nanobot.memory.taint import origins_of
+from nanobot.messages import Message
 from nanobot.providers.port import (
     CallOptions,
     Prompt,
     Provider,
     Reply,
     Toolset,
+    ToolSpec,
     estimate_tokens,
     system_message,
     user_message,
 )
 from nanobot.tasks import Background
 from nanobot.templates import render
+from nanobot.text import counted, shortened
 
 _ATTEMPTS = 2
 _FAILURES = 3
@@ -62,6 +61,66 @@ _PAUSE, _OUT_SECONDS = 300.0, 60.0
 _TURN_SECONDS = 30.0
 """How long a turn waits for the model to make room; it does not ask a model that is out again."""
 _LEAST_ROOM = 400
+
+
+_TEXT = {"type": "string"}
+_TEXTS = {"type": "array", "items": _TEXT}
+SAVE_MEMORY = ToolSpec(
+    name="save_memory",
+    description="Save the consolidation of the conversation to memory.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "history_entry": _TEXT
+            | {
+                "description": (
+                    "A paragraph of 2 to 5 sentences on key events, decisions and topics. Starts "
+                    "with [YYYY-MM-DD HH:MM]. With detail that a text search would look for."
+                ),
+            },
+            "memory_update": _TEXT
+            | {
+                "description": (
+                    "The full updated long-term memory as Markdown: all existing facts and the new "
+                    "ones. Unchanged if nothing is new."
+                ),
+            },
+            "key_facts": _TEXTS | {"description": "Facts of one line each, with dates resolved."},
+            "quotes": _TEXTS
+            | {"description": "First words of lines of USER's that are kept whole, as written."},
+        },
+        "required": ["history_entry", "memory_update"],
+    },
+)
+
+KEPT = "[marked to keep]"
+"""Before what the person said is important."""
+
+_MOST_CHARACTERS = {"user": 24_000, "assistant": 6_000, "tool": 2_000}
+_SHARE_OF_ROOM = {"user": 0.5, "assistant": 0.25, "tool": 0.125}
+_LEAST_TOKENS = 24
+_RAW_CHARACTERS = 1_200
+_RAW_LINE = 160
+
+
+class Chunk(Struct, frozen=True):
+    """The messages `first` to `last` of a conversation; `messages` lacks retracted ones."""
+
+    session: str
+    first: int
+    last: int
+    messages: tuple[Message, ...]
+
+    @property
+    def shown(self) -> tuple[Message, ...]:
+        """Those that have content which memory is about."""
+        spoken = (message for message in self.messages if message.origin != "nanobot")
+        return tuple(message for message in spoken if message.content.strip() or message.media)
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Where content came from that is neither the person's own nor nanobot's."""
+        return tuple(sorted(origins_of(self.messages)))
 
 
 class Draft(Struct, frozen=True):
@@ -155,9 +214,12 @@ class Summariser:
         base, shown = await asyncio.to_thread(self._memory_shown, memory, chunk)
         room = self._gauge.request_tokens() - self._fixed - estimate_tokens(shown)
         room, again = max(_LEAST_ROOM, room), ""
+        options = CallOptions(use="memory", tool_choice=SAVE_MEMORY.name)
         for _ in range(_ATTEMPTS):
+            asked = user_message(request_text(shown, chunk, room, again))
             try:
-                reply = await self._ask(request_text(shown, chunk, room, again))
+                prompt = Prompt((self._system, asked), self._tools)
+                reply = await self._provider.complete(prompt, options)
             except (ContextTooLong, ProviderGarbage) as error:
                 room, again = room // 2, str(error).rstrip(".")
                 continue
@@ -175,11 +237,11 @@ class Summariser:
         self._failed(0.0, again)
         return self.raw(chunk)
 
-    async def _ask(self, text: str) -> Reply:
-        return await self._provider.complete(
-            Prompt((self._system, user_message(text)), self._tools),
-            CallOptions(use="memory", tool_choice=SAVE_MEMORY.name),
-        )
+    def _read(self, reply: Reply, chunk: Chunk, base: str) -> Draft | str:
+        from nanobot.memory.consolidation.changes import read_draft  # a start does without
+
+        raw, end = self.raw(chunk).entry, self._end_of(chunk)
+        return read_draft(reply, chunk, base, raw, end, self._echoes)
 
     def _failed(self, seconds: float, why: str, *, is_final: bool = False) -> None:
         self._failures += 1
@@ -190,58 +252,6 @@ class Summariser:
             logger.warning("consolidation failed {} times; it pauses", self._failures)
             seconds = _PAUSE
         self._out_until = max(self._out_until, self._clock.monotonic() + seconds)
-
-    def _read(self, reply: Reply, chunk: Chunk, base: str) -> Draft | str:
-        """The draft that an answer comes to, or what was wrong with it."""
-        from nanobot.memory.consolidation.changes import (  # a start does without
-            MOST_SET_ASIDE,
-            checked_facts,
-            checked_summary,
-            memory_changes,
-        )
-        from nanobot.memory.support import Talk
-
-        saved = read_reply(reply)
-        if isinstance(saved, str):
-            return saved
-        quoted = list(self._quoted(saved, chunk))
-        talk = Talk(one for one in chunk.shown if not is_foreign(one))
-        changes = memory_changes(
-            base,
-            saved.memory_update,
-            talk,
-            tainted=bool(chunk.origins),
-            quoted=quoted,
-            echoes=self._echoes,
-        )
-        raw = self.raw(chunk).entry
-        stamp, said = STAMP.match(saved.history_entry), saved.history_entry
-        days = {f"{one.timestamp:%Y-%m-%d}" for one in chunk.messages if one.timestamp}
-        head = stamp[0] if stamp and stamp[1] in days else ""
-        said = said[stamp.end() :] if stamp else said
-        # Untrusted content supports no fact: its entry carries the mark instead.
-        summary, aside = said.strip(), list[str]()
-        if not chunk.origins:
-            summary, aside = checked_summary(said, talk, self._echoes)
-        entry = replace(
-            raw,
-            type="consolidation",
-            summary=with_stamp(f"{head} {summary}".lstrip(), self._end_of(chunk))
-            if summary
-            else raw.summary,
-            key_facts=tuple(checked_facts(saved.key_facts, talk, self._echoes)),
-            operations=changes.operations,
-            set_aside=(*changes.set_aside, *aside)[:MOST_SET_ASIDE],
-        )
-        return Draft(entry, changes.held)
-
-    def _quoted(self, saved: Saved, chunk: Chunk) -> Iterator[str]:
-        """The lines of the person's that the model named, whole."""
-        for words in saved.quotes:
-            try:
-                yield quotation(words, chunk.messages, self._end_of(chunk).date())
-            except ToolError as error:
-                logger.info("{}: a quotation is left out: {}", chunk.session, error)
 
     def _end_of(self, chunk: Chunk) -> datetime:
         """When a stretch of conversation ended."""
@@ -259,3 +269,117 @@ class Summariser:
         except NanobotError as error:
             logger.warning("consolidating without the current memory: {}", error)
             return "", ""
+
+
+_HEAD = "Process this conversation and call the save_memory tool with your consolidation."
+_MEMORY, _CONVERSATION = "## Current Long-term Memory", "## Conversation to Process"
+
+
+def own_words() -> list[str]:
+    """The texts of a request that are ours, which a model may copy."""
+    described = SAVE_MEMORY.parameters["properties"].values()
+    return [_HEAD, _MEMORY, _CONVERSATION, *(str(one.get("description", "")) for one in described)]
+
+
+def request_text(memory: str, chunk: Chunk, room: int, again: str = "") -> str:
+    """The user message of a consolidation.
+
+    `memory` is the long-term memory as it is shown, empty where nothing was learned yet; `room` is
+    how many tokens the conversation may take. `again` says what was wrong with the last answer.
+    """
+    head = _HEAD
+    if again:
+        head += f"\n\nYour last answer could not be used: {again}."
+    return (
+        f"{head}\n\n{_MEMORY}\n{memory.strip() or '(empty)'}\n\n"
+        f"{_CONVERSATION}\n{conversation(chunk.shown, room)}"
+    )
+
+
+def conversation(messages: Sequence[Message], room: int) -> str:
+    """The lines of these messages, shortened to about `room` tokens in all."""
+    texts = [head_and_tail(_content(message), _limit(message, room)) for message in messages]
+    costs = [estimate_tokens(text) for text in texts]
+    left = room - sum(estimate_tokens(_head(message)) + 2 for message in messages)
+    if sum(costs) > left:
+        level = _level(costs, left)
+        texts = [
+            head_and_tail(text, level) if cost > level else text
+            for text, cost in zip(texts, costs, strict=True)
+        ]
+    indented = ("\n  ".join(text.splitlines()) for text in texts)
+    rows = zip(messages, indented, strict=True)
+    return "\n".join(f"{_head(message)} {text}".rstrip() for message, text in rows)
+
+
+def head_and_tail(text: str, tokens: int) -> str:
+    """`text`, or its head and tail where it takes more than about `tokens`."""
+    cost = estimate_tokens(text)
+    if cost <= tokens:
+        return text
+    keep = max(0, int(len(text) * tokens / cost) - 48)
+    head = keep * 3 // 4
+    tail = text[len(text) - (keep - head) :]
+    return f"{text[:head]} [… {len(text) - keep} characters left out …] {tail}".strip()
+
+
+def raw_summary(chunk: Chunk) -> str:
+    """What an entry says for a stretch that no model summarised: how it began, in its own words."""
+    said = [words for message in chunk.shown if (words := message.own_words.strip())]
+    said = said or [_content(message) for message in chunk.shown if message.role == "assistant"]
+    lines = [shortened(text, _RAW_LINE) for text in said]
+    fitting = sum(size <= _RAW_CHARACTERS for size in accumulate(map(len, lines)))
+    excerpt = " / ".join([*lines[:fitting], *(["…"] if fitting < len(lines) else [])])
+    count = counted(len(chunk.messages), "message")
+    kept = f"{count}, not summarised; the full text is in the archive."
+    return f"{kept} Excerpt: {excerpt}" if excerpt else kept
+
+
+def _head(message: Message) -> str:
+    time = message.timestamp.strftime("%Y-%m-%dT%H:%M") if message.timestamp else "?"
+    used = message.role == "assistant" and message.tools_used
+    tools = f" [tools: {', '.join(message.tools_used)}]" if used else ""
+    return f"[{time}] {message.role.upper()}{tools}:"
+
+
+def _content(message: Message) -> str:
+    parts = [_mark(message), KEPT if message.kept else "", message.content.strip()]
+    if message.media:
+        parts.append(f"[sent: {', '.join(path.rpartition('/')[2] for path in message.media)}]")
+    return " ".join(filter(None, parts))
+
+
+def _mark(message: Message) -> str:
+    """What says that these are not the person's own words."""
+    kind, _, name = message.origin.partition(":")
+    match kind:
+        case "":
+            return ""
+        case "attached":
+            own = message.role == "assistant"
+            return "" if own else "[what stands in brackets is not the person's own words]"
+        case "forwarded":
+            return "[forwarded: not the person's own words]"
+        case "person":
+            return f"[said by another person, {name}]"
+        case "tool":
+            return f"[untrusted content from {name}]"
+        case _:
+            return f"[untrusted content from {message.origin}]"
+
+
+def _limit(message: Message, room: int) -> int:
+    """How many tokens a message may take by itself."""
+    text = min(_MOST_CHARACTERS[message.role] // 3, int(room * _SHARE_OF_ROOM[message.role]))
+    return max(text, _LEAST_TOKENS)
+
+
+def _level(costs: Sequence[int], room: int) -> int:
+    """The length to which all longer ones must be cut so that the sum is within `room`."""
+    left, waiting = room, len(costs)
+    for cost in sorted(costs):
+        if cost * waiting >= left:
+            break
+        left -= cost
+        waiting -= 1
+    return max(left // max(waiting, 1), _LEAST_TOKENS)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanobot.memory.consolidation.changes import MOST_LINES, Changes, memory_changes
-from nanobot.memory.consolidation.request import (
+from nanobot.memory.consolidation.summariser import (
     Chunk,
     conversation,
     raw_summary,

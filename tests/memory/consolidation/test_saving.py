@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.memory.consolidation.request import SAVE_MEMORY, Saved, read_reply
+from nanobot.memory.consolidation.changes import Saved, read_reply
+from nanobot.memory.consolidation.summariser import SAVE_MEMORY
 from nanobot.memory.history import with_stamp
 from nanobot.messages import ToolCall
 from nanobot.providers.port import Reply
