@@ -33,7 +33,8 @@ JsonObject = Mapping[str, object]
 def mend(result: dict[str, object]) -> None:
     """Rewrite what a server answered, so that the SDK takes all that can be used of it."""
     if isinstance(tools := result.get("tools"), list):
-        result["tools"] = [_tool(one) for one in tools if _is_tool(one)]
+        named = (one for one in tools if isinstance(_object(one).get("name"), str))
+        result["tools"] = list(map(_tool, named))
         if not isinstance(result.get("nextCursor"), str):
             result.pop("nextCursor", None)
     elif "content" in result or "structuredContent" in result:
@@ -49,10 +50,6 @@ def mend(result: dict[str, object]) -> None:
 def needs_tasks(meta: JsonObject | None) -> bool:
     """Whether a tool of a mended listing can only be run as a task."""
     return bool(meta and meta.get(_TASKS))
-
-
-def _is_tool(given: object) -> bool:
-    return isinstance(given, dict) and isinstance(given.get("name"), str)
 
 
 def _tool(given: JsonObject) -> dict[str, object]:
@@ -82,7 +79,12 @@ def result_of(meta: JsonObject | None, *, is_error: bool) -> ToolResult:
     if not parts and structured is not None:
         answer.texts.append(json.dumps(structured, ensure_ascii=False))
     images, files = tuple(answer.images), tuple(answer.files)
-    return ToolResult(answer.text(), is_error=is_error, images=images, files=files)
+    text = "\n\n".join(answer.texts) or "\n".join(f"[image, {mime}]" for _, mime in images)
+    if len(text) > MOST_TEXT:
+        text = f"{text[:MOST_TEXT]}\n[… the rest of {len(text):,} characters was not kept]"
+    if not text and not files:
+        text = "[the answer is empty]"
+    return ToolResult(text, is_error=is_error, images=images, files=files)
 
 
 class _Answer:
@@ -93,31 +95,24 @@ class _Answer:
         self.images: list[tuple[str, str]] = []
         self.files: list[ResultFile] = []
 
-    def text(self) -> str:
-        """All of the text, up to a limit."""
-        text = "\n\n".join(self.texts) or "\n".join(f"[image, {mime}]" for _, mime in self.images)
-        if len(text) > MOST_TEXT:
-            return f"{text[:MOST_TEXT]}\n[… the rest of {len(text):,} characters was not kept]"
-        return text if text or self.files else "[the answer is empty]"
-
     def take(self, part: JsonObject) -> None:
         """Take in one part. One that cannot be used is a line that names it."""
-        kind, text, data = part.get("type"), part.get("text"), part.get("data")
         resource = _object(part.get("resource"))
-        blob, inner = resource.get("blob"), resource.get("text")
-        if kind == "text" and isinstance(text, str):
-            self.texts.append(text)
-        elif kind in ("image", "audio") and isinstance(data, str):
-            self._add_data(data, part, str(kind))
-        elif kind == "resource_link" and isinstance(part.get("uri"), str):
-            self.texts.append(_link(part))
-        elif kind == "resource" and isinstance(blob, str):
-            self._add_data(blob, resource, _file_name(resource.get("uri")))
-        elif kind == "resource" and isinstance(inner, str):
-            self.texts.append(f"[{_label(resource.get('uri'))}]\n{inner}")
-        else:
-            self.texts.append(f"[a part of the answer cannot be used: {_label(kind)}]")
-            self.texts += [text] if isinstance(text, str) else []
+        match part:
+            case {"type": "text", "text": str(text)}:
+                self.texts.append(text)
+            case {"type": "image" | "audio" as kind, "data": str(data)}:
+                self._add_data(data, part, kind)
+            case {"type": "resource_link", "uri": str()}:
+                self.texts.append(_link(part))
+            case {"type": "resource", "resource": {"blob": str(data)}}:
+                self._add_data(data, resource, _file_name(resource.get("uri")))
+            case {"type": "resource", "resource": {"text": str(text)}}:
+                self.texts.append(f"[{_label(resource.get('uri'))}]\n{text}")
+            case _:
+                about = _label(part.get("type"))
+                self.texts.append(f"[a part of the answer cannot be used: {about}]")
+                self.texts += [said] if isinstance(said := part.get("text"), str) else []
 
     def _add_data(self, data: str, part: JsonObject, name: str) -> None:
         """An image that models take goes into the prompt, everything else becomes a file."""

@@ -133,7 +133,7 @@ class ServerRunner:
             await life.ended.wait()
         life = life or self._begin()
         try:
-            return life, await with_timeout(self._clock, START_SECONDS, _result(life.ready))
+            return life, await with_timeout(self._clock, START_SECONDS, asyncio.shield(life.ready))
         except TimeoutError:
             life.was_lost("does not start: it says nothing")
             life.task.cancel()
@@ -163,21 +163,17 @@ class ServerRunner:
                 self._listed(await session.list_tools())
                 life.last_used = self._clock.monotonic()
                 life.ready.set_result(session)
-                await self._until_over(life)
+                left = IDLE_SECONDS
+                while left > 0 and not life.over.is_set():
+                    with suppress(TimeoutError):
+                        await with_timeout(self._clock, left, life.over.wait())
+                    idle = 0.0 if life.calls else self._clock.monotonic() - life.last_used
+                    left = IDLE_SECONDS - idle
+                life.over.set()
         except NanobotError as error:
             life.was_lost(error.for_people())
         finally:
             self._ended(life)
-
-    async def _until_over(self, life: _Run) -> None:
-        """Until it is to end, or nobody has called it for a while."""
-        left = IDLE_SECONDS
-        while left > 0 and not life.over.is_set():
-            with suppress(TimeoutError):
-                await with_timeout(self._clock, left, life.over.wait())
-            idle = 0.0 if life.calls else self._clock.monotonic() - life.last_used
-            left = IDLE_SECONDS - idle
-        life.over.set()
 
     def _ended(self, life: _Run) -> None:
         """The first failure costs nothing, the next ones longer and longer pauses."""
@@ -193,7 +189,3 @@ class ServerRunner:
             life.ready.exception()  # looked at here, since perhaps nobody waits for it
         self._life = None
         life.ended.set()
-
-
-async def _result(ready: asyncio.Future[McpSession]) -> McpSession:
-    return await asyncio.shield(ready)

@@ -198,11 +198,9 @@ class McpServers:
 
     def program_digest(self, server: McpServer) -> str:
         """Return a digest of a server's program, or "" if the agent could change it. Blocks."""
-        from nanobot.tools.mcp.program_state import program_digest
-
         home = self._connections.home_of(server)
         writable = (path for one in self._servers.values() for path in one.writable)
-        return program_digest(server, home, (*self._agents, *writable))
+        return server.program_digest(home, (*self._agents, *writable))
 
     def tools(self) -> tuple[McpTool, ...]:
         """What is offered now."""
@@ -334,7 +332,14 @@ class McpServers:
 
     def _offer(self) -> None:
         """Register what is to be offered, and only that."""
-        now = self._to_offer()
+        now: dict[str, McpTool] = {}
+        for name, server in self._servers.items():
+            listing = self._listings.get(name)
+            for described in within_budget(listing.offered, server.tools) if listing else ():
+                tool = McpTool(server, described, self)
+                # Of two whose names come out the same, one that is really called so goes first.
+                if tool.name not in now or tool.name == f"{name}__{described.name}":
+                    now[tool.name] = tool
         if _described(now) == _described(self._offered):
             return
         for name in self._offered:
@@ -347,17 +352,6 @@ class McpServers:
                 logger.warning("a tool of the MCP server {}: {}", tool.server.name, error)
             else:
                 self._offered[name] = tool
-
-    def _to_offer(self) -> dict[str, McpTool]:
-        """Of two tools whose names come out the same, one that is really called so goes first."""
-        now: dict[str, McpTool] = {}
-        for name, server in self._servers.items():
-            listing = self._listings.get(name)
-            for described in within_budget(listing.offered, server.tools) if listing else ():
-                tool = McpTool(server, described, self)
-                if tool.name not in now or tool.name == f"{name}__{described.name}":
-                    now[tool.name] = tool
-        return now
 
     async def _save(self) -> None:
         """Write down what was listed."""

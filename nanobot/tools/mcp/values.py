@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -41,6 +41,10 @@ class McpRefused(McpError):
 
 class McpLost(McpError):
     """The connection ended in the middle of something: whether it was done is not known."""
+
+
+MOST_BYTES = 256_000_000
+"""Of a program and its files together."""
 
 
 class McpServer(Struct, frozen=True):
@@ -89,6 +93,39 @@ class McpServer(Struct, frozen=True):
         command = str((home / self.command).absolute()) if "/" in self.command else self.command
         return find(command, self.env.get("PATH", inherited))
 
+    def program_digest(self, home: Path, agents: Sequence[Path]) -> str:
+        """Return a digest of the program, to which a standing approval of a tool is bound, or "" if
+        it can't be pinned down. `home` is the folder that it runs in. Blocks.
+
+        The digest changes with the program file and with each file that an argument names. What the
+        agent can write (in the folders `agents`) can't be bound like that, since a module next to a
+        script decides as much as the script.
+        """
+        if self.url:
+            return self.identity
+        try:
+            state = [self.identity, *self._files(home, [os.path.realpath(one) for one in agents])]
+        except (OSError, ValueError):
+            return ""
+        return hashlib.sha256(json.dumps(state).encode("utf-8", "backslashreplace")).hexdigest()
+
+    def _files(self, home: Path, agents: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Each file that decides what runs, with a digest of its content. Raises `ValueError` if
+        there is no program, it is too large, or the agent could change it."""
+        program = self.program(home)
+        given = _existing(home, self.args)
+        searched = _existing(home, (one for path in self.env.values() for one in path.split(":")))
+        for used in (program, *given, *searched, *map(str, self.paths)):
+            path = os.path.realpath(used)
+            if not program or any(path == top or path.startswith(f"{top}/") for top in agents):
+                raise ValueError("the program can't be pinned down")
+        files = [one for one in map(Path, (program, *given)) if one.is_file()]
+        if sum(one.stat().st_size for one in files) > MOST_BYTES:
+            raise ValueError("the program is too large")
+        for one in files:
+            with one.open("rb") as file:
+                yield os.path.realpath(one), hashlib.file_digest(file, "sha256").hexdigest()
+
     @property
     def named_address(self) -> str:
         """`host:port` where the URL names this machine or an address and no public name: that is
@@ -99,6 +136,13 @@ class McpServer(Struct, frozen=True):
             return f"[{host}]:{port}"
         numbers = host.replace(".", "").isdigit()
         return f"{host}:{port}" if numbers or host == "localhost" else ""
+
+
+def _existing(home: Path, words: Iterable[str]) -> list[str]:
+    """The paths of those words that name something that exists, also after a `=`."""
+    parts = (part for word in words for part in (word, word.partition("=")[2]) if part)
+    paths = (str(home / part) for part in parts if "\0" not in part)
+    return [path for path in paths if os.path.lexists(path)]
 
 
 class ToolDescription(Struct, frozen=True, forbid_unknown_fields=True):
