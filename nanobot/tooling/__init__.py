@@ -13,6 +13,7 @@ no difference.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from itertools import accumulate
@@ -139,26 +140,27 @@ MAX_LINES = 2_000
 def line_excerpt(text: str, name: str, start: int, end: int | None = None, *, max_text: int) -> str:
     """The lines `start` to `end` of a text (from 1 on), as far as `max_text` characters go, and how
     to read on. Raises `ToolError` where there are none."""
-    lines = text.removesuffix("\n").split("\n") if text else []  # as editors count them
-    total = len(lines)
-    if start > total > 0:
+    if not text:
+        return text
+    lines = text.removesuffix("\n").split("\n")  # as editors count them
+    total, before = len(lines), start - 1
+    last = end or total
+    if start > total:
         raise ToolError(f"{name} has only {total} lines")
-    if end is not None and end < start:
+    if last < start:
         raise ToolError(f"end_line {end} comes before start_line {start}")
-    last = min(total, end or total, start + MAX_LINES - 1)
-    sizes = accumulate(len(line) + 1 for line in lines[start - 1 : last])
-    shown = start - 1 + sum(size <= max_text for size in sizes)
-    piece = "\n".join(lines[start - 1 : shown])
-    notes: list[str] = []
-    if shown < start <= total:  # not even one line fits
-        shown, piece = start, lines[start - 1][:max_text]
-        notes.append(f"[line {start} has {len(lines[start - 1]):,} characters and is cut here]")
+    within = lines[before : min(last, before + MAX_LINES)]
+    fits = bisect_right(list(accumulate(len(line) + 1 for line in within)), max_text)
+    if fits == total:
+        return text
+    piece, shown = within[:fits], before + max(1, fits)
+    if not piece:
+        cut = f"[line {start} has {len(within[0]):,} characters and is cut here]"
+        piece = [within[0][:max_text], cut]
     if start > 1 or shown < total:
         more = f"; read on with start_line={shown + 1}" if shown < total else ""
-        notes.append(f"[lines {start}-{shown} of {total}{more}]")
-    if not notes:
-        return text
-    return "\n".join([piece, *notes])
+        piece.append(f"[lines {start}-{shown} of {total}{more}]")
+    return "\n".join(piece)
 
 
 class Arguments(Checked, frozen=True):
@@ -271,15 +273,17 @@ class OwnersPolicy(Struct, frozen=True):
         is_others = caller.scope != OWNER
         if is_others and risk.kind in _OWNERS_ONLY:
             return Denied(f"only the owner may {risk.what}; use another name or folder")
-        if setting == "ask" or (is_others and risk.kind in _FOR_THE_OWNER):
-            every = "Each call of this kind needs the owner's word."
-            other = "Somebody other than the owner wants this."
-            return Ask(risk, every if setting == "ask" else other)
-        origins = caller.origins() if setting == "auto" else ()
-        if not origins:
-            return Allowed()
-        named = ", ".join(map(printable, origins[:_SHOWN_ORIGINS]))
-        return Ask(risk, f"Untrusted content is in the conversation ({named}).")
+        if setting == "ask":
+            because = "Each call of this kind needs the owner's word."
+        elif is_others and risk.kind in _FOR_THE_OWNER:
+            because = "Somebody other than the owner wants this."
+        else:
+            origins = caller.origins() if setting == "auto" else ()
+            if not origins:
+                return Allowed()
+            named = ", ".join(map(printable, origins[:_SHOWN_ORIGINS]))
+            because = f"Untrusted content is in the conversation ({named})."
+        return Ask(risk, because)
 
 
 def may_repeat(caller: TurnContext, risk: Risk, what: Repeatable) -> bool:

@@ -16,9 +16,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from datetime import datetime
 from typing import Literal
 
 from loguru import logger
@@ -80,20 +79,13 @@ class Question(Struct, frozen=True):
         return Address(self.shown.channel, self.shown.chat_id, self.shown.thread_id)
 
 
-class _Answered(Struct, frozen=True):
-    """What was said, and by whom."""
-
-    answer: ApprovalAnswer
-    by: str
-
-
 class _Waiting(Struct):
-    """`shown` is None until the question is out, which it is `since` then (monotonic). `settled`:
-    an answer is being stored."""
+    """`answer` is that, and by whom. `shown` is None until the question is out, which it is `since`
+    then (monotonic). `settled`: an answer is being stored."""
 
     caller: TurnContext
     asked: Ask
-    answer: asyncio.Future[_Answered]
+    answer: asyncio.Future[tuple[ApprovalAnswer, str]]
     answers: tuple[ApprovalAnswer, ...] = ONCE
     shown: ApprovalAsked | None = None
     since: float = 0.0
@@ -147,14 +139,15 @@ class Approvals:
                 f"the call is too long to be judged (at most {MOST_SHOWN:,} characters, with "
                 "invisible ones written out); make it smaller"
             )
-        if sum(w.caller.session_key == caller.session_key for w in self._waiting.values()) >= (
-            MOST_WAITING
-        ):
+        mine = [w for w in self._waiting.values() if w.caller.session_key == caller.session_key]
+        if len(mine) >= MOST_WAITING:
             return not_asked(f"{MOST_WAITING} questions of this conversation wait for them already")
         if not self._may_ask_again(caller.scope):
             return not_asked(f"{MOST_AN_HOUR} questions an hour are the limit; do without it")
         code = self._new_code()
-        answer: asyncio.Future[_Answered] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[tuple[ApprovalAnswer, str]] = (
+            asyncio.get_running_loop().create_future()
+        )
         waiting = _Waiting(caller, question, answer, LONGER if question.repeatable else ONCE)
         self._waiting[code] = waiting
         outcome: Literal["expired", "withdrawn"] = "withdrawn"
@@ -199,8 +192,7 @@ class Approvals:
         return await self._settle(here.get(code or next(iter(here), "")), answer, by)
 
     async def _settle(self, waiting: _Waiting | None, answer: ApprovalAnswer, by: str) -> str:
-        """Give a question that waits its answer; what to tell the owner. What is allowed for longer
-        is stored first: nobody is told so otherwise."""
+        """Give a question that waits its answer; what to tell the owner."""
         if waiting is None or waiting.shown is None or waiting.settled or waiting.answer.done():
             raise NanobotError(
                 "No question waits for this answer: it was answered, is too old, or was dropped."
@@ -208,9 +200,10 @@ class Approvals:
         if answer not in (*waiting.answers, *NEVER):
             raise NanobotError(f"To be approved once only: {waiting.what}.")
         said = "Not approved" if answer == "unseen" else "Denied" if answer == "no" else "Approved"
+        # What is allowed for longer is stored first: nobody is told so otherwise.
         more = "" if answer in (*ONCE, *NEVER) else await self._allow_longer(waiting, answer, by)
         if not waiting.answer.done():
-            waiting.answer.set_result(_Answered(answer, by))
+            waiting.answer.set_result((answer, by))
         return f"{said}: {waiting.what}.{more}"
 
     async def _allow_longer(self, waiting: _Waiting, answer: ApprovalAnswer, by: str) -> str:
@@ -227,17 +220,17 @@ class Approvals:
 
     def _close(self, waiting: _Waiting, otherwise: Literal["expired", "withdrawn"]) -> None:
         """Let those who watch know that a question is closed, if it was asked at all."""
-        shown, said = waiting.shown, waiting.answer
-        if shown is None:
+        if (shown := waiting.shown) is None:
             return
-        answered = said.result() if said.done() and not said.cancelled() else None
+        is_answered = waiting.answer.done() and not waiting.answer.cancelled()
+        answer, by = waiting.answer.result() if is_answered else (otherwise, "")
         closed = ApprovalClosed(
             shown.channel,
             shown.chat_id,
             shown.turn_id,
             shown.code,
-            answered.answer if answered else otherwise,
-            answered.by if answered and answered.answer != "unseen" else "",
+            answer,
+            "" if answer == "unseen" else by,
             thread_id=shown.thread_id,
         )
         self._announce(waiting.caller.session_key, closed)
@@ -269,68 +262,50 @@ class Approvals:
             logger.warning("the owner could not be asked: {}", error)
         if there is None:
             return not_asked("there is no chat to ask them in")
-        shown = _shown(code, waiting, there, self._clock.now())
-        waiting.shown, waiting.since = shown, self._clock.monotonic()
-        self._announce(caller.session_key, shown)
+        waiting.since = self._clock.monotonic()
+        waiting.shown = ApprovalAsked(
+            there.channel,
+            there.chat_id,
+            caller.turn_id,
+            code,
+            waiting.what,
+            escape_for_review(question.risk.details),
+            escape_invisible(question.because),
+            waiting.answers,
+            self._clock.now(),
+            WAIT_SECONDS,
+            thread_id=there.thread_id,
+        )
+        self._announce(caller.session_key, waiting.shown)
         with suppress(TimeoutError):
             async with self._pausing(caller.session_key):
-                await with_timeout(self._clock, WAIT_SECONDS, _result(waiting.answer))
-        if not waiting.answer.done() or waiting.answer.cancelled():
-            return Denied(
-                f"the owner was asked and did not answer within {WAIT_SECONDS / 60:g} minutes; "
-                "tell them what you wanted to do",
-                outcome="unanswered",
-            )
-        said = waiting.answer.result()
-        if said.answer == "unseen":
-            return not_asked("nobody is at the terminal that asked")
-        if said.answer == "no":
-            return Denied("the owner was asked and said no; do not try it again", said.by)
-        caller.note_approval(there)
-        return Allowed(said.by)
-
-
-async def _result(answer: asyncio.Future[_Answered]) -> _Answered:
-    return await answer
-
-
-def _shown(code: str, waiting: _Waiting, there: Address, now: datetime) -> ApprovalAsked:
-    """A question as those see it who watch."""
-    return ApprovalAsked(
-        there.channel,
-        there.chat_id,
-        waiting.caller.turn_id,
-        code,
-        waiting.what,
-        escape_for_review(waiting.asked.risk.details),
-        escape_invisible(waiting.asked.because),
-        waiting.answers,
-        now,
-        WAIT_SECONDS,
-        thread_id=there.thread_id,
-    )
+                answer, by = await with_timeout(self._clock, WAIT_SECONDS, waiting.answer)
+                if answer == "unseen":
+                    return not_asked("nobody is at the terminal that asked")
+                if answer == "no":
+                    return Denied("the owner was asked and said no; do not try it again", by)
+                caller.note_approval(there)
+                return Allowed(by)
+        return Denied(
+            f"the owner was asked and did not answer within {WAIT_SECONDS / 60:g} minutes; "
+            "tell them what you wanted to do",
+            outcome="unanswered",
+        )
 
 
 def _text(caller: TurnContext, code: str, question: Ask) -> str:
     details = escape_for_review(question.risk.details)
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", details))])
-    return "\n".join(
-        (
-            f"**May I {escape_invisible(question.risk.what)}?**",
-            f"{fence}\n{details}\n{fence}",
-            f"{escape_invisible(question.because)} Asked for"
-            f" {escape_invisible(caller.session_key)},"
-            f" turn {caller.turn_id}.",
-            f"Within {WAIT_SECONDS / 60:g} minutes: /approve {code} or /deny {code}",
-            *_longer(code, question),
-        )
-    )
-
-
-def _longer(code: str, question: Ask) -> Iterator[str]:
-    """What else can be answered, and what that would cover."""
+    lines = [
+        f"**May I {escape_invisible(question.risk.what)}?**",
+        f"{fence}\n{details}\n{fence}",
+        f"{escape_invisible(question.because)} Asked for"
+        f" {escape_invisible(caller.session_key)}, turn {caller.turn_id}.",
+        f"Within {WAIT_SECONDS / 60:g} minutes: /approve {code} or /deny {code}",
+    ]
     if what := question.repeatable:
-        yield (
+        lines.append(
             f"For longer, in this chat until midnight or everywhere: /approve {code} today, "
             f"/approve {code} always. That is {escape_invisible(what.subject)}."
         )
+    return "\n".join(lines)

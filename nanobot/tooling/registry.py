@@ -155,7 +155,12 @@ class ToolRegistry:
                 await starting()
             result = await self._ran(tool, arguments, call, caller)
         if tool.effects:
-            self._record("ended", call, caller, **_end(result))
+            end: dict[str, Value] = {"outcome": "error" if result.is_error else "ok"}
+            if result.changed:
+                end["changed"] = " ".join(result.changed[:_SHOWN_CHANGES])
+            if result.is_error:
+                end["error"] = result.text
+            self._record("ended", call, caller, **end)
         return result
 
     async def _admitted(
@@ -312,21 +317,11 @@ def _is_for(tool: Tool, scope: str) -> bool:
 
 
 def _outcome(decision: Allowed | Denied | Ask) -> dict[str, Value]:
-    if isinstance(decision, Allowed):
-        return {"outcome": "allowed", **_said_by(decision)}
+    if isinstance(decision, Ask):
+        risk = decision.risk
+        asked: dict[str, Value] = {"risk": risk.kind, "asked": risk.what, "details": risk.details}
+        return {"outcome": "asked", "because": decision.because, **asked}
+    by: dict[str, Value] = {"by": decision.by} if decision.by else {}
     if isinstance(decision, Denied):
-        return {"outcome": decision.outcome, "because": decision.reason, **_said_by(decision)}
-    risk = decision.risk
-    asked: dict[str, Value] = {"risk": risk.kind, "asked": risk.what, "details": risk.details}
-    return {"outcome": "asked", "because": decision.because, **asked}
-
-
-def _said_by(decision: Allowed | Denied) -> dict[str, Value]:
-    return {"by": decision.by} if decision.by else {}
-
-
-def _end(result: ToolResult) -> dict[str, Value]:
-    changed = {"changed": " ".join(result.changed[:_SHOWN_CHANGES])} if result.changed else {}
-    if result.is_error:
-        return {"outcome": "error", **changed, "error": result.text}
-    return {"outcome": "ok", **changed}
+        return {"outcome": decision.outcome, "because": decision.reason, **by}
+    return {"outcome": "allowed", **by}

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from datetime import date, datetime
 
 from loguru import logger
-from msgspec import Struct, ValidationError, convert, to_builtins
+from msgspec import Struct, convert, to_builtins
 
 from nanobot.bus.events import ApprovalAnswer
 from nanobot.bus.state import Document, InvalidDocument, StateStore, versioned_object
@@ -121,7 +121,7 @@ class StandingApprovals:
         if what is None:
             return None
         try:
-            mine = await asyncio.to_thread(self._unchanged, what, caller)
+            mine = await asyncio.to_thread(self._current, what, caller)
         except StorageError as error:
             logger.warning("standing approvals cannot be used: {}", error)
             return None
@@ -131,15 +131,19 @@ class StandingApprovals:
             self._record("used", found, found.given_by, caller)
         return found
 
-    def _unchanged(self, what: Repeatable, caller: TurnContext) -> Sequence[Standing]:
+    def _current(self, what: Repeatable, caller: TurnContext) -> Sequence[Standing]:
         """Those for this, once those for what it was before are ended."""
-        mine = [one for one in self._document.load() if one.key == what.key]
-        stale = [one for one in mine if one.fingerprint != what.fingerprint]
-        if stale:
-            self._document.change(lambda entries: tuple(one for one in entries if one not in stale))
+        stale: list[Standing] = []
+
+        def without_stale(entries: Entries) -> Entries:
+            mine = (one for one in entries if one.key == what.key)
+            stale[:] = (one for one in mine if one.fingerprint != what.fingerprint)
+            return tuple(one for one in entries if one not in stale)
+
+        entries = self._document.change(without_stale)
         for one in stale:
             self._record("ended", one, "it has changed", caller)
-        return [one for one in mine if one not in stale]
+        return [one for one in entries if one.key == what.key]
 
     def revoke(self, id: str, by: str) -> Standing:
         """Take one back. Raises `NanobotError` where there is none of this id."""
@@ -176,16 +180,13 @@ class _File(Struct, forbid_unknown_fields=True):
 
 
 def _encoded(entries: Entries) -> bytes:
-    content = {"version": VERSION, "approvals": to_builtins(entries)}
+    content = to_builtins(_File(VERSION, list(entries)))
     return json.dumps(content, indent=1).encode("ascii") + b"\n"
 
 
 def _decoded(content: bytes) -> Entries:
-    """Raises `InvalidDocument`."""
-    try:
-        entries = convert(versioned_object(content, VERSION), _File).approvals
-    except ValidationError as error:
-        raise InvalidDocument(str(error)) from error
+    """Raises `InvalidDocument` and `ValidationError`."""
+    entries = convert(versioned_object(content, VERSION), _File).approvals
     for one in entries:
         if one.given_at.tzinfo is None:
             raise InvalidDocument("a moment has no time zone")

@@ -24,7 +24,7 @@ import os
 import shutil
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from errno import ENOSPC
@@ -366,8 +366,8 @@ def _extract(
     others = dict[str, tarfile.TarInfo]()
     files = size = 0
     while (member := tar.next()) is not None:
-        path = _path_of(member)
-        if not member.isreg():
+        path = _path_of(member.name)
+        if not member.isreg() or member.issparse():
             others[path] = member
             continue
         files, size = files + 1, size + member.size
@@ -376,21 +376,26 @@ def _extract(
         if wanted(path):
             _write(tar, member, folder / path)
         progress(member.size, head.size)
-    # At last: nothing is written by way of a link, or needs a folder that may be written to.
+    _make_others(folder, {path: others[path] for path in filter(wanted, others)})
+    return files, size
+
+
+def _make_others(folder: Path, others: Mapping[str, tarfile.TarInfo]) -> None:
+    """Make links and folders. At last: nothing is written by way of a link, and each folder may be
+    written to until then."""
     links = {path for path, member in others.items() if member.issym()}
     for path, member in sorted(others.items(), key=lambda one: one[1].isdir()):
-        if not wanted(path):
-            continue
         # Below a link it would lie somewhere else than its steps up were counted from.
         if not links.isdisjoint(map(str, PurePosixPath(path).parents)):
             raise BadBackup(f"{path!r} lies below a link")
-        if member.issym():
+        if member.isdir():
+            (folder / path).mkdir(parents=True, exist_ok=True)
+            (folder / path).chmod(member.mode & 0o777 | 0o700)
+        elif path in links and stays_inside(path, member.linkname):
             (folder / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             (folder / path).symlink_to(member.linkname)
         else:
-            (folder / path).mkdir(parents=True, exist_ok=True)
-            (folder / path).chmod(member.mode & 0o777 | 0o700)
-    return files, size
+            raise BadBackup(f"{path!r} is neither a file nor a folder")
 
 
 def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
@@ -403,17 +408,14 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
     os.utime(place, (member.mtime, member.mtime))
 
 
-def _path_of(member: tarfile.TarInfo) -> str:
-    """Return a member's path in the home. Raises `BadBackup` for one that no backup holds."""
-    path = member.name.removeprefix(_HOME)
+def _path_of(name: str) -> str:
+    """Return a member's path in the home. Raises `BadBackup` for a name that no backup holds."""
+    path = name.removeprefix(_HOME)
     parts = path.split("/")
-    if path == member.name or "\0" in path or any(part in ("", ".", "..") for part in parts):
-        raise BadBackup(f"the name {member.name!r} is not allowed")
+    if path == name or "\0" in path or not {"", ".", ".."}.isdisjoint(parts):
+        raise BadBackup(f"the name {name!r} is not allowed")
     if not belongs_in_backup(parts[0]):  # backups, and what belongs to a restore
         raise BadBackup(f"{path!r} does not belong in a backup")
-    is_link = member.issym() and stays_inside(path, member.linkname)
-    if not (is_link or member.isdir() or member.isreg()) or member.issparse():
-        raise BadBackup(f"{path!r} is neither a file nor a folder")
     return path
 
 

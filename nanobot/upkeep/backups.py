@@ -39,6 +39,7 @@ from nanobot.upkeep.retention import has_room
 from nanobot.upkeep.snapshot import (
     BACKUPS,
     WORKSPACE,
+    BackupItem,
     BackupOperations,
     Snapshot,
     backup_items,
@@ -166,11 +167,8 @@ def make_backup(
     _expect_apart(home, target)
     if target.exists():
         raise NanobotError(f"{target} exists already", hint="Give it another name.")
-    left_out: list[str] = []
     try:
-        found = [*taken.items, *backup_items(home, left_out, together=False, media=order.media)]
-        items = [one for one in found if one.kind != "link" or stays_inside(one.path, one.target)]
-        left_out += sorted({item.path for item in found} - {item.path for item in items})
+        items, left_out = _all_items(home, taken, order)
         head = BackupHeader(
             nanobot=nanobot.__version__,
             journal=SCHEMA.version,
@@ -190,6 +188,17 @@ def make_backup(
     except OSError as error:
         raise StorageError.of(error.filename or target, error) from error
     return MadeBackup(target, files, head.size, size, tuple(left_out), tuple(changed))
+
+
+def _all_items(
+    home: Path, taken: Snapshot, order: BackupOrder
+) -> tuple[list[BackupItem], list[str]]:
+    """Return what goes into the backup, and what is left out."""
+    left_out: list[str] = []
+    found = [*taken.items, *backup_items(home, left_out, together=False, media=order.media)]
+    items = [one for one in found if one.kind != "link" or stays_inside(one.path, one.target)]
+    left_out += sorted({item.path for item in found} - {item.path for item in items})
+    return items, left_out
 
 
 def _expect_apart(home: Path, target: Path) -> None:

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from errno import EBUSY
 from functools import partial
-from itertools import count
 from pathlib import Path
 
 from msgspec import Struct
@@ -83,7 +82,7 @@ def examine_home(home: Path, clock: Clock) -> HomeContents:
     troubles += [str(one.error) for one in conversations if one.error]
     places = repositories(home / "state")
     versions = {prefix: attempt(partial(_version, path)) for prefix, path in places.items()}
-    others = [place for kind in ("people", "groups") for place in workspace.glob(f"{kind}/*/")]
+    others = (*workspace.glob("people/*/"), *workspace.glob("groups/*/"))
     scopes = ("", *sorted(f"{place.relative_to(workspace)}/" for place in others))
     counts = journal.counts
     found = HomeContents(
@@ -228,8 +227,10 @@ def put_in_place(staging: Path, home: Path, now: datetime) -> Path | None:
     where nothing did. Backups stay. Raises `OSError`, and `NanobotError` where something cannot be
     moved."""
     name = f"{_BEFORE}-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
-    names = (f"{name}-{number}" if number > 1 else name for number in count(1))
-    previous = next(path for one in names if not os.path.lexists(path := home / one))
+    previous, number = home / name, 1
+    while os.path.lexists(previous):
+        number += 1
+        previous = home / f"{name}-{number}"
     replace_file(home / UNFINISHED, b"`nanobot restore` was cut short here.\n")
     kept = (STAGING, _BEFORE, UNFINISHED)
     existing = [p for p in home.iterdir() if p.name != BACKUPS and not p.name.startswith(kept)]

@@ -107,6 +107,11 @@ class BackupItem(Struct, frozen=True):
     source: str = ""
     target: str = ""
 
+    @property
+    def is_too_deep(self) -> bool:
+        """Whether it could not be restored."""
+        return self.path.count("/") > _DEEPEST or len(os.fsencode(self.path)) > _LONGEST
+
 
 def belongs_in_backup(path: str) -> bool:
     """Whether a backup may hold this path of a home."""
@@ -160,18 +165,17 @@ def _walk(
         if folder.path and (together or folder.path not in _MIXED):
             yield folder
         inner: list[BackupItem] = []
-        for item, is_readable in _entries(folder.path, descriptor):
-            is_deep = item.path.count("/") > _DEEPEST or len(os.fsencode(item.path)) > _LONGEST
+        for item, is_readable in _entries(folder.path, descriptor, together):
             if not is_wanted(item):
                 continue
-            if is_deep or not (is_readable or together):
+            if item.is_too_deep or not is_readable:
                 left_out.append(item.path)
             elif item.kind == "folder":
                 inner.append(item)
             else:
                 yield item
+        flags = _OPEN | os.O_NOFOLLOW * bool(folder.path)
         for item in inner:
-            flags = _OPEN | (os.O_NOFOLLOW if folder.path else 0)
             with suppress(FileNotFoundError, NotADirectoryError):
                 opened = os.open(item.path.rpartition("/")[2], flags, dir_fd=descriptor)
                 yield from _walk(item, opened, left_out, is_wanted, together)
@@ -179,7 +183,7 @@ def _walk(
         os.close(descriptor)
 
 
-def _entries(folder: str, descriptor: int) -> Iterator[tuple[BackupItem, bool]]:
+def _entries(folder: str, descriptor: int, together: bool) -> Iterator[tuple[BackupItem, bool]]:
     """Yield what is in a folder, each with whether it may be read (and a folder entered)."""
     for name in sorted(os.listdir(descriptor)):
         with suppress(FileNotFoundError):
@@ -196,7 +200,8 @@ def _entries(folder: str, descriptor: int) -> Iterator[tuple[BackupItem, bool]]:
                 target=os.readlink(name, dir_fd=descriptor) if kind == "link" else "",
             )
             needed = os.R_OK if kind == "file" else os.R_OK | os.X_OK
-            yield item, kind == "link" or os.access(name, needed, dir_fd=descriptor)
+            is_readable = kind == "link" or os.access(name, needed, dir_fd=descriptor)
+            yield item, together or is_readable
 
 
 def open_plain(home: Path, path: str) -> BinaryIO:

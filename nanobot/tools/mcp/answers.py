@@ -79,12 +79,7 @@ def result_of(meta: JsonObject | None, *, is_error: bool) -> ToolResult:
     if not parts and structured is not None:
         answer.texts.append(json.dumps(structured, ensure_ascii=False))
     images, files = tuple(answer.images), tuple(answer.files)
-    text = "\n\n".join(answer.texts) or "\n".join(f"[image, {mime}]" for _, mime in images)
-    if len(text) > MOST_TEXT:
-        text = f"{text[:MOST_TEXT]}\n[… the rest of {len(text):,} characters was not kept]"
-    if not text and not files:
-        text = "[the answer is empty]"
-    return ToolResult(text, is_error=is_error, images=images, files=files)
+    return ToolResult(answer.text(), is_error=is_error, images=images, files=files)
 
 
 class _Answer:
@@ -94,6 +89,13 @@ class _Answer:
         self.texts: list[str] = []
         self.images: list[tuple[str, str]] = []
         self.files: list[ResultFile] = []
+
+    def text(self) -> str:
+        """All of the text, up to a limit."""
+        text = "\n\n".join(self.texts) or "\n".join(f"[image, {mime}]" for _, mime in self.images)
+        if len(text) > MOST_TEXT:
+            return f"{text[:MOST_TEXT]}\n[… the rest of {len(text):,} characters was not kept]"
+        return text if text or self.files else "[the answer is empty]"
 
     def take(self, part: JsonObject) -> None:
         """Take in one part. One that cannot be used is a line that names it."""

@@ -334,8 +334,8 @@ class McpServers:
         """Register what is to be offered, and only that."""
         now: dict[str, McpTool] = {}
         for name, server in self._servers.items():
-            listing = self._listings.get(name)
-            for described in within_budget(listing.offered, server.tools) if listing else ():
+            offered = self._listings.get(name, ToolListing("")).offered
+            for described in within_budget(offered, server.tools):
                 tool = McpTool(server, described, self)
                 # Of two whose names come out the same, one that is really called so goes first.
                 if tool.name not in now or tool.name == f"{name}__{described.name}":

@@ -103,28 +103,27 @@ class McpServer(Struct, frozen=True):
         """
         if self.url:
             return self.identity
+        below = tuple(f"{os.path.realpath(one)}/" for one in agents)
         try:
-            state = [self.identity, *self._files(home, [os.path.realpath(one) for one in agents])]
+            state = [self.identity, *self._files(home, below)]
         except (OSError, ValueError):
             return ""
         return hashlib.sha256(json.dumps(state).encode("utf-8", "backslashreplace")).hexdigest()
 
-    def _files(self, home: Path, agents: Sequence[str]) -> Iterator[tuple[str, str]]:
+    def _files(self, home: Path, agents: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         """Each file that decides what runs, with a digest of its content. Raises `ValueError` if
         there is no program, it is too large, or the agent could change it."""
-        program = self.program(home)
-        given = _existing(home, self.args)
-        searched = _existing(home, (one for path in self.env.values() for one in path.split(":")))
-        for used in (program, *given, *searched, *map(str, self.paths)):
-            path = os.path.realpath(used)
-            if not program or any(path == top or path.startswith(f"{top}/") for top in agents):
-                raise ValueError("the program can't be pinned down")
+        program, given = self.program(home), _existing(home, self.args)
+        searched = _existing(home, ":".join(self.env.values()).split(":"))
+        used = (program, *given, *searched, *map(str, self.paths))
+        if not program or any(f"{os.path.realpath(one)}/".startswith(agents) for one in used):
+            raise ValueError("the program can't be pinned down")
         files = [one for one in map(Path, (program, *given)) if one.is_file()]
         if sum(one.stat().st_size for one in files) > MOST_BYTES:
             raise ValueError("the program is too large")
-        for one in files:
-            with one.open("rb") as file:
-                yield os.path.realpath(one), hashlib.file_digest(file, "sha256").hexdigest()
+        for path in files:
+            with path.open("rb") as file:
+                yield os.path.realpath(path), hashlib.file_digest(file, "sha256").hexdigest()
 
     @property
     def named_address(self) -> str:
