@@ -224,7 +224,7 @@ class Work:
 
     async def erasing(self) -> None:
         """Looking for a text in every file."""
-        await self._memory.service.forget("xylophone", OWNER, erase=True, plan_only=True)
+        await self._memory.service.plan_forgetting("xylophone", OWNER, erase=True)
 
     async def backup(self) -> None:
         """A backup."""

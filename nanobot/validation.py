@@ -16,13 +16,16 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from inspect import signature
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import SplitResult, urlsplit
 
-from msgspec import NODEFAULT, Meta, Struct
-from msgspec.structs import FieldInfo, fields, replace
+from msgspec import NODEFAULT, Meta, Struct, ValidationError, convert, defstruct
+from msgspec.structs import FieldInfo, asdict, fields, replace
+
+from nanobot.errors import NanobotError
 
 KeyPath = tuple[str | int, ...]
 C = TypeVar("C", bound="Checked")
@@ -145,6 +148,30 @@ def examine(
 def fields_of(model: type[Checked]) -> Mapping[str, FieldInfo]:
     """The fields of a model by name."""
     return {field.name: field for field in fields(model)}
+
+
+def keyword_arguments(
+    function: Callable[..., object], given: Mapping[str, object]
+) -> dict[str, object]:
+    """Return the arguments of an operation, from JSON, as its parameters are annotated; unknown
+    ones are left out. Raises `NanobotError`."""
+    try:
+        return asdict(convert(given, _struct_of(function)))
+    except ValidationError as error:
+        raise NanobotError(f"the operation needs something else: {error}") from None
+
+
+@cache
+def _struct_of(function: Callable[..., object]) -> type[Struct]:
+    hints = get_type_hints(function, include_extras=True)
+    parameters = signature(function).parameters.values()
+    fields = [
+        (one.name, hints[one.name])
+        if one.default is one.empty
+        else (one.name, hints[one.name], one.default)
+        for one in parameters
+    ]
+    return defstruct("Arguments", fields, kw_only=True)
 
 
 def dotted(path: KeyPath) -> str:

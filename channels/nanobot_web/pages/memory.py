@@ -67,7 +67,9 @@ async def _fact(call: Call) -> web.StreamResponse:
     """One fact: why it stands there, and what can be done with it."""
     scope = _scope(call)
     fact = await _named(call, scope, call.query("id"))
-    why = await call.ask("memory.why", scope=scope, text=fact["text"], own=bool(call.scope))
+    why = await call.ask(
+        "memory.why", scope=scope, text=fact["text"], asker="" if call.scope else None
+    )
     lines = [one for one in why["found"] if one["path"] == fact["path"]]
     same = [one for one in lines if one["line"].strip() == fact["line"].strip()]
     return await _page(
@@ -102,9 +104,7 @@ async def _importance(call: Call) -> web.StreamResponse:
     scope, id, level = _scope(call), call.form.get("id", ""), call.form.get("level", "")
     fact = await _named(call, scope, id)
     given = int(level) if level in {"1", "2", "3", "4", "5"} else 0
-    if done := await call.change(
-        "memory.importance", scope=scope, text=fact["line"], level=given or None
-    ):
+    if done := await call.change("memory.importance", scope=scope, text=fact["line"], level=given):
         _tell_version(call, done["version"], f"Its importance is {given} now")
         return call.back("/memory", scope=scope)
     return call.back("/memory/fact", scope=scope, id=id)
@@ -250,7 +250,7 @@ async def _search(call: Call) -> web.StreamResponse:
             found = await call.ask(
                 "memory.search",
                 scope=scope,
-                own=bool(call.scope),
+                asker="" if call.scope else None,
                 text=wanted["q"],
                 since=wanted["since"] or None,
                 until=wanted["until"] or None,

@@ -11,9 +11,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import date
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 from msgspec.structs import replace
 
 from nanobot.bus.events import API
@@ -50,85 +51,12 @@ from nanobot.memory.version import Change, Version, scope_of
 from nanobot.memory.why import Explainer, only_match
 from nanobot.memory.why import lines_of as explained_lines
 from nanobot.providers.port import estimate_tokens
+from nanobot.validation import keyword_arguments
 
-_LOG_LENGTH, _MOST_VERSIONS = 20, 200
-_MOST_HITS, _MOST_ENTRIES = 100, 100
+_MOST_VERSIONS, _MOST_HITS, _MOST_ENTRIES = 200, 100, 100
 
-_Number = Annotated[int, msgspec.Meta(ge=1)]
-
-
-class _Given(msgspec.Struct):
-    """What an operation is called with by name, as JSON."""
-
-    scope: str = OWNER
-    text: str = ""
-    remote: str = ""
-    erase: bool = False
-    level: _Number | None = None
-    version: _Number | None = None
-    to: _Number | None = None
-    numbers: list[_Number] = []
-    codes: list[str] = []
-    session: str = ""
-    since: date | None = None
-    until: date | None = None
-    role: str = ""
-    source: Source | Literal[""] = ""
-    limit: _Number | None = None
-    origin: str = ""
-    person: str = ""
-    skip: Annotated[int, msgspec.Meta(ge=0)] = 0
-    own: bool = False
-
-    @property
-    def asker(self) -> str:
-        """Who asks: with `own` the person of the scope; else the owner, whose words in the memory
-        of another person are none of those without an origin."""
-        return "" if self.own or self.scope == OWNER or is_group(self.scope) else "owner"
-
-    def needed(self, name: Literal["text", "remote", "person"]) -> str:
-        """A text that may not be missing."""
-        value: str = getattr(self, name)
-        if not value.strip():
-            raise NanobotError(f"the operation needs a text in {name!r}")
-        return value
-
-    def query(self) -> Query:
-        """What to search for."""
-        return Query(
-            self.needed("text"),
-            (),
-            session=self.session,
-            since=self.since,
-            until=self.until,
-            role=self.role,
-            source=self.source,
-            limit=min(self.limit or 10, _MOST_HITS),
-            skip=self.skip,
-        )
-
-    def number(self) -> int:
-        """The version to undo or to go back to."""
-        number = self.version if self.to is None else self.to
-        if number is None:
-            raise NanobotError("the operation needs a number in 'version'")
-        return number
-
-
-G = TypeVar("G", bound=msgspec.Struct)
-
-
-def with_json(kind: type[G], answer: Callable[[G], Awaitable[object]]) -> Operation:
-    """The operation that takes and gives JSON. Raises `NanobotError` for what is no `kind`."""
-
-    async def answered(arguments: Mapping[str, object]) -> object:
-        try:
-            given = msgspec.convert(arguments, kind)
-        except msgspec.ValidationError as error:
-            raise NanobotError(f"the operation needs something else: {error}") from None
-        return msgspec.to_builtins(await answer(given))
-
-    return answered
+Count = Annotated[int, Meta(ge=1)]
+Words = Annotated[str, Meta(pattern=r"\S")]
 
 
 _CHANGES = frozenset(
@@ -161,37 +89,25 @@ class MemoryService:
 
     def table(self) -> dict[str, Operation]:
         """The operations named `memory.…`. All callers are the owner of the home."""
-        operations: dict[str, Callable[[_Given], Awaitable[Report]]] = {
-            "show": lambda given: self.overview(given.scope),
-            "search": lambda given: self.search(given.query(), given.scope, given.asker),
-            "why": lambda given: self.why(given.needed("text"), given.scope, given.asker),
-            "log": lambda given: self.log(given.version, given.scope),
-            "versions": lambda given: self.versions(
-                given.scope, given.limit or _LOG_LENGTH, given.skip
-            ),
-            "restore": lambda given: self.restore(
-                given.number(), given.scope, to=given.to is not None
-            ),
-            "forget_plan": lambda given: self.forget(
-                given.needed("text"), given.scope, erase=given.erase, plan_only=True
-            ),
-            "forget": lambda given: self.forget(
-                given.needed("text"), given.scope, erase=given.erase
-            ),
-            "recent": lambda given: self.recent(given.limit or 10, given.scope),
-            "propose": lambda given: self.propose(given.needed("text"), given.origin, given.scope),
-            "scope_of": lambda given: self.scope_of(given.needed("person")),
-            "pending": lambda given: self.pending(given.scope),
-            "accept": lambda given: self.decide(
-                "accept", [*given.numbers, *given.codes], given.scope
-            ),
-            "drop": lambda given: self.decide("drop", [*given.numbers, *given.codes], given.scope),
-            "rebuild": lambda _: self.rebuild(),
-            "importance": lambda given: self.set_importance(
-                given.level or 0, given.needed("text"), given.scope
-            ),
-            "sync": lambda given: self.sync(given.needed("remote")),
-            "dream": lambda given: self.dream(given.scope),
+        operations: dict[str, Callable[..., Awaitable[Report]]] = {
+            "show": self.overview,
+            "search": self.search,
+            "why": self.why,
+            "log": self.log,
+            "versions": self.versions,
+            "restore": self.restore,
+            "forget_plan": self.plan_forgetting,
+            "forget": self.forget,
+            "recent": self.recent,
+            "propose": self.propose,
+            "scope_of": self.scope_of,
+            "pending": self.pending,
+            "accept": self.accept,
+            "drop": self.drop,
+            "rebuild": self.rebuild,
+            "importance": self.set_importance,
+            "sync": self.sync,
+            "dream": self.dream,
         }
         return {f"memory.{name}": self._by_name(name, call) for name, call in operations.items()}
 
@@ -205,7 +121,7 @@ class MemoryService:
             )
         return self._memories.of(scope)
 
-    async def overview(self, scope: str) -> Report:
+    async def overview(self, scope: str = OWNER) -> Report:
         """What is remembered, and how much there is of everything."""
         memory, problem = self.memory(scope), ""
         try:
@@ -223,23 +139,52 @@ class MemoryService:
             overview.scopes = (await asyncio.to_thread(self._memories.existing_scopes))[1:]
         return overview.report()
 
-    async def search(self, query: Query, scope: str, asker: str = "") -> Report:
-        """What was said and written down about it, in this scope and those it may read. `asker` is
-        the origin of the words of who asks, by which they are called "you"."""
-        query = replace(query, scopes=self._scopes.readable(self.memory(scope).scope))
-        result = await self._index.search(query)
-        memory = self.memory(scope)  # what others may see of it they do not move up
-        await asyncio.to_thread(memory.recall.note_use, looked_up(result).get(memory.scope, ()))
-        return views.search_report(query, result, asker)
+    async def search(
+        self,
+        text: Words,
+        scope: str = OWNER,
+        asker: str | None = None,
+        *,
+        session: str = "",
+        since: date | None = None,
+        until: date | None = None,
+        role: str = "",
+        source: Source | Literal[""] = "",
+        limit: Count = 10,
+        skip: Annotated[int, Meta(ge=0)] = 0,
+    ) -> Report:
+        """What was said and written down about it, in this scope and those it may read.
 
-    async def why(self, text: str, scope: str, asker: str = "") -> Report:
+        `asker` is the origin of the words of who asks, by which they are called "you": empty for
+        the person of the scope. None is the owner, whose words in the memory of another person are
+        none of those without an origin.
+        """
+        memory = self.memory(scope)
+        query = Query(
+            text,
+            self._scopes.readable(memory.scope),
+            session=session,
+            since=since,
+            until=until,
+            role=role,
+            source=source,
+            limit=min(limit, _MOST_HITS),
+            skip=skip,
+        )
+        result = await self._index.search(query)
+        # what others may see of it they do not move up
+        await asyncio.to_thread(memory.recall.note_use, looked_up(result).get(memory.scope, ()))
+        return views.search_report(query, result, _asker(asker, scope))
+
+    async def why(self, text: Words, scope: str = OWNER, asker: str | None = None) -> Report:
         """Where a remembered line comes from: its version, its history entry, what was said.
         `asker` as for `search`. Raises `NanobotError` for a text longer than any fact."""
         _expect_a_fact(text)
-        explanation = await self._explainer.why(text, self.memory(scope).scope, asker)
+        scope = self.memory(scope).scope
+        explanation = await self._explainer.why(text, scope, _asker(asker, scope))
         return Report.about(explanation.text, explanation)
 
-    async def recent(self, limit: int, scope: str) -> Report:
+    async def recent(self, limit: Count = 10, scope: str = OWNER) -> Report:
         """The latest entries of the history, the newest last."""
         history = self.memory(scope).history
 
@@ -251,7 +196,7 @@ class MemoryService:
 
         return await asyncio.to_thread(read)
 
-    async def propose(self, text: str, origin: str, scope: str) -> Report:
+    async def propose(self, text: Words, origin: str = "", scope: str = OWNER) -> Report:
         """Let a fact that somebody else worded wait for the person's word; `origin` names who."""
         if len(text) > MOST_SHOWN:
             raise NanobotError(f"a fact has at most {MOST_SHOWN:,} characters")
@@ -265,71 +210,82 @@ class MemoryService:
         await pending.notify(facts, "")
         return Report.of("It waits until the person accepts it.", held=True)
 
-    async def scope_of(self, person: str) -> Report:
+    async def scope_of(self, person: Words) -> Report:
         """Whose memory a person has who goes by this account (`telegram:12345`, `owner`)."""
         scope = self._scopes.of_sender(API, person)
         return Report.of(scope, scope=scope)
 
-    async def log(self, number: int | None, scope: str) -> Report:
+    async def log(self, version: Count | None = None, scope: str = OWNER) -> Report:
         """What a change did, or the latest one; with its lines."""
         versions = (await self._recorded(scope)).versions
 
         def read() -> Report:
-            found = versions.log(1) if number is None else [versions.version(number)]
+            found = versions.log(1) if version is None else [versions.version(version)]
             if not found:
                 return views.versions_report([], 0)
             return views.version_report(found[0], versions.diff(found[0].number))
 
         return await asyncio.to_thread(read)
 
-    async def versions(self, scope: str, limit: int = _LOG_LENGTH, skip: int = 0) -> Report:
+    async def versions(
+        self, scope: str = OWNER, limit: Count = 20, skip: Annotated[int, Meta(ge=0)] = 0
+    ) -> Report:
         """The latest changes after the `skip` newest, newest first."""
         versions = (await self._recorded(scope)).versions
         found = await asyncio.to_thread(versions.log, min(limit, _MOST_VERSIONS), skip)
         return views.versions_report(found, await asyncio.to_thread(versions.count))
 
-    async def restore(self, number: int, scope: str, *, to: bool = False) -> Report:
-        """Undo one change and keep what came later, or (`to`) bring all long-term files back to
-        what they were after version `number`; a version as well, so it can be undone.
+    async def restore(
+        self, version: Count | None = None, scope: str = OWNER, *, to: Count | None = None
+    ) -> Report:
+        """Undo the change `version` and keep what came later, or bring all long-term files back
+        `to` what they were after a version; a version as well, so it can be undone.
 
         What cannot be undone, because it has changed since, is left and said. Raises `NanobotError`
         for an unknown version, and for the version that holds the files as they were.
         """
+        number = version if to is None else to
+        if number is None:
+            raise NanobotError("the operation needs a number in 'version'")
         memory = await self._recorded(scope)
         versions = memory.versions
-        version = await asyncio.to_thread(versions.version, number)
-        if version.author == "start" and not to:
+        found = await asyncio.to_thread(versions.version, number)
+        if found.author == "start" and to is None:
             raise NanobotError(
                 f"version {number} holds the files as they were: there is nothing to undo"
             )
-        plan = versions.plan_restore if to else versions.plan_undo
+        plan = versions.plan_undo if to is None else versions.plan_restore
         revert = await asyncio.to_thread(plan, number)
         tip = await asyncio.to_thread(versions.tip_number)
-        summary = f"back to version {number}" if to else f"undo change {number}"
+        summary = f"undo change {number}" if to is None else f"back to version {number}"
         change, made = Change("restore", summary, run=f"restore {tip + 1}"), 0
         for path, text in revert.texts.items():
             inside, expected = path.removeprefix(memory.prefix), revert.expected[path]
             made = await memory.store.replace(inside, text, expected=expected, change=change)
-        return views.restore_report(number, made, revert.conflicts, to=to)
+        return views.restore_report(number, made, revert.conflicts, to=to is not None)
 
-    async def pending(self, scope: str) -> Report:
+    async def pending(self, scope: str = OWNER) -> Report:
         """The facts that wait to be confirmed, numbered."""
         return views.pending_report(await self.memory(scope).pending.pending())
 
-    async def decide(
-        self, decision: Literal["accept", "drop"], names: Sequence[str | int], scope: str
+    async def accept(
+        self, numbers: Sequence[Count] = (), codes: Sequence[str] = (), scope: str = OWNER
     ) -> Report:
-        """Take facts that waited into memory, or give them up; by their numbers as `pending` shows
-        them, or by the codes of a notice."""
-        if not names:
-            raise NanobotError("the operation needs a list of numbers in 'numbers'")
+        """Take facts that waited into memory; by their numbers as `pending` shows them, or by the
+        codes of a notice."""
         pending = self.memory(scope).pending
-        accepted = decision == "accept"
-        facts = await (pending.accept(names) if accepted else pending.drop(names))
-        done = "Remembered now" if accepted else "Dropped"
-        return views.decision_report(done, facts, len(await pending.pending()))
+        facts = await pending.accept(_expect_names(numbers, codes))
+        return views.decision_report("Remembered now", facts, len(await pending.pending()))
 
-    async def set_importance(self, level: int, text: str, scope: str) -> Report:
+    async def drop(
+        self, numbers: Sequence[Count] = (), codes: Sequence[str] = (), scope: str = OWNER
+    ) -> Report:
+        """Give up facts that waited, named as for `accept`."""
+        pending = self.memory(scope).pending
+        facts = await pending.drop(_expect_names(numbers, codes))
+        return views.decision_report("Dropped", facts, len(await pending.pending()))
+
+    async def set_importance(self, level: int, text: Words, scope: str = OWNER) -> Report:
         """Say how important the one fact is that says `text`; a version of the person's. Raises
         `NanobotError` for a number that is none, and where it is not clear which fact is meant."""
         if not 1 <= level <= HIGHEST:
@@ -359,32 +315,31 @@ class MemoryService:
         path = await store.append_today(text, origins=(origin,) if origin else ())
         return Report.of(f"Noted in {path}.", path=path)
 
-    async def dream(self, scope: str) -> Report:
+    async def dream(self, scope: str = OWNER) -> Report:
         """Learn now from what was not read yet."""
         report = await self._dream.run(self.memory(scope).scope, asked=True)
         return Report.about(report.digest, report)
 
-    async def forget(
-        self, text: str, scope: str, *, erase: bool = False, plan_only: bool = False
+    async def plan_forgetting(
+        self, text: Words, scope: str = OWNER, *, erase: bool = False
     ) -> Report:
+        """Say what `forget` would take; `found` in the data says whether there is anything."""
+        self._expect_forgettable(text, scope, erase=erase)
+        if erase:
+            return await self._eraser.plan(text)
+        plan = await self._forgetter.plan(text, scope)
+        return Report(plan.text, plan.data)
+
+    async def forget(self, text: Words, scope: str = OWNER, *, erase: bool = False) -> Report:
         """Forget: it leaves files, search and prompts, and is not learned again from what was said.
-        With `erase` the text also leaves everything that is stored, in all scopes. With `plan_only`
-        only say what would go; `found` in the data says whether there is anything.
+        With `erase` the text also leaves everything that is stored, in all scopes.
 
         Raises `NanobotError` for a text that says too little, or is longer than any fact.
         """
-        _expect_a_fact(text)
-        scope = self.memory(scope).scope
-        if erase and scope != OWNER:
-            raise NanobotError(
-                "erasing reaches every file and every scope, so it is the owner's alone",
-                hint="Without --erase this scope alone forgets.",
-            )
+        self._expect_forgettable(text, scope, erase=erase)
         if erase:
-            erasing = self._eraser.plan(text) if plan_only else self._eraser.apply(text)
-            return await erasing
-        plan = await self._forgetter.plan(text, scope)
-        return Report(plan.text, plan.data) if plan_only else await self._forgetter.apply(plan)
+            return await self._eraser.apply(text)
+        return await self._forgetter.apply(await self._forgetter.plan(text, scope))
 
     async def erase_text(self, text: str) -> Report:
         """Erase a text alone, in all scopes: nothing that was said with it is forgotten."""
@@ -396,7 +351,7 @@ class MemoryService:
         stats = await self._index.stats()
         return Report.about(f"The index was built again: {views.index_text(stats)}.", stats)
 
-    async def sync(self, remote: str) -> Report:
+    async def sync(self, remote: Words) -> Report:
         """Share the long-term files with the owner's other devices, through a git repository."""
         loop = asyncio.get_running_loop()
         forgotten: dict[str, Forgotten] = {}
@@ -426,16 +381,27 @@ class MemoryService:
         async with self._memories.holding_each(scopes):
             return views.sync_report(remote, await asyncio.to_thread(synced))
 
-    def _by_name(self, name: str, operation: Callable[[_Given], Awaitable[Report]]) -> Operation:
-        """An operation that gives the report's fields, and its text as `text`."""
+    def _by_name(self, name: str, method: Callable[..., Awaitable[Report]]) -> Operation:
+        """The operation that takes the method's parameters as JSON, and gives the report's fields
+        and its text as `text`."""
 
-        async def answer(given: _Given) -> object:
-            changes = name in _CHANGES and is_scope(given.scope)
-            async with self._memories.holding(given.scope) if changes else nullcontext():
-                report = await operation(given)
-            return {**report.data, "text": report.text}
+        async def operation(arguments: Mapping[str, object]) -> object:
+            given = keyword_arguments(method, arguments)
+            scope = str(given.get("scope", ""))
+            changes = name in _CHANGES and is_scope(scope)
+            async with self._memories.holding(scope) if changes else nullcontext():
+                report = await method(**given)
+            return msgspec.to_builtins({**report.data, "text": report.text})
 
-        return with_json(_Given, answer)
+        return operation
+
+    def _expect_forgettable(self, text: str, scope: str, *, erase: bool) -> None:
+        _expect_a_fact(text)
+        if erase and self.memory(scope).scope != OWNER:
+            raise NanobotError(
+                "erasing reaches every file and every scope, so it is the owner's alone",
+                hint="Without --erase this scope alone forgets.",
+            )
 
     async def _recorded(self, scope: str) -> Memory:
         """The memory of a scope, once what was edited by hand is among its versions."""
@@ -488,3 +454,16 @@ def _expect_a_fact(text: str) -> None:
             f"that is longer than any fact ({len(text):,} characters)",
             hint=f"Name it in at most {MOST_OF_FACT:,} characters.",
         )
+
+
+def _expect_names(numbers: Sequence[int], codes: Sequence[str]) -> list[str | int]:
+    if not numbers and not codes:
+        raise NanobotError("the operation needs a list of numbers in 'numbers'")
+    return [*numbers, *codes]
+
+
+def _asker(asker: str | None, scope: str) -> str:
+    """The origin of who asks: that of the owner in the memory of another person."""
+    if asker is not None:
+        return asker
+    return "" if scope == OWNER or is_group(scope) else "owner"

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import date, datetime, timedelta
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from loguru import logger
@@ -27,9 +27,9 @@ from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
 from nanobot.io import FENCE
 from nanobot.memory.consolidation import MemoryConsolidator
+from nanobot.memory.forget import Report
 from nanobot.memory.keeping import Keeping
 from nanobot.memory.scopes import OWNER, Scopes, is_group
-from nanobot.memory.search import Query
 from nanobot.memory.service import MemoryService, views
 from nanobot.memory.service.conversations import (
     FileChanges,
@@ -264,16 +264,17 @@ class MemoryCommands:
             case "":
                 report = await service.overview(scope)
             case "search" if rest:
-                query = Query(rest, (), limit=_FEW)
-                report = await service.search(query, scope, self._asker(call))
+                report = await service.search(rest, scope, self._asker(call), limit=_FEW)
             case "why" if rest:
                 report = await service.why(_unquoted(rest), scope, self._asker(call))
             case "pending":
                 report = await service.pending(scope)
             case "importance":
                 return await self._importance(call, *rest.split(maxsplit=1))
-            case "accept" | "drop" as decision if _NAMES.fullmatch(rest):
-                return await self._decide(call, decision, rest.replace(",", " ").split())
+            case "accept" if _NAMES.fullmatch(rest):
+                return await self._decide(call, service.accept, rest)
+            case "drop" if _NAMES.fullmatch(rest):
+                return await self._decide(call, service.drop, rest)
             case _:
                 return Answer(f"Write it as: /memory {_MEMORY}")
         return Answer(report.text)
@@ -288,12 +289,13 @@ class MemoryCommands:
         return Answer(done.text)
 
     async def _decide(
-        self, call: CommandCall, decision: Literal["accept", "drop"], names: list[str]
+        self, call: CommandCall, decide: Callable[..., Awaitable[Report]], names: str
     ) -> Answer:
         if not self._may_decide(call):
             return Answer(_OWNERS_WORD)
         await call.begin_effect()  # the numbers are others afterwards
-        return Answer((await self._service.decide(decision, names, call.scope)).text)
+        codes = names.replace(",", " ").split()
+        return Answer((await decide(codes=codes, scope=call.scope)).text)
 
     async def _note(self, call: CommandCall) -> Answer:
         if call.arguments in ("", "--undo"):
@@ -328,7 +330,7 @@ class MemoryCommands:
         scope = call.scope
         if erase and scope != OWNER:
             return Answer("Erasing reaches every file, so it is for this nanobot's owner only.")
-        plan = await self._service.forget(text, scope, erase=erase, plan_only=True)
+        plan = await self._service.plan_forgetting(text, scope, erase=erase)
         if not plan.data["found"]:
             return Answer(plan.text)
         await FENCE.wait_aside()
@@ -397,8 +399,8 @@ class MemoryCommands:
             return Answer(f"Write it as: /dream-restore {_RESTORE}")
         if not self._may_decide(call):
             return Answer(_OWNERS_WORD)
-        restored = await self._service.restore(number, scope, to=words[0] == "--to")
-        return Answer(restored.text)
+        back = {"to" if words[0] == "--to" else "version": number}
+        return Answer((await self._service.restore(scope=scope, **back)).text)
 
     def _asker(self, call: CommandCall) -> str:
         """The origin of what somebody says: none for the owner, and in a private chat."""

@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import date
-from typing import Annotated, Any
+from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, to_builtins
 
 from nanobot.channel import Operation
 from nanobot.errors import NanobotError
 from nanobot.memory.digests import digest_path, is_month
-from nanobot.memory.documents import ALL_FACTS, FACTS, RETIRED
+from nanobot.memory.documents import ALL_FACTS, FACTS, PENDING, RETIRED
 from nanobot.memory.guard import (
     fact_lines,
     find_line,
@@ -36,10 +36,11 @@ from nanobot.memory.importance import (
 )
 from nanobot.memory.lines import Operation as LineOperation
 from nanobot.memory.lines import find_heading, lines_of, split
+from nanobot.memory.pending import pending_blocks
 from nanobot.memory.scopes import OWNER, Memories, Memory
-from nanobot.memory.service import with_json
 from nanobot.memory.store import note_path
 from nanobot.memory.version import Change
+from nanobot.validation import keyword_arguments
 
 _ID = 16
 _MOST = 200
@@ -48,20 +49,6 @@ _LONGEST = 2_000
 _USUAL = Importance()
 
 _Whole = Annotated[int, Meta(ge=0)]
-
-
-class _Given(Struct):
-    """What an operation is called with by name, as JSON."""
-
-    scope: str = OWNER
-    path: str = ""
-    section: str = ""
-    text: str = ""
-    new: str = ""
-    day: str = ""
-    id: str = ""
-    offset: _Whole = 0
-    limit: _Whole = 50
 
 
 class MemoryPage:
@@ -73,30 +60,46 @@ class MemoryPage:
 
     def table(self) -> Mapping[str, Operation]:
         """By name, as they are called over the socket."""
-        operations = {"edit": self.edit, "scopes": self.scopes}
-        for blocking in (self.facts, self.fact, self.history, self.notes, self.growth):
-            operations[blocking.__name__] = _in_thread(blocking)
-        return {f"memory.{name}": with_json(_Given, one) for name, one in operations.items()}
 
-    def facts(self, given: _Given) -> dict[str, object]:
+        def in_thread(method: Callable[..., object]) -> Operation:
+            async def call(arguments: Mapping[str, object]) -> object:
+                given = keyword_arguments(method, arguments)
+                return to_builtins(await asyncio.to_thread(method, **given))
+
+            return call
+
+        editing: Callable[..., Awaitable[object]] = self.edit
+
+        async def edit(arguments: Mapping[str, object]) -> object:
+            return await editing(**keyword_arguments(editing, arguments))
+
+        reading = (self.facts, self.fact, self.history, self.notes, self.scopes, self.growth)
+        operations = {f"memory.{method.__name__}": in_thread(method) for method in reading}
+        return {**operations, "memory.edit": edit}
+
+    def facts(
+        self, scope: str = OWNER, path: str = "", offset: _Whole = 0, limit: _Whole = 50
+    ) -> dict[str, object]:
         """The facts of `scope`, `limit` from `offset` on, in the order of the files; `total` counts
         all of them. With a `path` those of one file."""
-        memory = self._memory_of(given.scope)
-        found = list(_facts(memory, given.path))
-        piece = found[given.offset : given.offset + min(given.limit, _MOST)]
+        memory = self._memory_of(scope)
+        found = list(_facts(memory, path))
+        piece = found[offset : offset + min(limit, _MOST)]
         counts = dict.fromkeys(ALL_FACTS, 0)
         for one in found:
             counts[str(one["path"])] += 1
         return {"scope": memory.scope, "facts": piece, "total": len(found), "files": counts}
 
-    def fact(self, given: _Given) -> dict[str, object]:
+    def fact(self, id: str, scope: str = OWNER) -> dict[str, object]:
         """The fact with this `id`. Raises `NanobotError` where there is none any more."""
-        for one in _facts(self._memory_of(given.scope), ""):
-            if one["id"] == given.id:
+        for one in _facts(self._memory_of(scope), ""):
+            if one["id"] == id:
                 return one
         raise NanobotError("no fact stands there any more", hint="It was changed meanwhile.")
 
-    async def edit(self, given: _Given) -> dict[str, object]:
+    async def edit(
+        self, path: str, new: str, text: str = "", section: str = "", scope: str = OWNER
+    ) -> dict[str, object]:
         """Put the words `new` in place of the line `text` of the file `path`, where that still
         stands; its list mark and importance stay. Without a `text` it is a new fact, under the
         heading `section` where that is given. A version of the person's.
@@ -104,54 +107,54 @@ class MemoryPage:
         Raises `NanobotError` where the line is gone and for words that are no fact, and `ToolError`
         where the file would become too large.
         """
-        memory, new = self._memory_of(given.scope), _words(given.new)
-        if given.path not in FACTS:
+        memory, new = self._memory_of(scope), _words(new)
+        if path not in FACTS:
             raise NanobotError(f"facts stand in {', '.join(FACTS)}")
         async with self._memories.holding(memory.scope):
             await memory.store.record_hand_edits()
-            step = _edit_of(memory.store.read(given.path), given, new)
-            said = summary_of_change(given.path.rpartition("/")[2], step.old, step.new)
+            now = memory.store.read(path)
+            step = _rewording(now, text, new) if text else _addition(now, section, new)
+            said = summary_of_change(path.rpartition("/")[2], step.old, step.new)
             change = Change("you", f"by the page: {without_importance(said)}")
-            outcome = await memory.store.apply(given.path, (step,), change)
+            outcome = await memory.store.apply(path, (step,), change)
         if outcome.left:
             raise _gone()
         number = outcome.version
         done = f"It is version {number} now." if number else "Nothing is different."
         return {"version": number, "fact": new, "text": done}
 
-    def history(self, given: _Given) -> dict[str, object]:
+    def history(
+        self, scope: str = OWNER, offset: _Whole = 0, limit: _Whole = 50
+    ) -> dict[str, object]:
         """The history entries of `scope`, newest first: `limit` after the `offset` newest."""
-        log = self._memory_of(given.scope).history
+        log = self._memory_of(scope).history
         cursors = log.cursors()[::-1]
-        chosen = cursors[given.offset : given.offset + min(given.limit, _MOST)]
+        chosen = cursors[offset : offset + min(limit, _MOST)]
         entries = [entry for cursor in chosen if (entry := log.get(cursor))]
         return {"entries": entries, "total": len(cursors)}
 
-    def notes(self, given: _Given) -> dict[str, object]:
+    def notes(self, scope: str = OWNER, day: str = "") -> dict[str, object]:
         """The `days` that have notes and the `months` that have a digest, newest first, and the
         `text` of the one named `day`, or of the newest day."""
-        store = self._memory_of(given.scope).store
+        store = self._memory_of(scope).store
         days = [day.isoformat() for day in reversed(store.note_days())]
         months = store.digest_months()[::-1]
-        day = given.day or next(iter(days), "")
+        day = day or next(iter(days), "")
         text = store.read(_notes_path(day)) if day else ""
         return {"days": days, "months": months, "day": day, "text": text}
 
-    async def scopes(self, _: _Given) -> dict[str, object]:
+    def scopes(self) -> dict[str, object]:
         """All scopes that have anything, the owner's first, with how many facts each has and how
         many wait."""
-
-        def read(scope: str) -> dict[str, object]:
-            memory = self._memory_of(scope)
-            return {"scope": scope, "facts": sum(len(memory.store.facts(path)) for path in FACTS)}
-
-        scopes = self._memories.existing_scopes
-        found = await asyncio.to_thread(lambda: [read(scope) for scope in scopes()])
-        for one in found:
-            one["pending"] = len(await self._memory_of(str(one["scope"])).pending.pending())
+        found = []
+        for scope in self._memories.existing_scopes():
+            store = self._memory_of(scope).store
+            facts = sum(len(store.facts(path)) for path in FACTS)
+            held = sum(fact is not None for _, fact in pending_blocks(store.read(PENDING)))
+            found.append({"scope": scope, "facts": facts, "pending": held})
         return {"scopes": found}
 
-    def growth(self, _: _Given) -> dict[str, object]:
+    def growth(self) -> dict[str, object]:
         """How memory of all scopes grew, by `months` (`2026-03`): the `entries` of the history, and
         their `bytes`, that were added in it; the earliest first, without months that have none."""
         sizes = defaultdict[str, list[int]](list)
@@ -160,12 +163,6 @@ class MemoryPage:
                 sizes[f"{entry.timestamp:%Y-%m}"].append(len(encode(entry)))
         grown = sorted(sizes.items())
         return {"months": [{"month": m, "entries": len(of), "bytes": sum(of)} for m, of in grown]}
-
-
-def _in_thread(
-    work: Callable[[_Given], dict[str, object]],
-) -> Callable[[_Given], Coroutine[Any, Any, dict[str, object]]]:
-    return lambda given: asyncio.to_thread(work, given)
 
 
 def _facts(memory: Memory, only: str) -> Iterator[dict[str, object]]:
@@ -200,12 +197,14 @@ def _words(text: str) -> str:
     return words
 
 
-def _edit_of(text: str, given: _Given, new: str) -> LineOperation:
-    """What puts the words `new` in place of the line that is meant, or adds them."""
-    if not given.text:
-        section = f"## {given.section}" if given.section else ""
-        return LineOperation(new=f"- {new}", section=find_heading(section, text) or section)
-    old = given.text.rstrip()
+def _addition(text: str, section: str, new: str) -> LineOperation:
+    heading = f"## {section}" if section else ""
+    return LineOperation(new=f"- {new}", section=find_heading(heading, text) or heading)
+
+
+def _rewording(text: str, old: str, new: str) -> LineOperation:
+    """What puts the words `new` in place of the line `old`."""
+    old = old.rstrip()
     line = old if old in map(str.rstrip, split(text)) else find_line(old, text)
     if not fact_lines(line):
         raise _gone()

@@ -87,7 +87,7 @@ async def test_a_fact_is_added_under_its_heading(owned: Owned) -> None:
         ({"path": "AGENTS.md"}, "facts stand in"),
         ({"path": "memory/../AGENTS.md"}, "facts stand in"),
         ({"scope": "people/../x"}, "there is no scope"),
-        ({"limit": -1}, "needs something else"),
+        ({"section": 3}, "needs something else"),
     ],
 )
 async def test_what_is_no_edit_is_refused(owned: Owned, wrong: dict[str, Any], says: str) -> None:

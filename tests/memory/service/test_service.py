@@ -13,7 +13,6 @@ from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.lines import Operation
 from nanobot.memory.pending import MOST_OF_ONE
 from nanobot.memory.scopes import OWNER
-from nanobot.memory.search import Query
 from nanobot.memory.version import Change
 from tests.memory.homes import retire
 from tests.memory.owning import Owned
@@ -110,7 +109,7 @@ async def test_a_name_that_is_no_scope_is_refused(owned: Owned, scope: str) -> N
 
 async def test_search_finds_what_was_said_with_what_was_said_around_it(owned: Owned) -> None:
     await owned.said("telegram:1", "Where does Grace live?", "She lives in Lisbon.")
-    report = await owned.service.search(Query("Lisbon", ()), OWNER)
+    report = await owned.service.search("Lisbon", OWNER)
     assert "She lives in Lisbon." in report.text
     assert "Where does Grace live?" in report.text
     hits = json.loads(json.dumps(report.data))["hits"]
@@ -127,40 +126,40 @@ async def test_search_finds_what_the_long_term_files_say_and_where(owned: Owned)
         ("theremin", "USER.md:3003"),
         ("limericks", "SOUL.md:"),
     ):
-        found = (await owned.service.search(Query(word, ()), OWNER)).data["hits"]
+        found = (await owned.service.search(word, OWNER)).data["hits"]
         assert isinstance(found, list)
         assert str(found[0]["place"]).startswith(place)  # type: ignore[index, call-overload]
         assert found[0]["source"] == "memory"  # type: ignore[index, call-overload]
-    assert (await owned.service.search(Query("calm and curious", ()), OWNER)).data["hits"] == []
+    assert (await owned.service.search("calm and curious", OWNER)).data["hits"] == []
     user.write_text("# User\n")
-    assert (await owned.service.search(Query("theremin", ()), OWNER)).data["hits"] == []
+    assert (await owned.service.search("theremin", OWNER)).data["hits"] == []
 
 
 async def test_search_keeps_to_its_scope(owned: Owned) -> None:
     await owned.said("telegram:1", "Grace lives in Lisbon.")
-    assert (await owned.service.search(Query("Lisbon", ()), PERSON)).data["hits"] == []
+    assert (await owned.service.search("Lisbon", PERSON)).data["hits"] == []
 
 
 async def test_a_miss_says_what_was_looked_for(owned: Owned) -> None:
     await owned.said("telegram:1", "Grace lives in Lisbon.")
-    report = await owned.service.search(Query("zeppelins", ()), OWNER)
+    report = await owned.service.search("zeppelins", OWNER)
     assert report.text.startswith("Nothing was found for: zeppelin")
 
 
 async def test_search_is_narrowed_by_filters(owned: Owned) -> None:
     await owned.said("telegram:1", "Grace lives in Lisbon.", "Lisbon is nice.")
-    found = await owned.service.search(Query("Lisbon", (), role="assistant"), OWNER)
+    found = await owned.service.search("Lisbon", role="assistant")
     hits = json.loads(json.dumps(found.data))["hits"]
     assert [hit["role"] for hit in hits] == ["assistant"]
-    later = Query("Lisbon", (), since=date(2026, 3, 3))
-    assert (await owned.service.search(later, OWNER)).data["hits"] == []
+    later = await owned.service.search("Lisbon", since=date(2026, 3, 3))
+    assert later.data["hits"] == []
 
 
 async def test_search_names_facts_that_are_no_longer_true(owned: Owned) -> None:
     await owned.remember("Ada works at the bakery.")
     store = owned.memories.of(OWNER).store
     await retire(store, LONG_TERM, ["- Ada works at the bakery."], Change("dream"))
-    report = await owned.service.search(Query("bakery", ()), OWNER)
+    report = await owned.service.search("bakery", OWNER)
     assert "no longer true since 2026-03-02] Ada works" in report.text
     assert "Ada works at the bakery." in report.text
 
@@ -244,20 +243,20 @@ async def test_a_whole_state_comes_back_and_that_can_be_undone(owned: Owned) -> 
     user.write_text("# User\n\n- Mine\n")
     later = owned.facts()
 
-    report = await owned.service.restore(number, OWNER, to=True)
+    report = await owned.service.restore(to=number)
 
     (made,) = json.loads(json.dumps(report.data))["versions"]
     assert owned.facts() == then
     assert "Mine" not in user.read_text()
     assert "bakery" not in (owned.workspace / "memory" / "retired.md").read_text()
-    again = await owned.service.restore(number, OWNER, to=True)
+    again = await owned.service.restore(to=number)
     assert (again.data["versions"], "are as they were" in again.text) == ([], True)
     await owned.type(f"/dream-restore --version {made}")
     assert (owned.facts(), user.read_text()) == (later, "# User\n\n- Mine\n")
     assert "after version 1." in await owned.type("/dream-restore --to 1")
     assert "likes" not in owned.facts()
     with pytest.raises(NanobotError, match="there is no version"):
-        await owned.service.restore(999, OWNER, to=True)
+        await owned.service.restore(to=999)
 
 
 async def test_hand_edits_are_changes_of_the_person(owned: Owned) -> None:
@@ -284,13 +283,13 @@ async def test_facts_that_wait_are_shown_taken_in_and_dropped(owned: Owned) -> N
     await pending.add(["- Ada owns a boat.", "- Ada is a spy."], LONG_TERM, ["tool:web_fetch"])
     shown = await owned.service.pending(OWNER)
     assert "1: MEMORY.md: - Ada owns a boat. [from tool:web_fetch" in shown.text
-    accepted = await owned.service.decide("accept", [1], OWNER)
+    accepted = await owned.service.accept([1])
     assert accepted.data["left"] == 1
     assert "Ada owns a boat." in owned.facts()
-    await owned.service.decide("drop", [1], OWNER)
+    await owned.service.drop([1])
     assert "spy" not in owned.facts()
     assert (await owned.service.pending(OWNER)).text == "Nothing waits for your word."
-    assert "No such fact waits" in (await owned.service.decide("drop", [9], OWNER)).text
+    assert "No such fact waits" in (await owned.service.drop([9])).text
 
 
 async def test_what_waits_is_listed_with_nothing_hidden_in_it(owned: Owned) -> None:
@@ -304,19 +303,19 @@ async def test_what_waits_is_listed_with_nothing_hidden_in_it(owned: Owned) -> N
 
 async def test_forgetting_is_planned_first_and_changes_nothing_by_that(owned: Owned) -> None:
     await owned.remember("Ada likes blue.")
-    plan = await owned.service.forget("blue", OWNER, plan_only=True)
+    plan = await owned.service.plan_forgetting("blue", OWNER)
     assert plan.data["found"] is True
     assert "Ada likes blue." in owned.facts()
     done = await owned.service.forget("blue", OWNER)
     assert done.data["found"] is True
     assert "blue" not in owned.facts()
-    assert (await owned.service.forget("blue", OWNER, plan_only=True)).data["found"] is False
+    assert (await owned.service.plan_forgetting("blue", OWNER)).data["found"] is False
 
 
 async def test_erasing_leaves_the_text_in_no_file(owned: Owned) -> None:
     await owned.remember("Ada hides the marzipan.")
     await owned.said("telegram:1", "I hide the marzipan in the shed", "Noted.")
-    await owned.service.search(Query("marzipan", ()), OWNER)
+    await owned.service.search("marzipan", OWNER)
     report = await owned.service.forget("marzipan", OWNER, erase=True)
     assert report.data["complete"] is True
     held = [p for p in owned.folder.rglob("*") if p.is_file() and b"marzipan" in p.read_bytes()]
@@ -324,9 +323,9 @@ async def test_erasing_leaves_the_text_in_no_file(owned: Owned) -> None:
 
 
 async def test_only_the_owner_erases(owned: Owned) -> None:
-    for plan_only in (True, False):
+    for forget in (owned.service.plan_forgetting, owned.service.forget):
         with pytest.raises(NanobotError, match="the owner's alone"):
-            await owned.service.forget("blue", PERSON, erase=True, plan_only=plan_only)
+            await forget("blue", PERSON, erase=True)
 
 
 async def test_why_leads_to_the_version(owned: Owned) -> None:
