@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from errno import EXDEV
 from functools import partial
@@ -63,47 +63,52 @@ def plan_init(settings: Settings) -> Plan:
     where it cannot."""
     home, shared, address = settings.home, settings.shared, address_of(settings)
     folder.check_folder(home, shared)
-    half = next((home / "state").glob(f"{TO_TEAM}-*"), None)
+    half, is_begun = _half(home, TO_TEAM)
+    finish = f"keep the old journal as state/{MOVED}", partial(_finish, half, home)
+    own = [name for name in _names(settings, home) if _has_files(home / name)]
     with _connected(address) as db:
         here, there = folder.word_of_database(db), folder.word_of_folder(shared)
-        mine = _word(half) if half else ""
-        if half is not None and here == mine:
-            return Plan(("finish what was begun",), (_finish_step(half, home),))
-        own = [name for name in _names(settings, home) if _has_files(home / name)]
-        journal = home / "state" / JOURNAL
-        has_rows = half is not None or _has_rows(journal)
-        if half is None and here and here == there:
-            return _join(settings, [*own, *(["messages"] if has_rows else [])])
-        if here or there not in ("", folder.LEFT, mine):
+        if here == _word(half):
+            return Plan(("finish what was begun",), (finish,))
+        if not is_begun and here and here == there:
+            return _join(settings, own)
+        if here or there not in ("", folder.LEFT, _word(half)):
             raise folder.mismatch(address, shared)
-        _expect_unused(home, shared, own)
-        if has_rows:
-            _expect_empty(db, address)
-    half = half or home / "state" / f"{TO_TEAM}-{secrets.token_hex(8)}"
-    about = f"the shared folder is {shared}", f"the database is {address.place}"
-    return Plan(about, _init_steps(settings, half, own))
-
-
-def _init_steps(settings: Settings, half: Path, own: list[str]) -> tuple[Step, ...]:
-    home, shared, address = settings.home, settings.shared, address_of(settings)
-    steps: list[Step] = [("make the tables in the database", partial(schema.prepare, address))]
-    steps.append(("close this home", partial(_begin, half, home, shared, address)))
-    steps += ((f"move {name}", partial(move, home / name, shared / name)) for name in own)
-    steps.append(("fill in what a new workspace has", partial(_fill, shared)))
+        names = [name for name in own if os.path.lexists(home / name)]
+        if taken := [name for name in names if _has_files(shared / name)]:
+            raise NanobotError(
+                f"there is something in {shared} already: {', '.join(taken)}",
+                hint="Name an empty folder in team.shared, or move those away.",
+            )
+        has_rows = is_begun or _has_rows(home)
+        if has_rows and schema.has_tables(db) and moving.has_rows(db):
+            raise NanobotError(
+                f"{address.place} has messages already",
+                hint="Name an empty database in team.database.",
+            )
     rows = "move messages, jobs, pairings and all else in the journal into the database"
-    steps.append((rows, partial(_rows_to_database, settings, address, half)))
-    return (*steps, _finish_step(half, home))
+    steps: tuple[Step, ...] = (
+        ("make the tables in the database", partial(schema.prepare, address)),
+        ("close this home", partial(_begin, half, home, shared, address)),
+        *((f"move {name}", partial(move, home / name, shared / name)) for name in own),
+        ("fill in what a new workspace has", partial(_fill, shared)),
+        (rows, partial(_rows_to_database, settings, address, half)),
+        finish,
+    )
+    about = f"the shared folder is {shared}", f"the database is {address.place}"
+    return Plan(about, steps)
 
 
 def plan_leave(settings: Settings) -> Plan:
     """How everything of the team gets into this home, which is locked. Raises `NanobotError` where
     it cannot."""
     home, shared, address = settings.home, settings.shared, address_of(settings)
-    half = next((home / "state").glob(f"{FROM_TEAM}-*"), None)
+    half, is_begun = _half(home, FROM_TEAM)
+    finish = "open this home", partial(_open, half, home, shared)
     names = _names(settings, shared)
     with _connected(address) as db:
         here, there = folder.word_of_database(db), folder.word_of_folder(shared)
-        if half is None:
+        if not is_begun:
             _expect_nothing(home, names)
             if not here:
                 hint = "`nanobot team init` makes one, also of a database that was used without it."
@@ -111,18 +116,26 @@ def plan_leave(settings: Settings) -> Plan:
             folder.expect_together(address, shared)
             schema.prepare(address)
         elif not here:
-            return Plan(("finish what was begun",), (_open_step(half, home, shared),))
+            return Plan(("finish what was begun",), (finish,))
         elif here not in (there, _word(half)):
             raise folder.mismatch(address, shared)
         with db.transaction():
             moving.expect_nobody(db)
-    half = half or home / "state" / f"{FROM_TEAM}-{secrets.token_hex(8)}"
-    steps: list[Step] = [("close the team", partial(_close_team, address, half))]
-    there_are = [n for n in names if os.path.lexists(shared / n) or _aside(shared / n).exists()]
-    steps += ((f"move {name}", partial(move, shared / name, home / name)) for name in there_are)
     rows = "move all that is in the database into a journal"
-    steps += [(rows, partial(_rows_to_file, address, half)), _open_step(half, home, shared)]
-    return Plan((f"everything moves to {home}",), tuple(steps))
+    there_are = [n for n in names if os.path.lexists(shared / n) or _aside(shared / n).exists()]
+    steps: tuple[Step, ...] = (
+        ("close the team", partial(_close_team, address, half)),
+        *((f"move {name}", partial(move, shared / name, home / name)) for name in there_are),
+        (rows, partial(_rows_to_file, address, half)),
+        finish,
+    )
+    return Plan((f"everything moves to {home}",), steps)
+
+
+def _half(home: Path, kind: str) -> tuple[Path, bool]:
+    """The folder that says who has begun, and whether it is there already."""
+    begun = next((home / "state").glob(f"{kind}-*"), None)
+    return begun or home / "state" / f"{kind}-{secrets.token_hex(8)}", begun is not None
 
 
 def address_of(settings: Settings) -> DatabaseAddress:
@@ -135,30 +148,10 @@ def address_of(settings: Settings) -> DatabaseAddress:
     )
 
 
-def _expect_unused(home: Path, shared: Path, names: Iterable[str]) -> None:
-    """Raise `NanobotError` if a folder that is to be moved has files in the shared one."""
-    here_still = (name for name in names if os.path.lexists(home / name))
-    taken = [name for name in here_still if _has_files(shared / name)]
-    if taken:
-        raise NanobotError(
-            f"there is something in {shared} already: {', '.join(taken)}",
-            hint="Name an empty folder in team.shared, or move those away.",
-        )
-
-
-def _expect_empty(db: psycopg.Connection[Row], address: DatabaseAddress) -> None:
-    """Raise `NanobotError` if there are messages in the database."""
-    if schema.has_tables(db) and moving.has_rows(db):
-        raise NanobotError(
-            f"{address.place} has messages already",
-            hint="Name an empty database in team.database.",
-        )
-
-
-def _join(settings: Settings, own: list[str]) -> Plan:
+def _join(settings: Settings, own: Sequence[str]) -> Plan:
     """The home becomes a further worker's."""
     home, shared = settings.home, settings.shared
-    if own:
+    if own := [*own, *(["messages"] if _has_rows(home) else [])]:
         raise NanobotError(
             f"this home has {', '.join(own)} of its own, and the team has them already",
             hint="Let a further worker have a home with nothing but config.yaml and secrets.env.",
@@ -223,10 +216,6 @@ def _whose(settings: Settings, state: SqliteState) -> moving.Whose:
     )
 
 
-def _finish_step(half: Path, home: Path) -> Step:
-    return f"keep the old journal as state/{MOVED}", partial(_finish, half, home)
-
-
 def _finish(half: Path, home: Path) -> None:
     state = home / "state"
     if (half / JOURNAL).exists():
@@ -262,10 +251,6 @@ def _rows_to_file(address: DatabaseAddress, half: Path) -> None:
         moving.clear(db)
 
 
-def _open_step(half: Path, home: Path, shared: Path) -> Step:
-    return "open this home", partial(_open, half, home, shared)
-
-
 def _open(half: Path, home: Path, shared: Path) -> None:
     """The home is its own again; what it had put aside at `init` is older, and goes."""
     replace_file(folder.word_file(shared), folder.LEFT.encode())
@@ -277,7 +262,7 @@ def _open(half: Path, home: Path, shared: Path) -> None:
     sync_folder(state)
 
 
-def _expect_nothing(home: Path, names: list[str]) -> None:
+def _expect_nothing(home: Path, names: Sequence[str]) -> None:
     """Raise `NanobotError` where something of a home's own is in the way."""
     found = [name for name in names if _has_files(home / name)]
     if (home / "state" / JOURNAL).exists():
@@ -318,7 +303,8 @@ def _has_files(place: Path) -> bool:
     return False
 
 
-def _has_rows(journal: Path) -> bool:
+def _has_rows(home: Path) -> bool:
+    journal = home / "state" / JOURNAL
     if not journal.exists():
         return False
     with closing(open_file(journal, SCHEMA)) as file:
@@ -346,17 +332,20 @@ def _connected(address: DatabaseAddress) -> Iterator[psycopg.Connection[Row]]:
 def move(source: Path, target: Path) -> None:
     """Give the folder `source` the place `target`, on another file system perhaps. Raises
     `StorageError`, also where something is at `target`."""
+    copy, aside = target.with_name(f".{target.name}.copy"), _aside(source)
     with storage_errors(source):
         if os.path.lexists(source):
             make_folder(target.parent)
             _clear(target)
             if not _renamed(source, target):
-                _copy(source, target)
-        copied = _copied(target)
-        if copied.exists():
+                shutil.rmtree(copy, ignore_errors=True)  # of one that was cut short
+                shutil.copytree(source.resolve(), copy, symlinks=True, copy_function=_copy_file)
+                for top, _, _ in os.walk(copy):
+                    sync_folder(Path(top))
+                _rename(source, aside)
+        if copy.exists():  # all of it, since the original has lost its name
             _clear(target)
-            _rename(copied, target)
-        aside = _aside(source)
+            _rename(copy, target)
         if aside.is_symlink():
             aside.unlink()
         elif aside.exists():
@@ -384,40 +373,16 @@ def _rename(source: Path, target: Path) -> None:
         sync_folder(source.parent)
 
 
-def _copy(source: Path, target: Path) -> None:
-    """Copy it beside `target`; once that is on the disk, `source` loses its name."""
-    copying, copied = target.with_name(f".{target.name}.copying"), _copied(target)
-    for rest in (copying, copied):
-        shutil.rmtree(rest, ignore_errors=True)
-    shutil.copytree(
-        source.resolve(), copying, symlinks=True, ignore=_no_files, copy_function=_copy_file
-    )
-    for top, _, _ in os.walk(copying):
-        sync_folder(Path(top))
-    _rename(copying, copied)
-    _rename(source, _aside(source))
-
-
-def _copy_file(source: str, target: str) -> str:
-    shutil.copy2(source, target, follow_symlinks=False)
-    if not Path(target).is_symlink():
+def _copy_file(source: str, target: str) -> None:
+    """Copy a file, and have that on the disk; sockets and the like cannot be copied."""
+    if Path(source).is_file():
+        shutil.copy2(source, target)
         with Path(target).open("rb") as file:
             os.fsync(file.fileno())
-    return target
-
-
-def _no_files(folder: str, names: list[str]) -> list[str]:
-    """Sockets and the like, which cannot be copied."""
-    places = (Path(folder, name) for name in names)
-    return [one.name for one in places if not (one.is_symlink() or one.is_file() or one.is_dir())]
 
 
 def _aside(source: Path) -> Path:
     return source.with_name(f".{source.name}.moved")
-
-
-def _copied(target: Path) -> Path:
-    return target.with_name(f".{target.name}.copied")
 
 
 def _clear(target: Path) -> None:
