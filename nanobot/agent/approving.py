@@ -37,28 +37,13 @@ class Approving:
 
     def register(self, registry: CommandRegistry) -> None:
         """Add the commands."""
-        for command in (
-            Command(
-                "approve",
-                "Allow what was asked for",
-                self._approve,
-                "[code] [today | always]",
-                "owner",
-                immediate=True,
-            ),
-            Command(
-                "deny", "Refuse what was asked for", self._deny, "[code]", "owner", immediate=True
-            ),
-            Command(
-                "approvals",
-                "List pending questions and standing approvals",
-                self._run,
-                "[revoke ID]",
-                "owner",
-                immediate=True,
-            ),
+        listing = "List pending questions and standing approvals"
+        for name, summary, run, usage in (
+            ("approve", "Allow what was asked for", self._approve, "[code] [today | always]"),
+            ("deny", "Refuse what was asked for", self._deny, "[code]"),
+            ("approvals", listing, self._run, "[revoke ID]"),
         ):
-            registry.register(command)
+            registry.register(Command(name, summary, run, usage, "owner", immediate=True))
 
     def table(self) -> Mapping[str, Operation]:
         """By name, as they are called over the socket."""
@@ -70,7 +55,7 @@ class Approving:
         }
 
     async def waiting(self, _: Mapping[str, object]) -> dict[str, object]:
-        """The questions that can be answered now, the oldest first."""
+        """The pending questions, without the standing approvals."""
         return {"waiting": self.pending()}
 
     def pending(self) -> Sequence[dict[str, object]]:
@@ -103,20 +88,20 @@ class Approving:
         return {"text": await self._revoked(text_argument(given, "id"), by)}
 
     async def _approve(self, call: CommandCall) -> Answer:
-        words = call.arguments.split()
-        how_long = _HOW_LONG.get(words[-1].lower()) if words else None
-        code = "".join(words[:-1] if how_long else words)
-        return await self._answered(call, code, how_long or "once")
+        return await self._answered(call, _HOW_LONG, "once")
 
     async def _deny(self, call: CommandCall) -> Answer:
-        words = call.arguments.split()
-        unseen = bool(words) and words[-1].lower() == "unseen"
-        code = "".join(words[:-1] if unseen else words)
-        return await self._answered(call, code, "unseen" if unseen else "no")
+        return await self._answered(call, {"unseen": "unseen"}, "no")
 
-    async def _answered(self, call: CommandCall, code: str, answer: ApprovalAnswer) -> Answer:
+    async def _answered(
+        self, call: CommandCall, endings: Mapping[str, ApprovalAnswer], plain: ApprovalAnswer
+    ) -> Answer:
+        """Answer a question by its code, and one of the `endings`."""
+        words = call.arguments.split()
+        answer = endings.get(words[-1].lower()) if words else None
+        code = "".join(words[:-1] if answer else words).upper()
         here, by = call.message.address, _account(call)
-        return Answer(await self._approvals.answer(code.upper(), here, answer, by))
+        return Answer(await self._approvals.answer(code, here, answer or plain, by))
 
     async def _run(self, call: CommandCall) -> Answer:
         if call.message.is_group:
@@ -124,9 +109,18 @@ class Approving:
         match call.arguments.split():
             case []:
                 entries = await asyncio.to_thread(self._standing.entries)
-                pending = map(_pending_line, self._approvals.waiting())
-                lines = [*pending, *map(_line, entries)] or [_NONE]
-                return Answer("\n".join(filter(None, [self._standing.problem, *lines])))
+                lines = []
+                for one in self._approvals.waiting():
+                    minutes, code = math.ceil(one.seconds_left / 60), one.shown.code
+                    lines.append(
+                        f"- May I {one.shown.what}? `/approve {code}` or `/deny {code}` in"
+                        f" {one.address.key}, for {one.caller.session_key}; {minutes} min left"
+                    )
+                for entry in entries:
+                    known = f"{entry.subject}; {_lasts(entry)}; allowed by {entry.given_by}"
+                    lines.append(f"- `{entry.id}`: {known}")
+                said = [self._standing.problem, *(lines or [_NONE])]
+                return Answer("\n".join(filter(None, said)))
             case ["revoke", id]:
                 return Answer(await self._revoked(id, _account(call)))
         return Answer("Write it as: /approvals, or /approvals revoke ID")
@@ -138,20 +132,6 @@ class Approving:
 
 def _account(call: CommandCall) -> str:
     return f"{call.message.channel}:{call.message.sender_id}"
-
-
-def _pending_line(one: Question) -> str:
-    """A pending question, for a chat."""
-    minutes = math.ceil(one.seconds_left / 60)
-    return (
-        f"- May I {one.shown.what}? `/approve {one.shown.code}` or `/deny {one.shown.code}` in"
-        f" {one.address.key}, for {one.caller.session_key}; {minutes} min left"
-    )
-
-
-def _line(one: Standing) -> str:
-    """A standing approval, for a chat."""
-    return f"- `{one.id}`: {one.subject}; {_lasts(one)}; allowed by {one.given_by}"
 
 
 def _lasts(one: Standing) -> str:

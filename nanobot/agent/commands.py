@@ -64,7 +64,13 @@ class ConversationCommands:
         """Add them all to `registry`."""
 
         async def help_text(call: CommandCall) -> Answer:
-            return Answer(_help(registry.offered_to(call.message), call.message.channel))
+            # Chats make names into links, and of "/dream-log" only "/dream"; "_" works as well.
+            dash = "-" if call.message.channel == TERMINAL else "_"
+            lines = ["Write to me in plain words, or use one of these:", ""]
+            for one in registry.offered_to(call.message):
+                called = f"/{one.name.replace('-', dash)} {one.usage}".strip()
+                lines.append(f"{called} — {one.summary}")
+            return Answer("\n".join(lines))
 
         for command in (
             Command("help", "Show what you can type", help_text),
@@ -121,11 +127,19 @@ class ConversationCommands:
         if not wanted.isascii() or not wanted.isdigit() or not 0 < int(wanted) <= _HISTORY_MOST:
             return Answer(f"Say how many messages, from 1 to {_HISTORY_MOST}: /history 20")
         spoken = (m for m in reversed(call.session.messages) if m.role != "tool" and m.content)
-        lines = [_history_line(message) for message in islice(spoken, int(wanted))]
+        lines = []
+        for one in islice(spoken, int(wanted)):
+            stamp = f"{one.timestamp:%Y-%m-%d %H:%M}" if one.timestamp else "?"
+            who, said = attributed(one.role, one.name, one.content, one.origin, "")
+            lines.append(f"[{stamp}] {who}: {shortened(said, _HISTORY_CHARACTERS)}")
         return Answer("\n".join(reversed(lines)) or "This conversation is empty.")
 
     async def _undo(self, call: CommandCall) -> Answer:
-        return Answer(_undo_text(*await self._take_back(call)))
+        gone, files = await self._take_back(call)
+        asked = next((message.content for message in _asked(gone)), "")
+        lines = [f"Took back the last turn (“{shortened(asked, 80)}”)."]
+        lines += [f"- {path}: {outcome}" for path, outcome in files] or ["It had changed no files."]
+        return Answer("\n".join(lines))
 
     async def _retry(self, call: CommandCall) -> Answer:
         gone, _ = await self._take_back(call, again=True)
@@ -162,27 +176,24 @@ class ConversationCommands:
 
     async def _model(self, call: CommandCall) -> Answer:
         current = str(call.session.metadata.get("model") or self._default_model)
-        if not call.arguments:
+        name, doubt = next(iter(call.arguments.split()), ""), ""
+        if name not in {"default", self._default_model, *self._named}:
+            if name and self._served is None:
+                return Answer(
+                    "There is only the built-in offline model here. To connect a real one, set"
+                    " model.name (and model.base_url, model.api_key) in config.yaml and /restart."
+                )
             served = await self._served.names() if self._served else ()
-            said = f"This conversation uses {current}. /model NAME switches it."
-            return _choices(said, [*self._named, *served], current)
-        name = call.arguments.split()[0]
-        if name in {"default", self._default_model}:
-            call.session.set_metadata(model=None)
-            return Answer(f"This conversation now uses {self._default_model}.")
-        if name in self._named:
-            call.session.set_metadata(model=name)
-            return Answer(f"This conversation now uses {name}.")
-        if self._served is None:
-            return Answer(
-                "There is only the built-in offline model here. To connect a real one, set"
-                " model.name (and model.base_url, model.api_key) in config.yaml and /restart."
-            )
-        served = await self._served.names()
-        if served and not {name, f"{name}:latest"} & {*served}:  # Ollama leaves that tag out
-            return _choices_near(name, (*self._named, *served), current)
-        call.session.set_metadata(model=name)
-        doubt = "" if served else " The model server gave no list, so the name was not checked."
+            names = (*self._named, *served)
+            if not name:
+                said = f"This conversation uses {current}. /model NAME switches it."
+                return _choices(said, [one for one in names if one != current])
+            if served and not {name, f"{name}:latest"} & {*served}:  # Ollama leaves that tag out
+                return _choices_near(name, names, current)
+            if not served:
+                doubt = " The model server gave no list, so the name was not checked."
+        name = self._default_model if name == "default" else name
+        call.session.set_metadata(model=None if name == self._default_model else name)
         return Answer(f"This conversation now uses {name}.{doubt}")
 
     async def _think(self, call: CommandCall) -> Answer:
@@ -202,17 +213,13 @@ class ConversationCommands:
         return Answer(text, afterwards=self._request_restart)
 
 
-def matching_models(names: Sequence[str], part: str) -> tuple[str, ...]:
-    """Those that have `part` in them, in any case; those that begin with it first."""
-    part = part.lower()
-    found = [name for name in names if part in name.lower()]
-    return tuple(sorted(found, key=lambda name: (not name.lower().startswith(part), name)))
-
-
 def _choices_near(name: str, names: Sequence[str], current: str) -> Answer:
-    """What a name may have meant that no model has. Raises `NanobotError` if that is unclear."""
-    if found := matching_models(names, name):
-        return _choices(f"No model is called {name}.", found, current, part=name)
+    """What a name may have meant that no model has: those with it in them, in any case, first those
+    that begin with it. Raises `NanobotError` if there is none."""
+    part = name.lower()
+    if found := [one for one in names if part in one.lower()]:
+        found.sort(key=lambda one: (not one.lower().startswith(part), one))
+        return _choices(f"No model is called {name}.", found, part=name)
     near = " or ".join(close_matches(name, names, n=3, cutoff=0.0))
     raise NanobotError(
         f"The model server does not have {name}. Did you mean {near}? This conversation"
@@ -220,9 +227,8 @@ def _choices_near(name: str, names: Sequence[str], current: str) -> Answer:
     )
 
 
-def _choices(said: str, names: Sequence[str], current: str, *, part: str = "") -> Answer:
+def _choices(said: str, others: Sequence[str], *, part: str = "") -> Answer:
     """What can be chosen: few as buttons, more as a list, too many as a way to narrow them."""
-    others = [name for name in names if part or name != current]
     if not others:
         return Answer(said)
     if len(others) > (_MOST_MODELS_LISTED if part else _MOST_MODEL_BUTTONS):
@@ -243,30 +249,21 @@ async def _title(call: CommandCall) -> Answer:
     )
 
 
-def _help(commands: Sequence[Command], channel: str) -> str:
-    # Chats make names into links, and of "/dream-log" only "/dream"; "_" works as well.
-    dash = "-" if channel == TERMINAL else "_"
-    calls = [f"/{c.name.replace('-', dash)} {c.usage}".strip() for c in commands]
-    lines = [f"{call} — {c.summary}" for call, c in zip(calls, commands, strict=True)]
-    return "\n".join(["Write to me in plain words, or use one of these:", "", *lines])
-
-
 def _ends_turn(message: Message) -> bool:
     """Whether a turn ran up to here; what was only noted in the conversation has no answer."""
     ended = message.origin == NANOBOT and message.content in {TURN_FAILED, TURN_STOPPED}
     return ended or message.role == "assistant"
 
 
-def _asked(turn: Sequence[Message]) -> list[Message]:
+def _asked(turn: Sequence[Message]) -> Sequence[Message]:
     """What a turn answered: what persons said in it, or else the helper's report that began it."""
-    return [message for message in turn if message.from_person] or list(
-        filter(_is_report, turn[:1])
-    )
-
-
-def _is_report(message: Message) -> bool:
-    by_nanobot = message.origin == NANOBOT or message.origin.startswith("helper:")
-    return message.role == "user" and by_nanobot and not _ends_turn(message)
+    said = [message for message in turn if message.from_person]
+    if said or not turn:
+        return said
+    first = turn[0]
+    by_nanobot = first.origin == NANOBOT or first.origin.startswith("helper:")
+    is_report = first.role == "user" and by_nanobot and not _ends_turn(first)
+    return turn[:1] if is_report else ()
 
 
 def _origin(asked: Sequence[Message]) -> str:
@@ -274,16 +271,3 @@ def _origin(asked: Sequence[Message]) -> str:
     origins = {message.origin for message in asked}
     foreign = sorted(origins - {"", ATTACHED})
     return foreign[0] if foreign else max(origins, default="")
-
-
-def _history_line(message: Message) -> str:
-    stamp = f"{message.timestamp:%Y-%m-%d %H:%M}" if message.timestamp else "?"
-    who, said = attributed(message.role, message.name, message.content, message.origin, "")
-    return f"[{stamp}] {who}: {shortened(said, _HISTORY_CHARACTERS)}"
-
-
-def _undo_text(messages: tuple[Message, ...], files: list[tuple[str, Outcome]]) -> str:
-    asked = next((message.content for message in _asked(messages)), "")
-    lines = [f"Took back the last turn (“{shortened(asked, 80)}”)."]
-    lines += [f"- {path}: {outcome}" for path, outcome in files] or ["It had changed no files."]
-    return "\n".join(lines)
