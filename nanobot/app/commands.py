@@ -1,4 +1,4 @@
-"""The slash commands, and the operations of the control socket, each from its capability.
+"""The slash commands, each from its capability.
 
 `TypedKeys`: keys that the owner types into a chat are offered to be moved into secrets.env and
 struck. The offer names no key, and nothing is kept between it and the answer: `/secret move` looks
@@ -20,15 +20,12 @@ from nanobot.agent.commands import ConversationCommands
 from nanobot.agent.messaging import ResendCommand, SendCommand
 from nanobot.agent.runner import TurnEvent
 from nanobot.app.base import Base
-from nanobot.app.looking import Looking
-from nanobot.app.services import Parts, heartbeat_operation
+from nanobot.app.services import Parts
 from nanobot.bus.events import Address, Button, InboundMessage
-from nanobot.channel import Operation
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.config.load import SECRETS_FILE
-from nanobot.cron.tool import CronCommand, CronOperations
+from nanobot.cron.tool import CronCommand
 from nanobot.errors import NanobotError, StorageError
-from nanobot.gateway.pairing import Pairing
 from nanobot.memory.service import MemoryService
 from nanobot.memory.service.commands import ForgetQuestions, MemoryCommands
 from nanobot.messages import ATTACHED
@@ -36,25 +33,6 @@ from nanobot.security.paths import Root
 from nanobot.security.redaction import keys_in
 from nanobot.session.session import Session
 from nanobot.tooling import TurnContext
-
-
-def build_operations(parts: Parts, pairing: Pairing) -> dict[str, Operation]:
-    """All of them, each from the capability that owns it."""
-    base, toolbox = parts.base, parts.toolbox
-    return {
-        **parts.monitoring.status.table(),
-        **parts.models.table(),
-        **parts.memory.service.table(),
-        **pairing.table(),
-        **toolbox.skills.table(),
-        **CronOperations(toolbox.cron, base.known_chats, base.clock).table(),
-        "heartbeat.show": heartbeat_operation(base, parts.memory),
-        **toolbox.helpers.table(),
-        **toolbox.mcp.table(),
-        **toolbox.approving.table(),
-        **parts.platforms.supervisor.table(),
-        **Looking(parts).table(),
-    }
 
 
 def register_commands(parts: Parts, restart: Callable[[], None]) -> ConversationCommands:

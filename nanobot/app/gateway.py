@@ -22,9 +22,9 @@ from loguru import logger
 
 from nanobot.agent.runner import AgentHook, Hooks, TurnMetrics
 from nanobot.app.base import Base, Closable, Models
-from nanobot.app.commands import TypedKeys, build_operations, register_commands
+from nanobot.app.commands import TypedKeys, register_commands
 from nanobot.app.memory import MemoryParts
-from nanobot.app.recording import recorded
+from nanobot.app.operations import build_operations, recorded
 from nanobot.app.services import (
     Agent,
     Monitoring,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.app.recording import recorded
+from nanobot.app.operations import recorded
 from nanobot.channel import Operation
 from nanobot.errors import NanobotError
 from nanobot.security.audit import AuditLog

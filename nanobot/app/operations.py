@@ -1,0 +1,238 @@
+"""The operations of a gateway, each from the capability that owns it, for the page, programs and
+the command line.
+
+- No turn needs the operations of `Looking`, and most nanobots are seldom looked at. So the
+  capability is loaded and built when one of its operations is called for the first time: a gateway
+  that nobody looks at does not hold it in memory, and is ready sooner.
+- What the owner's operations changed is kept in the audit log, with who asked for it. An operation
+  is called with `by`: the page and programs say whose wish it is (`web:owner`); without it the
+  command line asks. Invariant: no text of a person's is kept with it, so that what is forgotten or
+  erased does not stay in the log; what was changed is named by numbers and ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from nanobot import programs
+from nanobot.app.services import Parts, heartbeat_operation
+from nanobot.channel import Operation
+from nanobot.cron.tool import CronOperations
+from nanobot.errors import NanobotError
+from nanobot.gateway.pairing import Pairing
+from nanobot.security.audit import AuditLog
+from nanobot.text import one_line
+
+Table = Mapping[str, Operation]
+
+_DOCTOR_SECONDS = 120.0
+
+LOOKED_AT: Mapping[str, Sequence[str]] = {
+    "conversations": (
+        "conversations.list", "conversations.show", "conversations.find", "conversations.scope",
+        "conversations.owner", "conversations.scopes", "conversations.take_back",
+    ),
+    "turns": ("queue.list", "queue.retry", "queue.drop", "turn.show", "turns.list"),
+    "figures": ("figures",),
+    "records": ("audit.list", "logs.tail"),
+    "memory": (
+        "memory.facts", "memory.fact", "memory.edit", "memory.history", "memory.notes",
+        "memory.scopes", "memory.growth",
+    ),
+    "config": ("config.show", "config.plan", "config.apply"),
+    "snapshots": ("backup.snapshot",),
+    "backups": ("backup.list", "backup.make"),
+    "sign-ins": ("channels.sign_in", "channels.signing_in"),
+}  # fmt: skip
+"""The operations that are built at their first call, by their capability (see `Looking._build`)."""
+
+RECORDED: Mapping[str, Sequence[str]] = {
+    "memory.edit": ("version", "path"),
+    "memory.restore": ("undone", "to", "versions"),
+    "memory.forget": ("versions", "entries", "erase"),
+    "memory.accept": ("numbers", "codes"),
+    "memory.drop": ("numbers", "codes"),
+    "memory.importance": ("level", "version"),
+    "memory.dream": (),
+    "memory.rebuild": (),
+    "conversations.take_back": ("key", "turn"),
+    "cron.add": ("id", "chat"),
+    "cron.remove": ("id",),
+    "cron.pause": ("id",),
+    "cron.resume": ("id",),
+    "cron.run": ("id",),
+    "pair.approve": ("address", "owner"),
+    "pair.revoke": ("address",),
+    "channels.sign_in": ("name",),
+    "config.apply": ("changed",),
+    "queue.retry": ("id",),
+    "queue.drop": ("id",),
+    "backup.make": (),
+    "restart": (),
+    "web.link": ("account",),
+    "web.revoke": ("id",),
+}
+"""Operations that change something, and what of their results and arguments is kept."""
+
+_LONGEST = 100
+_MOST = 10
+
+
+def build_operations(parts: Parts, pairing: Pairing) -> dict[str, Operation]:
+    """All of them, by name."""
+    base, toolbox = parts.base, parts.toolbox
+    return {
+        **parts.monitoring.status.table(),
+        **parts.models.table(),
+        **parts.memory.service.table(),
+        **pairing.table(),
+        **toolbox.skills.table(),
+        **CronOperations(toolbox.cron, base.known_chats, base.clock).table(),
+        "heartbeat.show": heartbeat_operation(base, parts.memory),
+        **toolbox.helpers.table(),
+        **toolbox.mcp.table(),
+        **toolbox.approving.table(),
+        **parts.platforms.supervisor.table(),
+        **Looking(parts).table(),
+    }
+
+
+class Looking:
+    """The operations of those who look at a nanobot from outside."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts, self._base = parts, parts.base
+        self._built: dict[str, Table] = {}
+        self._examining = asyncio.Lock()
+
+    def table(self) -> Table:
+        """All of them by name."""
+        return {
+            **{
+                name: self._at_first_call(capability, name)
+                for capability, names in LOOKED_AT.items()
+                for name in names
+            },
+            "doctor": self._doctor,
+            "commands": self._commands,
+            "models": self._models,
+        }
+
+    def _at_first_call(self, capability: str, name: str) -> Operation:
+        async def call(arguments: Mapping[str, object]) -> object:
+            if capability not in self._built:
+                self._built[capability] = self._build(capability)
+            return await self._built[capability][name](arguments)
+
+        return call
+
+    def _build(self, capability: str) -> Table:
+        table: Table
+        base, parts, stores = self._base, self._parts, self._base.stores
+        match capability:
+            case "conversations":
+                from nanobot.gateway.conversations import Conversations
+
+                table = Conversations(stores.sessions, base.scopes).table()
+            case "turns":
+                from nanobot.gateway.operations import Operations
+
+                model = base.settings.chat_model
+                table = Operations(model, stores.journal, stores.sessions, base.bus).table()
+            case "figures":
+                from nanobot.gateway.figures import Figures
+
+                table = Figures(stores.journal, base.clock).table()
+            case "records":
+                from nanobot.gateway.records import Records
+
+                table = Records(base.settings.home / "logs").table()
+            case "memory":
+                from nanobot.memory.service.page import MemoryPage
+
+                table = MemoryPage(parts.memory.service.memory, parts.memory.memories).table()
+            case "config":
+                from nanobot.config.changing import ConfigOperations
+
+                table = ConfigOperations(base.settings).table()
+            case "snapshots":
+                table = parts.upkeep.snapshots.table()
+            case "backups":
+                table = parts.upkeep.backup_maker.table()
+            case _:
+                from nanobot.app.signing_in import SignIns
+
+                supervisor = parts.platforms.supervisor
+                table = SignIns(base.settings, supervisor, base.clock, base.background).table()
+        assert table.keys() == {*LOOKED_AT[capability]}
+        return table
+
+    async def _doctor(self, _: Mapping[str, object]) -> dict[str, object]:
+        """What the checks of `nanobot doctor` find, in order. They take seconds, block, and load
+        what a gateway does not need, so they run in a process of their own, one at a time. Raises
+        `NanobotError` where they do not end."""
+        home = str(self._base.settings.home.absolute())
+        launch = programs.own_command("--home", home, "doctor", "--json")
+        async with self._examining:
+            process = await launch.spawn(stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
+            try:
+                async with asyncio.timeout(_DOCTOR_SECONDS):
+                    output = (await process.communicate())[0]
+                return {"findings": json.loads(output)}
+            except (TimeoutError, ValueError) as error:
+                hint = "Run `nanobot doctor` in a terminal."
+                raise NanobotError("the checks did not end as they should", hint=hint) from error
+            finally:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+
+    async def _commands(self, _: Mapping[str, object]) -> list[dict[str, str]]:
+        return [{"name": one.name, "summary": one.summary} for one in self._base.commands]
+
+    async def _models(self, _: Mapping[str, object]) -> dict[str, object]:
+        served, settings = self._parts.models.served, self._base.settings
+        names = await served.names() if served else ()
+        return {"models": [*settings.models, *names], "default": settings.chat_model}
+
+
+def recorded(operations: Table, audit: AuditLog) -> dict[str, Operation]:
+    """The operations, those of `RECORDED` with a line in the log for each call."""
+
+    def recording(name: str, operation: Operation) -> Operation:
+        async def call(arguments: Mapping[str, object]) -> object:
+            try:
+                result = await operation(arguments)
+            except NanobotError:
+                audit.write(_record(name, "failed", arguments, {}))
+                raise
+            known = result if isinstance(result, dict) else {}
+            audit.write(_record(name, "done", arguments, known))
+            return result
+
+        return call if name in RECORDED else operation
+
+    return {name: recording(name, operation) for name, operation in operations.items()}
+
+
+def _record(
+    name: str, outcome: str, arguments: Mapping[str, object], result: Mapping[str, object]
+) -> dict[str, str]:
+    changed = []
+    for key in RECORDED[name]:
+        value = result.get(key, arguments.get(key))
+        if value not in (None, "", False, []):
+            values = value if isinstance(value, list) else [value]
+            shown = ", ".join(one_line(str(one), _LONGEST) for one in values[:_MOST])
+            more = f" and {len(values) - _MOST} more" if len(values) > _MOST else ""
+            changed.append(f"{key} {shown}{more}")
+    by, scope = arguments.get("by"), arguments.get("scope", result.get("scope"))
+    record = {"event": "changed", "outcome": outcome, "tool": name}
+    record["by"] = one_line(by, _LONGEST) if isinstance(by, str) and by else "terminal"
+    if isinstance(scope, str) and scope:
+        record["scope"] = one_line(scope, _LONGEST)
+    return record | ({"changed": ", ".join(changed)} if changed else {})
