@@ -90,7 +90,6 @@ class Heartbeat(Periodic):
             self._last -= every  # it may be the one that waits for the hours to begin
 
     async def run_once(self) -> None:
-        """Beat if it is time."""
         now = self._clock.now()
         beat, last = last_beat(now, self._interval), self._last
         if beat > last and self._hours.cover(now):

@@ -92,12 +92,10 @@ class Job(Struct, frozen=True):
 
     @property
     def session_key(self) -> str:
-        """The conversation that its runs have."""
         return f"cron:{self.id}"
 
     @property
     def address(self) -> Address:
-        """The chat it speaks in."""
         return Address(self.channel, self.chat_id, self.thread_id)
 
     @property
@@ -223,8 +221,6 @@ _ADVICE = "No job runs. Fix it, save it as state/jobs.json, and start nanobot ag
 
 
 class JobStore(Document[Jobs]):
-    """The document `jobs`."""
-
     def __init__(self, store: StateStore) -> None:
         super().__init__(store, "jobs", decoded, lambda jobs: encoded(jobs.values()), {}, _ADVICE)
 
@@ -234,7 +230,6 @@ class _File(Struct):
 
 
 def encoded(jobs: Iterable[Job]) -> bytes:
-    """The whole document."""
     entries = [
         {**to_builtins(job, builtin_types=(datetime,)), "schedule": job.schedule.text}
         for job in jobs

@@ -112,7 +112,6 @@ class CronService:
         raise NanobotError(f"there is no job {id[:40]!r}", hint="The list shows the ids of jobs.")
 
     async def add(self, draft: Job) -> Job:
-        """Schedule what `draft_job` made, under an id of its own."""
         most = MOST_JOBS if draft.scope == OWNER else MOST_OF_OTHERS
         if draft.scope != OWNER:
             _refuse_too_often(draft.schedule)
@@ -182,7 +181,6 @@ class CronService:
                 await with_timeout(self._clock, max(seconds, _SHORTEST_WAIT), self._wake.wait())
 
     def wake(self) -> None:
-        """Look at once whether something is due."""
         self._wake.set()
 
     def stop(self) -> None:

@@ -97,7 +97,6 @@ class CronTool(Tool, Struct, frozen=True):
     effects = True
 
     async def risk(self, arguments: CronArguments, caller: TurnContext) -> Risk | None:
-        """See `Risky`."""
         if arguments.action == "list":
             return None
         _refuse_unattended(caller)
@@ -158,7 +157,6 @@ class ModelCronTool(CronTool, frozen=True):
 
 
 def reminder_text(job: Job, now: datetime) -> str:
-    """What a chat reads about a reminder that was made there."""
     return f"Reminder set ({schedule_text(job)}, {next_text(job, now)}):\n\n{job.message}"
 
 
@@ -193,7 +191,6 @@ def fields_of(job: Job, now: datetime) -> dict[str, object]:
 
 
 async def _listed(service: CronService, scope: str, now: datetime) -> str:
-    """The jobs of a scope, a line of Markdown each."""
     lines = []
     for job in await service.jobs(scope):
         kind = "reminder: " if job.reminder else ""
@@ -228,7 +225,6 @@ class CronCommand:
         self._service, self._clock, self._runs = service, clock, runs
 
     def register(self, registry: CommandRegistry) -> None:
-        """Add them to `registry`."""
         registry.register(Command("cron", "Show and change what is scheduled", self._run, _USAGE))
         registry.register(Command("remind", "Send a text here later", self._remind, _REMIND))
 
@@ -306,7 +302,6 @@ class CronOperations:
         self._service, self._chats, self._clock, self._runs = service, chats, clock, runs
 
     def table(self) -> Mapping[str, Operation]:
-        """By name, as they are called over the socket."""
         changes = {
             f"cron.{word}": partial(self._change, word)
             for word in ("remove", "pause", "resume", "run")
@@ -348,7 +343,6 @@ class CronOperations:
         return {**fields_of(job, now), "text": text}
 
     async def _change(self, word: str, arguments: Request) -> Answered:
-        """`id`."""
         now = self._clock.now()
         job, text = await _changed(
             self._service, word, text_argument(arguments, "id"), ALL_SCOPES, now

@@ -149,7 +149,6 @@ def _after(every: str, text: str, now: datetime) -> At:
 
 
 def _hours(text: str, found: re.Match[str]) -> str:
-    """Return the first two fields of a cron expression. Raises `ScheduleError`."""
     clocks = sorted(set(_clocks(text, found["times"])))
     if len({clock.minute for clock in clocks}) > 1:
         shown = ", ".join(f"{clock:%H:%M}" for clock in clocks)
@@ -159,7 +158,6 @@ def _hours(text: str, found: re.Match[str]) -> str:
 
 
 def _weekdays(found: re.Match[str]) -> str:
-    """Return the last field of a cron expression."""
     if kind := found["kind"] or found["kinds"]:
         return "1-5" if kind == "weekday" else "0,6"
     names = re.findall(r"[a-z]+", found["names"] or found["plural"] or "")

@@ -78,7 +78,6 @@ class ImportReport(Struct):
             self.todo.append(text)
 
     def as_json(self) -> Mapping[str, object]:
-        """For machines."""
         report: Mapping[str, object] = to_builtins(self)
         return report
 
@@ -101,7 +100,6 @@ class ImportReport(Struct):
         return [f"{printable(one.source)}: {printable(one.note)}" for one in named]
 
     def as_markdown(self) -> bytes:
-        """The report that stays in the new home."""
         files = [
             f"{one.source}: {_OUTCOMES[one.outcome]}"
             + (f", as {one.target}" if one.target else "")
@@ -279,7 +277,6 @@ class Transfer:
         return b""
 
     def copy(self, kind: Kind, found: ImportFile, target: str) -> None:
-        """Copy a file to `target`."""
         try:
             with open_file(found.place) as file:
                 self.write(target, iter(lambda: file.read(_BLOCK), b""))

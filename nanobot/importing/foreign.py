@@ -70,14 +70,12 @@ class Fields:
         return value.strip() if isinstance(value, str) else ""
 
     def number(self, name: str) -> int | None:
-        """A whole number."""
         value = self.get(name)
         if isinstance(value, float) and value.is_integer():
             return int(value)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def flag(self, name: str, *, otherwise: bool) -> bool:
-        """True or false."""
         value = self.get(name)
         return value if isinstance(value, bool) else otherwise
 
@@ -88,12 +86,10 @@ class Fields:
         return tuple(text for item in kept if (text := str(item).strip()))
 
     def items(self, name: str) -> list[object]:
-        """A list as it is."""
         value = self.get(name)
         return value if isinstance(value, list) else []
 
     def objects(self) -> Iterator[tuple[str, Fields]]:
-        """The objects in it, by key."""
         for name, value in self._value.items():
             if isinstance(value, dict):
                 yield name, Fields(value)
@@ -166,7 +162,6 @@ class People(Struct, frozen=True):
     mine: frozenset[str] = frozenset((TERMINAL,))
 
     def is_owner(self, channel: str, sender_id: str) -> bool:
-        """Whether a sender is the owner."""
         return sender_id in self.owners.get(channel, ())
 
 

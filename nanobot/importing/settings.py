@@ -91,7 +91,6 @@ def _provider_of(model: str, entries: Mapping[str, Fields]) -> str:
 
 
 def _snake(name: str) -> str:
-    """A provider's name, however it is written, in snake_case."""
     humped = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
     return humped.lstrip("_").replace("-", "_")
 

@@ -99,7 +99,6 @@ class Skill(Struct, frozen=True):
 
     @property
     def enabled(self) -> bool:
-        """Whether the model may have it."""
         return self.status == "enabled"
 
     @property
@@ -109,7 +108,6 @@ class Skill(Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """The same for the same files: their names and contents."""
         files = sorted((file.path, file.digest) for file in self.files)
         return hashlib.sha256(json.dumps(files).encode()).hexdigest()
 
@@ -134,7 +132,6 @@ def differences(before: Mapping[str, str], files: Iterable[SkillFile]) -> tuple[
 
 
 def is_skill_name(text: str) -> bool:
-    """Whether a skill can be called this."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -290,7 +287,6 @@ def main_text(contents: Contents) -> str:
 
 
 def is_main(path: str) -> bool:
-    """Whether a file of a skill is its SKILL.md."""
     return path.casefold() == MAIN.casefold()
 
 

@@ -64,7 +64,6 @@ class SkillEnvironment(Struct, frozen=True):
 
 
 def missing_requirements(header: Header, here: SkillEnvironment) -> tuple[str, ...]:
-    """What a skill needs and does not find."""
     wanted = header.requires
     if wanted.systems and here.system not in wanted.systems:
         names = " or ".join(_SYSTEMS.get(name, name) for name in wanted.systems)
@@ -219,7 +218,6 @@ class SkillsLoader:
         return read(self.place_of(skill.name))
 
     def place_of(self, name: str) -> Place:
-        """Where the skill `name` is in the workspace, or would be."""
         return self._workspace.place(f"{FOLDER}/{name}")
 
     def _folders(self) -> tuple[Place, ...]:
@@ -274,7 +272,6 @@ class SkillsLoader:
 
 @cache
 def _shipped() -> Sequence[Skill]:
-    """The built-in skills."""
     folders = sorted(path.parent for path in BUILT_IN.glob(f"*/{MAIN}"))
     found = (skill_of(path.name, "built-in", partial(read_packaged, path)) for path in folders)
     return [replace(skill, everyone=True) for skill in found]

@@ -53,7 +53,6 @@ class Archive(Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all of it, in hexadecimal."""
         return hashlib.sha256(self.content).hexdigest()
 
 
@@ -72,7 +71,6 @@ async def fetch_archive(egress: Egress, address: str) -> Archive:
 
 
 def read_archive(path: Path) -> Archive:
-    """The archive in a file. Raises `NanobotError`."""
     with storage_errors(path), path.open("rb") as opened:
         content = opened.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:

@@ -171,8 +171,6 @@ class ReadSkillArguments(Arguments, frozen=True):
 
 
 class ReadSkill(Tool, Struct, frozen=True):
-    """Texts of the skills that the caller's scope may have."""
-
     loader: SkillsLoader
     name = READ_SKILL
     description = "Read a skill's instructions, or a file of its folder that they name."

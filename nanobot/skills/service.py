@@ -103,7 +103,6 @@ class SkillsService:
         self._changing = threading.Lock()
 
     def register(self, registry: CommandRegistry) -> None:
-        """Add `/skills [NAME]` to `registry`."""
         registry.register(
             Command("skills", "What I have instructions for", self._run, "[NAME]", "owner")
         )
@@ -131,12 +130,10 @@ class SkillsService:
         return skill
 
     def _list(self, _: Arguments) -> Data:
-        """No arguments."""
         skills = [line_fields(skill) for skill in self.loader.list()]
         return {"skills": skills, "trouble": self.loader.state.problem}
 
     def _show(self, arguments: Arguments) -> Data:
-        """`name`."""
         return fields(self._find(text_argument(arguments, "name")))
 
     def _file(self, arguments: Arguments) -> Data:
@@ -297,7 +294,6 @@ def note(skill: Skill) -> str:
 
 
 def listing(skills: Sequence[Skill], problem: str) -> str:
-    """All skills, for a chat."""
     lines = [f"⚠️ {problem}"] if problem else []
     for skill in skills:
         state = "" if skill.enabled else f" ({skill.status})"
@@ -307,7 +303,6 @@ def listing(skills: Sequence[Skill], problem: str) -> str:
 
 
 def details(skill: Skill) -> str:
-    """One skill, for a chat."""
     lines = [
         f"{skill.name} ({skill.source}, {skill.status})",
         escape_invisible(skill.header.description),

@@ -34,7 +34,6 @@ class Answer(Struct, frozen=True):
 
     @property
     def address(self) -> Address | None:
-        """The chat."""
         return Address(self.channel, self.chat_id, self.thread_id) if self.channel else None
 
 
@@ -53,7 +52,6 @@ class SharedQuestions:
         self._background = Background()
 
     def closed(self, code: str) -> None:
-        """It waits no more."""
         gone = "DELETE FROM approval WHERE code = %s"
         self._database.post(lambda db: execute(db, gone, code))
 
@@ -90,7 +88,6 @@ class SharedQuestions:
         self._background.start(self._take(int(number)), name="answer to a question")
 
     async def close(self) -> None:
-        """Settle nothing more."""
         await self._background.drain(0)
 
     async def _take(self, number: int) -> None:

@@ -322,6 +322,5 @@ class Readers:
                     return rows
 
     async def close(self) -> None:
-        """Let go of them."""
         while self._idle:
             await self._idle.pop().close()

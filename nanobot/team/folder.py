@@ -38,7 +38,6 @@ _NFS = "nfsvers=4.2,hard,noac"
 
 
 def word_file(shared: Path) -> Path:
-    """Where the folder's word stands."""
     return shared / "state" / "team"
 
 
@@ -59,7 +58,6 @@ def word_of_database(db: psycopg.Connection[Row]) -> str:
 
 
 def put_word(db: psycopg.Connection[Row], word: str) -> None:
-    """Make `word` the database's, in the caller's transaction."""
     db.execute("DELETE FROM team")
     db.execute("INSERT INTO team VALUES (%s)", (word,))
 
@@ -87,7 +85,6 @@ def expect_together(address: DatabaseAddress, shared: Path) -> str:
 
 
 def mismatch(address: DatabaseAddress, shared: Path) -> NanobotError:
-    """That folder and database do not belong together."""
     return NanobotError(
         f"{shared} and {address.place} are not of the same team",
         hint="Where `nanobot team init` or `nanobot team leave` was cut short, give it again in"

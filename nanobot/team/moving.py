@@ -58,7 +58,6 @@ def expect_nobody(db: Database) -> None:
 
 
 def has_rows(db: sqlite3.Connection | Database) -> bool:
-    """Whether there is anything to move."""
     return any(_first(db, f"SELECT EXISTS (SELECT 1 FROM {table})") for table in _TABLES)
 
 
@@ -177,7 +176,6 @@ def _decoded(payload: str | None) -> InboundMessage | None:
 
 
 def _numbers(text: str) -> Iterator[Any]:
-    """The columns of a turn that its report has."""
     report = decode_report(text)
     yield storable(str(report.get("model") or ""))
     for name in ("milliseconds", "prompt_tokens", "cached_tokens", "completion_tokens", "cost"):

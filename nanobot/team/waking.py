@@ -45,7 +45,6 @@ class Waking:
         self._sending = asyncio.Lock()
 
     def start(self) -> None:
-        """Listen from now on."""
         self._background.start(self._listen_forever(), name="listen for other workers")
 
     def tell(self, kind: str, name: str = "") -> None:

@@ -61,7 +61,6 @@ class TurnContext(Struct, frozen=True):
 
     @property
     def address(self) -> Address:
-        """The chat that the call is made in."""
         return Address(self.channel, self.chat_id, self.thread_id)
 
     @property

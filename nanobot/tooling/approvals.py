@@ -75,7 +75,6 @@ class Question(Struct, frozen=True):
 
     @property
     def address(self) -> Address:
-        """The chat where it was asked."""
         return Address(self.shown.channel, self.shown.chat_id, self.shown.thread_id)
 
 
@@ -93,12 +92,10 @@ class _Waiting(Struct):
 
     @property
     def what(self) -> str:
-        """What the owner is asked to allow."""
         return escape_invisible(self.asked.risk.what)
 
     @property
     def address(self) -> Address | None:
-        """The chat where it is shown."""
         shown = self.shown
         return Address(shown.channel, shown.chat_id, shown.thread_id) if shown else None
 
@@ -108,8 +105,6 @@ def no_announcement(_: str, __: object) -> None:
 
 
 class Approvals:
-    """The questions that wait."""
-
     def __init__(
         self,
         send: Send,

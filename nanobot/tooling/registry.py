@@ -111,7 +111,6 @@ class ToolRegistry:
         self.version += 1
 
     def register_all(self, tools: Iterable[Tool]) -> None:
-        """Offer several tools."""
         for tool in tools:
             self.register(tool)
 

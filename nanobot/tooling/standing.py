@@ -185,7 +185,6 @@ def _encoded(entries: Entries) -> bytes:
 
 
 def _decoded(content: bytes) -> Entries:
-    """Raises `InvalidDocument` and `ValidationError`."""
     entries = convert(versioned_object(content, VERSION), _File).approvals
     for one in entries:
         if one.given_at.tzinfo is None:

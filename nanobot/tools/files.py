@@ -103,9 +103,7 @@ class DocumentStore(Protocol):
     Paths are relative to the caller's workspace; whose memory one belongs to, the caller says.
     """
 
-    def is_document(self, path: str, caller: TurnContext) -> bool:
-        """Whether writes to `path` must come here."""
-        ...
+    def is_document(self, path: str, caller: TurnContext) -> bool: ...
 
     async def replace(
         self, path: str, text: str, *, expected: bytes | None, caller: TurnContext
@@ -234,8 +232,6 @@ class EditFileArguments(Arguments, frozen=True):
 
 
 class WriteFile(Tool, Struct, frozen=True):
-    """Whole files."""
-
     writer: WorkspaceWriter
     name = "write_file"
     description = "Write a whole file; its folders are made."
@@ -243,7 +239,6 @@ class WriteFile(Tool, Struct, frozen=True):
     effects = True
 
     async def risk(self, arguments: WriteFileArguments, caller: TurnContext) -> Risk | None:
-        """See `WorkspaceWriter`."""
         return await self.writer.risk(arguments.path, arguments.content, caller)
 
     async def __call__(self, arguments: WriteFileArguments, caller: TurnContext) -> ToolResult:
@@ -262,8 +257,6 @@ _ATTEMPTS = 50
 
 
 class EditFile(Tool, Struct, frozen=True):
-    """Exact replacements."""
-
     writer: WorkspaceWriter
     name = "edit_file"
     description = (
@@ -274,7 +267,6 @@ class EditFile(Tool, Struct, frozen=True):
     effects = True
 
     async def risk(self, arguments: EditFileArguments, caller: TurnContext) -> Risk | None:
-        """See `WorkspaceWriter`."""
         which = "every" if arguments.replace_all else "the only"
         change = (
             f"--- instead of {which} occurrence of\n{arguments.old_text}"

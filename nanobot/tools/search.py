@@ -102,8 +102,6 @@ class GrepArguments(Arguments, frozen=True):
 
 
 class FindFiles(Tool, Struct, frozen=True):
-    """Names by glob pattern."""
-
     roots: RootsOf
     name = "find_files"
     description = "Find files and folders by a glob: *.md (at any depth), notes/**/*.txt."
@@ -130,8 +128,6 @@ class FindFiles(Tool, Struct, frozen=True):
 
 
 class Grep(Tool, Struct, frozen=True):
-    """Lines by regular expression."""
-
     roots: RootsOf
     name = "grep"
     description = "Search a file or folder line by line for a Python regular expression."
@@ -194,7 +190,6 @@ class _Texts:
         self.searched = self.skipped = 0
 
     def read(self) -> Iterator[tuple[str, bytes]]:
-        """The texts among them, each with the name of its file."""
         room = MAX_SEARCHED
         for place in paced(self._places):
             try:

@@ -39,7 +39,6 @@ class FileChange(Struct, frozen=True):
     new_hash: str
 
     def encoded(self) -> bytes:
-        """As it is stored."""
         header = {"path": self.path, "existed": self.previous is not None, "new": self.new_hash}
         return json.dumps(header).encode() + b"\n" + (self.previous or b"")
 
@@ -130,7 +129,6 @@ class UndoLog:
         return list(outcomes.items())
 
     def prune(self, keep: int = 200) -> None:
-        """Forget all but the latest `keep` turns."""
         for turn_id in self._folders()[keep:]:
             with suppress(StorageError):  # another turn may forget it just now; else the next does
                 self._drop(turn_id)

@@ -87,7 +87,6 @@ class BackupHeader(Struct, frozen=True):
     format: int = FORMAT
 
     def encoded(self) -> bytes:
-        """As it is stored."""
         return json.dumps({**asdict(self), "made_at": self.made_at.isoformat()}, indent=1).encode()
 
     @classmethod
@@ -362,7 +361,6 @@ def _extract(
     wanted: Callable[[str], bool],
     progress: Progress,
 ) -> tuple[int, int]:
-    """Unpack what follows the head. Return how many files and bytes there were."""
     others = dict[str, tarfile.TarInfo]()
     files = size = 0
     while (member := tar.next()) is not None:

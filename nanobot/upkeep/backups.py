@@ -193,7 +193,6 @@ def make_backup(
 def _all_items(
     home: Path, taken: Snapshot, order: BackupOrder
 ) -> tuple[list[BackupItem], list[str]]:
-    """Return what goes into the backup, and what is left out."""
     left_out: list[str] = []
     found = [*taken.items, *backup_items(home, left_out, together=False, media=order.media)]
     items = [one for one in found if one.kind != "link" or stays_inside(one.path, one.target)]
@@ -268,7 +267,6 @@ class BackupMaker:
         return made
 
     def table(self) -> Mapping[str, Operation]:
-        """By name, as they are called over the socket."""
         return {"backup.list": self._list, "backup.make": self._begin}
 
     async def _list(self, _: Mapping[str, object]) -> dict[str, object]:
@@ -332,7 +330,6 @@ class BackupRoutine(Periodic):
         """What failed the last time, and why; empty where nothing did."""
 
     async def run_once(self) -> None:
-        """Make one if it is due."""
         now = self._clock.now()
         self._started = min(self._started, now)  # the clock may have been set back
         self._not_before = min(self._not_before, now + AGAIN)

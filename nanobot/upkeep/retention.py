@@ -84,7 +84,6 @@ class DiskReserve(Periodic):
         self.hint = f"Free some space on the disk that holds {home}; it goes on by itself then."
 
     async def run_once(self) -> None:
-        """Look at the disk, and do what follows from it."""
         try:
             free = self._free(self._home)
         except OSError:  # unknown: nothing changes

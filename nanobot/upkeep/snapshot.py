@@ -114,7 +114,6 @@ class BackupItem(Struct, frozen=True):
 
 
 def belongs_in_backup(path: str) -> bool:
-    """Whether a backup may hold this path of a home."""
     return not _OUT.fullmatch(path)
 
 
@@ -273,7 +272,6 @@ class BackupOperations:
         self._taking = asyncio.Lock()
 
     def table(self) -> Mapping[str, Operation]:
-        """By name, as they are called over the socket."""
         return {OPERATION: self._snapshot}
 
     async def _snapshot(self, _: Mapping[str, object]) -> dict[str, object]:

@@ -151,7 +151,6 @@ def _link(part: JsonObject) -> str:
 
 
 def _file_name(uri: object) -> str:
-    """The name of a resource: the last part of its address."""
     try:
         path = urlsplit(str(uri)).path
     except ValueError:

@@ -316,7 +316,6 @@ class Connections:
         return sandbox.launch(command, confined, relay)
 
     def home_of(self, server: McpServer) -> Path:
-        """The folder that a server's program runs in."""
         return self._folder / server.name
 
     def _prepared(self, server: McpServer) -> Path:

@@ -73,7 +73,6 @@ class ServerRunner:
 
     @property
     def runs(self) -> bool:
-        """Whether the program is there now."""
         life = self._life
         return life is not None and life.ready.done() and not life.over.is_set()
 
@@ -108,7 +107,6 @@ class ServerRunner:
         return result
 
     async def stop(self, grace: float) -> None:
-        """End the program for good, within `grace` seconds."""
         self._stopped = True
         if self._life is not None:
             self._life.over.set()

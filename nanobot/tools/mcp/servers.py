@@ -203,7 +203,6 @@ class McpServers:
         return server.program_digest(home, (*self._agents, *writable))
 
     def tools(self) -> tuple[McpTool, ...]:
-        """What is offered now."""
         return tuple(self._offered.values())
 
     def table(self) -> Mapping[str, Operation]:
@@ -298,7 +297,6 @@ class McpServers:
     async def call(
         self, server: McpServer, described: ToolDescription, arguments: dict[str, Any]
     ) -> ToolResult:
-        """Call a tool that was offered. Raises `McpError`."""
         running = await self._refresh(server.name)
         listing = self._listings.get(server.name)
         if listing is None or described not in listing.offered:
@@ -320,7 +318,6 @@ class McpServers:
             logger.warning("the MCP server {} could not be checked: {}", name, error)
 
     def _listed(self, name: str, tools: tuple[ToolDescription, ...]) -> None:
-        """A server has said which tools it has."""
         known = self._listings.get(name)
         listing = (known or ToolListing(self._servers[name].identity)).seen(tools)
         if listing == known:
@@ -354,7 +351,6 @@ class McpServers:
                 self._offered[name] = tool
 
     async def _save(self) -> None:
-        """Write down what was listed."""
         async with self._saving:
             listings = {**self._saved, **self._listings}
             if listings != self._saved:

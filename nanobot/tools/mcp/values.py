@@ -84,7 +84,6 @@ class McpServer(Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The command or the address, for the owner."""
         return " ".join((self.command, *self.args)) if self.command else self.url
 
     def program(self, home: Path) -> str:
@@ -188,11 +187,9 @@ class ToolListing(Struct, frozen=True, forbid_unknown_fields=True):
     accepted: tuple[ToolDescription, ...] = ()
 
     def seen(self, tools: Iterable[ToolDescription]) -> ToolListing:
-        """After the server has listed its tools again."""
         return replace(self, listed=tuple(tools))
 
     def accept(self) -> ToolListing:
-        """After the owner has accepted what waits."""
         tools = {tool.name: tool for tool in (*self.accepted, *self.listed)}
         return replace(self, accepted=tuple(tools.values()))
 

@@ -163,7 +163,6 @@ class Processes:
         )
 
     def remove(self, running: Running) -> None:
-        """Its end was told."""
         self._table.pop(running.id, None)
 
     async def stop(self, session_key: str) -> int:

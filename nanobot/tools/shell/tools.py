@@ -248,8 +248,6 @@ def _refuse_unusable(command: str) -> None:
 
 
 class ExecRead(Tool, Struct, frozen=True):
-    """Reads what a background command printed."""
-
     processes: Processes
     clock: Clock
     name = "exec_read"
@@ -266,8 +264,6 @@ class ExecRead(Tool, Struct, frozen=True):
 
 
 class ExecKill(Tool, Struct, frozen=True):
-    """Ends a background command."""
-
     processes: Processes
     name = "exec_kill"
     description = "End a background command."

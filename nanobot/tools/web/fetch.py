@@ -173,7 +173,6 @@ class PageCache:
         self._locks: dict[tuple[str, _Page], asyncio.Lock] = {}
 
     def has(self, conversation: str, page: _Page) -> bool:
-        """Whether a page is here."""
         key = (conversation, page)
         if key in self._answers:
             self._answers[key] = self._answers.pop(key)  # it is about to be read
@@ -281,7 +280,6 @@ class WebFetch(Tool, Struct, frozen=True):
         return await egress.fetch(EgressRequest(url, headers={"Accept": _ACCEPT}), limits)
 
     def _text(self, answer: EgressResponse) -> tuple[str, str]:
-        """Title, or empty, and text."""
         from nanobot.tools.web.pages import decode, read_page  # 0.2 MB until a page is read
 
         if answer.body.startswith(b"%PDF-"):

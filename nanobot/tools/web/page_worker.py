@@ -53,7 +53,6 @@ _MAIN_SHARE = 0.35
 
 
 def read_page(tree: LexborHTMLParser, url: str, characters: int) -> dict[str, object]:
-    """Its title and its text."""
     title = tree.css_first("head > title") or tree.css_first("title") or tree.css_first("h1")
     body = tree.body or tree.root
     text = ""
@@ -76,7 +75,6 @@ def main_part(body: LexborNode) -> LexborNode:
 
 
 def written(node: LexborNode, base: str, characters: int, *, whole: bool) -> str:
-    """An element as Markdown, up to about so many characters."""
     return "\n\n".join(Writer(base, characters, whole).blocks(node))
 
 
@@ -255,7 +253,6 @@ def _is_data(row: LexborNode) -> bool:
 
 
 def main() -> None:
-    """Read, parse, answer."""
     sys.setrecursionlimit(10 * _MAX_DEPTH)
     mode, url, characters = sys.argv[1], sys.argv[2], int(sys.argv[3])
     answer: dict[str, object]
