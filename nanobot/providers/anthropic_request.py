@@ -149,40 +149,47 @@ def conversation_of(
     unless it has one of the `stale` signatures."""
     prompts = [one.text for one in messages if one.role == "system"]
     system = list(map(_text, filter(str.strip, prompts)))
-    said = list(with_results([one for one in messages if one.role != "system"]))
+    said = list(with_results(messages))
     marked, ids = set(anthropic_cache_breakpoints(said)), WireIds("any")
-    turns: list[WireTurn] = []
+    turns = [WireTurn("user", [])]
     called: list[str] = []
     """The ids of the calls that have no result yet, in reverse."""
     for position, message in enumerate(said):
-        role: Literal["user", "assistant"] = "assistant" if message.role == "assistant" else "user"
-        joins = bool(turns) and turns[-1].role == role
-        thinks = False
-        if role == "assistant":
+        last = turns[-1]
+        if message.role == "assistant":
+            called = list(ids.of(message.tool_calls, None))
             # A message with thinking has to begin with it, so joined text comes without.
-            content = _returned(message, "" if joins else source, stale)
-            thinks = any(block.get("type") in THINKING_TYPES for block in content[:1])
-            called = list(ids.of(message.tool_calls, None))[::-1]
-            blocks = _assistant_blocks(content)
-            blocks += map(_call, message.tool_calls, reversed(called))
+            turn = _answer(message, called, "" if last.role == "assistant" else source, stale)
+            called.reverse()
         else:
-            blocks = _said(message, called)
-        if not blocks:
-            continue
-        if not turns and role == "assistant":
-            turns.append(WireTurn("user", [_text(BEGINNING)]))
-        if not joins:
-            turns.append(WireTurn(role, [], thinks=thinks))
-        turns[-1].blocks += blocks
-        turns[-1].results += message.role == "tool"
+            turn = WireTurn("user", _said(message, called), int(message.role == "tool"))
+        if turn.blocks and turn.role != last.role:
+            turns.append(turn)
+        else:
+            last.blocks += turn.blocks
+            last.results += turn.results
         turns[-1].cached |= position in marked
-    _end_with_user(turns)
+    if not turns[0].blocks:
+        turns[0].blocks = [_text(BEGINNING if len(turns) > 1 else WORDLESS)]
+    if turns[-1].role == "assistant":
+        turns.append(WireTurn("user", [_text(CONTINUE)]))
     return Conversation(system, turns)
 
 
-def _end_with_user(turns: list[WireTurn]) -> None:
-    if not turns or turns[-1].role == "assistant":
-        turns.append(WireTurn("user", [_text(CONTINUE if turns else WORDLESS)]))
+def _answer(
+    message: PromptMessage, ids: Sequence[str], source: str, stale: Collection[str]
+) -> WireTurn:
+    """Return the model's message, with these ids of its calls. No text ends with white space."""
+    content = _returned(message, source, stale)
+    blocks: list[bytes] = []
+    for block in content:
+        if block.get("type") != "text":
+            blocks.append(encoded(block))
+        elif text := string(block.get("text")).rstrip():
+            blocks.append(_text(text))
+    blocks += map(_call, message.tool_calls, ids)
+    thinks = any(block.get("type") in THINKING_TYPES for block in content[:1])
+    return WireTurn("assistant", blocks, thinks=thinks)
 
 
 def _said(message: PromptMessage, called: list[str]) -> list[bytes]:
@@ -205,9 +212,12 @@ def _returned(
         content = []
     text = "".join(string(one.get("text")) for one in content if one.get("type") == "text")
     if not content or text != message.text:
-        content = [one for one in content if one.get("type") in THINKING_TYPES]
-        content.append({"type": "text", "text": message.text})
-    return content if message.tool_calls else _without_last_thinking(content)
+        thinking = [one for one in content if one.get("type") in THINKING_TYPES]
+        content = [*thinking, {"type": "text", "text": message.text}]
+    # The API takes no message that ends with thinking.
+    while content and not (message.tool_calls or string(content[-1].get("text")).strip()):
+        content = content[:-1]
+    return content
 
 
 def _content(message: PromptMessage, source: str) -> list[Mapping[str, object]]:
@@ -220,29 +230,6 @@ def _content(message: PromptMessage, source: str) -> list[Mapping[str, object]]:
 
 def _signature(block: Mapping[str, object]) -> str:
     return string(block.get("signature")) or string(block.get("data"))
-
-
-def _assistant_blocks(content: Sequence[Mapping[str, object]]) -> list[bytes]:
-    """The blocks as JSON, without white space at the end of text."""
-    blocks = []
-    for block in content:
-        if block.get("type") != "text":
-            blocks.append(encoded(block))
-        elif text := string(block.get("text")).rstrip():
-            blocks.append(_text(text))
-    return blocks
-
-
-def _without_last_thinking(
-    content: Sequence[Mapping[str, object]],
-) -> Sequence[Mapping[str, object]]:
-    """The content up to its last text: the API takes no message that ends with thinking."""
-    end = len(content)
-    while end and (
-        content[end - 1].get("type") != "text" or not string(content[end - 1].get("text")).strip()
-    ):
-        end -= 1
-    return content[:end]
 
 
 def _text(text: str) -> bytes:

@@ -10,19 +10,19 @@ Source: https://platform.claude.com/docs/en/build-with-claude/streaming
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
 from nanobot.errors import ContextTooLong
-from nanobot.messages import ProviderData
+from nanobot.messages import ProviderData, ToolCall
 from nanobot.providers.anthropic_request import THINKING_TYPES
 from nanobot.providers.calls import made_calls
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import count, items, mapping, string
 from nanobot.providers.incoming import IncomingAnswer
 from nanobot.providers.port import Prompt, Reply, TextSink, Usage
-from nanobot.providers.refusals import ErrorBody, error_in
+from nanobot.providers.refusals import error_in
 from nanobot.text import valid_unicode
 
 _FINISH = {
@@ -89,9 +89,8 @@ class IncomingMessage(IncomingAnswer):
     def add_event(self, event: object) -> bool:
         """Take an event, or a whole message."""
         fields = mapping(event)
-        said = error_in(fields) if self.is_json else None
-        if said or fields.get("type") == "error" or fields.get("error"):
-            raise self._endpoint.refused_as(said or ErrorBody.of(fields.get("error")))
+        if said := error_in(fields) if self.is_json or "error" in fields else None:
+            raise self._endpoint.refused_as(said)
         match string(fields.get("type")):
             case "message" | "message_start":
                 self._start_message(mapping(fields.get("message", fields)))
@@ -104,9 +103,7 @@ class IncomingMessage(IncomingAnswer):
                 self._count(fields.get("usage"))
             case "message_stop":
                 self._is_terminated = True
-            case "ping":
-                return False
-        return True
+        return fields.get("type") != "ping"
 
     def _start_message(self, message: Mapping[str, object]) -> None:
         """Take the beginning of a message, or all of it."""
@@ -148,22 +145,27 @@ class IncomingMessage(IncomingAnswer):
         """See `IncomingAnswer`."""
         blocks = [self._blocks[index] for index in sorted(self._blocks)]
         text = "".join(block.joined("text") for block in blocks if block.kind == "text")
-        called = [block for block in blocks if block.kind == "tool_use"]
-        given = [(block.joined("name"), block.input) for block in called]
-        calls = made_calls(given, self._prompt, cut=self._stop == "max_tokens")
-        if self._stop == _WINDOW_EXCEEDED and not text and not calls:
+        calls = self._calls(blocks)
+        if self._stop == _WINDOW_EXCEEDED and not (text or calls):
             detail = "the answer has no room in the model's context window"
             raise ContextTooLong(
                 f"the prompt is too long for {self._endpoint.model}", status=400, detail=detail
             )
         finish = _FINISH.get(self._stop, self._stop) or ("tool_calls" if calls else "stop")
         thought = any(block.kind in THINKING_TYPES for block in blocks)
-        data = None
-        if thought:  # the server wants thinking and text back, in their order
-            kinds = ("text", *THINKING_TYPES)
-            content = [block.whole() for block in blocks if block.kind in kinds]
-            data = ProviderData(self._source, fields={"content": content})
+        data = self._returned(blocks) if thought else None
         return Reply(text, calls, self._counted(), finish, self._model, thought, data)
+
+    def _calls(self, blocks: Sequence[_Block]) -> tuple[ToolCall, ...]:
+        made = (block for block in blocks if block.kind == "tool_use")
+        given = [(block.joined("name"), block.input) for block in made]
+        return made_calls(given, self._prompt, cut=self._stop == "max_tokens")
+
+    def _returned(self, blocks: Sequence[_Block]) -> ProviderData:
+        """Thinking and text in their order, as the server wants them back."""
+        kinds = ("text", *THINKING_TYPES)
+        content = [block.whole() for block in blocks if block.kind in kinds]
+        return ProviderData(self._source, fields={"content": content})
 
     def _counted(self) -> Usage:
         """`input_tokens` leaves out cache reads and writes."""

@@ -120,12 +120,12 @@ class _Wiring:
         return not self._open
 
     def _may_follow(self, message: PromptMessage) -> bool:
-        role = message.role
-        if self._open or role == "tool":
-            fits = role == "tool" and self._open and self._open[-1][0] == message.tool_call_id
-        else:
-            fits = self._before not in self._barred[role]
-        return bool(fits) and not (self._dialect.fills_empty and _is_empty(message))
+        if self._dialect.fills_empty and _is_empty(message):
+            return False
+        if self._open or message.role == "tool":
+            wanted = self._open[-1][0] if self._open else None
+            return message.role == "tool" and message.tool_call_id == wanted
+        return self._before not in self._barred[message.role]
 
     def _wire(self, message: PromptMessage) -> bytes:
         """Apply rule 2 and the dialect's form of assistant messages."""
@@ -157,29 +157,25 @@ def _is_empty(message: PromptMessage) -> bool:
 
 def well_formed(messages: Sequence[PromptMessage], dialect: Dialect) -> list[PromptMessage]:
     """Return a conversation that keeps rules 3 to 5, with as little changed as they allow."""
-    said = list(with_results([one for one in messages if one.role != "system"]))
-    if dialect.fills_empty:
-        said = list(map(_filled, said))
+    said = list(with_results(messages))
+    said = list(map(_filled, said)) if dialect.fills_empty else said
     if said and said[0].role != "user":
         said.insert(0, user_message(CONTINUED))
     said = _in_turn(said, dialect)
     system = "\n\n".join(one.text for one in messages if one.role == "system")
-    return _with_system(system, said, dialect) if system else said
-
-
-def _with_system(system: str, said: list[PromptMessage], dialect: Dialect) -> list[PromptMessage]:
-    if dialect.system_role:
-        return [system_message(system), *said]
-    head = user_message(system)
-    return [_joined(head, said[0]), *said[1:]] if said else [head]
+    if system and dialect.system_role:
+        said.insert(0, system_message(system))
+    elif system:
+        said[:1] = [_joined(user_message(system), *said[:1])]
+    return said
 
 
 def with_results(messages: Sequence[PromptMessage]) -> Iterator[PromptMessage]:
-    """Rule 3. Results are looked for up to the next assistant message."""
+    """Rule 3, without system messages. Results are looked for up to the next assistant message."""
     at = 0
     while at < len(messages):
         first, at = messages[at], at + 1
-        if first.role == "tool":
+        if first.role in ("tool", "system"):
             continue
         yield first
         if not first.tool_calls:
@@ -200,7 +196,7 @@ def _results_of(calls: Iterable[ToolCall], results: list[PromptMessage]) -> Iter
         yield found or tool_message(call.id, NO_RESULT)
 
 
-def _in_turn(messages: Sequence[PromptMessage], dialect: Dialect) -> list[PromptMessage]:
+def _in_turn(messages: Iterable[PromptMessage], dialect: Dialect) -> list[PromptMessage]:
     """Rule 4. If it is not strict, only assistant messages in a row become one."""
     strict = dialect.strict_roles
     joined = {"user": strict, "assistant": strict or dialect.joins_answers}
@@ -216,13 +212,12 @@ def _in_turn(messages: Sequence[PromptMessage], dialect: Dialect) -> list[Prompt
 def _strictly(messages: Iterable[PromptMessage]) -> Iterator[PromptMessage]:
     """Put an answer where strict servers want one."""
     before = ""
-    for given in messages:
-        ends = before in ("user", "tool") and given.text in _ENDS
-        message = assistant_message(_ENDS[given.text]) if ends else given
+    for message in messages:
         if before == "tool" and message.role == "user":
             yield assistant_message(NOTED)
-        yield message
-        before = message.role
+        ends = before in ("user", "tool") and message.text in _ENDS
+        yield assistant_message(_ENDS[message.text]) if ends else message
+        before = "assistant" if ends else message.role
 
 
 def _joined(*run: PromptMessage) -> PromptMessage:
@@ -300,7 +295,8 @@ def _calls_wire(
     message: PromptMessage, ids: tuple[str, ...], own: ProviderData | None, dialect: Dialect
 ) -> bytes:
     """Return an assistant message with calls as JSON. Worked out once per message and form."""
-    form = (ids, own is not None, dialect.strict_roles, *_wishes(dialect))
+    wishes = dialect.reasoning_content, dialect.reads_reasoning, dialect.signatures
+    form = (ids, own is not None, dialect.strict_roles, *wishes)
     if (known := message.forms.get(form)) is not None:
         return known
     fields, call_fields = _returned(own, dialect, len(ids))
@@ -312,16 +308,10 @@ def _calls_wire(
         wire = json.dumps(body | fields, separators=(",", ":")).encode()
     if dialect.strict_roles and wire.startswith(_CALLS_ONLY):  # templates trip over null
         wire = _NO_TEXT + wire[len(_CALLS_ONLY) :]
-    if (
-        len(message.forms) == _MOST_FORMS
-    ):  # Kimi's ids change whenever the conversation is shortened
+    if len(message.forms) == _MOST_FORMS:  # Kimi's ids change if the conversation is shortened
         message.forms.clear()
     message.forms[form] = wire
     return wire
-
-
-def _wishes(dialect: Dialect) -> tuple[bool, bool, bool]:
-    return dialect.reasoning_content, dialect.reads_reasoning, dialect.signatures
 
 
 _THINKING = ("reasoning_content", "reasoning")

@@ -121,15 +121,8 @@ class IncomingAnswer:
         """Take arrived bytes. Return True if they are more than a keep-alive. An unstreamed object
         counts once, at its beginning."""
         was_json = self.is_json
-        self._size += len(chunk)
-        chunk = chunk if self._form else chunk.lstrip(_BLANK)
-        if chunk and not self._form:
-            self._form = {b"{": "json", b"<": "html", b"[": "json"}.get(chunk[:1], "stream")
-        if self._form == "html":
-            raise self._endpoint.garbage("a web page", chunk)
-        self._start += chunk if self.is_json else chunk[: _EXCERPT - len(self._start)]
-        self.has_begun = self.has_begun or self.is_json
-        news = [self._take(data) for data in ([] if self.is_json else self._parser.feed(chunk))]
+        news = [self._take(data) for data in self._events_in(chunk)]
+        self.has_begun = self.has_begun or self.is_json or self.held > 0
         total = self._size // (_STREAM_OVERHEAD if self.events else 1)
         if max(self._parser.pending + self.held, total) > MOST_BYTES:
             raise self._endpoint.garbage(f"more than {MOST_BYTES} bytes")
@@ -139,20 +132,37 @@ class IncomingAnswer:
         """Return the reply once the body has ended. Raises `ProviderError` if it is none."""
         if not self._size:
             raise self._endpoint.cut("an empty body")
+        if self.is_json:
+            self._take(bytes(self._start))
+            self._refuse_other_kind()
+            return self.reply()
         is_whole = True
         try:
-            for data in [bytes(self._start)] if self.is_json else self._parser.close():
+            for data in self._parser.close():
                 self._take(data)
         except ProviderGarbage:  # the connection ended inside an event
-            if self.is_json:
-                raise
             is_whole = False
-        if not (self.complete or self.events):
-            raise self._endpoint.garbage(f"something that is no {self.kind}", bytes(self._start))
-        # Some servers end a stream without a word; then the end of the body is the end.
-        if not (self.is_json or self.complete or (is_whole and self.is_answer)):
-            raise self._endpoint.cut("the stream ended without a finish reason")
+        if not self.complete:
+            self._refuse_other_kind()
+            # Some servers end a stream without a word; then the end of the body is the end.
+            if not (is_whole and self.is_answer):
+                raise self._endpoint.cut("the stream ended without a finish reason")
         return self.reply()
+
+    def _refuse_other_kind(self) -> None:
+        if not self.events:
+            raise self._endpoint.garbage(f"something that is no {self.kind}", bytes(self._start))
+
+    def _events_in(self, chunk: bytes) -> list[bytes]:
+        """Return the data of the events that `chunk` completes."""
+        self._size += len(chunk)
+        chunk = chunk if self._form else chunk.lstrip(_BLANK)
+        if chunk and not self._form:
+            self._form = {b"{": "json", b"<": "html", b"[": "json"}.get(chunk[:1], "stream")
+        if self._form == "html":
+            raise self._endpoint.garbage("a web page", chunk)
+        self._start += chunk if self.is_json else chunk[: _EXCERPT - len(self._start)]
+        return [] if self.is_json else self._parser.feed(chunk)
 
     def _take(self, data: bytes) -> bool:
         """Take the data of an event, or a whole body. Blank data keeps the connection alive."""

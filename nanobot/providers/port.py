@@ -17,7 +17,6 @@ import json
 import re
 import string
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct, field
@@ -39,6 +38,7 @@ IMAGE_TOKENS = 1_105
 
 _LETTERS = (string.ascii_letters + " ").encode()
 _DIGITS = string.digits.encode()
+_CJK = r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]+"
 
 
 def estimate_tokens(text: str) -> int:
@@ -50,23 +50,12 @@ def estimate_tokens(text: str) -> int:
     digits = len(plain) - len(plain.translate(None, _DIGITS))
     symbols = len(plain) - letters - digits
     cjk = other = astral = 0
-    if len(plain) < len(text):
-        cjk = sum(map(len, _cjk().findall(text)))
-        astral = len(_astral().findall(text))
+    if len(plain) < len(text):  # compiling ranges this large takes milliseconds: at the first use
+        cjk = sum(map(len, re.findall(_CJK, text)))
+        astral = len(re.findall(r"[\U00010000-\U0010ffff]", text))
         other = len(text) - len(plain) - cjk - astral
     total = letters / 4.6 + digits / 2.4 + symbols / 1.6 + cjk * 0.75 + other / 2.6 + astral * 2
     return max(1, round(total))
-
-
-@cache
-def _astral() -> re.Pattern[str]:
-    return re.compile(r"[\U00010000-\U0010ffff]")
-
-
-@cache
-def _cjk() -> re.Pattern[str]:
-    # On first use: compiling ranges this large takes milliseconds.
-    return re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]+")
 
 
 TextSink = Callable[[str, bool], None]
@@ -110,27 +99,35 @@ def _encoded(fields: object) -> bytes:
     return _ENCODER.encode(fields).encode()
 
 
+def _message(
+    role: Literal["system", "user", "assistant", "tool"],
+    text: str,
+    fields: Mapping[str, Any],
+    tokens: int = 0,
+) -> PromptMessage:
+    """Return a message whose `fields` take so many tokens in addition to those of the text."""
+    wire = _encoded({"role": role, **fields})
+    return PromptMessage(role, text, wire, MESSAGE_OVERHEAD + estimate_tokens(text) + tokens)
+
+
 def system_message(text: str) -> PromptMessage:
     """The system prompt."""
     text = valid_unicode(text)  # half a character is refused by strict servers, for ever
-    wire = _encoded({"role": "system", "content": text})
-    return PromptMessage("system", text, wire, MESSAGE_OVERHEAD + estimate_tokens(text))
+    return _message("system", text, {"content": text})
 
 
 def user_message(text: str, images: tuple[Image, ...] = ()) -> PromptMessage:
-    """What the person said, text first, then images."""
+    """The person's text, then the images."""
     text = valid_unicode(text)
     if not images:
-        wire = _encoded({"role": "user", "content": text})
-        return PromptMessage("user", text, wire, MESSAGE_OVERHEAD + estimate_tokens(text))
+        return _message("user", text, {"content": text})
     parts: list[dict[str, Any]] = [{"type": "text", "text": text}]
     parts += [
         {"type": "image_url", "image_url": {"url": f"data:{image.mime};base64,{image.data}"}}
         for image in images
     ]
-    wire = _encoded({"role": "user", "content": parts})
-    tokens = MESSAGE_OVERHEAD + estimate_tokens(text) + IMAGE_TOKENS * len(images)
-    return PromptMessage("user", text, wire, tokens, images)
+    message = _message("user", text, {"content": parts}, IMAGE_TOKENS * len(images))
+    return replace(message, images=images)
 
 
 def assistant_message(
@@ -142,20 +139,12 @@ def assistant_message(
     `wire`, because only the server that gave it gets it back."""
     text = valid_unicode(text)
     tool_calls = tuple(map(_sound, tool_calls))
-    body: dict[str, Any] = {"role": "assistant", "content": text or (None if tool_calls else "")}
+    fields: dict[str, Any] = {"content": text or (None if tool_calls else "")}
     if tool_calls:
-        body["tool_calls"] = [call.as_api() for call in tool_calls]
-    calls = sum(estimate_tokens(call.arguments) + CALL_OVERHEAD for call in tool_calls)
-    return PromptMessage(
-        "assistant",
-        text,
-        _encoded(body),
-        MESSAGE_OVERHEAD + estimate_tokens(text) + calls,
-        (),
-        tool_calls,
-        "",
-        provider_data,
-    )
+        fields["tool_calls"] = [call.as_api() for call in tool_calls]
+    tokens = sum(estimate_tokens(call.arguments) + CALL_OVERHEAD for call in tool_calls)
+    message = _message("assistant", text, fields, tokens)
+    return replace(message, tool_calls=tool_calls, provider_data=provider_data)
 
 
 def _sound(call: ToolCall) -> ToolCall:
@@ -169,9 +158,8 @@ def _sound(call: ToolCall) -> ToolCall:
 def tool_message(call_id: str, text: str) -> PromptMessage:
     """The result of a tool call."""
     text = valid_unicode(text)
-    body = {"role": "tool", "tool_call_id": call_id, "content": text}
-    tokens = MESSAGE_OVERHEAD + estimate_tokens(text)
-    return PromptMessage("tool", text, _encoded(body), tokens, (), (), call_id)
+    message = _message("tool", text, {"tool_call_id": call_id, "content": text})
+    return replace(message, tool_call_id=call_id)
 
 
 class ToolSpec(Struct, frozen=True):

@@ -63,15 +63,16 @@ class IncomingReply(IncomingAnswer):
         on_reading: ReadingSink | None = None,
     ) -> None:
         super().__init__(endpoint)
-        self._prompt, self._source, self._on_reading = prompt, source, on_reading
+        self._prompt, self._source = prompt, source
+        self._on_reading = on_reading or (lambda _, __: None)
         self._text = _ReplyText(prompt if reads_calls else None, on_text)
         self._calls = CallAssembler()
-        self._returned: dict[str, list[Any]] = {}
+        self._given: dict[str, list[Any]] = {}
         """The fields that the server wants back with its message, in pieces."""
         self._refusal = self._model = self._finish = self._filtered = ""
         self._usage = Usage()
-        self._characters = self._returned_size = self._choices = 0
-        self._went_on = self._finished_in_text = self.from_llama = False
+        self._characters = self._given_size = self._choices = 0
+        self._went_on = self._finished_in_text = self._thought = self.from_llama = False
         self._strange: object = None
 
     @property
@@ -110,16 +111,14 @@ class IncomingReply(IncomingAnswer):
         self.from_llama = self.from_llama or "timings" in fields
         if usage := mapping(fields.get("usage")):
             self._usage = read_usage(usage)
-        progress = mapping(fields.get("prompt_progress"))  # llama.cpp's
-        if progress and self._on_reading is not None:
+        if progress := mapping(fields.get("prompt_progress")):  # llama.cpp's
             self._on_reading(count(progress.get("processed")), count(progress.get("total")))
         self._strange = event
         for choice in items(fields.get("choices")):
             parts = mapping(choice)
             if count(parts.get("index")) == 0:
                 self._add_choice(parts)
-        self.held = self._characters + self._returned_size + self._calls.size
-        self.has_begun = self.has_begun or self.held > 0 or bool(self._finish)
+        self.held = self._characters + self._given_size + self._calls.size
         return True
 
     def reply(self) -> Reply:
@@ -127,27 +126,19 @@ class IncomingReply(IncomingAnswer):
         if not self._choices:
             raise self._without_choices()
         if self._finish in _BROKEN_OFF:
-            said = ErrorBody.of("".join(self._text.pieces))  # LMDeploy writes its error there
-            if said.overflow or said.blames_request:
-                raise self._endpoint.refused_as(said)
-            raise self._endpoint.cut(f"finish reason {self._finish!r}")
+            raise self._broken_off()
         calls = self._calls.finish(self._prompt, cut=self._finish == "length")
         text, written = self._text.close(valid_unicode(self._refusal))
-        fields = {name: _joined(values) for name, values in self._returned.items()}
-        if "reasoning_details" in fields:  # they hold the text of `reasoning` as well
-            fields.pop("reasoning", None)
         data = None
         if calls:
+            fields = _returned(self._given)
             data = ProviderData(self._source, self._calls.ids, fields, self._calls.extras)
         else:
             calls = written_calls(written, self._prompt)
         finish = self._finish or ("tool_calls" if calls else "stop")
         if finish == "stop" and self._filtered:
             finish = "content_filter" if text else self._filtered
-        thought = self._text.thinking.thought or any(
-            name == "reasoning_details" or isinstance(values[0], str)
-            for name, values in self._returned.items()
-        )
+        thought = self._thought or self._text.thinking.thought
         return Reply(text, calls, self._usage, finish, self._model, thought, data)
 
     def _add_choice(self, choice: Mapping[str, object]) -> None:
@@ -158,8 +149,9 @@ class IncomingReply(IncomingAnswer):
         fields = mapping(choice.get("message" if whole else "delta"))
         for name in _MESSAGE_FIELDS:
             if value := fields.get(name):
-                self._returned.setdefault(name, []).append(value)
-                self._returned_size += len(value if isinstance(value, str) else str(value))
+                self._given.setdefault(name, []).append(value)
+                self._given_size += len(value if isinstance(value, str) else str(value))
+                self._thought |= isinstance(value, str) or name == "reasoning_details"
         content = _text_of(fields.get("content") or (fields or choice).get("text"))
         self._characters += len(content)
         self._text.feed(content)
@@ -177,6 +169,13 @@ class IncomingReply(IncomingAnswer):
                 self._filtered = self._filtered or self._finish
             self._finish, self._finished_in_text = finish, more
             self._went_on = self._went_on and more
+
+    def _broken_off(self) -> ProviderError:
+        """LMDeploy writes its error as the answer's text."""
+        said = ErrorBody.of("".join(self._text.pieces))
+        if said.overflow or said.blames_request:
+            return self._endpoint.refused_as(said)
+        return self._endpoint.cut(f"finish reason {self._finish!r}")
 
     def _without_choices(self) -> ProviderError:
         if self._filtered:
@@ -236,6 +235,12 @@ class _ReplyText:
 
 
 _PIECES = ("text", "summary", "thinking")
+
+
+def _returned(given: Mapping[str, Sequence[Any]]) -> Mapping[str, Any]:
+    """Return the fields from their pieces. OpenRouter's details hold `reasoning` as well."""
+    names = given.keys() - ({"reasoning"} if "reasoning_details" in given else set())
+    return {name: _joined(values) for name, values in given.items() if name in names}
 
 
 def _joined(values: Sequence[Any]) -> Any:

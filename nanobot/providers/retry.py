@@ -16,6 +16,7 @@ an answer. When every model is to be skipped, none is: a try that may work beats
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import TypeVar
 
@@ -107,7 +108,7 @@ class Prices(Struct, frozen=True):
 
 
 class Model:
-    """A model, what to call it in logs, what it costs, and how it did lately."""
+    """A model, its name in logs, its prices, and how it did lately."""
 
     def __init__(self, name: str, provider: Provider, prices: Prices | None = None) -> None:
         self.name, self.provider, self.prices = name, provider, prices or Prices()
@@ -144,9 +145,7 @@ class _RestartableText:
 
 class RetryingProvider:
     """Asks `models` in order until one answers, and all of them again while that may help.
-
-    `CallOptions.model` names a model of the first one; the others are asked for their own.
-    """
+    `CallOptions.model` names a model of the first one; the others are asked for their own."""
 
     def __init__(
         self, models: Sequence[Model], policy: RetryPolicy, clock: Clock, random: Random
@@ -162,10 +161,7 @@ class RetryingProvider:
         """Answer `prompt`; where time or tries are used up, raises what `combined` makes of the
         errors, a skipped model's last one among them."""
         text = _RestartableText(on_text)
-
-        async def ask() -> Reply:
-            return await self._ask_each(prompt, options, text)
-
+        ask = partial(self._ask_each, prompt, options, text)
         return await retried(ask, "an answer", self._policy, self._clock, self._random)
 
     async def close(self) -> None:
@@ -177,10 +173,10 @@ class RetryingProvider:
         self, prompt: Prompt, options: CallOptions, text: _RestartableText
     ) -> Reply:
         now = self._clock.monotonic()
-        everyone_out = all(model.skip_until > now for model in self._models)
+        usable = [one for one in self._models if one.skip_until <= now] or self._models
         errors: list[ProviderError] = []
         for position, model in enumerate(self._models):
-            if model.last_error and model.skip_until > now and not everyone_out:
+            if model.last_error and model not in usable:
                 errors.append(model.last_error)
                 continue
             text.void()

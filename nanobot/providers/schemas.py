@@ -22,23 +22,20 @@ _DEEPEST = 12
 def plain_tools(tools: Toolset) -> Toolset:
     """Return the tools with plain schemas."""
     return Toolset.of(
-        ToolSpec(spec.name, spec.description, plain_schema(spec.parameters)) for spec in tools.specs
+        ToolSpec(spec.name, spec.description, _plain(spec.parameters, spec.parameters, 0))
+        for spec in tools.specs
     )
 
 
-def plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema without references, alternatives, constants and lists of types."""
-    return _plain(schema, schema, 0)
-
-
 def _plain(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    """Return a schema without references, alternatives, constants and lists of types."""
     if depth > _DEEPEST:
         return {"type": "object"}
     schema = _resolved(schema, root)
     plain: dict[str, Any] = {name: schema[name] for name in _KEPT if name in schema}
     if "const" in schema:
         plain["enum"] = [schema["const"]]
-    plain["type"] = _type_of(schema, plain)
+    plain["type"] = _type_of(schema)
     if plain["type"] == "object":
         properties = mapping(schema.get("properties")).items()
         plain["properties"] = {
@@ -57,8 +54,10 @@ def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str
     for _ in range(_DEEPEST):
         if reference := string(schema.get("$ref")):
             schema = {**_target(reference, root), **_without(schema, "$ref")}
-        elif alternatives := _alternatives(schema):
-            schema = {**alternatives[0], **_without(schema, "anyOf", "oneOf")}
+        elif given := [*items(schema.get("anyOf")), *items(schema.get("oneOf"))]:
+            known = list(map(mapping, given))
+            chosen = next((one for one in known if one.get("type") != "null"), known[0])
+            schema = {**chosen, **_without(schema, "anyOf", "oneOf")}
         elif parts := items(schema.get("allOf")):
             merged = _merged([_resolved(mapping(part), root) for part in parts])
             schema = {**merged, **_without(schema, "allOf")}
@@ -71,22 +70,15 @@ def _without(schema: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in schema.items() if name not in names}
 
 
-def _alternatives(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    given = [mapping(one) for name in ("anyOf", "oneOf") for one in items(schema.get(name))]
-    return [one for one in given if one.get("type") != "null"] or given
-
-
 def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for part in parts:
-        for name, value in part.items():
-            if name == "properties":
-                merged[name] = {**mapping(merged.get(name)), **mapping(value)}
-            elif name == "required":
-                merged[name] = [*items(merged.get(name)), *items(value)]
-            else:
-                merged[name] = value
-    return merged
+        merged |= {
+            **part,
+            "properties": {**merged.get("properties", {}), **mapping(part.get("properties"))},
+            "required": [*merged.get("required", ()), *items(part.get("required"))],
+        }
+    return {name: value for name, value in merged.items() if value not in ({}, [])}
 
 
 def _target(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -98,15 +90,10 @@ def _target(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
     return mapping(found)
 
 
-def _type_of(schema: Mapping[str, Any], plain: Mapping[str, Any]) -> str:
-    given = schema.get("type")
-    if isinstance(given, list):
-        given = next((one for one in given if one != "null"), "")
-    if isinstance(given, str) and given:
-        return given
-    if "properties" in schema:
-        return "object"
-    return "array" if "items" in schema else "string"
+def _type_of(schema: Mapping[str, Any]) -> str:
+    kinds = (schema.get("type"), *items(schema.get("type")))
+    known = "object" if "properties" in schema else "array" if "items" in schema else "string"
+    return next((one for one in map(string, kinds) if one not in ("", "null")), known)
 
 
 _MOST_CHECKS = 20_000
@@ -191,16 +178,14 @@ class _Check:
 def _kind(value: object, schema: Mapping[str, Any], at: str) -> str:
     given = schema.get("type")
     kinds = [given] if isinstance(given, str) else [str(kind) for kind in items(given)]
-    if not kinds or any(_is_of_kind(value, kind) for kind in kinds):
+    own = {kind for kind, types in _TYPES.items() if isinstance(value, types)}
+    if isinstance(value, bool):
+        own = {"boolean"}
+    elif isinstance(value, float) and value.is_integer():
+        own.add("integer")
+    if not kinds or not own.isdisjoint(kinds):
         return ""
     return f"{at} must be of the type {' or '.join(kinds)}"
-
-
-def _is_of_kind(value: object, kind: str) -> bool:
-    if isinstance(value, bool):
-        return kind == "boolean"
-    whole = isinstance(value, float) and value.is_integer() and kind == "integer"
-    return whole or isinstance(value, _TYPES.get(kind, ()))
 
 
 def _choice(value: object, schema: Mapping[str, Any], at: str) -> str:
