@@ -29,7 +29,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from itertools import chain, pairwise, zip_longest
 from string import ascii_letters
@@ -138,6 +138,19 @@ def is_stop_word(word: str, language: str = "") -> bool:
     return _folded(word) in _stop_words(language or ENGLISH)
 
 
+@lru_cache(maxsize=256)
+def vocabulary(field: str, languages: tuple[str, ...]) -> Mapping[str, int]:
+    """The words in a field of these languages, without case and accents, and their places in it. A
+    cue with `=` in front keeps its accents."""
+    known = (LANGUAGES[one] for one in languages if one in LANGUAGES)
+    return {
+        form if form[0] == "=" else stemmed(form, ""): at
+        for language in known
+        for at, forms in enumerate(getattr(language, field).split())
+        for form in forms.split("/")
+    }
+
+
 _ASCII = frozenset(ascii_letters)
 
 
@@ -168,7 +181,7 @@ def _shown_by(words: Collection[str], letters: Collection[str]) -> dict[str, flo
     # Letters that the same languages have say the same.
     seen.update({evidence[letter] for letter in letters if letter in evidence})
     counts, scores = defaultdict[str, int](int), defaultdict[str, float](float)
-    for names, count in seen.items():
+    for names, count in sorted(seen.items()):  # sums of fractions depend on their order
         for name in names:
             counts[name] += count
             scores[name] += count / len(names)

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, timedelta
 from functools import lru_cache, partial
 from itertools import filterfalse, product, starmap
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from nanobot.memory.analysis import stemmed
-from nanobot.memory.languages import LANGUAGES, Language
+from nanobot.memory.analysis import stemmed, vocabulary
+from nanobot.memory.languages import LANGUAGES
 
 _ISO = r"(?<!\d)(?P<y>\d{4})[-/.](?P<m>\d{1,2})[-/.](?P<d>\d{1,2})(?!\d)"
 _CJK_DATE = r"(?:(?P<y2>\d{4})[年년]\s*)?(?P<m2>\d{1,2})[月월]\s*(?P<d2>\d{1,2})[日號号일]"
@@ -52,7 +53,8 @@ _RUN_DIGITS = {sign: value for value, sign in enumerate("〇一二三四五六�
     "兩": 2,
 }
 """Chinese and Japanese numerals below ten; `十` is ten."""
-_TENS = (20, 30, 40, 50, 60, 70, 80, 90, 100)
+_COUNTS = (*range(1, 13), *range(20, 101, 10))
+"""The numbers that languages have words for."""
 
 Day = tuple[int, int, int]
 """Year (0 where none is named), month, day."""
@@ -76,10 +78,6 @@ class Figures(Struct, frozen=True):
         """Whether there are none."""
         return not (self.numbers or self.days or self.months or self.times)
 
-    def same_as(self, other: Figures) -> bool:
-        """Whether both hold the same ones."""
-        return not self.missing_in([other]) and not other.missing_in([self])
-
     def missing_in(self, sources: Sequence[Figures]) -> list[str]:
         """The figures, as people read them, that none of the `sources` hold."""
         days, times = set(self.days), set(self.times)
@@ -99,9 +97,9 @@ class Figures(Struct, frozen=True):
             return is_year and not self.years and self._is_near_year(int(number))
         if any(map(begins_with_month, units.get(number, ()))) and not self._may_be_day(number):
             return False
-        wanted = set(filter(_is_unit, units.get(number, ())))
-        found = self.units.get(number, frozenset())
-        pairs = list(product(wanted, found))
+        named = units.get(number, frozenset()) - _small_words()
+        wanted = {unit for unit in named if len(unit) <= _SHORT_UNIT}
+        pairs = list(product(wanted, self.units.get(number, ())))
         return not pairs or any(starmap(_same_unit, pairs))
 
     def holds_day(self, day: Day) -> bool:
@@ -112,11 +110,7 @@ class Figures(Struct, frozen=True):
         near = not year or year in self.years or self._is_near_year(year)
         if near and self._may_be_day(str(number)) and self.holds_month(month):
             return True
-        return not self._may_name_day() and self._is_soon(day)
-
-    def _may_name_day(self) -> bool:
-        named = any(n.isdecimal() and 8 <= int(n[:9]) <= 31 for n in self.numbers)
-        return bool(named or self.days or self.months)
+        return self._may_mean(day)
 
     def holds_month(self, month: int) -> bool:
         """Whether this month is named, or none is and it is that of the day or next to it."""
@@ -136,18 +130,19 @@ class Figures(Struct, frozen=True):
     def _may_be_day(self, number: str) -> bool:
         """Whether this number is named, and counts nothing ("21 degrees")."""
         units = self.units.get(number, frozenset())
-        small = _small_words().values()
         return number in self.said and (
             not units
             or any(len(u) < _SHORT_UNIT or begins_with_month(u) for u in units)
-            or any(unit in words for words in small for unit in units)
+            or not units.isdisjoint(_small_words())
         )
 
     def _is_near_year(self, year: int) -> bool:
         return self.said_on is not None and abs(year - self.said_on.year) <= 1
 
-    def _is_soon(self, day: Day) -> bool:
-        if self.said_on is None:
+    def _may_mean(self, day: Day) -> bool:
+        """Return True if no day is named, and this one is near the day of the message."""
+        named = any(n.isdecimal() and 8 <= int(n[:9]) <= 31 for n in self.numbers)
+        if named or self.days or self.months or self.said_on is None:
             return False
         try:
             there = date(day[0] or self.said_on.year, day[1], day[2])
@@ -156,60 +151,55 @@ class Figures(Struct, frozen=True):
         return -8 <= (there - self.said_on).days <= 40
 
 
-class _Found(Struct):
-    """What a text counts and dates, as far as it was read."""
-
-    numbers: set[str] = field(default_factory=set)
-    days: set[Day] = field(default_factory=set)
-    times: set[tuple[int, int]] = field(default_factory=set)
-    units: dict[str, set[str]] = field(default_factory=dict)
-
-    def add(self, match: re.Match[str]) -> None:
-        """Take in one match of `_FIGURE`."""
-        if link := match["url"] or match["at"]:
-            self.numbers.add(link.casefold().rstrip("./,;:!?)>]"))
-        elif match["code"]:
-            self.numbers.add(match["code"].casefold())
-        elif match["n"]:
-            number = canonical(match["n"])
-            self.numbers.add(number)
-            self.units.setdefault(number, set()).update(_units_at(match))
-        elif match["h"] or match["h2"]:
-            self.times.add(_time(match))
-        elif (day := _day(match)) is not None:
-            self.days.add(day)
-        else:
-            self.numbers.update(re.findall(r"\d+", match[0]))
-
-    @property
-    def parts(self) -> set[str]:
-        """The numbers that days and times are made of."""
-        of_days = {str(part) for day in self.days for part in day if part}
-        return of_days | {str(part) for h, m in self.times for part in (h, h % 12, m)}
-
-
 def figures_of(text: str, languages: Iterable[str] = (), said_on: date | None = None) -> Figures:
     """The figures of `text`, whose words may be of these `languages`."""
-    text, found = unicodedata.normalize("NFKC", text), _Found()
+    text = unicodedata.normalize("NFKC", text)
+    numbers, days, times = set[str](), set[Day](), set[tuple[int, int]]()
+    units = defaultdict[str, set[str]](set)
     for match in _FIGURE.finditer(text):
-        found.add(match)
-    months, hints = set[int](), set[str]()
-    for value, following in _worded(text, tuple(languages), months):
-        # "One" and its like are articles as well.
-        (found.numbers if value > 1 else hints).add(str(value))
-        found.units.setdefault(str(value), set()).update(following)
-    said = found.numbers | found.parts
-    years = {int(number) for number in said if re.fullmatch(_YEAR, number)}
+        if match["n"]:
+            numbers.add(number := canonical(match["n"]))
+            units[number].update(_units_at(match))
+        elif match["h"] or match["h2"]:
+            times.add(_time(match))
+        elif day := _day(match):
+            days.add(day)
+        else:
+            numbers.update(_codes(match))
+    counts, months = _in_words(text, tuple(languages))
+    for count, unit in counts:
+        units[count].update(unit)
+    # "One" and its like are articles as well.
+    numbers |= {count for count, _ in counts} - {"1"}
+    said = numbers.union(_numbers_in(days, times))
     return Figures(
-        frozenset(found.numbers),
-        frozenset(found.days),
+        frozenset(numbers),
+        frozenset(days),
         frozenset(months),
-        frozenset(found.times),
-        {number: frozenset(units) for number, units in found.units.items()},
-        frozenset(said | hints),
-        frozenset(y for y in years if not said_on or abs(y - said_on.year) <= _NEAR_YEARS),
+        frozenset(times),
+        {number: frozenset(units) for number, units in units.items()},
+        frozenset(said.union(units)),
+        _years_in(said, said_on),
         said_on,
     )
+
+
+def _years_in(numbers: Iterable[str], said_on: date | None) -> frozenset[int]:
+    years = (int(number) for number in numbers if re.fullmatch(_YEAR, number))
+    return frozenset(y for y in years if not said_on or abs(y - said_on.year) <= _NEAR_YEARS)
+
+
+def _codes(match: re.Match[str]) -> list[str]:
+    """The link or code, or the numbers of a date that no calendar has."""
+    if link := match["url"] or match["at"]:
+        return [link.casefold().rstrip("./,;:!?)>]")]
+    return [match["code"].casefold()] if match["code"] else re.findall(r"\d+", match[0])
+
+
+def _numbers_in(days: Iterable[Day], times: Iterable[tuple[int, int]]) -> set[str]:
+    """The numbers that days and times are made of."""
+    of_days = {str(part) for day in days for part in day if part}
+    return of_days | {str(part) for h, m in times for part in (h, h % 12, m)}
 
 
 def canonical(number: str) -> str:
@@ -252,10 +242,6 @@ def _units_at(match: re.Match[str]) -> Iterator[str]:
         yield before[1]
 
 
-def _is_unit(word: str) -> bool:
-    return len(word) <= _SHORT_UNIT and not any(word in known for known in _small_words().values())
-
-
 def _same_unit(one: str, other: str) -> bool:
     """`km` and `kilometres`, `%` and `percent`, `€` and `euros`."""
     if one == other:
@@ -269,25 +255,24 @@ def _same_unit(one: str, other: str) -> bool:
     return short[0] == long[0] and all(letter in letters for letter in short)
 
 
-def _worded(
-    text: str, languages: tuple[str, ...], months: set[int]
-) -> Iterator[tuple[int, list[str]]]:
-    """Numbers that are written as words, with the word after each; `months` collects those."""
+def _in_words(
+    text: str, languages: tuple[str, ...]
+) -> tuple[list[tuple[str, list[str]]], set[int]]:
+    """Numbers that are written as words, each with the word after it, and the months."""
     words = [folded(word) for word in _WORD.findall(text)]
-    values, beginnings = _numbers_of(languages), _months_of(languages)
+    known, months = vocabulary("numbers", languages), vocabulary("months", languages)
+    counts, dated = list[tuple[str, list[str]]](), set[int]()
     for at, word in enumerate(words):
-        if (value := values.get(word)) is not None:
-            yield value, words[at + 1 : at + 2]
-        lengths = range(3, min(len(word), 6) + 1)
-        named = {beginnings[word[:n]] for n in lengths if word[:n] in beginnings}
-        if named and _dates(words, at):
-            months |= named
-    for run in _CJK_NUMBER.findall(text):
-        if value := _cjk_number(run):
-            yield value, []
+        if word in known:
+            counts.append((str(_COUNTS[known[word]]), words[at + 1 : at + 2]))
+        named = {months[word[:n]] + 1 for n in range(3, 7) if word[:n] in months}
+        if named and _is_dated(words, at):
+            dated |= named
+    runs = filter(None, map(_cjk_number, _CJK_NUMBER.findall(text)))
+    return [*counts, *((str(value), list[str]()) for value in runs)], dated
 
 
-def _dates(words: list[str], at: int) -> bool:
+def _is_dated(words: list[str], at: int) -> bool:
     """Whether what looks like a month is one: it has its full name, a number or "in" beside it."""
     near = words[max(0, at - 2) : at + 2]
     return words[at] in MONTHS or any(one[0].isdigit() for one in near) or words[at - 1] in _IN
@@ -305,38 +290,14 @@ def _cjk_number(run: str) -> int:
     return first * 10 + _RUN_DIGITS.get(ones, 0) if len(run) <= 3 else 0
 
 
-@lru_cache(maxsize=256)
-def _numbers_of(languages: tuple[str, ...]) -> Mapping[str, int]:
-    found = dict[str, int]()
-    for language in languages:
-        for at, forms in enumerate(LANGUAGES.get(language, Language()).numbers.split()):
-            value = at + 1 if at < 12 else _TENS[at - 12]
-            found |= dict.fromkeys((stemmed(form, "") for form in forms.split("/")), value)
-    return found
-
-
-@lru_cache(maxsize=256)
-def _months_of(languages: tuple[str, ...]) -> Mapping[str, int]:
-    found = dict[str, int]()
-    for language in languages:
-        for at, forms in enumerate(LANGUAGES.get(language, Language()).months.split()):
-            found |= dict.fromkeys((stemmed(form, "") for form in forms.split("/")), at + 1)
-    return found
-
-
 @lru_cache(maxsize=1)
-def _small_words() -> Mapping[str, frozenset[str]]:
-    return {name: frozenset(known.words.split()) for name, known in LANGUAGES.items()}
+def _small_words() -> frozenset[str]:
+    return frozenset(word for known in LANGUAGES.values() for word in known.words.split())
 
 
 def _shown(day: Day) -> str:
     year, month, number = day
     return f"{year}-{month:02}-{number:02}" if year else f"{number}.{month}."
-
-
-def is_number_word(word: str, languages: tuple[str, ...]) -> bool:
-    """Whether a word, without case and accents, is a number in one of these languages."""
-    return word in _numbers_of(languages)
 
 
 def has_passed(line: str, today: date, age: int) -> bool:
@@ -350,5 +311,5 @@ def has_passed(line: str, today: date, age: int) -> bool:
 def begins_with_month(text: str) -> bool:
     """Whether the first word of a text may be a month in any language."""
     first = next(iter(_WORD.findall(text)), "")
-    months = _months_of(tuple(LANGUAGES))
-    return any(stemmed(first, "")[:length] in months for length in range(3, 7))
+    months = vocabulary("months", tuple(LANGUAGES))
+    return any(folded(first)[:length] in months for length in range(3, 7))

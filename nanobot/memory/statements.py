@@ -1,7 +1,11 @@
-"""What a line or a clause says: its content words, its figures, and whether it is negated. Pure.
+"""The meaning of a line or clause: content words, figures, negation, and whether it is a plain
+statement. Pure.
 
 Words count as forms of one if they have the same stem in English, if one begins or ends the other,
 or if they share most of their letters, as forms do in other languages.
+
+A plain statement is no question, supposition, memory of the past or hearsay, and names no people
+that the fact does not. In languages without cues for people, only names tell other people apart.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
+from typing import Literal
 
 from msgspec import Struct
 
@@ -17,43 +22,79 @@ from nanobot.memory.analysis import (
     is_stop_word,
     language_of,
     languages_of,
-    stemmed,
+    vocabulary,
     words_of,
 )
-from nanobot.memory.certainty import has_cue
-from nanobot.memory.figures import (
-    Figures,
-    begins_with_month,
-    figures_of,
-    folded,
-    is_number_word,
-)
+from nanobot.memory.figures import MONTHS, Figures, begins_with_month, figures_of, folded
 from nanobot.memory.importance import without_importance
-from nanobot.memory.languages import ENGLISH, LANGUAGES, RUNS, Language
+from nanobot.memory.languages import ENGLISH, RUNS
 from nanobot.memory.similarity import similar
 
 _CLAUSE = re.compile(r"[,;:(){}\[\]«»“”\"、，：；]\s*|\s[-–—]\s|\s(?=but\b)|\s(?=aber\b)")
 _NOT = re.compile(r"n[’']t\b", re.IGNORECASE)
 _MARK = re.compile(r"^\s*(?:[-*+]|\d{1,9}[.)])\s+")
-_FEW, _PART = 8, 5
-"""Words from which on a text shows its language; letters that are enough to be the beginning or
-the end of a longer word."""
-
+_NAME = r"[^\W\d_]+(?:['’-][^\W\d_]+)*"
+_PART = 5
+"""Letters that are enough to be the beginning or the end of a longer word."""
+_SHORT = 3
+"""Letters up to which a cue is a whole word."""
 _LABELS = frozenset({"user", "users", "since", "now", "currently", "anymore"})
+_THEY = (
+    "he she his her er sein seine ihr ihre elle ils elles ella ele ela lui lei hij zij zijn haar"
+    " он она его ее onun"
+)
+_PRONOUNS = frozenset(_THEY.split())
+_HEARSAY = (
+    "says said claims claimed thinks thought believes insists sagt sagte meint meinte behauptet dit"
+    " pense dice dijo cree diz disse pensa zegt zei mowi говорит сказал diyor dedi"
+)
+_HEARSAY_WORDS = frozenset(_HEARSAY.split())
+_FREELY_CAPITAL = "german"
+"""Its nouns are written like names."""
 
 
-class Stated(Struct, frozen=True):
-    """What a line or a clause says, by its content words in order."""
+class Clause(Struct, frozen=True):
+    """The meaning of a line or clause, with its content words in order. `over` and `now`: it has a
+    word for an end or a change. In a conversation `turn` is the number of the message, and `asks`
+    marks a part of a question."""
 
     words: tuple[str, ...]
     figures: Figures = Figures()
     negated: bool = False
     over: bool = False
     now: bool = False
+    turn: int = 0
+    asks: bool = False
 
-    def news(self, known: Stated) -> list[str]:
-        """Its words that `known` does not have."""
+    def news(self, known: Clause) -> list[str]:
+        """Return its words that `known` does not have."""
         return [word for word in self.words if not is_in(word, known.words)]
+
+    def adds_to(self, known: Clause) -> bool:
+        """Return True if it has news, another figure, or another polarity than `known`."""
+        is_negated = self.negated != known.negated
+        return is_negated or bool(self.news(known) or self.figures.missing_in([known.figures]))
+
+
+def clause_of(text: str, languages: Sequence[str], *, figures: bool = True) -> Clause:
+    """Read `text`, which is in one of these languages."""
+    tokens = _tokens(text)
+    spoken = (*languages, language_of(text, languages[0]))
+    no = vocabulary("no", spoken).keys()  # a few words may be of any language
+    idle = _idle_words(tuple(languages))
+    words = [word for word in tokens if not (word in no or word in idle or word.isdecimal())]
+    return Clause(
+        tuple(dict.fromkeys(words)),
+        figures_of(text, spoken) if figures else Figures(),
+        not no.isdisjoint(tokens) or bool(_runs_in(text, "no")),
+        has_cue(text, "over", spoken),
+        has_cue(text, "now", spoken),
+    )
+
+
+def clauses_of(sentence: str) -> Iterator[str]:
+    """Split a sentence into parts that may be about different things."""
+    return filter(str.strip, _CLAUSE.split(sentence))
 
 
 class Known:
@@ -61,18 +102,18 @@ class Known:
 
     def __init__(self, facts: Iterable[str], languages: tuple[str, ...]) -> None:
         self._languages = languages
-        self._facts: list[tuple[str, Stated, frozenset[str]]] = []
+        self._facts: list[tuple[str, Clause, frozenset[str]]] = []
         for fact in facts:
             self.add(fact)
 
     def add(self, fact: str) -> None:
-        """Know one more."""
+        """Add a fact."""
         stated = self.read(fact)
         self._facts.append((fact, stated, _beginnings(stated)))
 
-    def read(self, line: str) -> Stated:
-        """What a line says."""
-        return stated_in(bare(line), self._languages)
+    def read(self, line: str) -> Clause:
+        """Read a line."""
+        return clause_of(bare(line), self._languages)
 
     def has(self, line: str) -> bool:
         """Whether a fact says all that `line` does."""
@@ -93,83 +134,52 @@ class Known:
                 return fact
         return ""
 
-    def _near(self, stated: Stated) -> Iterator[tuple[str, Stated]]:
+    def _near(self, stated: Clause) -> Iterator[tuple[str, Clause]]:
         beginnings = _beginnings(stated)
         for fact, other, begins in self._facts:
             if 2 * len(beginnings & begins) >= min(len(beginnings), len(begins)):
                 yield fact, other
 
 
-def _beginnings(stated: Stated) -> frozenset[str]:
+def _beginnings(stated: Clause) -> frozenset[str]:
     return frozenset(stem_of(word)[:4] for word in stated.words)
-
-
-def stated_in(text: str, languages: Sequence[str], *, figures: bool = True) -> Stated:
-    """What `text`, in one of these languages, says."""
-    tokens, spoken = _tokens(text), (*languages, language_of(text, languages[0]))
-    no = _negations(spoken)  # a few words may be of any language
-    words = [
-        word
-        for word in tokens
-        if not (word in no or _is_idle(word, tuple(languages)) or word.isdecimal())
-    ]
-    is_run_negated = not text.isascii() and any(run in text for run in RUNS.no.split())
-    return Stated(
-        tuple(dict.fromkeys(words)),
-        figures_of(text, spoken) if figures else Figures(),
-        is_run_negated or not no.isdisjoint(tokens),
-        has_cue(text, "over", spoken),
-        has_cue(text, "now", spoken),
-    )
 
 
 def still_says(new: str, old: str) -> bool:
     """Whether a rewording of `old` has its numbers and names, and is negated as it is."""
     new, old = bare(new), bare(old)
     languages = languages_of((old, new))
-    was, becomes = stated_in(old, languages), stated_in(new, languages)
+    was, becomes = clause_of(old, languages), clause_of(new, languages)
     if was.figures.missing_in([becomes.figures]):
         return False
-    clauses = [stated_in(one, languages, figures=False) for one in (new, *clauses_of(new))]
-    counts = [hits(was.words, one.words) for one in clauses]
-    said = zip(clauses, counts, strict=True)
-    if not any(one.negated == was.negated for one, count in said if count == max(counts)):
+    clauses = [clause_of(one, languages, figures=False) for one in (new, *clauses_of(new))]
+    if all(one.negated != was.negated for one in closest(was.words, clauses)):
         return False
-    return all(is_in(key, becomes.words) for key in _keys(old) if key in was.words)
+    capital = [word for word in re.findall(r"[^\W_]+", old)[1:] if word[0].isupper()]
+    return all(is_in(name, becomes.words) for name in map(folded, capital) if name in was.words)
 
 
 def is_part_of(part: str, whole: str) -> bool:
     """Whether `whole` says `part` as it is, word by word, with one more word at most in between:
     so that nothing can be swapped."""
-    inner, outer = _spoken(part), _spoken(whole)
+    inner, outer = (
+        [stem_of(word) for word in _tokens(bare(line)) if not is_stop_word(word)]
+        for line in (part, whole)
+    )
     spans = (iter(outer[at : at + len(inner) + 1]) for at in range(len(outer)))
     return bool(inner) and any(all(word in span for word in inner) for span in spans)
-
-
-def clauses_of(sentence: str) -> Iterator[str]:
-    return filter(str.strip, _CLAUSE.split(sentence))
-
-
-def _spoken(line: str) -> list[str]:
-    return [stem_of(word) for word in _tokens(bare(line)) if not is_stop_word(word)]
-
-
-@lru_cache(maxsize=256)
-def _negations(languages: tuple[str, ...]) -> frozenset[str]:
-    known = (LANGUAGES.get(language, Language()).no for language in languages)
-    return frozenset(stemmed(word, "") for no in known for word in no.split())
 
 
 def _tokens(text: str) -> list[str]:
     return [folded(word) for word in words_of(_NOT.sub(" not", text))]
 
 
-@lru_cache(maxsize=1 << 14)
-def _is_idle(word: str, languages: tuple[str, ...]) -> bool:
-    """Whether a word says nothing by itself."""
-    if word in _LABELS or is_number_word(word, languages):
-        return True
-    return any(is_stop_word(word, one) for one in languages)
+def bare(line: str) -> str:
+    """A line without list mark and importance. A number in front may be a day (`3. Mai`)."""
+    text = without_importance(line)
+    found = _MARK.match(text)
+    rest = text[found.end() :] if found else text
+    return text if found and found[0].strip()[0].isdigit() and begins_with_month(rest) else rest
 
 
 @lru_cache(maxsize=1 << 14)
@@ -187,22 +197,90 @@ def stem_of(word: str) -> str:
 
 
 def is_in(word: str, words: Collection[str]) -> bool:
+    """Whether `words` has a form of this word."""
     return word in words or any(is_same(word, one) for one in words)
 
 
-def hits(words: Iterable[str], said: Collection[str]) -> int:
+def hits(words: Collection[str], said: Collection[str]) -> int:
+    """Count the words that have a form in `said`."""
     return sum(is_in(word, said) for word in words)
 
 
-def bare(line: str) -> str:
-    """A line without list mark and importance. A number in front may be a day (`3. Mai`)."""
-    text = without_importance(line)
-    found = _MARK.match(text)
-    rest = text[found.end() :] if found else text
-    return text if found and found[0].strip()[0].isdigit() and begins_with_month(rest) else rest
+def closest(words: Collection[str], clauses: Iterable[Clause]) -> list[Clause]:
+    """The clauses that hold most of the words."""
+    counts = [(hits(words, one.words), one) for one in clauses]
+    most = max((count for count, _ in counts), default=0)
+    return [one for count, one in counts if count == most]
 
 
-def _keys(line: str) -> list[str]:
-    """The names on a line, by their capitals."""
-    _, *spoken = re.findall(r"[^\W_]+", bare(line)) or [""]
-    return [stemmed(word, "") for word in spoken if word[0].isupper()]
+def asks(sentence: str) -> bool:
+    """Whether a sentence is a question."""
+    return sentence.rstrip().endswith(("?", "？"))
+
+
+def is_plain(sentence: str, languages: tuple[str, ...], about: Collection[str]) -> bool:
+    """Whether a sentence, in the first of these languages, is a plain statement that names only
+    people who are in the words `about`; a pronoun may be of one of them."""
+    spoken = _letters(sentence)
+    is_hearsay = not _HEARSAY_WORDS.isdisjoint(spoken[1:2])
+    if asks(sentence) or is_hearsay or has_cue(sentence, "doubt", languages):
+        return False
+    known = [is_in(one, about) for one in _people_in(sentence, languages)]
+    return all(known) if any(known) else not known and _PRONOUNS.isdisjoint(spoken)
+
+
+def _people_in(sentence: str, languages: tuple[str, ...]) -> list[str]:
+    """The words for people, such as "sister", and the names."""
+    spoken, names = _letters(sentence), re.findall(_NAME, sentence)
+    own = vocabulary("own", languages[:1]).keys()
+    begins_with_name = own and own.isdisjoint(spoken) and names[:1] != ["New"]
+    if _FREELY_CAPITAL in languages:
+        del names[1:]
+    if not begins_with_name:  # it is the verb, or what the person does something with
+        del names[:1]
+    roles = [word for word in spoken if has_cue(word, "people", languages)]
+    called = [folded(name) for name in names if _may_name(name, languages)]
+    return [*roles, *_runs_in(sentence, "people"), *called]
+
+
+def _may_name(word: str, languages: Iterable[str]) -> bool:
+    plain = folded(word)
+    if len(word) < 2 or not word[0].isupper() or plain in MONTHS or plain.endswith("day"):
+        return False
+    return not any(is_stop_word(part, one) for part in plain.split("'") for one in languages)
+
+
+def has_cue(
+    text: str, kind: Literal["over", "now", "doubt", "jest", "people"], languages: tuple[str, ...]
+) -> bool:
+    """Whether `text` has a word of this kind in one of the languages."""
+    cues, beginnings = vocabulary(kind, languages).keys(), _long_cues(kind, languages)
+    exact = {f"={word.casefold()}" for word in re.findall(r"[^\W\d_]+", text) if word != "May"}
+    plain = _letters(text)
+    if not cues.isdisjoint((*exact, *plain)) or any(w.startswith(beginnings) for w in plain):
+        return True
+    return bool(_runs_in(text, kind))
+
+
+@lru_cache(maxsize=256)
+def _long_cues(kind: str, languages: tuple[str, ...]) -> tuple[str, ...]:
+    """The cues that words may begin with."""
+    every = vocabulary(kind, languages)
+    return tuple(cue for cue in every if cue[0] != "=" and len(cue) > _SHORT)
+
+
+@lru_cache(maxsize=256)
+def _idle_words(languages: tuple[str, ...]) -> frozenset[str]:
+    """Words that say nothing by themselves."""
+    kinds = (vocabulary(kind, languages) for kind in ("words", "numbers"))
+    return _LABELS.union(*kinds)
+
+
+def _runs_in(text: str, kind: str) -> list[str]:
+    """The words of this kind in `text` that are written without spaces."""
+    runs = () if text.isascii() else getattr(RUNS, kind).split()
+    return [run for run in runs if run in text]
+
+
+def _letters(text: str) -> list[str]:
+    return [folded(word) for word in re.findall(r"[^\W\d_]+", text)]

@@ -9,7 +9,7 @@ A line is compared with the messages behind it, clause by clause:
 - its negation: it is negated if the clause that says most of it is.
 
 A line that is remembered already changes only by the person's own words, which must name the news
-and the topic plainly (`certainty`). It is over only if they speak of it as over, and of no more.
+and the topic plainly (`statements`). It is over only if they speak of it as over, and of no more.
 Not covered: to which of two people in one sentence a word belongs, and a negation that is part of
 a word ("dislikes").
 """
@@ -19,21 +19,26 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import date
+from itertools import chain
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.memory.analysis import language_of, languages_of
-from nanobot.memory.certainty import has_cue, is_doubtful, speaks_of_others
 from nanobot.memory.figures import Figures, figures_of
 from nanobot.memory.similarity import sentences
 from nanobot.memory.statements import (
-    Stated,
+    Clause,
+    asks,
     bare,
+    clause_of,
     clauses_of,
+    closest,
+    has_cue,
     hits,
     is_in,
+    is_plain,
     is_same,
-    stated_in,
     stem_of,
 )
 from nanobot.messages import Message
@@ -46,26 +51,21 @@ _LEAST, _HALF, _MUCH, _NEARLY = 1 / 3, 0.5, 0.65, 0.75
 UNSAID = "nothing in the conversation says it"
 
 
-class _Clause(Struct, frozen=True):
-    stated: Stated
-    turn: int
-    asks: bool
-
-
 class _Sentence(Struct, frozen=True):
     text: str
-    clauses: tuple[_Clause, ...]
+    clauses: tuple[Clause, ...]
 
     @property
     def words(self) -> list[str]:
         """Those of all clauses."""
-        return [word for clause in self.clauses for word in clause.stated.words]
+        return [word for clause in self.clauses for word in clause.words]
 
 
 class _Turn(Struct, frozen=True):
-    """A message; `own` if the person wrote it. `near` are its words and those of the message
-    before, which it may answer."""
+    """A message and its number; `own` if the person wrote it. `near` are its words and those of the
+    message before, which it may answer."""
 
+    number: int
     text: str
     own: bool
     day: date | None
@@ -75,7 +75,7 @@ class _Turn(Struct, frozen=True):
     near: frozenset[str]
 
     @property
-    def clauses(self) -> Iterator[_Clause]:
+    def clauses(self) -> Iterator[Clause]:
         """Those of all sentences."""
         return (clause for sentence in self.sentences for clause in sentence.clauses)
 
@@ -85,16 +85,15 @@ class Talk:
     (a day's notes, an entry of an imported home), which counts as the person's own."""
 
     def __init__(self, messages: Iterable[Message], material: Iterable[str] = ()) -> None:
-        texts = list(_texts_of(messages, material))
+        texts = [*_texts_of(messages), *((text, True, None) for text in material)]
         self.languages = languages_of(text for text, _, _ in texts)
         self._turns: list[_Turn] = []
-        self._clauses: list[_Clause] = []
+        self._clauses: list[Clause] = []
         self._places: dict[str, list[int]] = defaultdict(list)
         self._forms: dict[str, list[str]] = defaultdict(list)
         lines = (line for text, own, _ in texts if own for line in text.split("\n"))
         self._own_lines = {_plain(part) for line in lines for part in (line, *sentences(line))}
-        room = _MOST_CHARACTERS
-        kept = list[tuple[str, bool, date | None]]()
+        room, kept = _MOST_CHARACTERS, list[tuple[str, bool, date | None]]()
         for text, own, day in reversed(texts):
             kept.append((text[: max(0, room)], own, day))
             room -= len(text)
@@ -108,25 +107,22 @@ class Talk:
         `own` counts the person's words only; a `lenient` check takes a paraphrase; `counted` is a
         number that the line may name without one."""
         stated = self._read(line)
-        places = self._places_of(stated.words, own=own)
         if not stated.words and stated.figures.is_empty:
             return "" if lenient else "it says nothing"
+        places = self._places_of(stated.words, own=own)
         if not lenient and len(places) < min(len(stated.words), max(1, len(stated.words) * _LEAST)):
             return UNSAID
-        turns = {self._clauses[at].turn for at in set[int]().union(*places.values())}
-        near = {at + step for at in turns for step in (-1, 0, 1)} or range(len(self._turns))
-        figures = [self._turns[at].figures for at in near if 0 <= at < len(self._turns)]
-        missing = stated.figures.missing_in([*figures, Figures(said=frozenset({str(counted)}))])
-        if missing:
+        counts = Counter(chain.from_iterable(places))
+        named = [*self._figures_near(counts), Figures(said=frozenset({str(counted)}))]
+        if missing := stated.figures.missing_in(named):
             return f"the conversation does not name {', '.join(missing[:3])}"
-        return self._polarity_objection(stated, places)
+        return self._polarity_objection(stated, counts)
 
     def objection_to_change(self, old: str, new: str) -> str:
         """Why `new` may not take the place of the line `old`; empty if the person said it, or only
         the form changes."""
         was, becomes = self._read(old), self._read(new)
-        is_same = becomes.figures.same_as(was.figures) and becomes.negated == was.negated
-        if not becomes.news(was) and is_same:
+        if not becomes.adds_to(was) and not was.figures.missing_in([becomes.figures]):
             return "it only leaves something out, or changes the form"
         if any(self._says_change(turn, was, becomes) for turn in self._own_turns()):
             return ""
@@ -136,19 +132,15 @@ class Talk:
         """Whether a message of the person's names all that `new` changes in `old`, so that it is
         worth a question."""
         was, becomes = self._read(old), self._read(new)
-        news, turns = becomes.news(was), becomes.negated != was.negated
-        if not (news or turns or becomes.figures.missing_in([was.figures])):
-            return False  # it only leaves something out
-
-        def said_in(turn: _Turn) -> Iterator[bool]:
-            """Whether each of the clauses about the old line is negated."""
-            about = (one for one in turn.clauses if self._hits(was.words, one.stated.words))
-            return map(self._is_negated, about)
-
-        return any(
-            all(self._is_said(word, turn.near) for word in news)
+        turns = becomes.negated != was.negated
+        return becomes.adds_to(was) and any(
+            all(self._is_said(word, turn.near) for word in becomes.news(was))
             and not becomes.figures.missing_in([was.figures, turn.figures])
-            and any(not turns or is_negated == becomes.negated for is_negated in said_in(turn))
+            and any(
+                not turns or self._is_negated(one) == becomes.negated
+                for one in turn.clauses
+                if self._hits(was.words, one.words)
+            )
             for turn in self._own_turns()
         )
 
@@ -164,7 +156,10 @@ class Talk:
         def is_over(turn: _Turn) -> bool:
             # The same about the same, but for how it ends.
             is_same = begins_so and self._hits(shared, turn.near) == len(shared)
-            is_left = bool(gone) and self._is_left(turn, gone)
+            is_left = gone and any(
+                (one.over or one.negated) and self._hits(gone, one.words) == len(gone)
+                for one in turn.clauses
+            )
             return is_same or is_left or self._is_changed(turn, news)
 
         return any(
@@ -180,23 +175,13 @@ class Talk:
             for sentence in turn.sentences
         )
 
-    def _ends_in(self, sentence: _Sentence, stated: Stated) -> bool:
-        if self._hits(stated.words, sentence.words) <= _HALF * len(stated.words):
-            return False
-        best = max(sentence.clauses, key=lambda one: hits(stated.words, one.stated.words))
-        if self._is_negated(best) != stated.negated:
-            return True
-        others = (word for word in sentence.words if not is_in(word, stated.words))
-        is_over = any(one.stated.over for one in sentence.clauses)
-        return is_over and all(has_cue(word, "over", self.languages) for word in others)
-
     def quote(self, line: str) -> tuple[str, date | None] | None:
         """The line of the person's that says most of `line`, and its day; None if none does."""
         words, best = self._read(line).words, 0
         found: tuple[str, date | None] | None = None
         for turn in self._own_turns() if words else ():
             for text in filter(str.strip, turn.text.split("\n")):
-                count = hits(words, stated_in(text, self.languages, figures=False).words)
+                count = hits(words, clause_of(text, self.languages, figures=False).words)
                 if count >= max(best, _MUCH * len(words)):
                     best, found = count, (" ".join(text.split()), turn.day)
         return found
@@ -216,14 +201,13 @@ class Talk:
     # What is said where
 
     def _add(self, text: str, own: bool, day: date | None) -> None:
-        found = list[_Sentence]()
+        number, found = len(self._turns), list[_Sentence]()
         for part in sentences(text):
-            asks = part.rstrip().endswith(("?", "？"))
-            said = (stated_in(one, self.languages, figures=False) for one in clauses_of(part))
-            clauses = tuple(_Clause(stated, len(self._turns), asks) for stated in said)
-            found.append(_Sentence(part, clauses))
+            said = (clause_of(one, self.languages, figures=False) for one in clauses_of(part))
+            clauses = [replace(one, turn=number, asks=asks(part)) for one in said]
+            found.append(_Sentence(part, tuple(clauses)))
             for clause in clauses:
-                for word in clause.stated.words:
+                for word in clause.words:
                     if not self._places[word]:
                         for form in _ends_of(word):
                             self._forms[form].append(word)
@@ -232,11 +216,11 @@ class Talk:
         figures = figures_of(text, (*self.languages, language_of(text)), day)
         words = frozenset[str]().union(*(one.words for one in found))
         near = words | (self._turns[-1].words if self._turns else frozenset())
-        self._turns.append(_Turn(text, own, day, figures, tuple(found), words, near))
+        self._turns.append(_Turn(number, text, own, day, figures, tuple(found), words, near))
 
-    def _read(self, line: str) -> Stated:
+    def _read(self, line: str) -> Clause:
         shown = language_of(line, self.languages[0])
-        return stated_in(bare(line), tuple(dict.fromkeys((shown, *self.languages))))
+        return clause_of(bare(line), tuple(dict.fromkeys((shown, *self.languages))))
 
     def _own_turns(self) -> Iterator[_Turn]:
         return (turn for turn in self._turns if turn.own)
@@ -246,16 +230,29 @@ class Talk:
         near = {one for form in _ends_of(word) for one in self._forms.get(form, ())}
         return [one for one in near if is_same(word, one)]
 
-    def _places_of(self, words: Sequence[str], *, own: bool) -> dict[str, set[int]]:
-        """The clauses that hold each of the words; words that none holds are left out."""
-        found = dict[str, set[int]]()
+    def _places_of(self, words: Sequence[str], *, own: bool) -> list[set[int]]:
+        """The clauses that hold each of the words, for each that any holds."""
+        found = []
         for word in words:
             ids = {at for form in self._forms_of(word) for at in self._places[form]}
-            if own:
-                ids = {at for at in ids if self._turns[self._clauses[at].turn].own}
-            if ids:
-                found[word] = ids
-        return found
+            found.append({at for at in ids if not own or self._turns[self._clauses[at].turn].own})
+        return list(filter(None, found))
+
+    def _figures_near(self, places: Iterable[int]) -> Iterator[Figures]:
+        """The figures of the messages with these clauses and of those next to them; of all messages
+        without clauses."""
+        near = {self._clauses[at].turn + step for at in places for step in (-1, 0, 1)}
+        return (one.figures for one in self._turns if not near or one.number in near)
+
+    def _polarity_objection(self, stated: Clause, counts: Counter[int]) -> str:
+        """Compare with the clauses that hold most of its words, of which `counts` has the number."""
+        most = max(counts.values(), default=0)
+        fair = (self._clauses[at] for at, count in counts.items() if count == most)
+        if any(self._is_negated(one) == stated.negated for one in fair):
+            return ""
+        if stated.negated:
+            return "nobody said “not”"
+        return "it was said with “not”" if most and most >= _HALF * len(stated.words) else ""
 
     def _is_said(self, word: str, words: Collection[str]) -> bool:
         return word in words or any(form in words for form in self._forms_of(word))
@@ -263,25 +260,14 @@ class Talk:
     def _hits(self, wanted: Iterable[str], words: Collection[str]) -> int:
         return sum(self._is_said(word, words) for word in wanted)
 
-    def _polarity_objection(self, stated: Stated, places: dict[str, set[int]]) -> str:
-        """Compare with the clauses that say most of it."""
-        counts = Counter(at for ids in places.values() for at in ids)
-        most = max(counts.values(), default=0)
-        fair = [self._clauses[at] for at, count in counts.items() if count == most]
-        if any(self._is_negated(one) == stated.negated for one in fair):
-            return ""
-        if stated.negated:
-            return "nobody said “not”"
-        return "it was said with “not”" if most and most >= _HALF * len(stated.words) else ""
-
-    def _is_negated(self, clause: _Clause) -> bool:
+    def _is_negated(self, clause: Clause) -> bool:
         """Of a question its answer counts."""
         if clause.asks and clause.turn + 1 < len(self._turns):
             answer = next(self._turns[clause.turn + 1].clauses, None)
-            return answer is not None and answer.stated.negated
-        return clause.stated.negated
+            return answer is not None and answer.negated
+        return clause.negated
 
-    def _says_change(self, turn: _Turn, was: Stated, becomes: Stated) -> bool:
+    def _says_change(self, turn: _Turn, was: Clause, becomes: Clause) -> bool:
         """Whether this message of the person's says plainly what is new in `becomes`."""
         news, about = becomes.news(was), (*was.words, *becomes.words)
         told = sum(
@@ -296,67 +282,61 @@ class Talk:
         is_about = share >= (_MUCH if news else _HALF) or self._is_changed(turn, news)
         return (
             is_about
-            and self._counts_so(turn, was, becomes)
+            and _counts_so(turn, was, becomes)
             and self._agrees(turn, was, becomes)
             and self._is_plain(turn, about)
         )
 
-    def _counts_so(self, turn: _Turn, was: Stated, becomes: Stated) -> bool:
-        """Whether it names the figures that `becomes` has; one that is left out has another in its
-        place, or is over."""
-        if becomes.figures.missing_in([was.figures, turn.figures]):
-            return False
-        is_replaced = bool(becomes.figures.missing_in([was.figures]))
-        is_over = any(one.stated.over for one in turn.clauses)
-        return is_replaced or is_over or not was.figures.missing_in([becomes.figures])
-
-    def _agrees(self, turn: _Turn, was: Stated, becomes: Stated) -> bool:
+    def _agrees(self, turn: _Turn, was: Clause, becomes: Clause) -> bool:
         """Whether the clauses that say most of `becomes` are negated as it is."""
-        counts = [(self._hits(becomes.words, one.stated.words), one) for one in turn.clauses]
-        most = max((count for count, _ in counts), default=0)
-        if becomes.negated != was.negated and most < _MUCH * len(becomes.words):
-            return False
-        fair = (one for count, one in counts if count == most)
+        fair = closest(becomes.words, turn.clauses)
+        if becomes.negated != was.negated:
+            least = _MUCH * len(becomes.words)
+            fair = [one for one in fair if hits(becomes.words, one.words) >= least]
         return any(self._is_negated(one) == becomes.negated for one in fair)
 
+    def _ends_in(self, sentence: _Sentence, stated: Clause) -> bool:
+        """Return True if a sentence ends or negates a fact and is about nothing else."""
+        if self._hits(stated.words, sentence.words) <= _HALF * len(stated.words):
+            return False
+        best = closest(stated.words, sentence.clauses)
+        if self._is_negated(best[0]) != stated.negated:
+            return True
+        others = (word for word in sentence.words if not is_in(word, stated.words))
+        is_over = any(one.over for one in sentence.clauses)
+        return is_over and all(has_cue(word, "over", self.languages) for word in others)
+
     def _is_plain(self, turn: _Turn, about: Collection[str]) -> bool:
-        """Whether a message says plainly what is `about` these words: it asks, supposes and jests
-        not, and names no one else."""
-
-        def is_known(name: str) -> bool:
-            return is_in(name, about)
-
-        def is_unclear(part: str) -> bool:
-            languages = (language_of(part, self.languages[0]), *self.languages)
-            return is_doubtful(part, languages) or speaks_of_others(part, languages, is_known)
-
-        at = self._turns.index(turn)
-        later = next((one for one in self._turns[at + 1 :] if one.own), turn)
+        """Return True if a message is plain in the sentences about these words, and no jest."""
+        later = next((one for one in self._turns[turn.number + 1 :] if one.own), turn)
         if any(has_cue(one.text, "jest", self.languages) for one in (turn, later)):
             return False
         near = [one.text for one in turn.sentences if hits(about, one.words)]
-        return not any(map(is_unclear, near or [turn.text]))
+        return all(
+            is_plain(part, (language_of(part, self.languages[0]), *self.languages), about)
+            for part in near or [turn.text]
+        )
 
     def _is_changed(self, turn: _Turn, news: Sequence[str]) -> bool:
         """Whether a clause names some of the news, with a word of change."""
-        clauses = (one.stated for one in turn.clauses if one.stated.now or one.stated.over)
-        return any(self._hits(news, one.words) for one in clauses)
-
-    def _is_left(self, turn: _Turn, gone: Sequence[str]) -> bool:
-        """Whether a clause says that these words no longer hold."""
-        clauses = (one.stated for one in turn.clauses if one.stated.over or one.stated.negated)
-        return any(self._hits(gone, one.words) == len(gone) for one in clauses)
+        return any((one.now or one.over) and self._hits(news, one.words) for one in turn.clauses)
 
 
-def _texts_of(
-    messages: Iterable[Message], material: Iterable[str]
-) -> Iterator[tuple[str, bool, date | None]]:
-    """Each text, whether it is the person's own, and its day."""
+def _texts_of(messages: Iterable[Message]) -> Iterator[tuple[str, bool, date | None]]:
+    """The text of each message, whether it is the person's own, and its day."""
     for one in messages:
         if text := one.own_words or one.content:
             yield text, bool(one.own_words), one.timestamp.date() if one.timestamp else None
-    for text in material:
-        yield text, True, None
+
+
+def _counts_so(turn: _Turn, was: Clause, becomes: Clause) -> bool:
+    """Return True if a message names the new figures. One that is left out must have another in its
+    place, or be over."""
+    if becomes.figures.missing_in([was.figures, turn.figures]):
+        return False
+    is_replaced = bool(becomes.figures.missing_in([was.figures]))
+    is_over = any(one.over for one in turn.clauses)
+    return is_replaced or is_over or not was.figures.missing_in([becomes.figures])
 
 
 def _is_beside(word: str, about: Collection[str], turn: _Turn) -> bool:
