@@ -245,7 +245,7 @@ class Talk:
         return (one.figures for one in self._turns if not near or one.number in near)
 
     def _polarity_objection(self, stated: Clause, counts: Counter[int]) -> str:
-        """Compare with the clauses that hold most of its words, of which `counts` has the number."""
+        """Compare with the clauses that hold most of its words; `counts` has their number."""
         most = max(counts.values(), default=0)
         fair = (self._clauses[at] for at, count in counts.items() if count == most)
         if any(self._is_negated(one) == stated.negated for one in fair):
