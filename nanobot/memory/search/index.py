@@ -8,8 +8,13 @@ The index is a cache over the files, and nothing else knows of it. Invariants:
 - an index that is missing, damaged or of another version is built again;
 - while another process is writing to it, or the disk refuses, a search answers from what is there.
 
-SQLite runs in one thread of its own, so the event loop never waits for it. Vectors are `vectors`'s:
-a search asks for those near to its question, and passages get theirs in the background (`embed`).
+SQLite runs in one thread of its own, so the event loop never waits for it.
+
+With an embedder a search also asks for the vectors near to its question, and passages get theirs in
+the background (`embed`). Whatever the embedder or the worker does, a search goes on by words, and
+the log says once why. A passage that a server refuses by itself is passed over, so that the others
+get their vectors. A server that refuses even a plain word is set up wrongly, and its refusals say
+nothing about a passage.
 """
 
 from __future__ import annotations
@@ -17,7 +22,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -28,22 +34,20 @@ from msgspec.structs import replace
 from nanobot.bus.cache import is_damaged, remove_cache
 from nanobot.bus.sqlite import storage_error
 from nanobot.clock import Clock
-from nanobot.errors import StorageError
+from nanobot.errors import NanobotError, ProviderGarbage, ProviderRejected, StorageError
 from nanobot.io import storage_errors
 from nanobot.memory.search import Embedder, IndexStats, Passage, Query, SearchResult, Sources
-from nanobot.memory.search.database import (
-    Vectors,
-    connect,
-    purge,
-    unless_refused,
-)
+from nanobot.memory.search.database import Vectors, connect, purge, unless_refused
 from nanobot.memory.search.ingest import IndexIngest
 from nanobot.memory.search.searching import PreparedQuery, Search
-from nanobot.memory.search.vectors import Meaning, VectorWorker
+from nanobot.memory.search.vectors import VectorWorker
 
 _EMBEDDED_AT_ONCE = 64
 _EMBEDDED = 4_000
 """Characters of a passage that are embedded, at most."""
+
+_NEAREST = 200
+"""How many passages are near a question. Fewer found less, more did not find more."""
 
 _STEPS = 10_000
 """After so many steps of SQLite it is seen whether the index is being closed."""
@@ -73,27 +77,39 @@ class MemoryIndex:
         self._patience = patience
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory-index")
         self._opened: tuple[IndexIngest, Search] | None = None
-        self._meaning = Meaning(path, embedder, worker or VectorWorker(clock)) if embedder else None
+        self._embedder, self._vectors = embedder, worker or VectorWorker(clock)
+        self._trouble = ""
+        """Why there are no vectors at the moment."""
         self._is_embedding = asyncio.Lock()
         self._closing = threading.Event()
 
     async def search(self, query: Query) -> SearchResult:
         """Take in what is new, then find what answers `query`."""
         today = self._clock.now().date()
-        if self._meaning is None:
+        if self._embedder is None:
             return await self._run(lambda search: search.answer(search.prepare(query, today)))
         asked = await self._run(lambda search: search.prepare(query, today))
         near, words = await asyncio.gather(  # in two processes, so at the same time
-            self._nearest(self._meaning, asked),
+            self._nearest(self._embedder, asked),
             self._run(lambda search: search.by_words(asked), refreshes=False),
         )
         return await self._run(lambda search: search.answer(asked, words, near), refreshes=False)
 
-    async def _nearest(self, meaning: Meaning, asked: PreparedQuery) -> list[tuple[int, float]]:
-        """The passages that are near to a question; vectors that are of no use are given up."""
+    async def _nearest(self, embedder: Embedder, asked: PreparedQuery) -> list[tuple[int, float]]:
+        """The passages nearest to a question, with their cosines; [] where that cannot be found
+        out. Vectors that are damaged, or of another length, are given up."""
         if not asked.has_vectors:
             return []
-        near = await meaning.nearest(asked.question.plain, asked.streams, asked.days)
+        try:
+            (vector,) = await self._embedded(embedder, [asked.question.plain], question=True)
+            near: list[tuple[int, float]] | None = await self._vectors.ask(
+                "nearest", path=str(self._path), streams=list(asked.streams),
+                vector=array("f", vector).tobytes(), limit=_NEAREST, days=asked.days,
+            )  # fmt: skip
+        except NanobotError as error:
+            self._note(error)
+            return []
+        self._trouble = ""
         if near is None:
             await self._run(lambda search: search.vectors.forget(), refreshes=False)
         return near or []
@@ -113,10 +129,10 @@ class MemoryIndex:
     async def embed(self) -> None:
         """Embed all passages that have no vector, newest first, as far as the embedder answers;
         that may take hours. Not while another task does: they would be embedded twice."""
-        if self._meaning is None or self._is_embedding.locked():
+        if self._embedder is None or self._is_embedding.locked():
             return
         async with self._is_embedding:
-            while await self._embed_some(self._meaning):
+            while await self._embed_some(self._embedder):
                 pass
 
     async def rebuild(self) -> None:
@@ -127,13 +143,14 @@ class MemoryIndex:
     async def stats(self) -> IndexStats:
         """How much is indexed."""
         stats = await self._run(lambda search: search.stats())
-        return replace(stats, trouble=self._meaning.trouble) if self._meaning else stats
+        return replace(stats, trouble=self._trouble)
 
     async def close(self) -> None:
         """Close the file; indexing under way is given up. Nothing may be asked afterwards."""
         self._closing.set()
-        if self._meaning is not None:
-            await self._meaning.close()
+        await self._vectors.close()
+        if self._embedder is not None:
+            await self._embedder.close()
         await self._in_worker(self._close)
         self._worker.shutdown()
 
@@ -174,7 +191,7 @@ class MemoryIndex:
             db = connect(self._path, self._patience)
             db.set_progress_handler(self._closing.is_set, _STEPS)
             ingest = IndexIngest(db, self._sources, self._clock, self._closing.is_set)
-            vectors = Vectors(db, self._meaning.name if self._meaning else "")
+            vectors = Vectors(db, self._embedder.name if self._embedder else "")
             self._opened = ingest, Search(db, self._sources.scope_of, vectors)
         return self._opened
 
@@ -183,15 +200,50 @@ class MemoryIndex:
             self._opened[1].db.close()
         self._opened = None
 
-    async def _embed_some(self, meaning: Meaning) -> bool:
+    async def _embed_some(self, embedder: Embedder) -> bool:
         """Embed some passages that have no vector; whether there may be more to do."""
         waiting = await self._run(
             lambda search: search.vectors.waiting(_EMBEDDED_AT_ONCE, _EMBEDDED)
         )
-        vectors = await meaning.vectors_of([text for _, _, text in waiting]) if waiting else []
-        found = [
-            (id, hash, vector) for (id, hash, _), vector in zip(waiting, vectors, strict=False)
-        ]
-        if found:
-            await self._run(lambda search: search.vectors.keep(found))
-        return bool(found)
+        if not waiting:
+            return False
+        try:
+            vectors = await self._each_embedded(embedder, [text for _, _, text in waiting])
+        except NanobotError as error:
+            self._note(error)
+            return False
+        self._trouble = ""
+        made = zip(waiting, vectors, strict=True)
+        found = [(id, hash, vector) for (id, hash, _), vector in made]
+        await self._run(lambda search: search.vectors.keep(found))
+        return True
+
+    async def _each_embedded(
+        self, embedder: Embedder, texts: Sequence[str]
+    ) -> list[Sequence[float] | None]:
+        """A vector for each passage, in order, None for one that is refused: those of a batch that
+        is refused are asked for one by one. Raises `NanobotError`."""
+        try:
+            return [*await self._embedded(embedder, texts)]
+        except ProviderRejected as error:
+            if not error.blames_content:
+                raise
+        if len(texts) > 1:
+            return [one for text in texts for one in await self._each_embedded(embedder, [text])]
+        await embedder.embed(["hello"])
+        logger.warning("the embedding model refused a passage of {:,} characters", len(texts[0]))
+        return [None]
+
+    async def _embedded(
+        self, embedder: Embedder, texts: Sequence[str], *, question: bool = False
+    ) -> list[list[float]]:
+        self._vectors.check()  # a server is not asked, and paid, for what nothing could compare
+        vectors = await embedder.embed(texts, question=question)
+        if len(vectors) != len(texts):
+            raise ProviderGarbage(f"{len(vectors)} vectors came for {len(texts)} texts")
+        return vectors
+
+    def _note(self, error: NanobotError) -> None:
+        if not self._trouble:
+            logger.warning("searching by words only: {} {}", error, error.hint)
+        self._trouble = str(error)

@@ -40,7 +40,6 @@ from nanobot.memory.search.reading import (
     SessionReader,
     SourceFile,
     checksum,
-    entries_of,
     line_hash,
     lines_of,
     streams,
@@ -109,9 +108,9 @@ class IndexIngest:
             "SELECT source, scope, key, files FROM stream WHERE source != 'message'"
         )
         indexed: dict[Name, str] = {tuple(name): files for *name, files in rows}
-        for name, files in self._paced(streams(self._sources)):
-            if indexed.pop(name, None) != _stamps(files):
-                self._update(name, files)
+        for stream in self._paced(streams(self._sources, self._clock.now().tzinfo)):
+            if indexed.pop(stream.name, None) != _stamps(stream.files):
+                self._update(stream.name, stream.files, stream.entries)
         self._remove(indexed)
 
     def _refresh_sessions(self) -> None:
@@ -139,17 +138,17 @@ class IndexIngest:
             with transaction(self._db):
                 self._db.executemany(gone, names)
 
-    def _update(self, name: Name, files: Files) -> bool:
+    def _update(
+        self, name: Name, files: Files, read: Callable[[], Iterable[IndexEntry]] = tuple
+    ) -> bool:
         """Take in a stream; False where that has to be tried again. One that holds what the
         database does not take (a value that no one thought of) is passed over as well."""
-        is_session, zone = name[0] == "message", self._clock.now().tzinfo
         try:
             # Reading a document takes its time; the database is not locked meanwhile.
-            found = () if is_session else entries_of(name, files, self._sources.template, zone)
-            entries = [*self._paced(found)]
+            entries = [*self._paced(read())]
             with transaction(self._db):
                 [(id, before, position)] = self._db.execute(_STREAM, name)
-                if is_session:
+                if name[0] == "message":
                     self._take_session(id, files, before, _Position(*json.loads(position)))
                 else:
                     lines = ((entry.hash, entry) for entry in entries)

@@ -134,7 +134,7 @@ _ENOUGH = 500
 """A passage this long is not put together with what a new heading begins."""
 
 _HEADING = r"^ {0,3}#{1,6}[ \t]+(\S.*)$"
-_PARAGRAPH = re.compile(r"(?:^.*\S.*\n?)+", re.MULTILINE)
+_PARAGRAPH = re.compile(r"()(?:^.*\S.*\n?)+", re.MULTILINE)
 _MARKDOWN_PARAGRAPH = re.compile(rf"{_HEADING}|(?:(?!{_HEADING})^.*\S.*\n?)+", re.MULTILINE)
 _SENTENCE = re.compile(r"[.!?…][\"'”’)\]]*\s|[。！？；][”」』）]*|\n")
 
@@ -163,24 +163,23 @@ def cut_text(text: str, *, headings: bool = False) -> list[Cut]:
     heading, line, end = "", 1, 0
     for found in (_MARKDOWN_PARAGRAPH if headings else _PARAGRAPH).finditer(text):
         line, end = line + text.count("\n", end, found.start()), found.start()
-        title = (found[1] or "").rstrip("# \t") if headings else ""
+        title = (found[1] or "").rstrip("# \t")
         paragraph, size = found[0].rstrip(), len(cuts[-1].text) if cuts else LONGEST
         if size + 2 + len(paragraph) > LONGEST or (title and size >= _ENOUGH):
-            above = "" if title else heading
-            cuts += [Cut(number, piece, above) for number, piece in _pieces(line, paragraph)]
+            cuts += _pieces(line, paragraph, "" if title else heading)
         else:
             cuts[-1] = cuts[-1]._replace(text=f"{cuts[-1].text}\n\n{paragraph}")
         heading = title or heading
     return cuts
 
 
-def _pieces(line: int, text: str) -> Iterator[tuple[int, str]]:
-    """A paragraph in pieces of at most `LONGEST` characters, with the line of each."""
+def _pieces(line: int, text: str, heading: str) -> Iterator[Cut]:
+    """A paragraph in pieces of at most `LONGEST` characters."""
     while text:
         end = _end(text) if len(text) > LONGEST else len(text)
         if piece := text[:end].strip():
             blank = text[: len(text) - len(text.lstrip())]
-            yield line + blank.count("\n"), piece
+            yield Cut(line + blank.count("\n"), piece, heading)
         line += text.count("\n", 0, end)
         text = text[end:]
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, time, tzinfo
-from itertools import chain
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
@@ -78,14 +78,9 @@ class SourceFile(Struct, frozen=True):
         """Where it is; no link below the folder is followed."""
         return Root(self.folder).place(self.name)
 
-    def read(self) -> bytes:
+    def text(self) -> str:
         """The content. Raises NanobotError."""
-        return self.place.read_bytes(_LARGEST) or b""
-
-    def lines(self) -> bytes:
-        """The content without the rest of lines that are too long. Raises NanobotError."""
-        with self.place.opened(os.O_RDONLY) as descriptor:
-            return without_long_lines(descriptor)[0]
+        return text_of(self.place.read_bytes(_LARGEST) or b"")
 
 
 Name = tuple[Source, str, str]
@@ -95,43 +90,104 @@ at a search."""
 Files = tuple[SourceFile, ...]
 
 
-def streams(sources: Sources) -> Iterator[tuple[Name, Files]]:
-    """All streams there are now, but sessions."""
+ASKS, ENDS_ASKING = 1, 2
+"""Values of `IndexEntry.asks`: a question stands in it, or at its end; 0 for none."""
+
+
+class IndexEntry(NamedTuple):
+    """A passage before it has an id. `seq` is unique in its stream; `moment` is ISO or empty.
+
+    `hash` stands for the line it came from. `first` and `last` are what a history entry sums up.
+    """
+
+    seq: int
+    text: str
+    moment: str = ""
+    role: str = ""
+    speaker: str = ""
+    origin: str = ""
+    turn: str = ""
+    place: str = ""
+    hash: int = 0
+    first: int = 0
+    last: int = 0
+
+    @property
+    def asks(self) -> int:
+        """Whether a question stands in it, or at its end."""
+        if "?" not in self.text and "？" not in self.text:
+            return 0
+        return ENDS_ASKING if _ENDS_ASKING.search(self.text[-12:]) else ASKS
+
+
+class Stream(NamedTuple):
+    """Any stream but a session: its name, its files, and how its passages are read from them, in
+    order, which may raise NanobotError."""
+
+    name: Name
+    files: Files
+    read: Callable[[], Iterator[IndexEntry]]
+
+    def entries(self) -> Iterator[IndexEntry]:
+        """Its passages, each with its hash."""
+        for entry in self.read():
+            said = "\0".join(map(str, entry[1:]))
+            yield entry._replace(hash=line_hash(said.encode("utf-8", "replace")))
+
+
+def streams(sources: Sources, zone: tzinfo | None) -> Iterator[Stream]:
+    """All streams there are now, but sessions; `zone` is for times without an offset."""
     for scope, folder in sources.memories():
-        yield from _memory(scope, folder)
+        # The folder's parent is the root, so that a memory folder which is a link is not followed.
+        root, inside = folder.parent, _listed(folder.parent, folder.name)
+        yield from _histories(scope, inside, zone)
+        facts = [
+            SourceFile(root, path, state)
+            for path in FACTS
+            if (state := lstate_of(f"{root}/{path}"))
+        ]
+        for file in facts:
+            read = partial(_facts, file, file.name, sources.template.get(file.name, ""))
+            yield Stream(("memory", scope, file.name), (file,), read)
+        yield from _documents(scope, inside, facts, zone)
     if library := sources.library:
         for place, entry in documents(library):
-            state = FileState(0, entry.size, entry.mtime_ns)
             name = storable("/".join(place.names[1:]))
-            yield ("library", OWNER, name), (SourceFile(library.parent, place.relative, state),)
+            file = SourceFile(
+                library.parent, place.relative, FileState(0, entry.size, entry.mtime_ns)
+            )
+            yield Stream(("library", OWNER, name), (file,), partial(_cited, file))
 
 
-def _memory(scope: str, folder: Path) -> Iterator[tuple[Name, Files]]:
-    # The folder's parent is the root, so that a memory folder which is a link is not followed.
-    root, inside = folder.parent, _listed(folder.parent, folder.name)
-    yield from _histories(scope, inside)
-    facts = tuple(
-        SourceFile(root, path, state) for path in FACTS if (state := lstate_of(f"{root}/{path}"))
-    )
-    for file in facts:
-        yield ("memory", scope, file.name), (file,)
+def _documents(
+    scope: str, inside: Mapping[str, SourceFile], facts: Sequence[SourceFile], zone: tzinfo | None
+) -> Iterator[Stream]:
+    """Yield the notes, digests and other documents of a folder of memory."""
     for name, file in inside.items():
-        path = f"memory/{name}"
-        if day_of(name) or month_of(name):
-            yield ("note", scope, name), (file,)
+        path = storable(f"memory/{name}")
+        if day := day_of(name):
+            yield Stream(("note", scope, name), (file,), partial(_notes, file, day, zone))
+        elif month_of(name):
+            yield Stream(("note", scope, name), (file,), partial(_digest, file, name, zone))
         elif path == RETIRED:  # what stands in the others again is true again
-            yield ("memory", scope, path), (file, *facts)
-        elif path == PENDING or is_by_hand(name):
-            yield ("memory", scope, storable(path)), (file,)
+            files = (file, *facts)
+            yield Stream(("memory", scope, path), files, partial(_past_facts, files, zone))
+        elif path == PENDING:
+            yield Stream(("memory", scope, path), (file,), partial(_held_facts, file, zone))
+        elif is_by_hand(name):
+            yield Stream(("memory", scope, path), (file,), partial(_facts, file, path, ""))
 
 
-def _histories(scope: str, inside: Mapping[str, SourceFile]) -> Iterator[tuple[Name, Files]]:
+def _histories(
+    scope: str, inside: Mapping[str, SourceFile], zone: tzinfo | None
+) -> Iterator[Stream]:
     lines = inside.get("history.jsonl")
     files = (lines,) if lines else ()
     if files:
-        yield ("history", scope, scope), files
-    if paragraphs := inside.get("HISTORY.md"):
-        yield ("history", scope, READABLE), (paragraphs, *files)
+        yield Stream(("history", scope, scope), files, partial(_summaries, files, zone))
+    if readable := inside.get("HISTORY.md"):
+        read = partial(_paragraphs, readable, files, zone)
+        yield Stream(("history", scope, READABLE), (readable, *files), read)
 
 
 def _listed(root: Path, below: str = "") -> dict[str, SourceFile]:
@@ -175,36 +231,6 @@ def checksum(file: SourceFile, size: int) -> int:
         while left and (block := os.read(descriptor, min(left, _BLOCK))):
             found, left = crc32(block, found), left - len(block)
     return found
-
-
-ASKS, ENDS_ASKING = 1, 2
-"""Values of `IndexEntry.asks`: a question stands in it, or at its end; 0 for none."""
-
-
-class IndexEntry(NamedTuple):
-    """A passage before it has an id. `seq` is unique in its stream; `moment` is ISO or empty.
-
-    `hash` stands for the line it came from. `first` and `last` are what a history entry sums up.
-    """
-
-    seq: int
-    text: str
-    moment: str = ""
-    role: str = ""
-    speaker: str = ""
-    origin: str = ""
-    turn: str = ""
-    place: str = ""
-    hash: int = 0
-    first: int = 0
-    last: int = 0
-
-    @property
-    def asks(self) -> int:
-        """Whether a question stands in it, or at its end."""
-        if "?" not in self.text and "？" not in self.text:
-            return 0
-        return ENDS_ASKING if _ENDS_ASKING.search(self.text[-12:]) else ASKS
 
 
 def line_hash(raw: bytes) -> int:
@@ -251,46 +277,29 @@ class SessionReader(Struct):
         )
 
 
-def entries_of(
-    name: Name, files: Files, template: Mapping[str, str], zone: tzinfo | None
-) -> Iterator[IndexEntry]:
-    """The passages of any stream but a session, in order. `template` is what long-term files say
-    before anything was learned, `zone` for times without an offset. Raises NanobotError."""
-    source, _, key = name
-    found: Iterator[IndexEntry]
-    if source == "history" and key == READABLE:
-        entries = chain.from_iterable(_history(file.lines(), zone) for file in files[1:])
-        found = _paragraphs(text_of(files[0].read()), entries, zone)
-    elif source == "history":
-        found = chain.from_iterable(_history_passages(file.lines(), zone) for file in files)
-    elif source == "library":
-        cited = enumerate(passages(files[0].place), 1)
-        found = (IndexEntry(number, text, place=place) for number, (place, text) in cited)
-    else:
-        found = _document_passages(name, files, template, zone)
-    for entry in found:
-        said = "\0".join(map(str, entry[1:]))
-        yield entry._replace(hash=line_hash(said.encode("utf-8", "replace")))
+def _moment(day: date, zone: tzinfo | None, clock: time = time()) -> str:
+    return datetime.combine(day, clock, zone).isoformat()
 
 
-def _document_passages(
-    name: Name, files: Files, template: Mapping[str, str], zone: tzinfo | None
-) -> Iterator[IndexEntry]:
-    source, _, key = name
-    text, *others = (text_of(file.read()) for file in files)
-    if source == "note":
-        day = day_of(key)
-        return _note_passages(day, text, zone) if day else _digest_passages(key, text, zone)
-    if key == PENDING:
-        return _held_passages(text, zone)
-    if key == RETIRED:
-        return _past_passages(text, others, zone)
-    return _fact_passages(key, text, template.get(key, ""))
+def _cited(file: SourceFile) -> Iterator[IndexEntry]:
+    for number, (cited, text) in enumerate(passages(file.place), 1):
+        yield IndexEntry(number, text, place=cited)
 
 
-def _history_passages(content: bytes, zone: tzinfo | None) -> Iterator[IndexEntry]:
+def _entries(files: Files, zone: tzinfo | None) -> Iterator[HistoryEntry]:
+    """Yield the entries of a history file, also in the format of HKUDS/nanobot."""
+    unknown = datetime.min.replace(tzinfo=zone)
+    for file in files:
+        with file.place.opened(os.O_RDONLY) as descriptor:
+            content = without_long_lines(descriptor)[0]
+        for _, raw in paced(entry_lines(content)):
+            if entry := decode_entry(raw, zone) or decode_foreign(raw, unknown):
+                yield entry
+
+
+def _summaries(files: Files, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """An entry for each line: the summary, and under it the key facts."""
-    for entry in _history(content, zone):
+    for entry in _entries(files, zone):
         if not entry.cursor:
             continue
         facts = [f"- {fact}" for fact in entry.key_facts]
@@ -306,20 +315,9 @@ def _history_passages(content: bytes, zone: tzinfo | None) -> Iterator[IndexEntr
         )
 
 
-def _history(content: bytes, zone: tzinfo | None) -> Iterator[HistoryEntry]:
-    """Yield the entries of a history file, also in the format of HKUDS/nanobot."""
-    for _, raw in paced(entry_lines(content)):
-        if entry := decode_entry(raw, zone) or decode_foreign(
-            raw, datetime.min.replace(tzinfo=zone)
-        ):
-            yield entry
-
-
-def _paragraphs(
-    text: str, entries: Iterator[HistoryEntry], zone: tzinfo | None
-) -> Iterator[IndexEntry]:
+def _paragraphs(readable: SourceFile, files: Files, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """Yield the paragraphs of HISTORY.md without an entry. Their author is unknown."""
-    found = paragraphs_beside(text, entries)
+    found = paragraphs_beside(readable.text(), _entries(files, zone))
     for number, (line, paragraph, stamp) in enumerate(found, 1):
         moment = ""
         with suppress(ValueError):  # no such day
@@ -328,32 +326,31 @@ def _paragraphs(
         yield IndexEntry(number, shown, moment, origin=OWN_FILE, place=f"{READABLE}:{line}")
 
 
-def _digest_passages(name: str, text: str, zone: tzinfo | None) -> Iterator[IndexEntry]:
+def _digest(file: SourceFile, name: str, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """The lines of the digest called `name`, each dated to the first day that it names."""
     month = month_of(name)
-    for number, (line, digested) in enumerate(digest_lines(month, text), 1):
+    for number, (line, digested) in enumerate(digest_lines(month, file.text()), 1):
         day = min(digested.days, default=first_of(month))
-        moment = datetime.combine(day, time(), zone).isoformat()
-        yield IndexEntry(number, str(digested), moment, place=f"{name}:{line}")
+        yield IndexEntry(number, str(digested), _moment(day, zone), place=f"{name}:{line}")
 
 
-def _note_passages(day: date, text: str, zone: tzinfo | None) -> Iterator[IndexEntry]:
+def _notes(file: SourceFile, day: date, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """The passages of a day's note: its entries, and other lines."""
-    origin = ""
-    blocks = (one for one in numbered_blocks(text, headings=True) if one[1] != f"# {day}")
+    origin, every = "", numbered_blocks(file.text(), headings=True)
+    blocks = (block for block in every if block[1] != f"# {day}")
     for number, (line, passage) in enumerate(blocks, 1):
         minute = _MINUTE.match(passage)
         written = time.fromisoformat(minute[1]) if minute else time()
-        moment = datetime.combine(day, written, zone).isoformat()
         if not passage.startswith(" "):  # what is indented belongs to the note above
             origin = NOTE if is_unconfirmed(passage) else ""
-        yield IndexEntry(number, passage, moment, origin=origin, place=f"{day}.md:{line}")
+        moment, place = _moment(day, zone, written), f"{day}.md:{line}"
+        yield IndexEntry(number, passage, moment, origin=origin, place=place)
 
 
-def _fact_passages(path: str, text: str, template: str) -> Iterator[IndexEntry]:
+def _facts(file: SourceFile, path: str, template: str) -> Iterator[IndexEntry]:
     """The facts in the file at `path` beyond its template, each under its heading."""
     heading, origin = "", "" if path in FACTS else OWN_FILE
-    for number, (line, passage) in enumerate(_facts_whole(text), 1):
+    for number, (line, passage) in enumerate(_facts_whole(file.text()), 1):
         if is_heading(passage):
             heading = f"{passage.strip('# ')}\n"
         elif fact_lines(passage, template):
@@ -376,20 +373,21 @@ def _facts_whole(text: str) -> Iterator[tuple[int, str]]:
         yield at, item
 
 
-def _held_passages(text: str, zone: tzinfo | None) -> Iterator[IndexEntry]:
+def _held_facts(file: SourceFile, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """The facts that wait for the person's word; each has an origin, so that none is trusted."""
-    for number, (block, fact) in enumerate(pending_blocks(text), 1):
+    for number, (block, fact) in enumerate(pending_blocks(file.text()), 1):
         if fact:
-            moment = datetime.combine(fact.day, time(), zone).isoformat()
             origin, place = ",".join(fact.origins) or OTHERS, f"{PENDING} {fact.number}{_WAITS}"
+            moment = _moment(fact.day, zone)
             yield IndexEntry(number, fact.shown, moment, origin=origin, place=place)
         elif block.strip() and not is_heading(block):
-            text = block.strip()
-            yield IndexEntry(number, text, origin=OTHERS, place=f"{PENDING}{_WAITS}")
+            place = f"{PENDING}{_WAITS}"
+            yield IndexEntry(number, block.strip(), origin=OTHERS, place=place)
 
 
-def _past_passages(text: str, facts: Sequence[str], zone: tzinfo | None) -> Iterator[IndexEntry]:
+def _past_facts(files: Files, zone: tzinfo | None) -> Iterator[IndexEntry]:
     """The facts that are no longer true, each with the day on which it was retired."""
+    text, *facts = (file.text() for file in files)
     for number, (day, line) in enumerate(retired_in(text, facts), 1):
-        moment = datetime.combine(day, time(), zone).isoformat()
-        yield IndexEntry(number, line, moment, place=f"{RETIRED}, no longer true since {day}")
+        place = f"{RETIRED}, no longer true since {day}"
+        yield IndexEntry(number, line, _moment(day, zone), place=place)

@@ -21,14 +21,15 @@ from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult, Source
 from nanobot.memory.search.database import STREAM_BITS, TURN, Vectors, changes
-from nanobot.memory.search.question import ParsedQuestion, parse
 from nanobot.memory.search.ranking import (
     MEANING_FLOWS,
+    ParsedQuestion,
     RankCandidate,
     Scored,
     Segments,
     fused,
     matches,
+    parse,
     rank,
     reach,
     turn_of,
@@ -137,7 +138,10 @@ class Search:
         """Find out what a query asks for, and where it may be found."""
         version, streams = changes(self.db), self._searched(query)
         days = _days(query) if query.since or query.until else None
-        question = self._question(query, streams, today)
+        rows = self.db.execute("SELECT stream, name FROM speaker")
+        names = {name for stream, name in rows if stream in streams}
+        languages = {one: None for stream in streams.values() for one in stream.languages}
+        question = parse(query.text, names, today, query.role, tuple(languages))
         has_vectors = self.vectors.are_there()
         return PreparedQuery(query, today, streams, question, days, has_vectors, version)
 
@@ -216,12 +220,6 @@ class Search:
             if query.source in ("", stream.source)
             and (not query.session or (stream.source, stream.key) == ("message", query.session))
         }
-
-    def _question(self, query: Query, streams: Streams, today: date) -> ParsedQuestion:
-        rows = self.db.execute("SELECT stream, name FROM speaker")
-        names = {name for stream, name in rows if stream in streams}
-        languages = {one: None for stream in streams.values() for one in stream.languages}
-        return parse(query.text, names, today, query.role, tuple(languages))
 
     def _streams(self, scopes: Sequence[str]) -> dict[int, Readable]:
         """The streams in `scopes`. Of all but the first, which asks, it is not to see who they are

@@ -6,11 +6,7 @@ in the index. Both the model and the comparison are the work of a process of its
 there is something to embed or to ask, and ends by itself after some idle minutes. It has nothing of
 the environment, and all that it is told comes through a pipe.
 
-Invariant: whatever the embedder or the worker does, a search goes on by words. It is said once why.
 A worker that dies, hangs or cannot start is started again, after a pause that grows.
-
-A passage that a server refuses by itself is passed over, so that the others get their vectors; one
-that refuses even a plain word is set up wrongly, and its refusals say nothing about a passage.
 """
 
 from __future__ import annotations
@@ -19,20 +15,18 @@ import asyncio
 import os
 from array import array
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from loguru import logger
 from msgspec import msgpack
 
 from nanobot import programs
 from nanobot.clock import Backoff, Clock
-from nanobot.errors import ExtraMissing, NanobotError, ProviderGarbage, ProviderRejected
-from nanobot.memory.search import Embedder
+from nanobot.errors import ExtraMissing, NanobotError
 from nanobot.tasks import Background
 
 _SCRIPT = Path(__file__).with_name("vector_worker.py")
@@ -41,11 +35,6 @@ _LONGEST_PAUSE = 600.0
 _QUESTION_SECONDS, _PASSAGES_SECONDS = 5.0, 300.0
 _THREADS = 4
 """Threads that embed one question, at most."""
-
-_NEAREST = 200
-"""How many passages are near a question. Fewer found less, more did not find more."""
-
-_PLAIN = "hello"
 
 
 class WorkerError(NanobotError):
@@ -176,73 +165,3 @@ class LocalEmbedder:
 
     async def close(self) -> None:
         """The worker holds all; it is closed by itself."""
-
-
-class Meaning:
-    """Asks `embedder`, and for what is near in the index at `path`; says once why it does not
-    answer."""
-
-    def __init__(self, path: Path, embedder: Embedder, worker: VectorWorker) -> None:
-        self._path, self._embedder, self._worker = path, embedder, worker
-        self.name = embedder.name
-        self.trouble = ""
-        """Why there are no vectors at the moment."""
-
-    async def nearest(
-        self, text: str, streams: Collection[int], days: tuple[str, str] | None
-    ) -> list[tuple[int, float]] | None:
-        """The passages of `streams` that are nearest to a question, with their cosines; with
-        `days`, those between these moments. [] where that cannot be found out, None where the
-        vectors in the index are damaged, or of another length than the question's."""
-        try:
-            (vector,) = await self._vectors([text], question=True)
-            found: list[tuple[int, float]] | None = await self._worker.ask(
-                "nearest", path=str(self._path), streams=list(streams),
-                vector=array("f", vector).tobytes(), limit=_NEAREST, days=days,
-            )  # fmt: skip
-        except NanobotError as error:
-            self._note(error)
-            return []
-        self.trouble = ""
-        return found
-
-    async def vectors_of(self, texts: Sequence[str]) -> list[Sequence[float] | None]:
-        """A vector for each passage, in order, None for one that is refused; [] where the embedder
-        fails."""
-        try:
-            found = await self._each(texts)
-        except NanobotError as error:
-            self._note(error)
-            return []
-        self.trouble = ""
-        return found
-
-    async def close(self) -> None:
-        """End the worker, and release what the embedder holds."""
-        await self._worker.close()
-        await self._embedder.close()
-
-    def _note(self, error: NanobotError) -> None:
-        if not self.trouble:
-            logger.warning("searching by words only: {} {}", error, error.hint)
-        self.trouble = str(error)
-
-    async def _each(self, texts: Sequence[str]) -> list[Sequence[float] | None]:
-        """Those of a batch that is refused are asked for one by one."""
-        try:
-            return [*await self._vectors(texts)]
-        except ProviderRejected as error:
-            if not error.blames_content:
-                raise
-        if len(texts) > 1:
-            return [one for text in texts for one in await self._each([text])]
-        await self._embedder.embed([_PLAIN])
-        logger.warning("the embedding model refused a passage of {:,} characters", len(texts[0]))
-        return [None]
-
-    async def _vectors(self, texts: Sequence[str], *, question: bool = False) -> list[list[float]]:
-        self._worker.check()  # a server is not asked, and paid, for what nothing could compare
-        vectors = await self._embedder.embed(texts, question=question)
-        if len(vectors) != len(texts):
-            raise ProviderGarbage(f"{len(vectors)} vectors came for {len(texts)} texts")
-        return vectors

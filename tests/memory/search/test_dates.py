@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.memory.search.question import Span, spans
+from nanobot.memory.search.ranking import Span, spans
 
 TODAY = date(2026, 3, 11)  # a Wednesday
 

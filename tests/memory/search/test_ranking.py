@@ -9,8 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.memory.search.database import PLACES, TOOLS_FROM, TURN
-from nanobot.memory.search.question import ParsedQuestion, Span, parse
-from nanobot.memory.search.ranking import RankCandidate, Segments, matches, rank, reach, turn_of
+from nanobot.memory.search.ranking import (
+    ParsedQuestion,
+    RankCandidate,
+    Segments,
+    Span,
+    matches,
+    parse,
+    rank,
+    reach,
+    turn_of,
+)
 from nanobot.memory.search.reading import ASKS, ENDS_ASKING
 
 PLAIN = ParsedQuestion(("cat",))
