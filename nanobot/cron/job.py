@@ -142,8 +142,6 @@ def draft_job(
     message, name, schedule = message.strip(), " ".join(name.split()), schedule.strip()
     if not 0 < len(message) <= MOST_MESSAGE:
         raise NanobotError(f"the message must have 1 to {MOST_MESSAGE:,} characters")
-    if len(schedule) > _MOST_SCHEDULE:
-        raise ScheduleError(f"{schedule[:_MOST_SCHEDULE]}…", "it is too long")
     there = find_zone(zone) if zone else now.tzinfo
     if there is None:
         raise NanobotError(
@@ -160,6 +158,7 @@ def draft_job(
     if isinstance(parsed, At) and parsed.time.tzinfo is not None:
         zone = ""  # the offset says it all
     made_at = now.astimezone(UTC)
+    is_as_stored = "".join(schedule.split()).casefold() == "".join(parsed.text.split()).casefold()
     return Job(
         id="",
         name=name[:MOST_NAME] or shortened(message, _NAME_FROM_MESSAGE),
@@ -178,12 +177,8 @@ def draft_job(
         runs=(),
         reminder=reminder,
         model=model,
-        typed="" if _is_as_stored(schedule, parsed) else schedule,
+        typed="" if is_as_stored else schedule,
     )
-
-
-def _is_as_stored(schedule: str, parsed: Schedule) -> bool:
-    return "".join(schedule.split()).casefold() == "".join(parsed.text.split()).casefold()
 
 
 def split_schedule(text: str) -> tuple[str, str]:
@@ -210,6 +205,8 @@ def address_of(text: str) -> Address:
 def _schedule(text: str, now: datetime) -> Schedule:
     from nanobot.cron.words import understand
 
+    if len(text) > _MOST_SCHEDULE:
+        raise ScheduleError(f"{text[:_MOST_SCHEDULE]}…", "it is too long")
     schedule = understand(text, now)
     if isinstance(schedule, Every) and schedule.interval < LEAST_INTERVAL:
         raise ScheduleError(text, "runs must be at least a minute apart")
@@ -243,7 +240,8 @@ def decoded(content: bytes) -> Jobs:
     version."""
     top = versioned_object(content, _VERSION)
     try:
-        jobs = convert(top, _File, dec_hook=_schedule_of).jobs
+        # Of all types, the format does not know how a schedule is written.
+        jobs = convert(top, _File, dec_hook=lambda _, value: parse(str(value))).jobs
     except (ValidationError, ScheduleError) as error:
         raise InvalidDocument(str(error)) from error
     for job in jobs:
@@ -253,12 +251,6 @@ def decoded(content: bytes) -> Jobs:
     if len(by_id) < len(jobs):
         raise InvalidDocument("two jobs have the same id")
     return by_id
-
-
-def _schedule_of(kind: type, value: object) -> object:
-    """What stands for a value of a type that the format does not know."""
-    assert kind is Schedule
-    return parse(str(value))
 
 
 SMALL_STEP = timedelta(hours=3)

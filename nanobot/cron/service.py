@@ -212,7 +212,13 @@ class CronService:
                 return next_due(job, now)
             if await self._busy(job.session_key):
                 return None
-            current = await self._change(job, lambda job: _begin(after_clock_change(job, now), now))
+
+            def begin(job: Job) -> Job:
+                job = after_clock_change(job, now)
+                is_waiting = job.enabled and job.begun is None
+                return replace(job, begun=due_run(job, now)) if is_waiting else job
+
+            current = await self._change(job, begin)
         if current is not None and current.begun is not None:
             current = await self._finish(current, current.begun)
         return next_due(current, now) if current is not None and current.enabled else None
@@ -224,7 +230,12 @@ class CronService:
             logger.warning("job {} is paused: it is not wanted in {} any more", job.id, there)
             return await self._change(job, lambda job: replace(job, enabled=False, begun=None))
         now = self._clock.now()
-        late = _lateness(job, run, now)
+        following = due_after(job, run.due, now)
+        missed = following is not None and following <= run.through
+        late = ""
+        if missed or now - run.due > _LATE:
+            late = f"; it is late, now is {moment_text(now, now.tzinfo)}"
+            late += ", and it stands for all times missed until now" if missed else ""
         await self._deliver(job, run.event, run.due, late, now)
         return await self._change(job, lambda job: after_run(job, run) if job.begun == run else job)
 
@@ -253,12 +264,6 @@ def _refuse_too_often(schedule: Schedule) -> None:
     if often:
         reason = "for others than the owner, runs must be at least an hour apart"
         raise ScheduleError(schedule.text, reason)
-
-
-def _begin(job: Job, now: datetime) -> Job:
-    if not job.enabled or job.begun is not None:
-        return job
-    return replace(job, begun=due_run(job, now))
 
 
 def message_of(job: Job, event: str, due: datetime, late: str, now: datetime) -> InboundMessage:
@@ -298,13 +303,3 @@ def message_of(job: Job, event: str, due: datetime, late: str, now: datetime) ->
         job=job.id,
         model=job.model,
     )
-
-
-def _lateness(job: Job, run: Run, now: datetime) -> str:
-    """What a run says where it is not on time; empty where it is."""
-    following = due_after(job, run.due, now)
-    missed = following is not None and following <= run.through
-    if not missed and now - run.due <= _LATE:
-        return ""
-    late = f"; it is late, now is {moment_text(now, now.tzinfo)}"
-    return f"{late}, and it stands for all times missed until now" if missed else late

@@ -101,7 +101,14 @@ class CronTool(Tool, Struct, frozen=True):
             return None
         _refuse_unattended(caller)
         if arguments.action == "remove":
-            return await self._risk_of_removing(arguments, caller)
+            # Foreign text must not take a reminder away that the person counts on.
+            if not arguments.id.strip():
+                raise ToolError(
+                    "say which job to remove, by its id", hint="action `list` shows them"
+                )
+            job = await self.service.find(arguments.id, caller.scope)
+            details = f"{job.id}: {schedule_text(job)}\n{job.message}"
+            return Risk("schedule", "remove this job", details)
         wanted = await self._draft(arguments, caller)
         if wanted.reminder and wanted.address == caller.address:
             return None
@@ -127,14 +134,6 @@ class CronTool(Tool, Struct, frozen=True):
         return ToolResult(
             f"Job {job.id} is scheduled: {schedule_text(job)}, {next_text(job, now)}.", trusted=True
         )
-
-    async def _risk_of_removing(self, arguments: CronArguments, caller: TurnContext) -> Risk:
-        """Foreign text must not take a reminder away that the person counts on."""
-        if not arguments.id.strip():
-            raise ToolError("say which job to remove, by its id", hint="action `list` shows them")
-        job = await self.service.find(arguments.id, caller.scope)
-        details = f"{job.id}: {schedule_text(job)}\n{job.message}"
-        return Risk("schedule", "remove this job", details)
 
     async def _draft(self, arguments: CronArguments, caller: TurnContext) -> Job:
         there = await self.place_of(caller)

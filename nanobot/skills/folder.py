@@ -171,12 +171,21 @@ def parse(text: str) -> tuple[Header, str]:
     if not description:
         raise NotASkill("its SKILL.md has no description")
     places = [fields, *_metadata(fields.get("metadata"))]
+    wanted = [inner for place in places if isinstance(inner := place.get("requires"), dict)]
+    systems = map(str.lower, _first_list([*wanted, *places], "os"))
+    # YAML gives texts, JSON in a text gives booleans.
+    always = (str(place.get("always")).lower() for place in places)
     header = Header(
         name=_text(fields.get("name")),
         description=description,
         triggers=_first_list(places, "triggers"),
-        always=any(_is_true(place.get("always")) for place in places),
-        requires=_requirements(places),
+        always=not {"true", "yes", "on"}.isdisjoint(always),
+        requires=Requirements(
+            bins=_first_list(wanted, "bins"),
+            any_bins=_first_list(wanted, "anyBins"),
+            env=_first_list(wanted, "env"),
+            systems=tuple(_SYSTEMS.get(name, name) for name in systems),
+        ),
         install=_install(places),
         license=_text(fields.get("license")),
         compatibility=_text(fields.get("compatibility"), 500),
@@ -215,17 +224,6 @@ def _metadata(value: object) -> list[Mapping[str, object]]:
     return [value, *(place for place in inner if isinstance(place, dict))]
 
 
-def _requirements(places: Sequence[Mapping[str, object]]) -> Requirements:
-    inner = [wanted for place in places if isinstance(wanted := place.get("requires"), dict)]
-    systems = _first_list([*inner, *places], "os")
-    return Requirements(
-        bins=_first_list(inner, "bins"),
-        any_bins=_first_list(inner, "anyBins"),
-        env=_first_list(inner, "env"),
-        systems=tuple(_SYSTEMS.get(name.lower(), name.lower()) for name in systems),
-    )
-
-
 def _install(places: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
     """Commands or sentences; steps that are written for a machine have a `label` for people."""
     given = next((place["install"] for place in places if place.get("install")), None)
@@ -243,11 +241,6 @@ def _list(value: object) -> tuple[str, ...]:
     if not isinstance(items, list):
         return ()
     return tuple(dict.fromkeys(text for item in items[:_MOST_ITEMS] if (text := _text(item))))
-
-
-def _is_true(value: object) -> bool:
-    """YAML gives texts, JSON in a text gives booleans."""
-    return value is True or (isinstance(value, str) and value.lower() in {"true", "yes", "on"})
 
 
 def _text(value: object, most: int = _MOST_TEXT) -> str:
@@ -348,7 +341,14 @@ def skill_of(name: str, source: Source, read: Callable[[], Contents], folder: st
 
 def described(contents: Contents) -> tuple[SkillFile, ...]:
     """The files without what they hold, by path."""
-    return tuple(_described(path, contents[path]) for path in sorted(contents))
+    files: list[SkillFile] = []
+    for path, content in sorted(contents.items()):
+        kind: Kind = "binary" if b"\0" in content else "text"
+        if _SCRIPTS.fullmatch(path) or content.startswith(b"#!"):
+            kind = "script"
+        digest = hashlib.sha256(content).hexdigest()
+        files.append(SkillFile(path, len(content), digest, kind))
+    return tuple(files)
 
 
 def _unusable(entry: FolderEntry, shown: str, path: str) -> str:
@@ -357,10 +357,3 @@ def _unusable(entry: FolderEntry, shown: str, path: str) -> str:
     if entry.kind == "other":
         return f"{shown} is not a plain file"
     return "" if shown == path else f"{shown} is not a valid file name in a skill"
-
-
-def _described(path: str, content: bytes) -> SkillFile:
-    kind: Kind = "binary" if b"\0" in content else "text"
-    if _SCRIPTS.fullmatch(path) or content.startswith(b"#!"):
-        kind = "script"
-    return SkillFile(path, len(content), hashlib.sha256(content).hexdigest(), kind)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -33,7 +33,6 @@ from nanobot.skills.folder import (
     MAIN,
     Contents,
     Fingerprint,
-    Header,
     NotASkill,
     Requirements,
     Skill,
@@ -62,26 +61,22 @@ class SkillEnvironment(Struct, frozen=True):
     environ: Collection[str] = ()
     system: str = sys.platform
 
+    def missing(self, wanted: Requirements) -> Iterator[str]:
+        """Yield what is not there."""
+        if wanted.systems and self.system not in wanted.systems:
+            names = " or ".join(_SYSTEMS.get(name, name) for name in wanted.systems)
+            yield f"a computer with {names}"
+            return
+        yield from (name for name in wanted.bins if not self._has(name))
+        if wanted.any_bins and not any(map(self._has, wanted.any_bins)):
+            yield " or ".join(wanted.any_bins)
+        for name in wanted.env:
+            if name not in self.environ:
+                yield f"${name} (tools.exec.environment)"
 
-def missing_requirements(header: Header, here: SkillEnvironment) -> tuple[str, ...]:
-    wanted = header.requires
-    if wanted.systems and here.system not in wanted.systems:
-        names = " or ".join(_SYSTEMS.get(name, name) for name in wanted.systems)
-        return (f"a computer with {names}",)
-    unset = (name for name in wanted.env if name not in here.environ)
-    return (*_missing(wanted, here), *(f"${name} (tools.exec.environment)" for name in unset))
-
-
-def _missing(wanted: Requirements, here: SkillEnvironment) -> list[str]:
-    missing = [name for name in wanted.bins if not _found(name, here)]
-    if wanted.any_bins and not any(_found(name, here) for name in wanted.any_bins):
-        missing.append(" or ".join(wanted.any_bins))
-    return missing
-
-
-def _found(name: str, here: SkillEnvironment) -> bool:
-    # A name with a slash would be looked for as a path, relative to wherever nanobot runs.
-    return "/" not in name and here.which(name) is not None
+    def _has(self, program: str) -> bool:
+        # A name with a slash would be looked for as a path, relative to wherever nanobot runs.
+        return "/" not in program and self.which(program) is not None
 
 
 _VERSION = 1
@@ -260,7 +255,7 @@ class SkillsLoader:
             return skill
         if skill.name in self._turned_off or skill.name in record.disabled:
             status, changes = "disabled", ()
-        missing = missing_requirements(skill.header, self._here)
+        missing = tuple(self._here.missing(skill.header.requires))
         return replace(skill, status=status, changes=changes, missing=missing)
 
     def _warn(self, problem: str) -> None:

@@ -96,43 +96,36 @@ def unpack(archive: Archive, target: Path, folder: str = "") -> Path:
     start = 0 if home == "." else len(home) + 1
     inside = {path[start:]: content for path, content in files.items() if _is_within(path, home)}
     for path in inside:
-        _expect_inert(archive, path)
+        if name := autorun.obeyed_name(path):
+            raise NanobotError(
+                f"{printable(archive.name)} cannot be installed: it holds "
+                f"{printable(path)}, and programs obey {printable(name)} by themselves",
+                hint="Repositories, directory hooks, and settings of editors and agents are no "
+                "part of a skill. Ask its author, or unpack the archive and leave them out.",
+            )
     for path, content in inside.items():
-        _write(place.joinpath(*PurePosixPath(path).parts), content)
+        file = place / path
+        with storage_errors(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
     return place
 
 
 def _home_of(archive: Archive, files: Iterable[str], folder: str) -> str:
     """Return the folder of the one skill that is meant. Raises `NanobotError`."""
-    found = {str(PurePosixPath(path).parent) for path in files if _is_main(path)}
-    homes = sorted(one for one in found if not any(_is_within(one, other) for other in found))
-    if wanted := folder.strip("/"):
-        homes = [home for home in homes if f"/{home}".endswith(f"/{wanted}")]
+    paths = map(PurePosixPath, files)
+    found = {str(path.parent) for path in paths if is_main(path.name)}
+    outer = (one for one in found if not any(_is_within(one, other) for other in found))
+    wanted = f"/{folder.strip('/')}".rstrip("/")
+    homes = sorted(home for home in outer if f"/{home}".endswith(wanted))
+    if len(homes) == 1:
+        return homes[0]
+    name = printable(archive.name)
     if not homes:
         where = f" in {printable(folder)}" if folder else ""
-        raise NanobotError(f"{printable(archive.name)} holds no {MAIN}{where}")
-    if len(homes) > 1:
-        listed = ", ".join(map(printable, homes[:20]))
-        raise NanobotError(
-            f"{printable(archive.name)} holds {len(homes)} skills",
-            hint=f"Add --folder, one of: {listed}",
-        )
-    return homes[0]
-
-
-def _expect_inert(archive: Archive, path: str) -> None:
-    """Raise `NanobotError` for a file of a skill that runs by itself, or lies in such a folder."""
-    if name := autorun.obeyed_name(path):
-        raise NanobotError(
-            f"{printable(archive.name)} cannot be installed: it holds "
-            f"{printable(path)}, and programs obey {printable(name)} by themselves",
-            hint="Repositories, directory hooks, and settings of editors and agents are no "
-            "part of a skill. Ask its author, or unpack the archive and leave them out.",
-        )
-
-
-def _is_main(path: str) -> bool:
-    return is_main(PurePosixPath(path).name)
+        raise NanobotError(f"{name} holds no {MAIN}{where}")
+    hint = f"Add --folder, one of: {', '.join(map(printable, homes[:20]))}"
+    raise NanobotError(f"{name} holds {len(homes)} skills", hint=hint)
 
 
 def _is_within(path: str, folder: str) -> bool:
@@ -145,12 +138,6 @@ def _plain_name(name: str) -> str:
     for ending in (".zip", ".tar.gz", ".tgz", ".tar"):
         last = last.removesuffix(ending)
     return last or "skill"
-
-
-def _write(path: Path, content: bytes) -> None:
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
 
 
 def _files(archive: Archive) -> dict[str, bytes]:
@@ -169,7 +156,8 @@ def _checked(archive: Archive) -> Iterator[tuple[str, bytes]]:
     files: set[str] = set()
     folders: set[str] = set()
     left = MOST_UNPACKED
-    for name, read in _entries(archive):
+    is_zip = zipfile.is_zipfile(io.BytesIO(archive.content))
+    for name, read in _zip_entries(archive) if is_zip else _tar_entries(archive):
         path = _usable(archive, name)
         content = read(left + 1)
         left -= len(content)
@@ -204,15 +192,8 @@ Read = Callable[[int], bytes]
 """Gives at most so many bytes of a file."""
 
 
-def _entries(archive: Archive) -> Iterator[tuple[str, Read]]:
-    """The names of the files, and how each is read before the next one."""
-    if zipfile.is_zipfile(io.BytesIO(archive.content)):
-        yield from _zip_entries(archive)
-    else:
-        yield from _tar_entries(archive)
-
-
 def _zip_entries(archive: Archive) -> Iterator[tuple[str, Read]]:
+    """The names of the files, and how each is read before the next one."""
     with zipfile.ZipFile(io.BytesIO(archive.content)) as opened:
         for entry in opened.infolist():
             name, kind = entry.orig_filename, entry.external_attr >> 28
@@ -229,6 +210,7 @@ def _zip_entries(archive: Archive) -> Iterator[tuple[str, Read]]:
 
 
 def _tar_entries(archive: Archive) -> Iterator[tuple[str, Read]]:
+    """The same."""
     content = archive.content
     if content[:2] == b"\x1f\x8b":
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
