@@ -14,10 +14,10 @@ history is complete on that device.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from subprocess import PIPE
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, unquote
 
@@ -34,7 +34,7 @@ from nanobot.memory.version import Change, CommitMessage, Version, scope_of
 from nanobot.text import expanduser
 
 if TYPE_CHECKING:
-    from dulwich.client import GeneratePackDataFunc, GitClient, SSHVendor, SubprocessWrapper
+    from dulwich.client import GeneratePackDataFunc, GitClient
     from dulwich.objects import ObjectID
     from dulwich.refs import Ref
     from dulwich.repo import Repo
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS = 30
 _TRANSFER_SECONDS = 120.0
 _SSH = (
-    *("-x", "-oBatchMode=yes", f"-oConnectTimeout={_CONNECT_SECONDS}"),
+    *("-oBatchMode=yes", f"-oConnectTimeout={_CONNECT_SECONDS}"),
     *("-oServerAliveInterval=10", "-oServerAliveCountMax=3"),
 )
 _SCHEMES = ("ssh://", "git+ssh://", "http://", "https://", "file://")
@@ -76,39 +76,14 @@ class SyncResult(Struct, frozen=True):
     others: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-class _Ssh:
-    """Starts ssh for dulwich, which ends it after some seconds."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def run_command(
-        self,
-        host: str,
-        command: bytes,
-        username: str | None = None,
-        port: int | None = None,
-        protocol_version: int | None = None,
-        **_: object,
-    ) -> SubprocessWrapper:
-        """Have `command` run on another machine. Raises `OSError` and `ValueError`."""
-        from dulwich.client import SubprocessWrapper
-
-        if host.startswith("-"):
-            raise ValueError(f"{host!r} is no name of a machine")
-        protocol = 2 if protocol_version is None else protocol_version
-        limited = (programs.program("timeout"), str(self._seconds), programs.program("ssh"))
-        options = (
-            *(("-p", str(port)) if port else ()),
-            "-o",
-            f"SetEnv GIT_PROTOCOL=version={protocol}",
-        )
-        where = f"{username}@{host}" if username else host
-        launch = programs.Launch(
-            (*limited, *_SSH, *options, where, command.decode()),
-            programs.environment("SSH_AUTH_SOCK|SSH_AGENT_PID"),
-        )
-        return SubprocessWrapper(launch.popen(stdin=PIPE, stdout=PIPE, stderr=PIPE, bufsize=0))
+def _ssh_command(seconds: float) -> str:
+    """Return the command that starts ssh in `/` with few variables, and ends it after some
+    seconds. dulwich would start it where we are, with all variables."""
+    variables = programs.environment("SSH_AUTH_SOCK|SSH_AGENT_PID").items()
+    given = (f"{name}={value}" for name, value in variables)
+    program = programs.program
+    apart = (program("sh"), "-c", 'cd / && exec "$@"', "sh", program("env"), "-i", *given)
+    return shlex.join((*apart, program("timeout"), str(seconds), program("ssh"), *_SSH))
 
 
 @contextmanager
@@ -125,6 +100,7 @@ def _remote(
         HTTPProxyUnauthorized,
         HTTPUnauthorized,
         SSHGitClient,
+        StrangeHostname,
         TransportNotAllowed,
         default_urllib3_manager,
         get_transport_and_path,
@@ -134,14 +110,15 @@ def _remote(
     from urllib3.exceptions import HTTPError
 
     pool = cast("PoolManager", default_urllib3_manager(None, timeout=_CONNECT_SECONDS))
-    refused = (HTTPProxyUnauthorized, HTTPUnauthorized, TransportNotAllowed, HTTPError)
+    refused = (HTTPProxyUnauthorized, HTTPUnauthorized, HTTPError)
+    unfit = (StrangeHostname, TransportNotAllowed)
     try:
         with closing(Repo(str(repository))) as ours:
             client, path = get_transport_and_path(address, pool_manager=pool)
             if isinstance(client, SSHGitClient):
-                client.ssh_vendor = cast("SSHVendor", _Ssh(seconds))
+                client.ssh_command = _ssh_command(seconds)
             yield client, path, ours
-    except (GitProtocolError, NotGitRepository, OSError, ValueError, *refused) as error:
+    except (GitProtocolError, NotGitRepository, OSError, ValueError, *refused, *unfit) as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise SyncFailed(address, reason) from error
 
@@ -284,11 +261,14 @@ def _write_merged(
 def _merge_branch(
     store: GitStore, device: str, tip: str, merged: dict[str, str], hides: Hides
 ) -> Iterator[str]:
-    """Merge the texts of another device into the texts `merged`; yield the conflicts."""
+    """Merge the texts of another device, without what was forgotten here, into the texts `merged`;
+    yield the conflicts."""
     base = _texts(store, _base(store, device, tip))
     for path, text in sorted(_texts(store, tip).items()):
         mine = merged.get(path, "")
-        result = merge(base.get(path, ""), mine, _without_forgotten(path, text, mine, hides))
+        known, lines = {"", *split(mine)}, ((raw, raw.strip()) for raw in text.split("\n"))
+        kept = (raw for raw, line in lines if line in known or not hides(path, line))
+        result = merge(base.get(path, ""), mine, "\n".join(kept))
         merged[path] = result.text
         yield from (f"{path}: {conflict}" for conflict in result.conflicts)
 
@@ -332,13 +312,6 @@ def _newest_merge(newest_first: Iterable[Version | CommitMessage], device: str) 
         if device in one.change.merged:
             return one.number, one.change.merged[device]
     return 0, 0
-
-
-def _without_forgotten(path: str, theirs: str, mine: str, hides: Hides) -> str:
-    """Return their text without the lines that were forgotten here."""
-    known = {"", *split(mine)}
-    lines = ((line, line.strip()) for line in theirs.split("\n"))
-    return "\n".join(raw for raw, line in lines if line in known or not hides(path, line))
 
 
 def _texts(store: GitStore, commit: str) -> dict[str, str]:

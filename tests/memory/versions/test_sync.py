@@ -436,7 +436,7 @@ def test_devices_meet_by_ssh_and_it_is_started_with_little(
     two.sync()
     assert two.text() == START
     called = (tmp_path / "called").read_text().splitlines()
-    assert all("-x -oBatchMode=yes" in one and "-p 2222" in one for one in called)
+    assert all("-oBatchMode=yes" in one and "-x -p 2222" in one for one in called)
     assert any("ada@example.org git-upload-pack" in one for one in called)
     names = {line.partition("=")[0] for line in (tmp_path / "environ").read_text().splitlines()}
     assert "SSH_AUTH_SOCK" in names
