@@ -111,14 +111,13 @@ def may_lose(facts: int) -> int:
     return max(3, facts // 5)
 
 
-def refusal(before: str, after: str, template: str = "", *, by_lines: bool = False) -> str:
+def refusal(before: str, after: str, template: str = "") -> str:
     """Why `before` may not become `after`, as a sentence; empty if it may.
 
-    Both are whole files. `template` is what the file held before anything was learned; `by_lines`
-    says that each line that goes was named.
+    Both are whole files. `template` is what the file held before anything was learned.
     """
     lost, facts = lost_facts(before, after, template), fact_lines(before, template)
-    if before.strip() and not after.strip() and (lost or not facts) and not by_lines:
+    if before.strip() and not after.strip() and (lost or not facts):
         return "this would empty the file"
     return excess(lost, len(facts), "at once")
 

@@ -61,11 +61,10 @@ class FactLosses:
         beyond = tuple(going[max(0, room) :])
         return [one for one in operations if one not in beyond], beyond
 
-    def refusal(self, path: str, old: str, new: str, *, by_lines: bool) -> str:
-        """Return why too many facts would go, at once or within a week; empty if they would not.
-        `by_lines`: each line that goes was named."""
+    def refusal(self, path: str, old: str, new: str) -> str:
+        """Return why too many facts would go, at once or within a week; empty if they would not."""
         template = self._template_of(path)
-        reason = guard.refusal(old, new, template, by_lines=by_lines)
+        reason = guard.refusal(old, new, template)
         lost = guard.lost_facts(old, new, template)
         if reason or not lost:
             return reason

@@ -31,8 +31,6 @@ from nanobot.memory.version import Change
 from nanobot.text import counted
 
 _HEADING = "# Waiting for your word"
-_SHORT = {LONG_TERM: "MEMORY.md"}
-_LONG = {short: path for path, short in _SHORT.items()}
 _FACT = re.compile(
     r"- \[(\d{4}-\d\d-\d\d)\] \(from ([^()]{1,2000})\) -> ([^\s:,]{1,200})(, remove)?: (\S.*)"
 )
@@ -42,6 +40,7 @@ NOT_SAID = "nanobot"
 that the person said shows that a fact is over."""
 CONFIRMED = "confirmed"
 """How the summary of a version begins that holds facts which the person accepted."""
+HELD_BACK = Change("agent", "held back")
 _CODE = 16
 MOST_WAITING, MOST_CHARACTERS = 200, 100_000
 """Changes that wait in a scope, and their length; a model that was talked over holds back no
@@ -86,7 +85,7 @@ class PendingFact(Struct, frozen=True, rename={"origins": "from", "old": "replac
     @property
     def shown(self) -> str:
         """What it would do, in a line for people."""
-        where = _SHORT.get(self.path, self.path)
+        where = self.path.removeprefix("memory/")
         if not self.line:
             return f"{where}, remove: {self.old}"
         instead = f" (instead of: {self.old})" if fact_lines(self.old) else ""
@@ -94,8 +93,8 @@ class PendingFact(Struct, frozen=True, rename={"origins": "from", "old": "replac
 
     def as_text(self) -> str:
         """Its lines in the file, without the last newline."""
-        shown = _SHORT.get(self.path, self.path)
-        head = f"- [{self.day.isoformat()}] (from {', '.join(self.origins)}) -> {shown}"
+        where = self.path.removeprefix("memory/")
+        head = f"- [{self.day.isoformat()}] (from {', '.join(self.origins)}) -> {where}"
         if not self.line:
             return f"{head}, remove: {self.old}"
         lines = [f"{head}: {self.line}"]
@@ -132,20 +131,15 @@ class Pending:
         lines: Sequence[str | Operation],
         path: str,
         origins: Iterable[str],
-        change: Change | None = None,
+        change: Change = HELD_BACK,
     ) -> list[PendingFact]:
-        """Hold back lines to add, or operations; return those that were new, with their numbers.
-
-        `origins` are the marks of the foreign content behind them. What waits already is not held
-        twice. Who held them back calls `notify` once for all that belongs together.
-        """
+        """Hold back what there is room for, as `hold`."""
         return (await self.hold(lines, path, origins, change))[0]
 
     async def propose(self, line: str, path: str, origin: str) -> list[PendingFact]:
-        """Hold back a line that the program `origin` wants to add; as `add`. Raises `NanobotError`
-        where too many wait."""
-        change = Change("agent", "held back")
-        added, has_room = await self.hold([line], path, [origin], change, MOST_OF_ONE)
+        """Hold back a line that the program `origin` wants to add. Raises `NanobotError` where too
+        many wait."""
+        added, has_room = await self.hold([line], path, [origin], most=MOST_OF_ONE)
         if not has_room:
             raise NanobotError(
                 f"too many facts wait already: {MOST_OF_ONE} of one program,"
@@ -159,11 +153,16 @@ class Pending:
         lines: Sequence[str | Operation],
         path: str,
         origins: Iterable[str],
-        change: Change | None = None,
+        change: Change = HELD_BACK,
         most: int = MOST_WAITING,
     ) -> tuple[list[PendingFact], bool]:
-        """As `add`, and whether there was room for all that was new; `most` is how many may wait of
-        the same origins."""
+        """Hold back lines to add, or operations; return those that were new, with their numbers,
+        and whether there was room for all of them.
+
+        `origins` are the marks of the foreign content behind them; of the same ones `most` may
+        wait. What waits already is not held twice. Who held them back calls `notify` once for all
+        that belongs together.
+        """
         # An origin is one word of the line: it may hold a stranger's id.
         names = (re.sub(r"[\s(),]+", "_", origin)[:80] for origin in sources_of(origins))
         named = tuple(dict.fromkeys(filter(None, names))) or ("unknown",)
@@ -182,7 +181,7 @@ class Pending:
             begun = text.rstrip("\n") if text.strip() else f"{_HEADING}\n"
             return "\n".join([begun, *new]) + "\n" if new else text
 
-        await self._store.edit(PENDING, extended, change or Change("agent", "held back"))
+        await self._store.edit(PENDING, extended, change)
         added = [fact for fact in await self.pending() if fact.as_text() in new]
         if left := len(fresh) - len(new):
             logger.warning("{}: {} left out, too much waits", PENDING, counted(left, "change"))
@@ -276,4 +275,5 @@ def _read(block: str) -> PendingFact | None:
         elif detail.startswith(_SECTION):
             section = detail.removeprefix(_SECTION).strip()
     origins = tuple(part.strip() for part in match[2].split(","))
-    return PendingFact(0, day, origins, _LONG.get(match[3], match[3]), line, old, section)
+    path = LONG_TERM if match[3] == "MEMORY.md" else match[3]
+    return PendingFact(0, day, origins, path, line, old, section)

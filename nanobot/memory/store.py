@@ -51,6 +51,7 @@ from nanobot.memory.taint import mark_of, unconfirmed_in
 from nanobot.memory.version import Author, Change
 
 _ATTEMPTS = 5
+_BUDGETS = {LONG_TERM: guard.FACTS_BUDGET}
 
 Quiesce = Callable[[], AbstractAsyncContextManager[None]]
 """Keeps commands from running while a rule file (`RULES`) is replaced: what keeps them from
@@ -270,10 +271,6 @@ class MemoryStore:
         async with self._lock:
             return await self._put(_Write(path, text, expected or "", change))
 
-    async def write_long_term(self, text: str, *, expected: str | None, change: Change) -> int:
-        """Replace MEMORY.md, on the terms of `replace`."""
-        return await self.replace(LONG_TERM, text, expected=expected, change=change)
-
     async def edit(
         self,
         path: str,
@@ -359,12 +356,12 @@ class MemoryStore:
         before: BeforeChange | None,
     ) -> Outcome:
         text = await asyncio.to_thread(self._read_now, path)
-        if change.author not in guard.BY_PERSON:
-            operations = [_cleaned(one) for one in operations]
         steps, beyond = list(operations), tuple[Operation, ...]()
-        if path in FACTS and change.author not in guard.BY_PERSON:
-            within = self._losses.within_bounds
-            steps, beyond = await asyncio.to_thread(within, path, text, operations)
+        if change.author not in guard.BY_PERSON:
+            steps = [_cleaned(one) for one in operations]
+            if path in FACTS:
+                within = self._losses.within_bounds
+                steps, beyond = await asyncio.to_thread(within, path, text, steps)
         applied = await asyncio.to_thread(apply_operations, text, steps)
         made = tuple(operation for operation in steps if operation not in applied.left)
         full = altered(change, operations=made if beyond else change.operations or made)
@@ -424,22 +421,18 @@ class MemoryStore:
 
     def _guard(self, write: _Write) -> None:
         """Raises `ToolError` where the text may not replace the one before."""
-        if reason := self._objection(write):
-            logger.warning("a write to {}{} was refused: {}", self._prefix, write.path, reason)
-            raise ToolError(f"{write.path} was not written: {reason}")
-
-    def _objection(self, write: _Write) -> str:
         path, author, old, new = write.path, write.change.author, write.expected, write.text
+        reason = ""
         if self._prefix and not _is_kept_for_others(path):
-            return "only the owner has such a file"
-        if path in FACTS and author not in guard.BY_PERSON:
-            by_lines = bool(write.change.operations)
-            if reason := self._losses.refusal(path, old, new, by_lines=by_lines):
-                return reason
-        if path not in {*FACTS, *RULES} or author == "sync":  # it has both devices' facts
-            return ""
-        budget = guard.FACTS_BUDGET if path == LONG_TERM else guard.SIZE_BUDGET
-        return guard.oversize(old, new, budget)
+            reason = "only the owner has such a file"
+        elif path in FACTS and author not in guard.BY_PERSON and not write.change.operations:
+            # Of operations only those were made by which no more facts go than may.
+            reason = self._losses.refusal(path, old, new)
+        if not reason and path in {*FACTS, *RULES} and author != "sync":  # it has both devices'
+            reason = guard.oversize(old, new, _BUDGETS.get(path, guard.SIZE_BUDGET))
+        if reason:
+            logger.warning("a write to {}{} was refused: {}", self._prefix, path, reason)
+            raise ToolError(f"{path} was not written: {reason}")
 
     def _rewrite(self, redact: Callable[[str], str]) -> int:
         places = [self._root.place(self._prefix + path) for path in sorted(RULES)]

@@ -97,8 +97,6 @@ class Documents:
             await asyncio.to_thread(_refuse_unsaid_text, before, text, read)
         change = _by_agent(caller, summary_of_change(inside, before, text))
         store = self._memories.of(scope).store
-        if inside == LONG_TERM:
-            return await store.write_long_term(text, expected=before, change=change)
         return await store.replace(inside, text, expected=before, change=change)
 
 

@@ -240,10 +240,10 @@ async def test_recent_memories_begin_with_today_and_pass_over_days_without_notes
 
 async def test_the_long_term_memory_is_written_where_it_was_read(store: MemoryStore) -> None:
     read = store.read(LONG_TERM)
-    await store.write_long_term(with_fact(read, "- Likes blue"), expected=read, change=CHANGE)
+    await store.replace(MEMORY, with_fact(read, "- Likes blue"), expected=read, change=CHANGE)
     assert "- Likes blue" in store.read(LONG_TERM)
     with pytest.raises(WriteConflict):
-        await store.write_long_term("- Likes red", expected=read, change=CHANGE)
+        await store.replace(MEMORY, "- Likes red", expected=read, change=CHANGE)
 
 
 def test_the_editor_of_a_person_is_noticed(store: MemoryStore, workspace: Path) -> None:
