@@ -74,12 +74,7 @@ def plan_init(settings: Settings) -> Plan:
             return _join(settings, own)
         if here or there not in ("", folder.LEFT, _word(half)):
             raise folder.mismatch(address, shared)
-        names = [name for name in own if os.path.lexists(home / name)]
-        if taken := [name for name in names if _has_files(shared / name)]:
-            raise NanobotError(
-                f"there is something in {shared} already: {', '.join(taken)}",
-                hint="Name an empty folder in team.shared, or move those away.",
-            )
+        _expect_room(home, shared, own)
         has_rows = is_begun or _has_rows(home)
         if has_rows and schema.has_tables(db) and moving.has_rows(db):
             raise NanobotError(
@@ -146,6 +141,16 @@ def address_of(settings: Settings) -> DatabaseAddress:
         "this nanobot is in no team",
         hint="Set team.database and team.shared in config.yaml; docs/team.md has an example.",
     )
+
+
+def _expect_room(home: Path, shared: Path, names: Sequence[str]) -> None:
+    """Raise `NanobotError` if a folder that is to be moved has files in the shared one."""
+    here_still = (name for name in names if os.path.lexists(home / name))
+    if taken := [name for name in here_still if _has_files(shared / name)]:
+        raise NanobotError(
+            f"there is something in {shared} already: {', '.join(taken)}",
+            hint="Name an empty folder in team.shared, or move those away.",
+        )
 
 
 def _join(settings: Settings, own: Sequence[str]) -> Plan:
