@@ -24,7 +24,7 @@ from nanobot.agent.runner import AgentHook, Hooks, TurnMetrics
 from nanobot.app.base import Base, Closable, Models
 from nanobot.app.commands import TypedKeys, register_commands
 from nanobot.app.memory import MemoryParts
-from nanobot.app.operations import build_operations, recorded
+from nanobot.app.operations import Feed, build_operations, recorded
 from nanobot.app.services import (
     Agent,
     Monitoring,
@@ -44,7 +44,6 @@ from nanobot.config.settings import Settings
 from nanobot.errors import DatabaseDamaged, HomeMoved, NanobotError, StorageError
 from nanobot.gateway import STOP_MARGIN
 from nanobot.gateway.control import ControlServer
-from nanobot.gateway.feed import Feed
 from nanobot.gateway.lock import HomeLock, Leaving, home_lock
 from nanobot.gateway.pairing import Pairing
 from nanobot.io import raise_descriptor_limit

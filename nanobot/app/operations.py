@@ -1,5 +1,5 @@
 """The operations of a gateway, each from the capability that owns it, for the page, programs and
-the command line.
+the command line; and what happens in all conversations (`Feed`), for channels that show it.
 
 - No turn needs the operations of `Looking`, and most nanobots are seldom looked at. So the
   capability is loaded and built when one of its operations is called for the first time: a gateway
@@ -15,17 +15,26 @@ from __future__ import annotations
 import asyncio
 import json
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 from nanobot import programs
+from nanobot.agent.runner import TurnEvent
 from nanobot.app.services import Parts, heartbeat_operation
-from nanobot.channel import Operation
+from nanobot.bus.events import (
+    Address,
+    ApprovalAsked,
+    ApprovalClosed,
+    InboundMessage,
+    ToolFinished,
+)
+from nanobot.channel import Happening, Operation
 from nanobot.cron.tool import CronOperations
 from nanobot.errors import NanobotError
 from nanobot.gateway.pairing import Pairing
 from nanobot.security.audit import AuditLog
 from nanobot.text import one_line
+from nanobot.tooling import TurnContext
 
 Table = Mapping[str, Operation]
 
@@ -198,6 +207,39 @@ class Looking:
         served, settings = self._parts.models.served, self._base.settings
         names = await served.names() if served else ()
         return {"models": [*settings.models, *names], "default": settings.chat_model}
+
+
+class Feed:
+    """Implements `nanobot.channel.Overview`, as a hook of the turns. Nothing is kept and nothing
+    computed while nobody watches."""
+
+    def __init__(self) -> None:
+        self.operations: Mapping[str, Operation] = {}
+        self._watchers: list[Callable[[Happening], None]] = []
+
+    @contextmanager
+    def watch(self, watcher: Callable[[Happening], None]) -> Iterator[None]:
+        self._watchers.append(watcher)
+        try:
+            yield
+        finally:
+            self._watchers.remove(watcher)
+
+    def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
+        """Pass on what happens in a turn."""
+        if not self._watchers:
+            return
+        if caller is not None:
+            self.publish(caller.session_key, event)
+        elif isinstance(event, InboundMessage):
+            self.publish(event.session_key, event)
+        elif not isinstance(event, ToolFinished):
+            self.publish(Address(event.channel, event.chat_id, event.thread_id).key, event)
+
+    def publish(self, key: str, event: TurnEvent | ApprovalAsked | ApprovalClosed) -> None:
+        """Pass on what happens in the conversation `key`."""
+        for watcher in tuple(self._watchers):
+            watcher(Happening(key, event))
 
 
 def recorded(operations: Table, audit: AuditLog) -> dict[str, Operation]:

@@ -163,7 +163,6 @@ class Host:
         self._told_of_disk: set[str] = set()
 
     def admit(self, sender: Sender, chat: Chat, *, addressed: bool = True) -> Admission:
-        """See `ChannelHost`."""
         access, pair = self._parts.access, (sender.id, chat.id)
         if access.permits(self._channel, sender, chat, addressed=addressed):
             self._admitted.pop(pair, None)
@@ -182,7 +181,7 @@ class Host:
     async def publish(
         self, messages: Sequence[InboundMessage], cursor: str | None = None
     ) -> Sequence[str]:
-        """See `ChannelHost`. What a refused sender wrote is not stored, only the cursor moves."""
+        """What a refused sender wrote is not stored, only the cursor moves."""
         held = self._parts.bus.held
         if held is not None and self._channel in (TERMINAL, API):
             raise held.with_traceback(None)
@@ -206,29 +205,23 @@ class Host:
         return stored
 
     async def cursor(self) -> str | None:
-        """See `ChannelHost`."""
         return await self._parts.journal.cursor(self._channel)
 
     async def has_received(self, chat_id: str, event_id: str, *, unanswered: bool = False) -> bool:
-        """See `ChannelHost`."""
         event = (self._channel, chat_id, event_id)
         return await self._parts.journal.has_received(*event, unanswered=unanswered)
 
     async def resolve_button(self, button_id: str, sender: Sender, chat: Chat) -> str | None:
-        """See `ChannelHost`."""
         people = (sender.id, *sender.also)
         return await self._parts.journal.resolve_button(button_id, self._channel, chat.id, people)
 
     def serve_webhook(self, path: str, handler: WebhookHandler) -> AbstractAsyncContextManager[str]:
-        """See `ChannelHost`."""
         return self._parts.web.serve(path, handler)
 
     def serve_http(self, path: str, handler: HttpHandler) -> AbstractAsyncContextManager[str]:
-        """See `ChannelHost`."""
         return self._parts.web.serve_http(path, handler)
 
     def media_path(self, media: Media) -> Path:
-        """See `ChannelHost`."""
         path = self._parts.home / media.ref
         inside = path.parent == self._parts.home / "media" and path.is_file()
         if not inside or path.is_symlink():
@@ -236,19 +229,16 @@ class Host:
         return path
 
     def menu(self) -> Sequence[MenuEntry]:
-        """See `ChannelHost`."""
         return [MenuEntry(c.name, c.summary, c.allowed == "owner") for c in self._parts.commands]
 
     def report_problem(self, problem: str) -> None:
-        """See `ChannelHost`."""
         self._state.detail = self._parts.redactor.redact(problem)
 
     def report_idle(self, why: str) -> None:
-        """See `ChannelHost`."""
         self._state.state, self._state.detail = ("idle" if why else "running"), why
 
     async def report_undelivered(self, platform_id: str, reason: str) -> None:
-        """See `ChannelHost`. That it was sent may be stored a little later."""
+        """That it was sent may be stored a little later."""
         if not await self._undelivered(platform_id, reason):
             looking = self._undelivered_later(platform_id, reason)
             self._parts.background.start(looking, name="a message that was not delivered")
@@ -271,29 +261,25 @@ class Host:
         return bool(row)
 
     def report_connected(self, who: str) -> None:
-        """See `ChannelHost`."""
         self._state.who = who
 
     def report_alive(self, within: float) -> None:
-        """See `ChannelHost`."""
         self._within = within
         self._expect(within)
 
     @property
     def owners(self) -> Sequence[str]:
-        """See `ChannelHost`."""
         return self._parts.access.owners(self._channel)
 
     @property
     def state_folder(self) -> Path:
-        """See `ChannelHost`. Made when it is first asked for; raises `StorageError`."""
+        """Made when it is first asked for; raises `StorageError`."""
         with storage_errors(self._state_folder):
             make_folder(self._state_folder)
         return self._state_folder
 
     @property
     def is_folder_shared(self) -> bool:
-        """See `ChannelHost`."""
         return self._parts.own_home is not None and self._channel == API
 
     def _expect(self, within: float) -> None:
@@ -315,7 +301,10 @@ class Host:
         verdict = await self._parts.rate.check(message)
         if verdict == "notify":
             logger.warning("{}: {} exceeds the message limit", self._channel, message.chat_key)
-            telling = self._turn_away(message)
+            place, notice = (message.channel, message.chat_id), self._parts.rate.notice
+            words = OutboundMessage(*place, notice, thread_id=message.thread_id)
+            name = f"rate-{message.channel}-{message.chat_id}-{message.event_id}"
+            telling = self._send(name, Outgoing("reply", (words,), (message.event_id,)))
             self._parts.background.start(telling, name="too many messages")
         return verdict == "accept"
 
@@ -328,12 +317,6 @@ class Host:
                 place = (message.channel, message.chat_id)
                 text = storage_text(error, is_owner=self._parts.is_owners(message))
                 self._parts.show(Notice(*place, text, message.thread_id))
-
-    async def _turn_away(self, message: InboundMessage) -> None:
-        place, notice = (message.channel, message.chat_id), self._parts.rate.notice
-        words = OutboundMessage(*place, notice, thread_id=message.thread_id)
-        name = f"rate-{message.channel}-{message.chat_id}-{message.event_id}"
-        await self._send(name, Outgoing("reply", (words,), (message.event_id,)))
 
     async def _send(self, name: str, reply: Outgoing) -> None:
         try:
@@ -393,8 +376,7 @@ class Supervisor:
     def start_one(self, name: str) -> None:
         """Start a channel."""
         self.states[name].state = "starting"
-        running = self._keep_running(self._channels[name], self.states[name])
-        self._running[name] = self._tasks.start(running, name=name)
+        self._running[name] = self._tasks.start(self._keep_running(name), name=name)
 
     async def stop_one(self, name: str) -> None:
         """Stop a channel at once."""
@@ -441,7 +423,12 @@ class Supervisor:
                 )
             await self._end(name)  # whatever it takes: the lease begins when it has stopped
             state.state, state.detail, state.who = "lent", "somebody signs in", ""
-            self._running[name] = self._tasks.start(self._start_later(name), name=name)
+
+            async def start_later() -> None:
+                await self._clock.sleep(LEASE_SECONDS)
+                await self._keep_running(name)
+
+            self._running[name] = self._tasks.start(start_later(), name=name)
         return {"lent": True}
 
     async def take_back(self, arguments: Mapping[str, object]) -> dict[str, object]:
@@ -454,48 +441,35 @@ class Supervisor:
                     self.start_one(name)
         return {"lent": False}
 
-    async def _start_later(self, name: str) -> None:
-        await self._clock.sleep(LEASE_SECONDS)
-        await self._keep_running(self._channels[name], self.states[name])
-
     async def _end(self, name: str) -> None:
         running = self._running[name]
         running.cancel()
         await asyncio.wait([running])
 
-    async def _keep_running(self, channel: Channel, state: ChannelState) -> None:
-        crashes = 0
+    async def _keep_running(self, name: str) -> None:
+        """Run a channel, which should not end, and again after each crash until it is off."""
+        state, crashes = self.states[name], 0
         while True:
             started = self._clock.monotonic()
             state.state, state.detail, state.due = "running", "", None
+            reason, failure = "it ended by itself", None
             try:
-                reason = await self._run(channel)
+                await self._channels[name].run(self.hosts[name])
             except ChannelOff as error:
                 detail = self._redact(f"{error}. {error.hint}" if error.hint else str(error))
-                logger.error("channel {} is off: {}", channel.name, detail)
+                logger.error("channel {} is off: {}", name, detail)
                 state.state, state.detail = "off", detail
-                self._warn(channel.name, f"The channel {channel.name} is off: {detail}")
+                self._warn(name, f"The channel {name} is off: {detail}")
                 return
+            except asyncio.CancelledError:
+                if is_cancelled():
+                    raise
+                reason = "something it waited for was cancelled"
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary: a crash is contained
+                reason, failure = self._redact(f"{type(error).__name__}: {error}"), error
+            logger.opt(exception=failure).error("channel {} crashed: {}", name, reason)
             lasted = self._clock.monotonic() - started
             crashes = 1 if lasted > _STABLE_SECONDS else crashes + 1
             pause = pause_after(crashes + 1, 1.0, 300.0) * self._rng.uniform(0.5, 1.0)
             state.state, state.detail = "backoff", f"{reason}; next start in {pause:.0f} s"
             await self._clock.sleep(pause)
-
-    async def _run(self, channel: Channel) -> str:
-        """Let a channel run to its end, which should not come; why it came."""
-        try:
-            await channel.run(self.hosts[channel.name])
-        except asyncio.CancelledError:
-            if is_cancelled():
-                raise
-            reason = "something it waited for was cancelled"
-        except ChannelOff:
-            raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary: a crash is contained
-            logger.opt(exception=error).error("channel {} crashed", channel.name)
-            return self._redact(f"{type(error).__name__}: {error}")
-        else:
-            reason = "it ended by itself"
-        logger.error("channel {}: {}", channel.name, reason)
-        return reason

@@ -32,10 +32,9 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
 
 from loguru import logger
 from msgspec.structs import replace
@@ -52,11 +51,11 @@ from nanobot.gateway.scopes import (
     ScopedThreads,
     ScopeState,
     Single,
+    Takeover,
     ended,
     is_fresh,
     order,
 )
-from nanobot.gateway.takeover import Takeover
 from nanobot.memory.scopes import Memories
 from nanobot.tasks import SCOPES, Background
 from nanobot.team.journal import AFFINE, PostgresJournal
@@ -181,11 +180,12 @@ class TeamWorker:
         if busy:
             logger.warning("other workers get {} when what is done there has ended", sorted(busy))
         if not used:
-            await ended([ThreadPoolExecutor(1).submit(self._leave, calls)])
 
-    def _leave(self, calls: Collection[Future[Any]]) -> None:
-        wait(calls)
-        self._membership.leave()
+            def leave() -> None:
+                wait(calls)
+                self._membership.leave()
+
+            await ended([ThreadPoolExecutor(1).submit(leave)])
 
     def has(self, scope: str) -> bool:
         """Whether the scope is this worker's."""
@@ -260,27 +260,28 @@ class TeamWorker:
         """Another worker said something."""
         if listener := self.listeners.get(kind):
             listener(name)
-        scope, now = self._scopes.get(name), self._clock.monotonic()
-        if kind == "want" and scope is not None and name not in self._singles:
-            if not scope.leaving and now >= scope.stays_until:
-                scope.leaving, scope.asked_at = True, now
-            if scope.leaving:  # also when asked again: what kept it here may have ended
+        match kind:
+            case "want" if name in self._scopes and name not in self._singles:
+                scope, now = self._scopes[name], self._clock.monotonic()
+                if not scope.leaving and now >= scope.stays_until:
+                    scope.leaving, scope.asked_at = True, now
+                if scope.leaving:  # also when asked again: what kept it here may have ended
+                    self._look_soon(name)
+            case "work" if name in self._scopes or name in self._claimed:
                 self._look_soon(name)
-        elif kind == "work" and (name in self._scopes or name in self._claimed):
-            self._look_soon(name)
-        elif kind == "stop":
-            before, at, key = name.split(" ", 2)
-            self._background.start(self._stop_for_other(int(before), at, key), name=f"stop {key}")
-        elif kind == "free" and (name in self._refused or name in self._singles):
-            self._refused.discard(name)
-            self._look_soon(name)
+            case "free" if name in self._refused or name in self._singles:
+                self._refused.discard(name)
+                self._look_soon(name)
+            case "stop":
+                stopping = self._stop_for_other(*name.split(" ", 2))
+                self._background.start(stopping, name="stop for another worker")
 
-    async def _stop_for_other(self, entry_id: int, scope: str, key: str) -> None:
+    async def _stop_for_other(self, entry_id: str, scope: str, key: str) -> None:
         """Do what a `/stop` wants that was typed at another worker, before that can have the scope
         and says what was done."""
         async with self.holding(scope) if scope in self._scopes else nullcontext():
-            if said := await self._conversation.stop(key, entry_id):
-                self._journal.note_outcome(entry_id, said)
+            if said := await self._conversation.stop(key, int(entry_id)):
+                self._journal.note_outcome(int(entry_id), said)
 
     def _look_soon(self, *scopes: str) -> None:
         """Look at these scopes now."""
@@ -384,16 +385,15 @@ class TeamWorker:
         if stuck:  # let another worker try what cannot be done here, or this one later
             await self._leases.put_back(stuck)
             self._yielded |= dict.fromkeys(stuck, now + _PATIENCE)
+        mine = claimed.keys() - stuck
         for scope in claimed:
             del self._claimed[scope]
-            if scope in stuck:
-                continue
+        for scope in mine:
             self._scopes[scope] = ScopeState(rests_since=now)
             if scope in self._singles:
                 self._singles[scope].start()
-        self._resume(leftovers, stuck)
-        lost = self._helpers.recover(claimed.keys() - stuck)
-        self._background.start(lost, name="recover helpers")
+        self._resume(leftovers, mine)
+        self._background.start(self._helpers.recover(mine), name="recover helpers")
         if dead or claimed.keys() & {OWNER, *self._singles}:
             self._background.start(self._withdraw_questions(), name="withdraw questions")
 
@@ -402,16 +402,15 @@ class TeamWorker:
         asked = await self._takeover.open_questions()
         self._dispatcher.withdraw_questions(one for one in asked if self.has(one[0].scope))
 
-    def _resume(self, leftovers: Leftovers, stuck: Collection[str]) -> None:
+    def _resume(self, leftovers: Leftovers, scopes: Collection[str]) -> None:
         """Hand out what an earlier worker left: what it had not begun like any message."""
         by_session: dict[str, list[InboxEntry]] = {}
         for entry in leftovers.entries:
-            if entry.scope in stuck:
-                continue
-            scope = self._scopes[entry.scope]
-            scope.entries |= {entry.id, *(one.id for one in entry.joined)}
-            by_session.setdefault(entry.message.session_key, []).append(entry)
-        self._submit([item for item in leftovers.parts if item.scope not in stuck])
+            if entry.scope in scopes:
+                known = self._scopes[entry.scope].entries
+                known |= {entry.id, *(one.id for one in entry.joined)}
+                by_session.setdefault(entry.message.session_key, []).append(entry)
+        self._submit([item for item in leftovers.parts if item.scope in scopes])
         resumed: list[InboxEntry] = []
         fresh: list[InboxEntry] = []
         for entries in by_session.values():
@@ -428,16 +427,16 @@ class TeamWorker:
         if not names:
             return
         scopes = {name: self._scopes[name] for name in names}
-        before = {name: (set(one.entries), set(one.parts)) for name, one in scopes.items()}
-        asked = {name: set(ids) for name, ids in self._asked.items() if name in before}
-        known = {id for entries, _ in before.values() for id in entries}
-        known_parts = {id for _, parts in before.values() for id in parts}
+        asked = {name: set(self._asked[name]) for name in scopes.keys() & self._asked.keys()}
+        known = set[int]().union(*(one.entries for one in scopes.values()))
+        known_parts = set[int]().union(*(one.parts for one in scopes.values()))
         channels = self._dispatcher.channels
-        found = await self._journal.open_work(before.keys(), known, known_parts, channels)
-        for name, (entries, parts) in before.items():
-            scopes[name].entries -= entries - found.entry_ids
-            # One that was refused, and is to be sent after all, is taken up like a new one.
-            scopes[name].parts -= parts - (found.part_ids & self._dispatcher.in_hand)
+        found = await self._journal.open_work(scopes.keys(), known, known_parts, channels)
+        # A part that was refused, and is to be sent after all, is taken up like a new one.
+        over = known - found.entry_ids, known_parts - (found.part_ids & self._dispatcher.in_hand)
+        for one in scopes.values():
+            one.entries -= over[0]
+            one.parts -= over[1]
         self._hand_out(found.entries)
         for name, ids in asked.items():
             self._asked[name] -= (ids - found.entry_ids) | self._scopes[name].entries
@@ -454,12 +453,13 @@ class TeamWorker:
             # Else who rests here would get each place before those who have waited for longer.
             if not (owner.entries or self._lanes.room or entry.scope in affine):
                 waiting.add(entry.scope)
-                self._waiting.add(entry.scope)
-            at_once = not self._ending.is_set() and self._loop.may_not_wait(entry.message)
-            can_wait = owner.leaving or entry.scope in waiting
-            if entry.id not in owner.entries and (at_once or not can_wait):
+            begins = not owner.leaving and entry.scope not in waiting
+            if not begins and not self._ending.is_set():
+                begins = self._loop.may_not_wait(entry.message)
+            if begins and entry.id not in owner.entries:
                 owner.entries.add(entry.id)
                 self._bus.deliver(entry)
+        self._waiting |= waiting
 
     def _recover_again(self) -> None:
         """Take up once more what could not be recovered, if nothing is under way there."""
