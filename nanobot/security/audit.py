@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
@@ -99,16 +99,12 @@ def expire(path: Path, horizon: datetime) -> int:
 def newest_records(path: Path, wanted: Callable[[Record], bool], limit: int) -> tuple[Record, ...]:
     """The last `limit` records of the log at `path` that are `wanted`, the oldest first. Lines that
     cannot be read are left out. Raises `OSError`."""
-    return tuple(islice(filter(wanted, _backwards(path)), limit))[::-1]
-
-
-def _backwards(path: Path) -> Iterator[Record]:
+    found: list[Record] = []
     for file in audit_files(path):
-        try:
-            lines = _lines(file)
-        except FileNotFoundError:
-            continue
-        yield from filter(None, map(_parsed, reversed(lines)))
+        with suppress(FileNotFoundError):
+            records = filter(None, map(_parsed, reversed(_lines(file))))
+            found += islice(filter(wanted, records), limit - len(found))
+    return tuple(reversed(found))
 
 
 def _lines(path: Path) -> list[bytes]:
@@ -129,10 +125,8 @@ def _time(lines: Iterable[bytes]) -> datetime | None:
 def _parsed(line: bytes) -> Record | None:
     if len(line) > _MAX_LINE:
         return None
-    try:
+    with suppress(ValueError):
         record = json.loads(line)
-    except ValueError:
-        return None
-    if not isinstance(record, dict):
-        return None
-    return {key: value for key, value in record.items() if isinstance(value, str | int | bool)}
+        if isinstance(record, dict):
+            return {key: one for key, one in record.items() if isinstance(one, str | int | bool)}
+    return None

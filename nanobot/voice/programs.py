@@ -26,9 +26,16 @@ from nanobot.errors import NanobotError, ToolError
 from nanobot.io import make_folder, storage_errors
 from nanobot.programs import Launch, find
 from nanobot.security.paths import Root
-from nanobot.security.sandbox import PATH, Confined, Sandbox, SandboxRefused
+from nanobot.security.sandbox import (
+    CHUNK,
+    PATH,
+    Confined,
+    Sandbox,
+    SandboxRefused,
+    running,
+    signal_group,
+)
 from nanobot.security.sandbox.finding import FindSandbox
-from nanobot.security.sandbox.running import CHUNK, running, signal_group
 from nanobot.text import printable
 from nanobot.voice import VoiceFailed
 

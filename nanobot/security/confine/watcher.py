@@ -116,11 +116,11 @@ class Watcher:
                 return reasons[0] if reasons else _UNCOUNTED
 
     def _poll_of(self, counted: int) -> select.poll:
+        appears = self._triggers.descriptor if self._triggers else -1
         ending = select.poll()
-        for descriptor in (self._gone, self._owner_gone, counted):
-            ending.register(descriptor, select.POLLIN)
-        if self._triggers and self._triggers.descriptor >= 0:
-            ending.register(self._triggers.descriptor, select.POLLIN)
+        for descriptor in (self._gone, self._owner_gone, counted, appears):
+            if descriptor >= 0:
+                ending.register(descriptor, select.POLLIN)
         return ending
 
     def _count(self, tells: int, reasons: list[str]) -> None:
@@ -174,17 +174,11 @@ def _first_inside(info_fd: int) -> int:
     with suppress(OSError, ValueError, KeyError):
         process = int(json.loads(answer)["child-pid"])
         descriptor = os.pidfd_open(process)
-        if _is_first(process):
+        numbers = _lines(f"/proc/{process}/status").get("NSpid", "").split()
+        if len(numbers) > 1 and numbers[-1] == "1":
             return descriptor
-        os.close(descriptor)
+        os.close(descriptor)  # it was not the first of its namespace: another one has its number
     return -1
-
-
-def _is_first(process: int) -> bool:
-    """Whether it is the first of its namespace; else the number is somebody else's by now."""
-    with open(f"/proc/{process}/status", encoding="utf-8", errors="replace") as file:
-        numbers = next((line.split() for line in file if line.startswith("NSpid:")), [])
-    return len(numbers) > 2 and numbers[-1] == "1"
 
 
 def _end_inside(first: int) -> None:
@@ -203,8 +197,9 @@ def _groups(session: int) -> set[int]:
     for name in os.listdir("/proc"):
         with suppress(OSError, ValueError):
             if name.isdecimal():
-                with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
-                    state, _, group, its_session = file.read().rpartition(")")[2].split()[:4]
+                state, _, group, its_session = (
+                    _text(f"/proc/{name}/stat").rpartition(")")[2].split()[:4]
+                )
                 if int(its_session) == session and state not in {"Z", "X"}:
                     found.add(int(group))
     return found
@@ -327,18 +322,17 @@ class ProcessUsage:
         fcntl.lockf(ledger, fcntl.LOCK_EX)
         try:
             entries = list(_ENTRY.iter_unpack(os.pread(ledger, _ENTRY.size * _ENTRIES, 0)))
-            others = {at: one for at, one in enumerate(entries) if one[0] != me and _lives(one[0])}
+            others = {
+                at: (process, held)
+                for at, (process, held) in enumerate(entries)
+                if process not in (0, me) and os.path.exists(f"/proc/{process}/exe")  # no zombie
+            }
             free = next(at for at in range(_ENTRIES + 1) if at not in others)
             mine = next((at for at, one in enumerate(entries) if one[0] == me), free)
             os.pwrite(ledger, _ENTRY.pack(me, memory), mine * _ENTRY.size)
         finally:
             fcntl.lockf(ledger, fcntl.LOCK_UN)
         return [memory, *(held for _, held in others.values())]
-
-
-def _lives(process: int) -> bool:
-    """Whether a process is there and no zombie."""
-    return process > 0 and os.path.exists(f"/proc/{process}/exe")
 
 
 def _tally(process: int) -> Tally:

@@ -173,19 +173,21 @@ def parse_url(text: str) -> Url:
 def parse_host(text: str) -> str:
     """Check a host: a name, an IPv4 address or an IPv6 one with or without brackets. Returns it in
     lower case without brackets. Raises `EgressRefused`."""
-    if text[:1] == "[" and text[-1:] == "]":
-        text = text[1:-1]
-        if ":" not in text:
+    if bracketed := re.fullmatch(r"\[(.*:.*)\]", text):
+        text = bracketed[1]
+    try:
+        if ":" in text:
+            address = IPv6Address(text)
+            if address.scope_id is not None:
+                raise _no_host(text)
+            return str(address)
+        name = text.lower() if text.isascii() else _ascii_name(text)
+        labels = name.split(".")
+        if len(name) > 253 or not all(map(_LABEL.fullmatch, labels)):
             raise _no_host(text)
-    if ":" in text:
-        return _ipv6(text)
-    name = text.lower() if text.isascii() else _ascii_name(text)
-    labels = name.split(".")
-    if len(name) > 253 or not all(map(_LABEL.fullmatch, labels)):
-        raise _no_host(text)
-    if _NUMBER.fullmatch(labels[-1]):
-        return _ipv4(name)
-    return name
+        return str(IPv4Address(name)) if _NUMBER.fullmatch(labels[-1]) else name
+    except ValueError as error:
+        raise _no_host(text) from error
 
 
 def as_address(host: str) -> IpAddress | None:
@@ -203,32 +205,13 @@ def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _ipv4(text: str) -> str:
-    try:
-        return str(IPv4Address(text))
-    except AddressValueError as error:
-        raise _no_host(text) from error
-
-
-def _ipv6(text: str) -> str:
-    try:
-        address = IPv6Address(text)
-    except AddressValueError as error:
-        raise _no_host(text) from error
-    if address.scope_id is not None:
-        raise _no_host(text)
-    return str(address)
-
-
 def _ascii_name(text: str) -> str:
     """A name in other letters as DNS has it. IDNA 2008 folds nothing: `１２７.０.０.１` and
-    `ⓔxample.com` are no names, where the older rules make plain ones of them."""
+    `ⓔxample.com` are no names, where the older rules make plain ones of them. Raises
+    `ValueError`."""
     import idna
 
-    try:
-        return idna.encode(text, strict=True, std3_rules=True).decode()
-    except idna.IDNAError as error:
-        raise _no_host(text) from error
+    return idna.encode(text, strict=True, std3_rules=True).decode()
 
 
 def _no_host(text: str) -> EgressRefused:

@@ -65,7 +65,12 @@ class _Relay:
         way, _ = await loop.sock_accept(door)
         door.close()
         with way:
-            await _readable(way)
+            ready = asyncio.Event()
+            loop.add_reader(way, ready.set)
+            try:
+                await ready.wait()
+            finally:
+                loop.remove_reader(way)
             _, descriptors, _, _ = socket.recv_fds(way, 1, 1)
             if not descriptors:
                 return
@@ -153,13 +158,3 @@ async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
             await target.drain()
         if target.can_write_eof():
             target.write_eof()
-
-
-async def _readable(connection: socket.socket) -> None:
-    """Until there is something to receive."""
-    loop, ready = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(connection, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(connection)

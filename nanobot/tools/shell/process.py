@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from nanobot.clock import Clock, with_timeout
 from nanobot.programs import Launch
-from nanobot.security.sandbox.running import CHUNK, running, signal_group
+from nanobot.security.sandbox import CHUNK, running, signal_group
 
 KEPT = 100_000
 """Characters that are kept of the beginning of an output, and as many of its end."""
