@@ -29,6 +29,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from datetime import datetime
+from functools import partial
 from itertools import chain
 
 import msgspec
@@ -170,28 +171,19 @@ async def _remove_lines(
     store: MemoryStore, lines: Sequence[FactLine]
 ) -> tuple[tuple[FactLine, ...], list[int]]:
     """Take lines out of their files; those that did go, and the versions that this made."""
-    by_path = defaultdict[str, set[str]](set)
-    for line in lines:
-        by_path[line.path].add(line.text)
     versions, gone = list[int](), set[tuple[str, str]]()
-    for path, texts in by_path.items():
-        version, went = await _remove_entries(store, path, texts)
-        versions += [version] if version else []
-        gone |= {(path, text) for text in went}
-    return tuple(one for one in lines if (one.path, one.text) in gone), versions
 
-
-async def _remove_entries(store: MemoryStore, path: str, texts: set[str]) -> tuple[int, set[str]]:
-    """Take entries out of a file; the version that this made, 0 for none, and those that did go."""
-    gone = set[str]()
-
-    def without_them(text: str) -> str:
+    def left(text: str, path: str, texts: set[str]) -> str:
         pieces = re.split(r"(?<=\n)", text) if path in ALL_FACTS else blocks_of(text)
-        gone.update(texts.intersection(piece.rstrip() for piece in pieces))
+        gone.update((path, one) for one in texts.intersection(map(str.rstrip, pieces)))
         return "".join(piece for piece in pieces if piece.rstrip() not in texts)
 
-    change = Change("forget", f"forgot {counted(len(texts), 'line')}")
-    return await store.edit(path, without_them, change), gone
+    for path in dict.fromkeys(line.path for line in lines):
+        texts = {line.text for line in lines if line.path == path}
+        change = Change("forget", f"forgot {counted(len(texts), 'line')}")
+        versions.append(await store.edit(path, partial(left, path=path, texts=texts), change))
+    went = tuple(one for one in lines if (one.path, one.text) in gone)
+    return went, [version for version in versions if version]
 
 
 _MARK = re.compile(r"^\s*[-*+]\s+(\d{4}-\d{2}-\d{2}:\s|\d{2}:\d{2}\s)?")
@@ -199,20 +191,18 @@ _STAMP = re.compile(r"\[\d{4}-\d{2}-\d{2} \d{2}:\d{2}\]")
 _SHOWN = 20
 
 
-class Sought(Struct):
+class Sought(Struct, frozen=True):
     """What is to be forgotten: what the person's words name, said as closely as `least`, and the
-    `facts` that were found by them. `has_relatives`: some text said it less closely."""
+    `facts` that were found by them."""
 
     request: Request
     least: int = 2
     facts: tuple[Fact, ...] = ()
-    has_relatives: bool = False
 
     def stated_by(self, text: str) -> bool:
         """Whether some part of `text` states any of it."""
-        closeness = self.request.closeness(text)
-        self.has_relatives |= 0 < closeness < self.least
-        return closeness >= self.least or any(fact.stated_by(text) for fact in self.facts)
+        is_named = self.request.closeness(text) >= self.least
+        return is_named or any(fact.stated_by(text) for fact in self.facts)
 
 
 class Report(Struct, frozen=True):
@@ -340,35 +330,35 @@ class Forgetter:
 
     async def plan_for(self, sought: Sought, scope: str) -> ForgetPlan:
         """The same for what was sought before."""
-        return await asyncio.to_thread(self._plan, sought, scope)
+        plan = await asyncio.to_thread(self._stating, sought, scope)
+        if plan.is_empty and sought.least > 1:  # only relatives of the words may be there
+            plan = await asyncio.to_thread(self._stating, Sought(sought.request, 1), scope)
+        return plan
 
     async def apply(self, plan: ForgetPlan) -> Report:
         """Carry out a plan. Repeated after a crash, with a new plan, it finishes the rest."""
-        if plan.sought is None:
+        sought = plan.sought
+        if sought is None:
             return _forgotten(plan, ())
-        async with self.pause_learning():
-            return await self._apply(plan, plan.sought)
-
-    async def _apply(self, plan: ForgetPlan, sought: Sought) -> Report:
         memory = self._memories.of(plan.scope)
         numbers = defaultdict[str, list[int]](list)
         for said in plan.messages:
             numbers[said.session].append(said.seq)
         facts = (*sought.request.facts(), *sought.facts)
-        record = (self._clock.now(), secrets.token_bytes(16), facts, numbers, plan.emptied)
-        await asyncio.to_thread(Forgotten(memory.root).add, *record)
-        for key, seqs in numbers.items():
-            await self._sessions.retract(await self._sessions.get_or_create(key), seqs)
-        if plan.entries or plan.paragraphs:
-            await asyncio.to_thread(
-                memory.history.rewrite, lambda said: _without_facts(said, sought)
-            )
-        try:
-            gone, versions = await _remove_lines(memory.store, plan.lines)
-            await asyncio.to_thread(memory.recall.refresh)
-            return _forgotten(replace(plan, lines=gone), versions)
-        finally:  # some lines may be gone where another could not be taken out
-            self._memories.forgotten += 1
+        async with self.pause_learning():
+            record = (self._clock.now(), secrets.token_bytes(16), facts, numbers, plan.emptied)
+            await asyncio.to_thread(Forgotten(memory.root).add, *record)
+            for key, seqs in numbers.items():
+                await self._sessions.retract(await self._sessions.get_or_create(key), seqs)
+            if plan.entries or plan.paragraphs:
+                left = partial(_without_facts, sought=sought)
+                await asyncio.to_thread(memory.history.rewrite, left)
+            try:
+                gone, versions = await _remove_lines(memory.store, plan.lines)
+                await asyncio.to_thread(memory.recall.refresh)
+                return _forgotten(replace(plan, lines=gone), versions)
+            finally:  # some lines may be gone where another could not be taken out
+                self._memories.forgotten += 1
 
     def _seek(self, text: str, scope: str) -> Sought:
         memory = self._memories.of(scope)
@@ -379,42 +369,36 @@ class Forgetter:
         facts = (Fact.of(_MARK.sub("", one)).named_by(request) for one in wordings)
         return Sought(request, close or 2, tuple(dict.fromkeys(one for one in facts if one.words)))
 
-    def _plan(self, sought: Sought, scope: str) -> ForgetPlan:
-        memory = self._memories.of(scope)
-        plan = self._stating(memory, sought)
-        if plan.is_empty and sought.has_relatives:
-            plan = self._stating(memory, Sought(sought.request, 1))
-        return plan
-
-    def _stating(self, memory: Memory, sought: Sought) -> ForgetPlan:
+    def _stating(self, sought: Sought, scope: str) -> ForgetPlan:
         """Forgetting all that states what is sought."""
-        history = memory.history
-        entries = [one for one in paced(history.entries()) if _entry_states(one, sought)]
-        plan = ForgetPlan(
-            memory.scope,
-            lines=_lines_stating(memory, sought),
-            messages=tuple(source_message(*one) for one in self._messages(memory.scope, sought)),
-            entries=tuple(entry.cursor for entry in entries),
-            emptied=tuple(
-                entry.cursor for entry in entries if not without(entry.summary, sought.stated_by)
-            ),
-            paragraphs=tuple(
-                FactLine(READABLE, number, text)
-                for number, text, _ in paced(history.paragraphs())
-                if without(text, sought.stated_by) != text
-            ),
-            sought=sought,
+        memory = self._memories.of(scope)
+        entries = [one for one in paced(memory.history.entries()) if _entry_states(one, sought)]
+        emptied = [one.cursor for one in entries if not without(one.summary, sought.stated_by)]
+        paragraphs = tuple(
+            FactLine(READABLE, number, text)
+            for number, text, _ in paced(memory.history.paragraphs())
+            if without(text, sought.stated_by) != text
         )
-        is_found = any((plan.lines, plan.messages, plan.entries, plan.paragraphs))
-        return plan if is_found else ForgetPlan(memory.scope)
+        lines, messages = _lines_stating(memory, sought), tuple(self._messages(scope, sought))
+        is_found = any((lines, messages, entries, paragraphs))
+        return ForgetPlan(
+            scope,
+            lines=lines,
+            messages=messages,
+            entries=tuple(entry.cursor for entry in entries),
+            emptied=tuple(emptied),
+            paragraphs=paragraphs,
+            sought=sought if is_found else None,
+        )
 
-    def _messages(self, scope: str, sought: Sought) -> Iterator[tuple[str, Message]]:
-        """The messages of a scope that state what is sought, each with its session's key."""
+    def _messages(self, scope: str, sought: Sought) -> Iterator[SourceMessage]:
+        """The messages of a scope that state what is sought."""
         for info in paced(self._sessions.list_sessions()):
             if self._scopes.of_session(info.key, info.metadata) == scope:
                 for message in paced(self._sessions.read_window(info.key)):
-                    if _says(message, sought):
-                        yield info.key, message
+                    texts = (message.content, *(call.arguments for call in message.tool_calls))
+                    if any(map(sought.stated_by, texts)):
+                        yield source_message(info.key, message)
 
 
 def _lines_stating(memory: Memory, sought: Sought) -> tuple[FactLine, ...]:
@@ -431,10 +415,8 @@ def _without_facts(text: str, sought: Sought) -> str:
     """A text of history, or its paragraphs, without the sentences that state what is sought."""
     kept = []
     for block in re.split(r"(\n\s*\n)", text):
-        left, stamp = (
-            without(block, sought.stated_by) if block.strip() else block,
-            _STAMP.match(block),
-        )
+        left = without(block, sought.stated_by) if block.strip() else block
+        stamp = _STAMP.match(block)
         kept.append(f"{stamp[0]} {NOTHING_LEFT}" if stamp and not left else left)
     return "".join(kept)
 
@@ -443,8 +425,3 @@ def _entry_states(entry: HistoryEntry, sought: Sought) -> bool:
     lines = [line for op in entry.operations for line in (op.old, op.new)]
     stated = any(map(sought.stated_by, (*entry.key_facts, *entry.set_aside, *lines)))
     return stated or without(entry.summary, sought.stated_by) != entry.summary
-
-
-def _says(message: Message, sought: Sought) -> bool:
-    texts = (message.content, *(call.arguments for call in message.tool_calls))
-    return any(map(sought.stated_by, texts))
