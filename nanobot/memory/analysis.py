@@ -264,30 +264,26 @@ def expressions(
 
 def tokens(text: str, language: str = "") -> Iterator[str]:
     """The words of `text` as the full-text table holds them."""
-    for piece in (*re.findall(_piece(text), _unified(text)), *joined_words(text)):
-        if piece >= _FIRST_RUN and re.match(_RUN, piece):
-            yield from _singles_and_pairs(piece)
-        else:
-            yield from _tokens_of(piece, language)
+    for piece, is_run in _pieces(text):
+        yield from _singles_and_pairs(piece) if is_run else _tokens_of(piece, language)
+    for word in joined_words(text):
+        yield from _tokens_of(word, language)
 
 
 def bases(text: str, language: str = "") -> Iterator[str]:
     """The base form of each word of `text` but stop words; the single characters of a run."""
-    for piece in re.findall(_piece(text), _unified(text)):
-        if piece >= _FIRST_RUN and re.match(_RUN, piece):
+    for piece, is_run in _pieces(text):
+        if is_run:
             yield from _units(piece)
-        else:
-            yield from _tokens_of(piece, language)[: not is_stop_word(piece.lower(), language)]
+        elif not is_stop_word(piece.lower(), language):
+            yield from _tokens_of(piece, language)[:1]
 
 
 def plain_words(text: str) -> Iterator[str]:
     """Every word of `text`, whatever its language, without case and accents; the single characters
     of a run without spaces."""
-    for piece in re.findall(_piece(text), _unified(text).lower()):
-        if piece >= _FIRST_RUN and re.match(_RUN, piece):
-            yield from _units(piece)
-        else:
-            yield _folded(piece)
+    for piece, is_run in _pieces(text):
+        yield from _units(piece) if is_run else (_folded(piece.lower()),)
 
 
 def outline(text: str) -> str:
@@ -458,8 +454,7 @@ def _stemmer(name: str) -> Callable[[str], str]:
 
 @cache
 def _stop_words(language: str) -> frozenset[str]:
-    known = LANGUAGES.get(language)
-    return frozenset(map(_folded, known.words.split())) if known else frozenset()
+    return frozenset(vocabulary("words", (language,)))
 
 
 @cache
@@ -486,8 +481,14 @@ def _letters(language: str) -> frozenset[str]:
     return frozenset(chr(code) for one in ranges for code in range(ord(one[0]), ord(one[-1]) + 1))
 
 
+def _pieces(text: str) -> Iterator[tuple[str, bool]]:
+    """The words and runs of `text`, and whether each is a run."""
+    for piece in re.findall(_piece(text), _unified(text)):
+        yield piece, piece >= _FIRST_RUN and re.match(_RUN, piece) is not None
+
+
 def _piece(text: str) -> str:
-    """What a word of `text` is: a run, or letters with their marks, which `\\w` leaves out."""
+    """The pattern of a run, or of letters with their marks, which `\\w` leaves out."""
     return r"[^\W_]+" if text.isascii() else _any_piece()
 
 

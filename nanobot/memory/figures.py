@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import date, timedelta
 from functools import lru_cache, partial
@@ -97,7 +97,7 @@ class Figures(Struct, frozen=True):
             return is_year and not self.years and self._is_near_year(int(number))
         if any(map(begins_with_month, units.get(number, ()))) and not self._may_be_day(number):
             return False
-        named = units.get(number, frozenset()) - _small_words()
+        named = units.get(number, frozenset()) - _function_words()
         wanted = {unit for unit in named if len(unit) <= _SHORT_UNIT}
         pairs = list(product(wanted, self.units.get(number, ())))
         return not pairs or any(starmap(_same_unit, pairs))
@@ -133,7 +133,7 @@ class Figures(Struct, frozen=True):
         return number in self.said and (
             not units
             or any(len(u) < _SHORT_UNIT or begins_with_month(u) for u in units)
-            or not units.isdisjoint(_small_words())
+            or not units.isdisjoint(_function_words())
         )
 
     def _is_near_year(self, year: int) -> bool:
@@ -237,7 +237,7 @@ def _time(match: re.Match[str]) -> tuple[int, int]:
 
 def _units_at(match: re.Match[str]) -> Iterator[str]:
     if after := _UNIT.match(match.string, match.end()):
-        yield after[1].casefold()
+        yield folded(after[1])
     if before := _SYMBOL.search(match.string, max(0, match.start() - 2), match.start()):
         yield before[1]
 
@@ -278,6 +278,10 @@ def _is_dated(words: list[str], at: int) -> bool:
     return words[at] in MONTHS or any(one[0].isdigit() for one in near) or words[at - 1] in _IN
 
 
+def _function_words() -> Set[str]:
+    return vocabulary("words", tuple(LANGUAGES)).keys()
+
+
 @lru_cache(maxsize=1 << 14)
 def folded(word: str) -> str:
     """A word without case and accents."""
@@ -288,11 +292,6 @@ def _cjk_number(run: str) -> int:
     tens, ten, ones = run.rpartition("十")
     first = _RUN_DIGITS.get(tens, 1) if ten else 0
     return first * 10 + _RUN_DIGITS.get(ones, 0) if len(run) <= 3 else 0
-
-
-@lru_cache(maxsize=1)
-def _small_words() -> frozenset[str]:
-    return frozenset(word for known in LANGUAGES.values() for word in known.words.split())
 
 
 def _shown(day: Day) -> str:
