@@ -175,25 +175,30 @@ class ConversationCommands:
         return gone, await asyncio.to_thread(self._undo_log.revert, turn_id)
 
     async def _model(self, call: CommandCall) -> Answer:
-        current = str(call.session.metadata.get("model") or self._default_model)
-        name, doubt = next(iter(call.arguments.split()), ""), ""
+        name = next(iter(call.arguments.split()), "")
         if name not in {"default", self._default_model, *self._named}:
-            if name and self._served is None:
-                return Answer(
-                    "There is only the built-in offline model here. To connect a real one, set"
-                    " model.name (and model.base_url, model.api_key) in config.yaml and /restart."
-                )
-            served = await self._served.names() if self._served else ()
-            names = (*self._named, *served)
-            if not name:
-                said = f"This conversation uses {current}. /model NAME switches it."
-                return _choices(said, [one for one in names if one != current])
-            if served and not {name, f"{name}:latest"} & {*served}:  # Ollama leaves that tag out
-                return _choices_near(name, names, current)
-            if not served:
-                doubt = " The model server gave no list, so the name was not checked."
+            return await self._served_model(call, name)
         name = self._default_model if name == "default" else name
         call.session.set_metadata(model=None if name == self._default_model else name)
+        return Answer(f"This conversation now uses {name}.")
+
+    async def _served_model(self, call: CommandCall, name: str) -> Answer:
+        """Choose a model that the server has; without a name, show all that can be chosen."""
+        if name and self._served is None:
+            return Answer(
+                "There is only the built-in offline model here. To connect a real one, set"
+                " model.name (and model.base_url, model.api_key) in config.yaml and /restart."
+            )
+        current = str(call.session.metadata.get("model") or self._default_model)
+        served = await self._served.names() if self._served else ()
+        names = (*self._named, *served)
+        if not name:
+            said = f"This conversation uses {current}. /model NAME switches it."
+            return _choices(said, [one for one in names if one != current])
+        if served and not {name, f"{name}:latest"} & {*served}:  # Ollama leaves that tag out
+            return _choices_near(name, names, current)
+        call.session.set_metadata(model=name)
+        doubt = "" if served else " The model server gave no list, so the name was not checked."
         return Answer(f"This conversation now uses {name}.{doubt}")
 
     async def _think(self, call: CommandCall) -> Answer:

@@ -246,16 +246,24 @@ class Admission:
         if inbound.scope or (inbound.sender_id != NANOBOT and not known.get("scope")):
             facts["scope"] = scope
         if not inbound.session_override and not inbound.scope:
-            unowned = {name: value for name, value in known.items() if name != "scope"}
-            if self._scopes.of_session(session.key, unowned) != scope:
-                facts["sender"] = None if inbound.is_group else inbound.sender_id
-                facts["group"] = True if inbound.is_group else None
-                facts["chat"] = inbound.chat_id if inbound.thread_id else None
-            if inbound.sender_name and not inbound.is_group:
-                facts["name"] = inbound.sender_name
+            facts |= self._partner(session, inbound, scope)
         changes = {name: value for name, value in facts.items() if known.get(name) != value}
         if changes:
             session.set_metadata(**changes)
+
+    def _partner(
+        self, session: Session, inbound: InboundMessage, scope: str
+    ) -> dict[str, JsonValue]:
+        """Who a conversation is with, as far as its key does not tell."""
+        facts: dict[str, JsonValue] = {}
+        unowned = {name: value for name, value in session.metadata.items() if name != "scope"}
+        if self._scopes.of_session(session.key, unowned) != scope:
+            facts["sender"] = None if inbound.is_group else inbound.sender_id
+            facts["group"] = True if inbound.is_group else None
+            facts["chat"] = inbound.chat_id if inbound.thread_id else None
+        if inbound.sender_name and not inbound.is_group:
+            facts["name"] = inbound.sender_name
+        return facts
 
 
 def messages_before(

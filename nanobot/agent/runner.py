@@ -236,13 +236,11 @@ Render = Callable[[Message], PromptMessage]
 
 def render_plain(message: Message) -> PromptMessage:
     """A message as it is sent, without header or images."""
-    match message.role:
-        case "user":
-            return user_message(message.content)
-        case "assistant":
-            return assistant_message(message.content, message.tool_calls, message.provider_data)
-        case "tool":
-            return tool_message(message.tool_call_id, message.content)
+    if message.role == "user":
+        return user_message(message.content)
+    if message.role == "tool":
+        return tool_message(message.tool_call_id, message.content)
+    return assistant_message(message.content, message.tool_calls, message.provider_data)
 
 
 _NO_OPTIONS, _NOTHING_DONE, _NO_HOOKS = CallOptions(), Resumed(), Hooks()
@@ -296,21 +294,16 @@ class AgentRunner(Struct, frozen=True):
                 run.show_text("", restart=True)  # the answer is to what was asked before
             else:
                 return run.end(await self._formed(run, reply, schema, options))
-            if reached := self._reached_limit(run):
-                limit = reached
+            if run.unreadable == _MOST_UNREADABLE:
+                limit = f"{_MOST_UNREADABLE} unreadable tool calls in a row"
+                break
+            if 0 < self.max_tokens <= run.usage.prompt + run.usage.completion:
+                limit = f"{self.max_tokens:,} tokens"
                 break
         notice = Message("user", OUT_OF.format(limit), self.clock.now(), origin="nanobot")
         await run.record(notice)
         reply = await self._ask(run, replace(options, tool_choice="none"))
         return run.end(await self._formed(run, reply, schema, options))
-
-    def _reached_limit(self, run: _Run) -> str:
-        """The limit that ends the steps, if one is reached."""
-        if run.unreadable == _MOST_UNREADABLE:
-            return f"{_MOST_UNREADABLE} unreadable tool calls in a row"
-        if 0 < self.max_tokens <= run.usage.prompt + run.usage.completion:
-            return f"{self.max_tokens:,} tokens"
-        return ""
 
     async def _formed(self, run: _Run, reply: Reply, schema: str, options: CallOptions) -> Reply:
         """Put the final answer into its form, if it has one."""
@@ -385,16 +378,17 @@ class _Run(Struct):
 
     def show_text(self, delta: str, restart: bool) -> None:
         """The model's text as it streams."""
-        caller = self.caller
-        place = (caller.channel, caller.chat_id, caller.turn_id)
-        self.hook(TextDelta(*place, delta, restart, thread_id=caller.thread_id), caller)
+        thread = self.caller.thread_id
+        self.hook(TextDelta(*self._place, delta, restart, thread_id=thread), self.caller)
+
+    @property
+    def _place(self) -> tuple[str, str, str]:
+        return self.caller.channel, self.caller.chat_id, self.caller.turn_id
 
     def show_reading(self, read: int, total: int) -> None:
         """Report the reading progress: once a second, and its end if anything was shown."""
         caller, now = self.caller, self.runner.clock.monotonic()
-        event = PromptReading(
-            caller.channel, caller.chat_id, caller.turn_id, read, total, thread_id=caller.thread_id
-        )
+        event = PromptReading(*self._place, read, total, thread_id=caller.thread_id)
         if event.is_done:
             is_due, self.reading_due = self.reading_due > -math.inf, -math.inf
         elif is_due := now >= self.reading_due:
@@ -432,20 +426,23 @@ class _Run(Struct):
             results = await asyncio.gather(*(self._call(call, caller) for call in group))
             for call, (result, seconds) in zip(group, results, strict=True):
                 await self._record(call, result, seconds)
-                images.extend(await self._image_message(call, result))
-        for message in images:
+                if result.images and (media := self.runner.media) is not None:
+                    kept = [await asyncio.to_thread(media.put_base64, *i) for i in result.images]
+                    text, origin = f"[image from {call.name}]", f"tool:{call.name}"
+                    now = self.runner.clock.now()
+                    images.append(Message("user", text, now, media=tuple(kept), origin=origin))
+        for message in images:  # the API takes images only from the user's side
             await self.record(message)
 
     async def _call(self, call: ToolCall, caller: TurnContext) -> tuple[ToolResult, float]:
         """The result, and the seconds that the tool ran; none where it was not let to."""
         started = list[float]()
-        place = (caller.channel, caller.chat_id, caller.turn_id)
 
         def show(text: str) -> None:
-            self.hook(ToolOutput(*place, text, thread_id=caller.thread_id), caller)
+            self.hook(ToolOutput(*self._place, text, thread_id=caller.thread_id), caller)
 
         async def starting() -> None:
-            self.hook(ToolStarted(*place, call.hint, thread_id=caller.thread_id), caller)
+            self.hook(ToolStarted(*self._place, call.hint, thread_id=caller.thread_id), caller)
             if self.runner.tools.has_effects(call.name):
                 await self.log.starting(call)
             started.append(self.runner.clock.monotonic())
@@ -489,12 +486,3 @@ class _Run(Struct):
         self.add((message,))
         effects = self.runner.tools.has_effects(call.name)
         await self.log.finished(message, effects=effects, seconds=seconds)
-
-    async def _image_message(self, call: ToolCall, result: ToolResult) -> list[Message]:
-        """The API takes images only from the user's side: they follow the results."""
-        media = self.runner.media
-        if not result.images or media is None:
-            return []
-        names = [await asyncio.to_thread(media.put_base64, *image) for image in result.images]
-        text, origin = f"[image from {call.name}]", f"tool:{call.name}"
-        return [Message("user", text, self.runner.clock.now(), media=tuple(names), origin=origin)]

@@ -8,7 +8,7 @@ message loses its middle. The model is told where something is missing. The syst
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from itertools import product
 from types import MappingProxyType
@@ -43,23 +43,16 @@ def truncated_prompt(prompt: Prompt, target: int) -> Prompt:
     question = max((at for at, m in enumerate(messages) if m.role == "user"), default=-1)
     tools = [at for at, message in enumerate(messages) if message.role == "tool"]
     spoken = [at for at in range(1, len(messages)) if at not in {question, *tools}]
-    excess = _cut_down(messages, tools, excess)
-    excess = _cut_down(messages, spoken, excess)
+    for limit, at in (*product(_LEVELS, tools), *product(_LEVELS, spoken)):
+        if excess <= 0:
+            break
+        excess -= messages[at].tokens
+        messages[at] = _cut(messages[at], limit)
+        excess += messages[at].tokens
     if excess > 0:
         messages = _without_oldest(messages, question, excess)
         messages = _with_short_question(messages, prompt.tools.tokens, target)
     return replace(prompt, messages=tuple(messages), tokens=0)
-
-
-def _cut_down(messages: list[PromptMessage], places: Sequence[int], excess: int) -> int:
-    """Shorten the messages at `places`, one after the other, by so many tokens; what is left."""
-    for limit, at in product(_LEVELS, places):
-        if excess <= 0:
-            break
-        before = messages[at].tokens
-        messages[at] = _cut(messages[at], limit)
-        excess -= before - messages[at].tokens
-    return excess
 
 
 def _cut(message: PromptMessage, limit: int) -> PromptMessage:

@@ -157,7 +157,7 @@ class Looking:
 
                 table = Figures(stores.journal, base.clock).table()
             case "records":
-                from nanobot.gateway.records import Records
+                from nanobot.gateway.operations import Records
 
                 table = Records(base.settings.home / "logs").table()
             case "memory":

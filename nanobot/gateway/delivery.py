@@ -194,18 +194,18 @@ class Dispatcher:
                 try:
                     receipt = await self._attempt_unless_cut(item)
                 except (SendError, StorageError) as error:
-                    if isinstance(error, SendUnknown):
-                        item = replace(item, doubts=item.doubts + 1)
+                    item = replace(item, doubts=item.doubts + isinstance(error, SendUnknown))
                     if _is_hopeless(item, error):
                         return await self._give_up(item, str(error))
-                    pause = self._pause(item, error)
-                    item = self._put_off(item, error, pause)
-                    continue
-                if receipt is None:
-                    continue  # to leave it
-                self._remember(item.part, receipt)
-                keep = not receipt.is_final or _is_question(item.part)
-                return await self._journal.mark_sent(item, receipt.platform_id, keep=keep)
+                    item, pause = self._put_off(item, error)
+                else:
+                    if receipt is not None:  # else it is left
+                        return await self._arrived(item, receipt)
+
+    async def _arrived(self, item: OutboxPart, receipt: Receipt) -> Sequence[OutboxPart]:
+        self._remember(item.part, receipt)
+        keep = not receipt.is_final or _is_question(item.part)
+        return await self._journal.mark_sent(item, receipt.platform_id, keep=keep)
 
     async def _slot(self, item: OutboxPart) -> ExitStack:
         """What a leftover needs to be sent; nothing for others."""
@@ -214,13 +214,13 @@ class Dispatcher:
             slots = self._slots[item.part.channel]
             await slots.acquire()
             slot.callback(slots.release)
-            slow = self._slow.start(self._free_later(slot), name="a slow send")
-            slot.callback(slow.cancel)
-        return slot
 
-    async def _free_later(self, slot: ExitStack) -> None:
-        await self._clock.sleep(_SLOW_SECONDS)
-        slot.close()
+            async def free_later() -> None:
+                await self._clock.sleep(_SLOW_SECONDS)
+                slot.close()
+
+            slot.callback(self._slow.start(free_later(), name="a slow send").cancel)
+        return slot
 
     def _is_left(self, item: OutboxPart, *, is_new: bool) -> bool:
         """Whether the next start sends a part, and so all that come after it in its chat."""
@@ -297,18 +297,18 @@ class Dispatcher:
             WRITING.reset(before)
             unmarked.clear()
 
-    def _pause(self, item: OutboxPart, error: Exception) -> float:
+    def _put_off(self, item: OutboxPart, error: Exception) -> tuple[OutboxPart, float]:
+        """Note when a part is tried again; it, and the pause until then."""
         pause = pause_after(item.attempts + 1, 1.0, _LONGEST_PAUSE) * self._rng.uniform(0.5, 1.0)
         if isinstance(error, SendLater):
-            return max(pause, error.retry_after)
-        return max(pause, _DOUBT_PAUSE) if isinstance(error, SendUnknown) else pause
-
-    def _put_off(self, item: OutboxPart, error: Exception, pause: float) -> OutboxPart:
+            pause = max(pause, error.retry_after)
+        elif isinstance(error, SendUnknown):
+            pause = max(pause, _DOUBT_PAUSE)
         reason = str(error) or repr(error)
         logger.warning("{}: {}; next try in {:.0f} s", item.part.key, reason, pause)
         item = replace(item, next_try_at=self._clock.now().timestamp() + pause)
         self._journal.retry_later(item, reason)
-        return item
+        return item, pause
 
     async def _give_up(self, item: OutboxPart, reason: str) -> Sequence[OutboxPart]:
         logger.error("{} cannot be delivered: {} (see `nanobot queue list`)", item.part.key, reason)

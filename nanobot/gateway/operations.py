@@ -1,7 +1,9 @@
-"""What people ask of a nanobot from outside: what waits, what a turn did.
+"""What people ask of a nanobot from outside: what waits, what a turn did, what was decided about
+tool calls, what the log says.
 
-The same operations serve the control socket of a running gateway and commands on a home where none
-runs; `Operations` says what they mean and gets its parts from either.
+The operations of the queue and of turns serve the control socket of a running gateway and commands
+on a home where none runs; `Operations` says what they mean and gets its parts from either.
+`Records` reads files that were redacted when they were written, a page at a time.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from msgspec import Struct, ValidationError, convert
 from msgspec.structs import asdict
@@ -18,14 +21,18 @@ from nanobot.bus.journal import Committed, InboxEntry, QueueRow, TurnRecord, Tur
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sql_journal import Journal
 from nanobot.channel import Operation
-from nanobot.commands import number_argument, optional_text, text_argument
+from nanobot.commands import in_threads, number_argument, optional_text, text_argument
 from nanobot.errors import UnknownSession
+from nanobot.io import storage_errors
+from nanobot.logs import LEVELS, LOG_FILE, LogLine, LogReader
 from nanobot.messages import Message
+from nanobot.security.audit import FILE, Record, newest_records
 from nanobot.session.manager import SessionManager
 
 _MOST_SHOWN = 2_000
 _TURNS = 50
 _MOST_TURNS = 200
+_RECORDS, _MOST_RECORDS = 50, 500
 
 
 class TurnStep(Struct, frozen=True):
@@ -85,19 +92,12 @@ class Operations:
     async def queue_list(self, _: Mapping[str, object]) -> dict[str, object]:
         """Messages that wait or failed, replies that wait or died."""
         inbox, outbox = await self._journal.queue_rows()
-        return {
-            "inbox": [
-                {"session": row.place, "received_at": row.since, **_row(row)} for row in inbox
-            ],
-            "outbox": [
-                {
-                    "channel": row.place.partition(":")[0],
-                    "chat_id": row.place.partition(":")[2],
-                    **_row(row),
-                }
-                for row in outbox
-            ],
-        }
+        waiting = [{"session": r.place, "received_at": r.since, **_row(r)} for r in inbox]
+        replies = []
+        for row in outbox:
+            channel, _sep, chat_id = row.place.partition(":")
+            replies.append({"channel": channel, "chat_id": chat_id, **_row(row)})
+        return {"inbox": waiting, "outbox": replies}
 
     async def queue_retry(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Try a failed message or a dead reply again."""
@@ -124,11 +124,10 @@ class Operations:
         report = _Report()
         with suppress(ValidationError):  # damaged
             report = convert(turn.report, _Report)
-        try:
+        stored = list[Message]()
+        with suppress(UnknownSession):  # its first turn still runs, or somebody removed the file
             messages = self._sessions.read_messages(turn.session_key, report.first_seq or 1)
             stored = await asyncio.to_thread(list, messages)
-        except UnknownSession:  # its first turn still runs, or somebody removed the file
-            stored = []
         own = [message for message in stored if message.turn_id == turn_id]
         before = [m for m in stored if own and m.seq < own[0].seq][-_MOST_SHOWN:]
         about = self._listed(report.row(turn))
@@ -137,11 +136,11 @@ class Operations:
             "state": about.pop("outcome"),
             **about,
             "tools": _tools(own, times),
-            "steps": [asdict(step) for step in waterfall(own, turn.started_at, times)],
+            "steps": list(map(asdict, waterfall(own, turn.started_at, times))),
             "memory": [{"path": path, "characters": size} for path, size in report.memory],
             "system_prompt": turn.system_prompt,
-            "messages": [_shown(message) for message in before],
-            "new_messages": [_shown(message) for message in own],
+            "messages": list(map(_shown, before)),
+            "new_messages": list(map(_shown, own)),
         }
 
     async def turns_list(self, arguments: Mapping[str, object]) -> dict[str, object]:
@@ -236,3 +235,56 @@ def _tools(messages: Sequence[Message], times: Mapping[str, int]) -> list[dict[s
         for message in messages
         for call in message.tool_calls
     ]
+
+
+class Records:
+    """Those of the home whose folder of logs is `logs`."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+
+    def table(self) -> Mapping[str, Operation]:
+        """By name, as they are called over the socket."""
+        return in_threads({"audit.list": self.audit, "logs.tail": self.tail})
+
+    def audit(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Records, the newest first: `limit` after the newest `offset`, of one `tool` and one
+        `session` where these are given; with `more`, older ones are left."""
+        tool, session = optional_text(arguments, "tool"), optional_text(arguments, "session")
+        offset, limit = number_argument(arguments, "offset"), _limit(arguments)
+
+        def holds(record: Record) -> bool:
+            return tool in ("", record.get("tool")) and session in ("", record.get("session"))
+
+        path = self._logs / FILE
+        with storage_errors(path):
+            found = newest_records(path, holds, offset + limit + 1)
+        newest = found[::-1][offset:]
+        return {
+            "records": [dict(record) for record in newest[:limit]],
+            "more": len(newest) > limit,
+        }
+
+    def tail(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """The newest `limit` lines of the log from `level` on, of one `turn` where it is given; or
+        with `after`, the `position` of an earlier answer, what was added since. The oldest first.
+        """
+        level, turn = optional_text(arguments, "level"), optional_text(arguments, "turn")
+        least = LEVELS.index(level) if level in LEVELS else 0
+        after, limit = optional_text(arguments, "after"), _limit(arguments)
+
+        def is_wanted(line: LogLine) -> bool:
+            return LEVELS.index(line.level) >= least and turn in ("", line.turn)
+
+        path = self._logs / LOG_FILE
+        reader = LogReader(path, after)
+        with storage_errors(path):
+            if after:
+                lines = list(filter(is_wanted, reader.new_lines()))[-limit:]
+            else:
+                lines = reader.newest_lines(is_wanted, limit)
+        return {"lines": [asdict(line) for line in lines], "position": reader.position}
+
+
+def _limit(arguments: Mapping[str, object]) -> int:
+    return min(max(1, number_argument(arguments, "limit", _RECORDS)), _MOST_RECORDS)

@@ -35,7 +35,7 @@ ASLEEP = {
     "nanobot.providers.speech", "nanobot.providers.discovery", "nanobot.providers.catalogue",
     "nanobot_web.sessions", "nanobot.memory.service.page", "nanobot.memory.dream.run",
     "nanobot.gateway.conversations", "nanobot.gateway.operations", "nanobot.gateway.figures",
-    "nanobot.gateway.records", "nanobot.config.changing", "nanobot.cron.words", "difflib",
+    "nanobot.config.changing", "nanobot.cron.words", "difflib",
     "nanobot.upkeep.snapshot",
     "nanobot.app.signing_in", "nanobot.security.confine.stage",
     "nanobot.security.confine.autorun",

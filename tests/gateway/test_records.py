@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nanobot.gateway.records import Records
+from nanobot.gateway.operations import Records
 from nanobot.logs import LOG_FILE, Level, LogFile, LogLine
 from nanobot.security.audit import FILE, AuditLog
 from nanobot.security.redaction import Redactor
