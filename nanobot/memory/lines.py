@@ -26,7 +26,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import filterfalse
 from typing import TypeVar
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.memory.importance import (
@@ -141,15 +141,6 @@ class Operation(Struct, frozen=True, omit_defaults=True):
     def rewords(self) -> bool:
         """Whether this puts another line in the place of one."""
         return bool(self.old and self.new)
-
-    @staticmethod
-    def from_json(value: object) -> Operation | None:
-        """The operation, None where `value` is none."""
-        try:
-            found = convert(value, Operation)
-        except ValidationError:
-            return None
-        return found if found.old or found.new else None
 
 
 class Applied(Struct, frozen=True):

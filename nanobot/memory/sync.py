@@ -6,7 +6,7 @@ others' branches and merges their newest texts into its own files, three-way and
 a merge that changes nothing makes no version. Writers never wait for the network.
 
 The base of a merge is the last state that both devices know: our version that the other one has
-merged, as its newest `Known` trailer says by number, or else its state at our last sync, to which
+merged, as its newest merge says by number, or else its state at our last sync, to which
 our copy of its branch still points. A branch holds no other device's commits: erasing one device's
 history is complete on that device.
 """

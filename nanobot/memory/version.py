@@ -1,20 +1,18 @@
 """What a version is, and what it says about itself: the message of its commit, there and back.
 
-The message is a subject for people (`[Dream] learned two things`), a blank line, and trailers that
-git tools read as well: `Version`, `Session`, `Turn`, `Run`, `History` (cursors),
-`Operation` (JSON, one a line) and, on versions made by a sync, `Known` (another device, and up to
-which of its versions it is merged here). Pure.
+The message is a subject for people (`[Dream] learned two things`), a blank line, and two trailers:
+the number of the `Version`, and the rest of its `Change` as JSON. Pure.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Literal, get_args
 
-from msgspec import Struct, field, to_builtins
+from msgspec import Struct, ValidationError, convert, field, to_builtins
 from msgspec.structs import replace
 
 from nanobot.memory.documents import OTHER_SCOPE, TRACKED
@@ -28,7 +26,7 @@ TAGS: dict[Author, str] = {author: f"[{author.title()}]" for author in get_args(
 """How the subject line of a version begins: `[Dream]`."""
 
 
-class Change(Struct, frozen=True):
+class Change(Struct, frozen=True, omit_defaults=True):
     """One change of a long-term file.
 
     `summary` is a line for people. `session` and `turn` are where an agent's own edit was made,
@@ -38,7 +36,7 @@ class Change(Struct, frozen=True):
     on the last change of a sync, up to which number another device's versions are merged.
     """
 
-    author: Author
+    author: Author = "you"
     summary: str = ""
     session: str = ""
     turn: str = ""
@@ -118,44 +116,25 @@ class CommitMessage(Struct, frozen=True):
         """The whole message."""
         change = self.change
         subject = f"{TAGS[change.author]} {' '.join(change.summary.split())}".rstrip()
-        trailers = [
-            ("Version", str(self.number)),
-            ("Session", change.session),
-            ("Turn", change.turn),
-            ("Run", change.run),
-            ("History", ", ".join(map(str, change.cursors))),
-        ]
-        steps = (json.dumps(to_builtins(step), ensure_ascii=False) for step in change.operations)
-        trailers += [("Operation", step) for step in steps]
-        trailers += [("Known", f"{device} {number}") for device, number in change.merged.items()]
-        lines = [f"{name}: {value}".replace("\n", " ") for name, value in trailers if value]
-        return "\n".join([subject[:_SUBJECT_LENGTH], "", *lines, ""])
+        rest = json.dumps(to_builtins(replace(change, summary="")), ensure_ascii=False)
+        return f"{subject[:_SUBJECT_LENGTH]}\n\nVersion: {self.number}\nChange: {rest}\n"
 
     @classmethod
     def parse(cls, text: str) -> CommitMessage:
         """What a message says. One that nanobot did not write is the person's."""
         subject, _, rest = text.partition("\n")
         match = _SUBJECT.match(subject)
-        lines = (line.partition(": ") for line in rest.split("\n"))
-        trailers = [(name, value.strip()) for name, separator, value in lines if separator]
-        first = dict(reversed(trailers))
-
-        def values(name: str) -> Iterator[str]:
-            return (value for key, value in trailers if key == name)
-
-        known = (value.rpartition(" ") for value in values("Known"))
-        change = Change(
-            _AUTHORS.get(match[1], "you") if match else "you",
-            summary=match[2] if match else subject,
-            session=first.get("Session", ""),
-            turn=first.get("Turn", ""),
-            run=first.get("Run", ""),
-            cursors=_numbers(first.get("History", "")),
-            operations=tuple(filter(None, map(_operation, values("Operation")))),
-            merged={device: int(number) for device, _, number in known if number.isdecimal()},
+        summary, author = (match[2], _AUTHORS.get(match[1], "you")) if match else (subject, "you")
+        trailers = dict(line.partition(": ")[::2] for line in rest.split("\n"))
+        try:
+            change = convert(json.loads(trailers.get("Change", "{}")), Change)
+        except (ValidationError, ValueError, RecursionError):
+            change = Change()
+        number = trailers.get("Version", "").strip()
+        return cls(
+            replace(change, author=author, summary=summary),
+            int(number) if number.isdecimal() else 0,
         )
-        number = next(iter(_numbers(first.get("Version", ""))), 0)
-        return cls(change, number)
 
     def redacted(self, redact: Callable[[str], str]) -> CommitMessage:
         """This message with every text that a person could have said put through `redact`."""
@@ -172,14 +151,3 @@ class CommitMessage(Struct, frozen=True):
             operations=tuple(step for step in operations if step.old or step.new),
         )
         return replace(self, change=changed)
-
-
-def _operation(value: str) -> Operation | None:
-    try:
-        return Operation.from_json(json.loads(value))
-    except (ValueError, RecursionError):
-        return None
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(", ") if part.isdecimal())

@@ -7,7 +7,6 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import to_builtins
 
 from nanobot.memory.lines import Operation, apply_operations, merge, operations_between
 from nanobot.memory.similarity import most_similar
@@ -163,13 +162,6 @@ def test_an_edit_against_another_edit_or_a_deletion_is_a_conflict_that_keeps_it(
         assert "likes black tea" in merged.conflicts[0]
         assert "- likes black tea" in merged.text
         assert other in merged.text
-
-
-def test_an_operation_survives_json() -> None:
-    step = Operation("- old \n line", "- new \u2028", "## S", 42)
-    assert Operation.from_json(to_builtins(step)) == step
-    for broken in (None, "x", {"old": 1}, {"new": "x", "cursor": "1"}, {"section": "## S"}):
-        assert Operation.from_json(broken) is None
 
 
 def test_the_most_similar_line_is_found_by_words_and_by_characters() -> None:

@@ -20,7 +20,7 @@ import pytest
 from nanobot.errors import NanobotError, StorageError, WriteConflict
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.lines import Operation
-from nanobot.memory.version import Change
+from nanobot.memory.version import Change, CommitMessage
 from nanobot.security.paths import Root
 from nanobot.testing.clock import FakeClock
 
@@ -372,6 +372,16 @@ def test_many_versions_are_packed_and_read_as_before(home: Home) -> None:
     assert store.applied_cursors() == set(range(1, 26))
 
 
+def test_a_message_has_the_whole_change_and_of_a_broken_one_the_subject_is_left() -> None:
+    step = Operation("- old \n line", "- new \u2028", "## S", 42)
+    change = Change("dream", "learned", "s", "t", (7,), (step,), "run", {"device-00000001": 3})
+    message = CommitMessage(change, 12)
+    assert CommitMessage.parse(message.text) == message
+    broken = "[Dream] learned\n\nVersion: 12\nChange: {"
+    assert CommitMessage.parse(broken) == CommitMessage(Change("dream", "learned"), 12)
+    assert CommitMessage.parse("by hand").change == Change("you", "by hand")
+
+
 def test_importing_versions_does_not_load_the_git_library() -> None:
     code = "import sys, nanobot.memory.gitstore; sys.exit('dulwich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -391,7 +401,7 @@ def test_git_reads_the_repository(home: Home) -> None:
         "Nanobot <nanobot@local> [Start] the files as they were\n"
     )
     assert git(home, "show", f"HEAD:{FILE}") == "- naïve 茶\n"
-    assert git(home, "log", "-1", "--format=%(trailers:key=History,valueonly)").strip() == "7"
+    assert git(home, "log", "-1", "--format=%(trailers:key=Version,valueonly)").strip() == "2"
     assert git(home, "fsck", "--strict").strip() == ""
 
 
