@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 from loguru import logger
@@ -54,18 +54,6 @@ def bytes_of(text: str, before: bytes | None) -> bytes:
     return b"\n".join(
         kept.get(line) or line.encode("utf-8", "replace") for line in text.split("\n")
     )
-
-
-def lines_in(content: bytes, is_line: Callable[[bytes], bool]) -> Iterator[tuple[int, bytes]]:
-    """The whole lines and where each begins, blank ones left out; what follows the last newline
-    only if it is a line, which an editor may leave so."""
-    start = 0
-    while (end := content.find(b"\n", start)) >= 0:
-        if line := content[start:end].rstrip(b"\r"):
-            yield start, line
-        start = end + 1
-    if (rest := content[start:]) and is_line(rest):
-        yield start, rest.rstrip(b"\r")
 
 
 class LineFile:

@@ -39,7 +39,6 @@ from nanobot.memory.files import (
     LIMIT,
     LineFile,
     append_paragraph,
-    lines_in,
     redact_file,
     redacted_lines,
     text_of,
@@ -115,23 +114,18 @@ def decode(line: bytes, zone: tzinfo | None) -> HistoryEntry | None:
     fields = decode_fields(unwrapped(line))
     if fields is None:
         return None
+    first = last = 0
+    with suppress(ValidationError):
+        first, last = convert(fields.pop("range", None), tuple[_Number, _Number])
     try:
-        first, last = _range(fields.pop("range", None))
         entry = convert({"session": "", **fields, "first": first, "last": last}, HistoryEntry)
     except ValidationError:
-        return None
-    if not entry.cursor:
         return None
     when = entry.timestamp
     when = when if when.tzinfo else when.replace(tzinfo=zone)
     # A fact that was forgotten is empty.
-    return replace(entry, timestamp=when, key_facts=tuple(filter(None, entry.key_facts)))
-
-
-def _range(value: object) -> tuple[int, int]:
-    with suppress(ValidationError):
-        return convert(value, tuple[_Number, _Number])
-    return 0, 0
+    entry = replace(entry, timestamp=when, key_facts=tuple(filter(None, entry.key_facts)))
+    return entry if entry.cursor else None
 
 
 def decode_foreign(line: bytes, now: datetime) -> HistoryEntry | None:
@@ -166,22 +160,32 @@ def entry_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
 
     A rest after the last newline is left out, unless an entry ends there.
     """
-    held = list[tuple[int, bytes]]()
-    for start, line in lines_in(content, lambda _: True):
-        if held and (line.startswith(b"{") or len(held) == _MOST_WRAPPED):
-            yield from held
-            held = []
-        if not held and (not line.removeprefix(BOM_UTF8).startswith(b"{") or line.endswith(b"}")):
-            if start + len(line) < len(content) or _is_entry(line):
-                yield start, line
-            continue
-        held.append((start, line))
-        if line.rstrip().endswith(b"}"):
-            whole = content[held[0][0] : start + len(line)]
-            if decode_fields(unwrapped(whole)) is not None:
-                yield held[0][0], whole
-                held = []
-    yield from (one for one in held if one[0] + len(one[1]) < len(content))
+    at = 0
+    while at < len(content):
+        end = _entry_end(content, at)
+        line = content[at:end].rstrip(b"\r")
+        if line and (end < len(content) or _is_entry(line)):
+            yield at, line
+        at = end + 1
+
+
+def _entry_end(content: bytes, at: int) -> int:
+    """Return where the line ends that begins there, or the entry that is wrapped over lines."""
+    first = end = _line_end(content, at)
+    begins = content.startswith((b"{", BOM_UTF8 + b"{"), at)
+    for _ in range(_MOST_WRAPPED if begins else 0):
+        is_end = content.endswith((b"}", b"}\r"), at, end)
+        if is_end and (end == first or decode_fields(unwrapped(content[at:end])) is not None):
+            return end
+        if end == len(content) or content.startswith(b"{", end + 1):  # the next entry
+            break
+        end = _line_end(content, end + 1)
+    return first
+
+
+def _line_end(content: bytes, at: int) -> int:
+    end = content.find(b"\n", at)
+    return len(content) if end < 0 else end
 
 
 def adopt_foreign_lines(content: bytes, taken: Set[int], highest: int, now: datetime) -> bytes:
@@ -312,9 +316,7 @@ class HistoryLog:
         """The entries with a higher cursor than `after`, in order."""
         with self._lock:
             found = dict[int, HistoryEntry]()
-            if not self.cursors(after):
-                return []
-            for _, entry in self._read():
+            for _, entry in self._read() if self.cursors(after) else ():
                 if entry is not None and entry.cursor > after:
                     found.setdefault(entry.cursor, entry)
             return [found[cursor] for cursor in sorted(found)]
@@ -328,10 +330,8 @@ class HistoryLog:
     def get(self, cursor: int) -> HistoryEntry | None:
         """The entry with this cursor."""
         with self._lock:
-            if cursor not in self._known().cursors:
-                return None
-            found = (entry for _, entry in self._read() if entry and entry.cursor == cursor)
-            return next(found, None)
+            lines = self._read() if cursor in self._known().cursors else ()
+            return next((one for _, one in lines if one and one.cursor == cursor), None)
 
     def last_cursor(self) -> int:
         """The highest cursor that was ever given, 0 for none."""
@@ -355,7 +355,8 @@ class HistoryLog:
         For the process that writes; it also happens before the first append.
         """
         with self._lock:
-            self._adopt_foreign()  # before a wrapped entry could be taken for a torn line
+            if self._known().foreign:  # before a wrapped entry could be taken for a torn line
+                self._adopt_foreign()
             self._lines.mend()
             self._recovered = True
             self._write_readable()
@@ -410,10 +411,7 @@ class HistoryLog:
 
     def _adopt_foreign(self) -> None:
         """Make entries of lines that another program wrote."""
-        known = self._known()
-        if not known.foreign:
-            return
-        content, taken = self._content(HISTORY), {*known.cursors}
+        content, taken = self._content(HISTORY), {*self._known().cursors}
         new = adopt_foreign_lines(content, taken, self.last_cursor(), self._clock.now())
         with suppress(WriteConflict):  # an editor saved just now: next time
             self._live.write_bytes(new, expected=content)
