@@ -14,8 +14,7 @@ from nanobot.channel import Operation
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, text_argument
 from nanobot.errors import NanobotError
 from nanobot.text import one_line
-from nanobot.tooling.approvals import Approvals, Question
-from nanobot.tooling.standing import Standing, StandingApprovals
+from nanobot.tooling.approvals import Approvals, Question, Standing, StandingApprovals
 
 _ANSWERS: tuple[ApprovalAnswer, ...] = get_args(ApprovalAnswer)
 _HOW_LONG: Mapping[str, ApprovalAnswer] = {

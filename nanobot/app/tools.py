@@ -50,9 +50,8 @@ from nanobot.skills.prompt import ReadSkill
 from nanobot.skills.service import SkillsService
 from nanobot.templates import render
 from nanobot.tooling import OwnersPolicy, Tool, TurnContext
-from nanobot.tooling.approvals import Announce, Approvals, no_announcement
+from nanobot.tooling.approvals import Announce, Approvals, StandingApprovals, no_announcement
 from nanobot.tooling.registry import ToolRegistry
-from nanobot.tooling.standing import StandingApprovals
 from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
 from nanobot.tools.mcp.connections import Connections
 from nanobot.tools.mcp.running import ServerRunner

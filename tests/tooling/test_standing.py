@@ -33,9 +33,8 @@ from nanobot.tooling import (
     ToolResult,
     TurnContext,
 )
-from nanobot.tooling.approvals import Approvals
+from nanobot.tooling.approvals import Approvals, StandingApprovals
 from nanobot.tooling.registry import ToolRegistry
-from nanobot.tooling.standing import StandingApprovals
 from tests.doubles.state import MemoryState
 from tests.support import Probe
 
