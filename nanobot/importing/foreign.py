@@ -173,14 +173,13 @@ def people_of(config: Fields, pairing: Fields, chosen: Sequence[str]) -> People:
         name: (*channel.texts("allow_from"), *approved.texts(name))
         for name, channel in config.inner("channels").objects()
     }
-    found = [(name, one, id_of(name, one)) for name, entries in listed.items() for one in entries]
-    allowed = {
-        name: tuple(dict.fromkeys(id for channel, _, id in found if channel == name and id))
-        for name in listed
-    }
-    unclear = tuple(f"{name}: {entry}" for name, entry, id in found if not id)
+    allowed, unclear = dict[str, tuple[str, ...]](), list[str]()
+    for name, entries in listed.items():
+        ids = {entry: id_of(name, entry) for entry in entries}
+        allowed[name] = tuple(dict.fromkeys(filter(None, ids.values())))
+        unclear += [f"{name}: {entry}" for entry, id in ids.items() if not id]
     owners = _chosen(chosen) if chosen else _only_people(allowed, unclear)
-    return People(allowed, owners, unclear, _channels_of_owner(config, allowed, owners))
+    return People(allowed, owners, tuple(unclear), _channels_of_owner(config, allowed, owners))
 
 
 def _only_people(
@@ -189,11 +188,8 @@ def _only_people(
     """Return the one person whom a channel lets in, by channel. An entry that is unclear may be
     somebody else."""
     doubtful = {entry.partition(":")[0] for entry in unclear}
-    return {
-        name: ids
-        for name, ids in allowed.items()
-        if len(ids) == 1 and ids != ("*",) and name not in doubtful
-    }
+    alone = {name: ids for name, ids in allowed.items() if len(ids) == 1 and ids != ("*",)}
+    return {name: ids for name, ids in alone.items() if name not in doubtful}
 
 
 def _channels_of_owner(

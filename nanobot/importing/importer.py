@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import count
 from pathlib import Path
@@ -228,12 +229,8 @@ class Import:
             return
         for empty in (found, cursor):
             files.record("memory", empty, "left")
-        paragraphs = _paragraphs_in(files.read(text, _LARGEST_HISTORY).decode("utf-8", "replace"))
-        when = self._now.replace(microsecond=0)
-        entries = [
-            HistoryEntry(number, _time_of(one, when), "import", "", 0, 0, one)
-            for number, one in enumerate(paragraphs, 1)
-        ]
+        told = files.read(text, _LARGEST_HISTORY).decode("utf-8", "replace")
+        entries = list(_entries_of(told, self._now.replace(microsecond=0)))
         if entries:
             files.write(_NEW_HISTORY, map(encode, entries))
             files.write("workspace/memory/.dream_cursor", [b"%d\n" % len(entries)])
@@ -263,9 +260,10 @@ class Import:
                     f"The job “{job.name}”: it is paused: there is no channel {job.channel}."
                 )
             jobs.append(job)
+        target = ""
         if jobs:
-            self._files.write("state/jobs.json", [encoded(jobs)])
-        target = "state/jobs.json" if jobs else ""
+            target = "state/jobs.json"
+            self._files.write(target, [encoded(jobs)])
         self._files.record("jobs", store, "converted", target, count=len(jobs))
 
     def _workspace(self) -> None:
@@ -309,20 +307,17 @@ class Import:
             )
 
 
-def _paragraphs_in(text: str) -> list[str]:
-    """The paragraphs of a HISTORY.md, headings that stand alone left out."""
+def _entries_of(text: str, when: datetime) -> Iterator[HistoryEntry]:
+    """The paragraphs of a HISTORY.md, headings that stand alone left out; each with the time at its
+    beginning, or else `when`."""
     pieces = (piece.strip() for piece in re.split(r"\n\s*\n", text.replace("\r\n", "\n")))
-    return [piece for piece in pieces if piece and ("\n" in piece or not piece.startswith("#"))]
-
-
-def _time_of(paragraph: str, otherwise: datetime) -> datetime:
-    """The time at the beginning of a paragraph, in the zone of `otherwise`."""
-    stamp = STAMP.match(paragraph)
-    try:
-        when = datetime.fromisoformat(f"{stamp[1]}T{stamp[2]}") if stamp else otherwise
-    except ValueError:  # no such day
-        return otherwise
-    return when.replace(tzinfo=otherwise.tzinfo)
+    told = (piece for piece in pieces if piece and ("\n" in piece or not piece.startswith("#")))
+    for number, piece in enumerate(told, 1):
+        time, stamp = when, STAMP.match(piece)
+        if stamp:
+            with suppress(ValueError):  # no such day
+                time = datetime.fromisoformat(f"{stamp[1]}T{stamp[2]}").replace(tzinfo=when.tzinfo)
+        yield HistoryEntry(number, time, "import", "", 0, 0, piece)
 
 
 def _without_message_numbers(line: bytes, zone: tzinfo | None) -> bytes:
@@ -361,47 +356,22 @@ def prepare(
                 f"{owner!r} is not an account", hint="Accounts are written as telegram:12345."
             )
     found = locate(source, workspace, target)
-    place = target.resolve()
-    in_place = place == found.home
-    if not in_place:
-        _refuse(found, place)
+    place, aside = target.resolve(), None
+    if place == found.home:
+        base = f"{place.name}{ASIDE}"
+        names = (base if number == 1 else f"{base}-{number}" for number in count(1))
+        aside = next(path for name in names if not (path := place.with_name(name)).exists())
+    else:
+        _refuse(found.home, place)
     report = Import(found, place, None, clock.now(), owners).run()
-    return ImportPlan(found, place, _free(place) if in_place else None, owners, report)
+    return ImportPlan(found, place, aside, owners, report)
 
 
-def carry_out(plan: ImportPlan, clock: Clock) -> ImportReport:
-    """Do it. Raises `NanobotError`: both homes are as they were then."""
-    target = plan.target
-    try:
-        with staging_in(target.parent, f".{target.name}{STAGING}") as folder:
-            report = Import(plan.source, target, folder, clock.now(), plan.owners).run()
-            os.sync()  # thousands of files, which must be there when their folder gets its name
-            _put_in_place(folder, target, plan.aside)
-    except OSError as error:
-        raise StorageError.of(error.filename or target, error) from error
-    report.done = True
-    return report
-
-
-def _put_in_place(folder: Path, target: Path, aside: Path | None) -> None:
-    """Let `folder` be `target`. What stands there goes `aside`; with None nothing does, or an empty
-    folder. Raises `OSError`; all is as it was then."""
-    if aside:
-        target.rename(aside)
-    try:
-        folder.rename(target)
-    except OSError:
-        if aside:
-            aside.rename(target)
-        raise
-    sync_folder(target.parent)
-
-
-def _refuse(source: Source, target: Path) -> None:
-    """Raises `NanobotError` where nothing can be imported into `target`."""
-    if target.is_relative_to(source.home) or source.home.is_relative_to(target):
+def _refuse(home: Path, target: Path) -> None:
+    """Raise `NanobotError` where nothing can be imported from `home` into `target`."""
+    if target.is_relative_to(home) or home.is_relative_to(target):
         raise NanobotError(
-            f"{target} and {source.home} lie within each other", hint="Name another home with --to."
+            f"{target} and {home} lie within each other", hint="Name another home with --to."
         )
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise NanobotError(
@@ -410,8 +380,23 @@ def _refuse(source: Source, target: Path) -> None:
         )
 
 
-def _free(home: Path) -> Path:
-    """A name beside `home` for what stands there now."""
-    base = f"{home.name}{ASIDE}"
-    names = (base if number == 1 else f"{base}-{number}" for number in count(1))
-    return next(path for name in names if not (path := home.with_name(name)).exists())
+def carry_out(plan: ImportPlan, clock: Clock) -> ImportReport:
+    """Do it. Raises `NanobotError`: both homes are as they were then."""
+    target, aside = plan.target, plan.aside
+    try:
+        with staging_in(target.parent, f".{target.name}{STAGING}") as folder:
+            report = Import(plan.source, target, folder, clock.now(), plan.owners).run()
+            os.sync()  # thousands of files, which must be there when their folder gets its name
+            if aside:
+                target.rename(aside)
+            try:
+                folder.rename(target)
+            except OSError:
+                if aside:
+                    aside.rename(target)
+                raise
+            sync_folder(target.parent)
+    except OSError as error:
+        raise StorageError.of(error.filename or target, error) from error
+    report.done = True
+    return report

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
+from posixpath import basename
 from typing import BinaryIO
 
 from msgspec import Struct, field
@@ -183,29 +184,23 @@ def _marked(message: Message, foreign: dict[str, None]) -> Message:
 
 def _with_files(message: Message, paths: Iterable[str], media: Mapping[str, str]) -> Message:
     """With the files that came with it, as ours notes them: a line in brackets each."""
-    if message.role != "user":
-        return message
     kinds = {match["path"]: match["kind"] for match in _FILE.finditer(message.content)}
     found = {
         path: media[within]
         for path in (*kinds, *paths)
         if (within := path.rpartition("/media/")[2]) in media
     }
-    return _noted(message, kinds, found) if found else message
-
-
-def _noted(message: Message, kinds: Mapping[str, str], found: Mapping[str, str]) -> Message:
-    """Put the new names of its files, by their old paths, into a message."""
+    if message.role != "user" or not found:
+        return message
     text = _FILE.sub(lambda match: "" if match["path"] in found else match[0], message.content)
-    notes = []
+    lines = [*filter(str.strip, text.split("\n"))]
     for path, name in found.items():
         kind = "image" if path.lower().endswith(_PICTURES) else kinds.get(path, "file")
-        notes.append(f"[{kind}, kept as {name}]")
-    words = [line for line in text.split("\n") if line.strip()]
+        lines.append(f"[{kind}, kept as {name}]")
     return replace(
         message,
-        content="\n".join([*words, *notes]),
-        media=tuple(name.rpartition("/")[2] for name in found.values()),
+        content="\n".join(lines),
+        media=tuple(map(basename, found.values())),
         origin=message.origin or ATTACHED,
     )
 
@@ -221,7 +216,7 @@ def import_conversations(
     """Take all conversations; the groups (channel and id) among them. `media` are the new names of
     files that came with messages. Of several files of one conversation the one used last counts."""
     found = sorted(_conversations(files), key=lambda one: one[1].updated or _NEVER, reverse=True)
-    keys: dict[str, str] = {}
+    keys, groups = dict[str, str](), dict[tuple[str, str], None]()
     for one, head in found:
         key, why = key_of(head.key), ""
         if head.ours:
@@ -234,8 +229,10 @@ def import_conversations(
             files.record("conversations", one, "left", why=why)
         elif _convert(files, one, Conversation(key, head, media, _metadata(key, people))):
             keys[key] = one.path
-    parts = [key.split(":") for key in keys if is_group(key)]
-    return list(dict.fromkeys((channel, chat) for channel, chat, *_ in parts))
+            if is_group(key):
+                channel, chat, *_ = key.split(":")
+                groups[channel, chat] = None
+    return list(groups)
 
 
 def _conversations(files: Transfer) -> Iterator[tuple[ImportFile, Head]]:

@@ -72,8 +72,6 @@ def server_for(model: str, provider: str, providers: Fields) -> tuple[str, str, 
     name, (first, slash, rest) = _snake(provider), model.partition("/")
     if name in ("", "auto"):
         name = _provider_of(model, entries)
-    if not name:
-        raise NoServer("no provider has a key")
     entry = entries.get(name, Fields({}))
     url = entry.text("api_base").rstrip("/") or _SERVERS.get(name, "")
     if name in _OTHER_API or not url:
@@ -86,8 +84,10 @@ def server_for(model: str, provider: str, providers: Fields) -> tuple[str, str, 
 def _provider_of(model: str, entries: Mapping[str, Fields]) -> str:
     usable = [n for n, entry in entries.items() if entry.text("api_key") or entry.text("api_base")]
     makers = (maker for word, maker in _WORDS.items() if word in model.lower())
-    order = (_snake(model.partition("/")[0]), *makers, *_SERVERS, *usable)
-    return next((one for one in order if one in usable), "")
+    for one in (_snake(model.partition("/")[0]), *makers, *_SERVERS, *usable):
+        if one in usable:
+            return one
+    raise NoServer("no provider has a key")
 
 
 def _snake(name: str) -> str:
@@ -257,18 +257,15 @@ class Conversion(Struct):
                 " counterpart."
             )
         wanted = (tool for tool in server.texts("enabled_tools") if tool != "*")
-        common = _without_empty(
+        url, more = server.text("url"), f"MCP_{name}"
+        program, site = (Fields({}), server) if url else (server, Fields({}))
+        own: Tree = {"url": url} if url else {"command": server.text("command")}
+        return own | _without_empty(
+            args=list(program.texts("args")),
+            env=self._hidden(more, program, "env"),
+            headers=self._hidden(more, site, "headers"),
             tools=[tool.removeprefix(f"mcp_{name}_") for tool in wanted],
             timeout_seconds=_chosen(server, "tool_timeout", 30),
-        )
-        if url := server.text("url"):
-            return (
-                _without_empty(url=url, headers=self._hidden(f"MCP_{name}", server, "headers"))
-                | common
-            )
-        args, variables = list(server.texts("args")), self._hidden(f"MCP_{name}", server, "env")
-        return (
-            {"command": server.text("command")} | _without_empty(args=args, env=variables) | common
         )
 
     def _hidden(self, name: str, server: Fields, key: str) -> Tree:
@@ -280,18 +277,17 @@ class Conversion(Struct):
     def _channels(self, channels: Fields) -> Tree:
         found: Tree = {}
         for name, channel in channels.objects():
-            on = channel.flag("enabled", otherwise=False)
-            if name == "telegram" and (on or channel.text("token")):
-                access = self._access(name, channel)
-                found[name] = {"enabled": on} | access | self._telegram(channel)
-            elif name == "whatsapp" and (on or self.people.allowed.get(name)):
-                found[name] = {"enabled": on} | self._access(name, channel)
-                if on:
-                    self.report.add_todo(
-                        "Sign in to WhatsApp again: `nanobot channels login whatsapp`."
-                    )
-            elif on and name not in (*OURS, _PAGE):
-                self.report.add_change(f"The channel {name} does not exist here; it does not run.")
+            on, allowed = channel.flag("enabled", otherwise=False), self.people.allowed
+            is_set_up = {"telegram": channel.text("token"), "whatsapp": allowed.get(name)}
+            if name not in OURS:
+                if on and name != _PAGE:
+                    gone = f"The channel {name} does not exist here; it does not run."
+                    self.report.add_change(gone)
+            elif on or is_set_up[name]:
+                more = self._telegram(channel) if name == "telegram" else {}
+                found[name] = {"enabled": on} | self._access(name, channel) | more
+        if channels.inner("whatsapp").flag("enabled", otherwise=False):
+            self.report.add_todo("Sign in to WhatsApp again: `nanobot channels login whatsapp`.")
         for entry in self.people.unclear:
             self.report.add_todo(
                 f"Let in again by pairing: {entry} is no id, and names can change hands."
