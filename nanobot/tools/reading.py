@@ -97,7 +97,9 @@ class ReadFile(Tool, Struct, frozen=True):
             return image_result(place.shown, content, mime)
         if content.startswith(b"%PDF-") and self.pdf_text is not None:
             content = self.pdf_text(content).encode()
-        refuse_binary(place.shown, content)
+        if is_binary(content):
+            size = f"{len(content):,} bytes"
+            raise ToolError(f"{place.shown} is binary ({size}); it cannot be shown as text")
         return ToolResult(_excerpt(place, content, arguments.start_line, arguments.end_line))
 
 
@@ -130,20 +132,17 @@ class ListDir(Tool, Struct, frozen=True):
 
 def missing(place: Place) -> ToolError:
     """The error for a path where nothing stands, with names that come close."""
-    near = _names_near(place)
-    hint = f"Did you mean {' or '.join(near)}?" if near else "list_dir shows what is there."
-    return ToolError(f"there is no {place.shown}", hint=hint)
-
-
-def _names_near(place: Place) -> list[str]:
     wanted = place.names[-1] if place.names else ""
-    folder = Place(place.root, place.names[:-1])
+    folder, near = Place(place.root, place.names[:-1]), list[str]()
     with suppress(StorageError, PathRefused):
         siblings = {entry.name.casefold(): entry.name for entry in folder.entries()}
-        if near := close_matches(wanted.casefold(), siblings, 3):
-            return [folder.child(siblings[match]).shown for match in near]
-    everywhere = Place(place.root, ()).walk_tree(5_000)
-    return [found.shown for found, entry in everywhere if entry.name == wanted][:3]
+        matches = close_matches(wanted.casefold(), siblings, 3)
+        near = [folder.child(siblings[match]).shown for match in matches]
+    if not near:
+        everywhere = Place(place.root, ()).walk_tree(5_000)
+        near = [found.shown for found, entry in everywhere if entry.name == wanted][:3]
+    hint = f"Did you mean {' or '.join(near)}?" if near else "list_dir shows what is there."
+    return ToolError(f"there is no {place.shown}", hint=hint)
 
 
 def image_result(what: str, content: bytes, mime: str) -> ToolResult:
@@ -154,12 +153,6 @@ def image_result(what: str, content: bytes, mime: str) -> ToolResult:
         f"[image {what}, {mime}, {len(content):,} bytes]",
         images=((base64.b64encode(content).decode(), mime),),
     )
-
-
-def refuse_binary(what: str, content: bytes) -> None:
-    """Raise `ToolError` for content that is no text."""
-    if is_binary(content):
-        raise ToolError(f"{what} is binary ({len(content):,} bytes); it cannot be shown as text")
 
 
 def fitting(lines: list[str], most: int) -> list[str]:

@@ -139,23 +139,38 @@ class Grep(Tool, Struct, frozen=True):
         return await asyncio.to_thread(self._search, start, arguments)
 
     def _search(self, start: Place, arguments: GrepArguments) -> ToolResult:
-        texts = _Texts(_chosen(start, arguments.glob))
+        searched = skipped = 0
+
+        def texts() -> Iterator[tuple[str, bytes]]:
+            nonlocal searched, skipped
+            room = MAX_SEARCHED
+            for place in paced(_chosen(start, arguments.glob)):
+                try:
+                    content = place.read_bytes(min(room, MAX_SEARCHED_FILE)) or b""
+                except PathRefused:
+                    continue  # a hard link: for tools it is not there
+                except (StorageError, ToolError):
+                    skipped += 1
+                    continue
+                if not is_binary(content):
+                    searched += 1
+                    room -= len(content)
+                    yield place.shown, content
+
         request = MatchRequest(
             arguments.pattern, arguments.ignore_case, arguments.context, MAX_FOUND
         )
-        answer = match(request, texts.read())
+        answer = match(request, texts())
         shown, notes = fitting(answer.lines, len(answer.lines)), []
         if len(shown) < len(answer.lines) or answer.shown < answer.matched:
             notes.append(
                 f"[cut: {answer.matched} lines match in {answer.files} files; "
                 "narrow the pattern or the path]"
             )
-        if texts.skipped:
-            notes.append(
-                f"[{texts.skipped} files were too large or too many and were not searched]"
-            )
+        if skipped:
+            notes.append(f"[{skipped} files were too large or too many and were not searched]")
         if not answer.lines:
-            notes.insert(0, f"no line matches in {texts.searched} files")
+            notes.insert(0, f"no line matches in {searched} files")
         return ToolResult("\n".join(shown + notes))
 
 
@@ -179,30 +194,6 @@ def match(
             hint="Avoid repeats inside repeats such as (a+)+, or search less.",
         ) from error
     return MatchAnswer(*json.loads(output))
-
-
-class _Texts:
-    """Files for a search, read one at a time. At the end it is known how many were `searched`, and
-    how many had to be left out (`skipped`)."""
-
-    def __init__(self, places: Sequence[Place]) -> None:
-        self._places = places
-        self.searched = self.skipped = 0
-
-    def read(self) -> Iterator[tuple[str, bytes]]:
-        room = MAX_SEARCHED
-        for place in paced(self._places):
-            try:
-                content = place.read_bytes(min(room, MAX_SEARCHED_FILE)) or b""
-            except PathRefused:
-                continue  # a hard link: for tools it is not there
-            except (StorageError, ToolError):
-                self.skipped += 1
-                continue
-            if not is_binary(content):
-                self.searched += 1
-                room -= len(content)
-                yield place.shown, content
 
 
 def _below(folder: Place) -> Iterator[tuple[Place, FolderEntry]]:

@@ -181,13 +181,14 @@ class Exec(Tool, Struct, frozen=True):
                 hint="Run it without background, with a timeout that is long enough.",
             )
         _refuse_unusable(wanted.command)
-        if wanted.network and sandbox.kind == "landlock":
-            raise ToolError(
-                "commands have no network in this sandbox (Landlock); web_fetch has",
-                hint="The owner can install bubblewrap.",
-            )
-        if wanted.network and sandbox.kind != "none" and not self.limits.network:
-            raise ToolError("the owner turned the network of commands off (tools.exec.network)")
+        if wanted.network:
+            if sandbox.kind == "landlock":
+                raise ToolError(
+                    "commands have no network in this sandbox (Landlock); web_fetch has",
+                    hint="The owner can install bubblewrap.",
+                )
+            if sandbox.kind != "none" and not self.limits.network:
+                raise ToolError("the owner turned the network of commands off (tools.exec.network)")
         self._seconds(wanted)
         if sandbox.kind == "none" and is_slip(wanted.command):
             raise ToolError("refused: this destroys the system, and there is no sandbox to stop it")

@@ -14,6 +14,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated
@@ -45,6 +46,7 @@ _TYPES = (
     "application/octet-stream", "application/vnd.api+json", "application/geo+json",
     "binary/octet-stream",
 )  # fmt: skip
+_PAGE_TYPES = ("text/html", "application/xhtml+xml")
 _ACCEPT = "text/html,application/xhtml+xml,application/json;q=0.9,text/plain;q=0.9,*/*;q=0.5"
 _HTML = re.compile(
     r"\s*(?:<\?xml[^>]*>\s*)?(?:<!--(?:(?!-->).)*-->\s*)*<(?:!doctype html|html|head|body)\b",
@@ -194,28 +196,26 @@ class PageCache:
         self, conversation: str, page: _Page, ask: Callable[[], Awaitable[EgressResponse]]
     ) -> EgressResponse:
         """The page, from here or by asking. Raises `ToolError`, the same one each time."""
-        key = (conversation, page)
+        key, kept = (conversation, page), self._answers
         lock = self._locks.setdefault(key, asyncio.Lock())
         try:
             async with lock:
-                if key not in self._answers:
+                if key not in kept:
                     try:
-                        self._answers[key] = await ask()
+                        kept[key] = await ask()
                     except ToolError as error:
-                        self._answers[key] = error
-                    self._drop_oldest()
-                answer = self._answers[key]
+                        kept[key] = error
+                    while len(kept) > 1 and (
+                        len(kept) > _PAGES or sum(map(_size, kept.values())) > _BYTES
+                    ):
+                        del kept[next(iter(kept))]
+                answer = kept[key]
         finally:
             if not lock.locked():
                 self._locks.pop(key, None)
         if isinstance(answer, ToolError):
             raise answer
         return answer
-
-    def _drop_oldest(self) -> None:
-        kept = self._answers
-        while len(kept) > 1 and (len(kept) > _PAGES or sum(map(_size, kept.values())) > _BYTES):
-            del kept[next(iter(kept))]
 
 
 def _size(answer: _Answer) -> int:
@@ -265,10 +265,10 @@ class WebFetch(Tool, Struct, frozen=True):
         asking = partial(self._fetch_page, url, caller)
         answer = await self.pages.once(caller.conversation, page, asking)
         if not 200 <= answer.status < 300:
-            raise ToolError(
-                f"{answer.url} answered {_status(answer.status)}",
-                hint=_HINTS.get(answer.status, ""),
-            )
+            status = str(answer.status)
+            with suppress(ValueError):
+                status += f" {HTTPStatus(answer.status).phrase}"
+            raise ToolError(f"{answer.url} answered {status}", hint=_HINTS.get(answer.status, ""))
         if mime := image_type(answer.body):
             return image_result(answer.url, answer.body, mime)
         title, text = await asyncio.to_thread(self._text, answer)
@@ -290,17 +290,12 @@ class WebFetch(Tool, Struct, frozen=True):
         text = decode(answer.body, declared)
         if "\0" in text[:8_192]:
             raise ToolError(f"{answer.url} is binary; it cannot be shown as text")
-        if not _is_html(answer.content_type, text):
+        kind = answer.content_type
+        sniffed = kind in ("", "application/octet-stream", "binary/octet-stream")
+        if kind not in _PAGE_TYPES and not (sniffed and _HTML.match(text[:2_000])):
             return "", text
         page = read_page(text, answer.url)
         return page.title, page.text
-
-
-def _is_html(content_type: str, text: str) -> bool:
-    if content_type in ("text/html", "application/xhtml+xml"):
-        return True
-    sniffed = content_type in ("", "application/octet-stream", "binary/octet-stream")
-    return sniffed and _HTML.match(text[:2_000]) is not None
 
 
 def _piece(url: str, title: str, text: str, start: int) -> str:
@@ -317,10 +312,3 @@ def _piece(url: str, title: str, text: str, start: int) -> str:
         return head + piece
     more = f"; read on with start={end}" if end < len(text) else ""
     return f"{head}{piece}\n\n[characters {start}-{min(end, len(text))} of {len(text)}{more}]"
-
-
-def _status(status: int) -> str:
-    try:
-        return f"{status} {HTTPStatus(status).phrase}"
-    except ValueError:
-        return str(status)

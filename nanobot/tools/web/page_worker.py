@@ -16,6 +16,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urljoin, urlsplit
 
@@ -120,7 +121,7 @@ def _attribute(node: LexborNode | None, name: str) -> str:
 
 
 def _left_out(node: LexborNode, whole: bool) -> bool:
-    tag = node.tag or ""
+    tag = node.tag
     if tag in _NEVER:
         return True
     given = node.attributes
@@ -151,7 +152,8 @@ class Writer:
         line: list[str] = []
 
         def flush() -> None:
-            if text := _tidy("".join(line)):
+            text = _SPACE.sub(" ", "".join(line))
+            if text := re.sub(rf" ?{_BREAK} ?", "\n", text).strip("\n "):
                 self._left -= len(text)
                 done.append(f"[{text}]({link})" if link else text)
             line.clear()
@@ -176,10 +178,11 @@ class Writer:
         if tag == "a":
             link = _absolute(self._base, _attribute(node, "href")) or link
         inner = self.blocks(node, link, depth)
-        if inner and tag == "blockquote":
-            return [_prefixed("\n\n".join(inner), "> ", "> ")]
-        if inner and _HEADING.fullmatch(tag):
-            return [f"{'#' * int(tag[1])} {' '.join(inner)}"]
+        if inner:
+            if tag == "blockquote":
+                inner = [_prefixed("\n\n".join(inner), "> ", "> ")]
+            elif _HEADING.fullmatch(tag):
+                inner = [f"{'#' * int(tag[1])} {' '.join(inner)}"]
         return inner
 
     def _list(self, node: LexborNode, tag: str, link: str, depth: int) -> list[str]:
@@ -203,26 +206,26 @@ class Writer:
                     )
                     rows.append(f"| {' | '.join(texts)} |")
                 else:
-                    found += [block for cell in cells for block in cell]
+                    found += chain.from_iterable(cells)
         return [*found, "\n".join(rows)] if rows else found
 
     def _inline(self, node: LexborNode, depth: int) -> str:
-        tag = node.tag or ""
+        tag = node.tag
         if node.is_text_node:
             return _SPACE.sub(" ", (node.text_content or "").replace(_BREAK, ""))
         if tag == "br":
             return _BREAK
         if tag == "img":
             alt = _SPACE.sub(" ", _attribute(node, "alt")).strip()[:200]
-            return f"[image: {alt}]" if alt else ""
+            return f"[image: {alt}]" * bool(alt)
         text = "".join(self._inline(child, depth + 1) for child in self._children(node, depth))
-        if tag == "code":
-            return f"`{text}`" if text.strip() else text
-        link = _absolute(self._base, _attribute(node, "href")) if tag == "a" else ""
-        if not link or not text.strip():
-            return text
-        before, after = " " * text[:1].isspace(), " " * text[-1:].isspace()
-        return f"{before}[{text.strip().replace(_BREAK, ' ')}]({link}){after}"
+        if text.strip():
+            if tag == "code":
+                text = f"`{text}`"
+            elif tag == "a" and (link := _absolute(self._base, _attribute(node, "href"))):
+                before, after = " " * text[:1].isspace(), " " * text[-1:].isspace()
+                text = f"{before}[{text.strip().replace(_BREAK, ' ')}]({link}){after}"
+        return text
 
     def _children(self, node: LexborNode, depth: int) -> Iterator[LexborNode]:
         child = node.child if depth < _MAX_DEPTH else None
@@ -230,11 +233,6 @@ class Writer:
             if child.is_text_node or (child.is_element_node and not _left_out(child, self._whole)):
                 yield child
             child = child.next
-
-
-def _tidy(line: str) -> str:
-    text = _SPACE.sub(" ", line)
-    return re.sub(rf" ?{_BREAK} ?", "\n", text).strip("\n ")
 
 
 def _prefixed(text: str, first: str, following: str) -> str:

@@ -49,20 +49,15 @@ def decode(content: bytes, content_type: str = "") -> str:
 
 
 def _candidates(content: bytes, content_type: str) -> list[str]:
-    declared = _declared(content_type)
-    found = _META.search(content[:4_096])
-    inside = found[1].decode("ascii").lower() if found else ""
+    head, meta = _HEADER.search(content_type), _META.search(content[:4_096])
+    declared = head[1].lower() if head else ""
+    inside = meta[1].decode("ascii").lower() if meta else ""
     names = ["utf-8", declared, inside]
     if declared.startswith(_NOT_LIKE_ASCII):
         names = [declared, "utf-8", inside]
     elif not declared and inside.startswith("iso-2022"):
         names = [inside, "utf-8"]
     return [name for name in names if _KNOWN.fullmatch(name)]
-
-
-def _declared(content_type: str) -> str:
-    found = _HEADER.search(content_type)
-    return found[1].lower() if found else ""
 
 
 T = TypeVar("T", "Page", "HitsPage")
