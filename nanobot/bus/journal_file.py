@@ -25,7 +25,7 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot.bus.journal import QueueCounts, Redact
-from nanobot.bus.rows import COUNT_QUEUE, KEYS, TEXTS, decode_helper
+from nanobot.bus.rows import COUNT_QUEUE, KEYS, TABLES, TEXTS, decode_helper
 from nanobot.bus.sqlite import (
     Schema,
     open_file,
@@ -36,111 +36,7 @@ from nanobot.bus.state import DOCUMENTS, InvalidDocument, Stored, versioned_obje
 from nanobot.errors import DatabaseDamaged, StorageError, WriteConflict
 from nanobot.io import replace_file, storage_errors
 
-_TABLES = """
-    CREATE TABLE inbox (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        channel TEXT NOT NULL,
-        chat_id TEXT NOT NULL,
-        event_id TEXT NOT NULL,
-        session_key TEXT NOT NULL,
-        state TEXT NOT NULL DEFAULT 'received'
-            CHECK (state IN ('received', 'working', 'done', 'failed', 'stopped')),
-        attempts INTEGER NOT NULL DEFAULT 0,
-        runs INTEGER NOT NULL DEFAULT 0,
-        not_before REAL NOT NULL DEFAULT 0,
-        group_id TEXT NOT NULL DEFAULT '',
-        turn_id TEXT NOT NULL DEFAULT '',
-        reason TEXT NOT NULL DEFAULT '',
-        received_at TEXT NOT NULL,
-        payload TEXT,
-        UNIQUE (channel, chat_id, event_id)
-    );
-
-    CREATE TABLE cursor (channel TEXT PRIMARY KEY, value TEXT NOT NULL);
-
-    CREATE TABLE turn (
-        id TEXT PRIMARY KEY,
-        session_key TEXT NOT NULL,
-        state TEXT NOT NULL CHECK (state IN ('running', 'done', 'failed', 'stopped')),
-        progress INTEGER NOT NULL DEFAULT 0,
-        started_at TEXT NOT NULL,
-        report TEXT NOT NULL DEFAULT '',
-        asked INTEGER NOT NULL DEFAULT 0
-    );
-
-    CREATE TABLE step (
-        turn_id TEXT NOT NULL,
-        number INTEGER NOT NULL,
-        kind TEXT NOT NULL,
-        payload TEXT NOT NULL,
-        PRIMARY KEY (turn_id, number)
-    ) WITHOUT ROWID;
-
-    CREATE TABLE prompt (id TEXT PRIMARY KEY, text TEXT NOT NULL, used_at TEXT NOT NULL);
-
-    CREATE TABLE unfiled (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        session_key TEXT NOT NULL,
-        lines TEXT NOT NULL
-    );
-
-    CREATE TABLE outbox (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        turn_id TEXT NOT NULL,
-        call TEXT NOT NULL,
-        part INTEGER NOT NULL,
-        channel TEXT NOT NULL,
-        chat_id TEXT NOT NULL,
-        state TEXT NOT NULL DEFAULT 'pending'
-            CHECK (state IN ('pending', 'sending', 'sent', 'dead')),
-        attempts INTEGER NOT NULL DEFAULT 0,
-        next_try_at REAL NOT NULL DEFAULT 0,
-        platform_id TEXT NOT NULL DEFAULT '',
-        reason TEXT NOT NULL DEFAULT '',
-        payload TEXT,
-        created_at TEXT NOT NULL,
-        in_doubt INTEGER NOT NULL DEFAULT 0,
-        UNIQUE (turn_id, call, part)
-    );
-
-    CREATE TABLE button (
-        id TEXT PRIMARY KEY,
-        channel TEXT NOT NULL,
-        chat_id TEXT NOT NULL,
-        sender_id TEXT NOT NULL,
-        value TEXT NOT NULL,
-        created_at TEXT NOT NULL
-    ) WITHOUT ROWID;
-
-    CREATE TABLE helper (
-        id TEXT PRIMARY KEY,
-        started_at TEXT NOT NULL,
-        if_lost TEXT NOT NULL
-    ) WITHOUT ROWID;
-
-    CREATE TABLE spending (
-        day TEXT PRIMARY KEY,
-        tokens INTEGER NOT NULL,
-        warned INTEGER NOT NULL
-    ) WITHOUT ROWID;
-
-    CREATE TABLE used (
-        day TEXT NOT NULL,
-        session_key TEXT NOT NULL,
-        turns INTEGER NOT NULL,
-        prompt INTEGER NOT NULL,
-        cached INTEGER NOT NULL,
-        completion INTEGER NOT NULL,
-        cost INTEGER,
-        PRIMARY KEY (day, session_key)
-    ) WITHOUT ROWID;
-
-    CREATE TABLE document (
-        name TEXT PRIMARY KEY,
-        content TEXT NOT NULL,
-        revision INTEGER NOT NULL
-    ) WITHOUT ROWID;
-
+_TABLES = f"""{TABLES}
     CREATE INDEX inbox_open ON inbox (state) WHERE state IN ('received', 'working', 'failed');
     CREATE INDEX turn_running ON turn (state) WHERE state = 'running';
     CREATE INDEX turn_session ON turn (session_key);

@@ -294,7 +294,8 @@ class PostgresJournal(Journal):
         self, day: date, tokens: int, use: str = "", *, warned: bool = False
     ) -> None:
         self._post(
-            "INSERT INTO spending AS old VALUES (?, ?, ?, ?) ON CONFLICT (day, worker) DO"
+            "INSERT INTO spending AS old (day, worker, tokens, warned) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (day, worker) DO"
             " UPDATE SET tokens = old.tokens + excluded.tokens,"
             " warned = old.warned OR excluded.warned",
             *(spending_key(day, use), self.database.worker or 0, tokens, warned),

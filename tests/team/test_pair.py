@@ -272,7 +272,8 @@ async def test_a_helper_that_went_with_its_worker_is_reported(team: Pair, model:
         "api", "ann:helped", "nanobot", "[the helper is lost]", "task:h", now,
         session_override="api:ann:helped", initiator="report",
     )  # fmt: skip
-    row = "INSERT INTO helper VALUES ('h', 'owner', %s, %s, 999)"
+    row = "INSERT INTO helper (id, scope, started_at, if_lost, worker)"
+    row += " VALUES ('h', 'owner', %s, %s, 999)"
     await asyncio.to_thread(sql, team.dsn, row, now.isoformat(), encode_event(lost))
     team.both[0].signal(signal.SIGKILL)
     await reported.wait()
