@@ -35,7 +35,6 @@ class Approving:
         self._approvals, self._standing = approvals, standing
 
     def register(self, registry: CommandRegistry) -> None:
-        """Add the commands."""
         listing = "List pending questions and standing approvals"
         for name, summary, run, usage in (
             ("approve", "Allow what was asked for", self._approve, "[code] [today | always]"),
@@ -45,7 +44,6 @@ class Approving:
             registry.register(Command(name, summary, run, usage, "owner", immediate=True))
 
     def table(self) -> Mapping[str, Operation]:
-        """By name, as they are called over the socket."""
         return {
             "approvals.waiting": self.waiting,
             "approvals.answer": self.answer,
@@ -152,7 +150,6 @@ def _standing_fields(one: Standing) -> dict[str, object]:
 
 
 def _question_fields(question: Question) -> dict[str, object]:
-    """A question, for machines."""
     shown, caller = question.shown, question.caller
     return {
         "code": shown.code,

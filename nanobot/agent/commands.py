@@ -61,8 +61,6 @@ class ConversationCommands:
         self._named = tuple(named)
 
     def register(self, registry: CommandRegistry) -> None:
-        """Add them all to `registry`."""
-
         async def help_text(call: CommandCall) -> Answer:
             # Chats make names into links, and of "/dream-log" only "/dream"; "_" works as well.
             dash = "-" if call.message.channel == TERMINAL else "_"

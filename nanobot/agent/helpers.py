@@ -121,7 +121,6 @@ class Helpers:
         self._at_work: dict[str, _Helper] = {}
 
     def table(self) -> Mapping[str, Operation]:
-        """The operation `helpers.list`, as it is called over the socket."""
         return {"helpers.list": self.list}
 
     async def list(self, _: Mapping[str, object]) -> dict[str, object]:
@@ -267,8 +266,6 @@ class SpawnArguments(Arguments, frozen=True):
 
 
 class Spawn(Tool, Struct, frozen=True):
-    """Starts a helper."""
-
     helpers: Helpers
     name = SPAWN
     description = (

@@ -139,7 +139,6 @@ class AgentLoop:
         return True
 
     def is_stop(self, message: InboundMessage) -> bool:
-        """Whether a message is a `/stop`."""
         if not message.content.lstrip().startswith("/"):  # nor is it judged as a reply
             return False
         match = self._commands.called_by(message)

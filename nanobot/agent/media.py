@@ -118,7 +118,6 @@ class MediaStore:
         return kept
 
     def put_base64(self, data: str, mime: str) -> str:
-        """The same for base64 text."""
         return self.put(base64.b64decode(data), mime)
 
     def put_outgoing(self, data: bytes, name: str) -> Media:

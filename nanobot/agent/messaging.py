@@ -167,7 +167,6 @@ class SendCommand(Struct, frozen=True):
     clock: Clock
 
     def register(self, registry: CommandRegistry) -> None:
-        """Add it to `registry`."""
         summary = "Say something in another chat"
         registry.register(Command("send", summary, self._run, "CHAT TEXT", "owner"))
 
@@ -201,7 +200,6 @@ class ResendCommand(Struct, frozen=True):
     is_owner: Callable[[InboundMessage], bool]
 
     def register(self, registry: CommandRegistry) -> None:
-        """Add it to `registry`."""
         summary = "Send a message again that may not have arrived"
         registry.register(Command("resend", summary, self._run, "out-7", immediate=True))
 

@@ -63,7 +63,6 @@ class MessageSplitter:
         self._channels, self._media = channels, media
 
     def limits_of(self, channel: str) -> Limits:
-        """What a channel can send."""
         found = self._channels.get(channel)
         return found.limits if found else Limits()
 
@@ -139,7 +138,6 @@ class KnownChats:
         return self._scopes.of_session(address, self._sessions.metadata_of(address))
 
     def is_owner(self, channel: str, sender_id: str) -> bool:
-        """Whether a sender is the owner."""
         return self._scopes.is_owner(channel, sender_id)
 
     def may_reach(self, address: str) -> bool:
@@ -316,7 +314,6 @@ _KEPT_CHARACTERS = 4_000
 
 
 def is_silent(text: str) -> bool:
-    """Whether an answer says that there is nothing to say."""
     bare = text.strip().strip("`*.").strip()
     return not bare or bare.casefold() == SILENT
 
@@ -339,7 +336,6 @@ def job_waiting_text(inbound: InboundMessage) -> str:
 
 
 def program_answer_text(inbound: InboundMessage, text: str) -> str:
-    """The text for a chat about the answer that a program got."""
     program = inbound.chat_id.partition(":")[0]
     return f"Here is the answer for the program {program}, for which you approved a call:\n\n{text}"
 
@@ -476,5 +472,4 @@ def failure_text(error: Exception, *, is_owner: bool) -> str:
 
 
 def _said(error: Exception) -> str:
-    """An error as part of a sentence of ours."""
     return str(error).rstrip(". ")

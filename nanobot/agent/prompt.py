@@ -283,7 +283,6 @@ class PromptCache(Struct):
         return is_same and not (self.blind and self.model != model)
 
     def forget_rendered(self) -> None:
-        """Forget what was rendered."""
         self.rendered, self.newest, self.tokens, self.has_images = [], 0, 0, False
         self.stamp = None
 
@@ -381,7 +380,6 @@ class ContextBuilder:
         return memory_notice(cache.memory, cache.offered)
 
     def commit_news(self, session: Session) -> None:
-        """The news are in the conversation now."""
         cache = self._caches.get(session.key)
         if cache is not None and cache.session is session:
             cache.memory = cache.offered
@@ -424,7 +422,6 @@ class ContextBuilder:
         return tuple(filter(None, map(media.image, message.media))) if media else ()
 
     def has_images(self, messages: Sequence[Message]) -> bool:
-        """Whether messages came with images that can be shown."""
         return any(map(self._images, messages))
 
     def fixed_tokens(self, session: Session) -> int:
@@ -461,7 +458,6 @@ class ContextBuilder:
         return True
 
     def show_images(self, session: Session) -> None:
-        """Send images again."""
         cache = self.cache_of(session)
         if cache.blind:
             cache.blind = False

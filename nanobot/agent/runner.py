@@ -95,7 +95,6 @@ class TurnMetrics:
         self.completion_tokens = 0
 
     def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
-        """Note an event."""
         if not isinstance(event, TurnEnded):
             return
         self.turns[event.outcome] += 1
@@ -366,18 +365,15 @@ class _Run(Struct):
         self.prompt = self.prompt.plus([self.render(message) for message in messages])
 
     def count(self, reply: Reply) -> Reply:
-        """Count a call of the model."""
         self.usage += reply.usage
         self.steps += 1
         return reply
 
     async def record(self, message: Message) -> None:
-        """A message more, in the prompt and in the log."""
         self.add((message,))
         await self.log.record(message)
 
     def show_text(self, delta: str, restart: bool) -> None:
-        """The model's text as it streams."""
         thread = self.caller.thread_id
         self.hook(TextDelta(*self._place, delta, restart, thread_id=thread), self.caller)
 
@@ -397,7 +393,6 @@ class _Run(Struct):
             self.hook(event, caller)
 
     def end(self, reply: Reply) -> Turn:
-        """The final answer."""
         stood_in = f" (instead of {reply.instead_of})" if reply.instead_of else ""
         return Turn(reply.text, self.usage, reply.finish, self.steps, f"{reply.model}{stood_in}")
 

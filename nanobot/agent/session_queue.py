@@ -165,7 +165,6 @@ class Screen:
         self._texts: dict[str, list[TextDelta]] = {}
 
     def show_progress(self, event: Progress) -> None:
-        """Queue an event for its chat."""
         if event.channel not in self._channels:
             return
         chat = f"{event.channel}:{event.chat_id}"
@@ -191,7 +190,6 @@ class Screen:
                 await self._lanes.run(chat)
 
     async def close(self) -> None:
-        """Stop showing."""
         await self._lanes.drain(0.0)
 
     def _queue(self, chat: str, *events: Progress) -> None:
@@ -258,14 +256,11 @@ class SessionQueue:
         return tuple(one for one in waiting if not self._commands.skips_queue(one.message))
 
     def resume(self, key: str) -> None:
-        """Handle what waits in a session."""
         self.paused.discard(key)
         for _ in self._waiting.get(key, ()):
             self.lanes.submit(key, partial(self._next, key))
 
     def resume_later(self, key: str, seconds: float) -> None:
-        """The same after a while."""
-
         async def go_on() -> None:
             await self._clock.sleep(seconds)
             self.resume(key)

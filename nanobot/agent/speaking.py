@@ -121,7 +121,6 @@ class Speaking:
         return replace(part, media=(file,))
 
     def register(self, registry: CommandRegistry) -> None:
-        """Add `/voice` to `registry`."""
         summary = "Say whether replies here are also voice messages"
         registry.register(Command(VOICE, summary, self._command, "[on|off|auto]"))
 

@@ -183,7 +183,6 @@ async def _truncated(prompt: Prompt, target: int) -> Prompt:
 
 
 def prompt_text(prompt: Prompt) -> str:
-    """All text of a prompt, for counting."""
     texts = [message.text for message in prompt.messages]
     texts += [call.name + call.arguments for m in prompt.messages for call in m.tool_calls]
     return "\n\n".join([*texts, prompt.tools.wire.decode()])

@@ -128,7 +128,6 @@ class RunningTurn(TurnLog):
         self._has_joined = False
 
     def join(self) -> None:
-        """Go on with the conversation."""
         inbound, session = self.inbound, self.session
         self._has_joined = True
         self.caller = TurnContext(
@@ -279,12 +278,10 @@ class RunningTurn(TurnLog):
         return replace(first, turn_id=self.id, steps=tuple(self._steps), joined=tuple(joined))
 
     async def starting(self, call: ToolCall) -> None:
-        """See `TurnLog`."""
         await self._write(Step("start", json.dumps(call.id)))
         await self._parts.journal.may_act()
 
     async def finished(self, message: Message, *, effects: bool, seconds: float) -> None:
-        """See `TurnLog`."""
         self.milliseconds[message.tool_call_id] = round(seconds * 1000)
         if not effects:
             await self.record(message)
@@ -294,7 +291,7 @@ class RunningTurn(TurnLog):
         await self._write(Step("message", encode_step(message)))
 
     async def record(self, message: Message) -> None:
-        """See `TurnLog`. Not on disk yet when it returns: what is written after it is awaited,
+        """Not on disk yet when it returns: what is written after it is awaited,
         where it matters."""
         self.refuse_if_ended()
         self.messages.append(message)
@@ -304,7 +301,7 @@ class RunningTurn(TurnLog):
         self._steps.append(step)
 
     async def steered(self) -> Sequence[Message]:
-        """See `TurnLog`. Only what arrived after the turn began, and nothing past a command; and
+        """Only what arrived after the turn began, and nothing past a command; and
         what is part of this anyway."""
         self.refuse_if_ended()
         waiting, parts = self._waiting(), self._parts
@@ -320,7 +317,6 @@ class RunningTurn(TurnLog):
         return joined
 
     async def corrections(self) -> Sequence[Message]:
-        """See `TurnLog`."""
         self.refuse_if_ended()
         return await self._take_in(self.includes) if self._waiting() else ()
 

@@ -85,9 +85,7 @@ _SHARED_SECONDS = 2.0
 class Closable(Protocol):
     """Something with connections to release."""
 
-    async def close(self) -> None:
-        """Release them."""
-        ...
+    async def close(self) -> None: ...
 
 
 class Stores:
@@ -413,11 +411,9 @@ class Models:
 
     @property
     def closables(self) -> tuple[Closable, ...]:
-        """What holds connections."""
         return (self.provider, *self.voice.closables)
 
     def table(self) -> Mapping[str, Operation]:
-        """The operations, by name."""
         return {"dialects.replace": self._replace_dialects}
 
     async def _replace_dialects(self, arguments: Mapping[str, object]) -> dict[str, object]:

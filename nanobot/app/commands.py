@@ -104,7 +104,6 @@ class TypedKeys:
         self._base, self._service = base, service
 
     def register(self, commands: CommandRegistry) -> None:
-        """Add `/secret`."""
         commands.register(
             Command(
                 "secret",

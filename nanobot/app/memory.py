@@ -105,5 +105,4 @@ class MemoryParts:
             logger.error("memory cannot be recovered: {} {}", error, error.hint)
 
     async def close(self) -> None:
-        """Release files and connections."""
         await self.index.close()

@@ -92,7 +92,6 @@ _MOST = 10
 
 
 def build_operations(parts: Parts, pairing: Pairing) -> dict[str, Operation]:
-    """All of them, by name."""
     base, toolbox = parts.base, parts.toolbox
     return {
         **parts.monitoring.status.table(),
@@ -119,7 +118,6 @@ class Looking:
         self._examining = asyncio.Lock()
 
     def table(self) -> Table:
-        """All of them by name."""
         return {
             **{
                 name: self._at_first_call(capability, name)
@@ -226,7 +224,6 @@ class Feed:
             self._watchers.remove(watcher)
 
     def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
-        """Pass on what happens in a turn."""
         if not self._watchers:
             return
         if caller is not None:

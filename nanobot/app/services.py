@@ -303,7 +303,6 @@ def clear_backup(home: Path) -> None:
 
 
 def order_of(settings: Settings) -> BackupOrder:
-    """What the configuration wants of a backup."""
     from nanobot.upkeep.backups import BackupOrder
 
     return BackupOrder(

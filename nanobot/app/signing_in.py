@@ -81,7 +81,6 @@ class SignIns:
         self._known: dict[str, _SignIn] = {}
 
     def table(self) -> Mapping[str, Operation]:
-        """The operations `channels.sign_in` and `channels.signing_in`."""
         return {"channels.sign_in": self._begin, "channels.signing_in": self._show}
 
     async def _show(self, _: Mapping[str, object]) -> dict[str, object]:

@@ -139,7 +139,6 @@ class Team:
         return number
 
     async def start(self) -> None:
-        """Take up work from now on."""
         await asyncio.to_thread(self._refresh)
         await self.worker.start()
 

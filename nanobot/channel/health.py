@@ -84,7 +84,6 @@ class ConnectionSlot(Generic[T]):
             self._released.set()
 
     def fill(self, connection: T) -> None:
-        """A connection exists."""
         self.current = connection
         self._filled.set()
 

@@ -156,7 +156,6 @@ class HttpClient:
                 await response.extensions["network_stream"].aclose()
 
     def scrubbed(self, text: str) -> str:
-        """`text` without the secret."""
         return text.replace(self._secret, "…")
 
     def _new_client(self) -> httpx.AsyncClient:

@@ -50,7 +50,6 @@ class ApiKey(Struct, frozen=True):
 
     @property
     def works(self) -> bool:
-        """Whether it was not revoked."""
         return bool(self.digest)
 
 

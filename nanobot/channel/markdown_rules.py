@@ -17,7 +17,6 @@ _MARKERS = {number: tag for tag, number in _PAIRS.values()}
 
 
 def add_rules(parser: MarkdownIt) -> MarkdownIt:
-    """`parser` with these rules."""
     parser.inline.add_terminator_char("|")
     parser.inline.ruler.before("emphasis", "pair", _pair)
     parser.inline.ruler2.after("balance_pairs", "pair", _join_pairs)

@@ -374,12 +374,10 @@ class Supervisor:
                 self.start_one(name)
 
     def start_one(self, name: str) -> None:
-        """Start a channel."""
         self.states[name].state = "starting"
         self._running[name] = self._tasks.start(self._keep_running(name), name=name)
 
     async def stop_one(self, name: str) -> None:
-        """Stop a channel at once."""
         await self._end(name)
         del self._running[name]
         self.states[name].state = "stopped"
@@ -391,7 +389,6 @@ class Supervisor:
             state.state = "stopped"
 
     def table(self) -> Mapping[str, Operation]:
-        """The operations `channels.…`, as they are called over the socket."""
         return {
             "channels.status": self.status,
             "channels.borrow": self.lend,
@@ -399,7 +396,6 @@ class Supervisor:
         }
 
     async def status(self, _: Mapping[str, object]) -> dict[str, object]:
-        """How each channel is doing."""
         now = self._clock.monotonic()
         return {"running": True, "channels": [one.as_json(now) for one in self.states.values()]}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Literal
 
@@ -35,7 +36,6 @@ class Conversations:
         self._sessions, self._scopes = sessions, scopes
 
     def table(self) -> Mapping[str, Operation]:
-        """By name, as they are called over the socket."""
         return {
             "conversations.show": self.show,
             "conversations.scope": self.scope,
@@ -110,17 +110,13 @@ class Conversations:
         empty `turn` means those of none, which a program sent as context."""
         key, turn = text_argument(arguments, "key"), optional_text(arguments, "turn")
         session = await self._sessions.get_or_create(key)
-        stored = await asyncio.to_thread(self._stored, key)
+        stored = list[Message]()
+        with suppress(UnknownSession):
+            stored = await asyncio.to_thread(self._sessions.read_window, key)
         gone = {one.seq for one in (*stored, *session.messages) if one.turn_id == turn}
         if gone:
             await self._sessions.retract(session, gone)
         return {"messages": len(gone)}
-
-    def _stored(self, key: str) -> list[Message]:
-        try:
-            return self._sessions.read_window(key)
-        except UnknownSession:
-            return []
 
     async def owner(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """The scope that the conversation `key` belongs to; empty if nothing was said in it."""
@@ -156,9 +152,8 @@ class Conversations:
         every = dict.fromkeys((*first, *self._scopes.linked))
         places = {scope: place for place, scope in enumerate(every)}
         found: dict[str, list[SessionInfo]] = {one: [] for one in list(places)[start:end]}
-        of_session = self._scopes.of_session
         for info in self._sessions.list_sessions(within=_AGE_SECONDS):
-            scope = of_session(info.key, info.metadata)
+            scope = self._scopes.of_session(info.key, info.metadata)
             if start <= places.setdefault(scope, len(places)) < end:
                 found.setdefault(scope, []).append(info)
         return found, len(places)
@@ -175,24 +170,18 @@ class Conversations:
         }
 
     def _window(self, key: str, before: int, limit: int) -> list[Message]:
-        """The newest before a number. Some may have been taken back, so it looks further where
-        there are not enough."""
-        span = 2 * limit
-        while True:
-            first = max(1, before - span)
-            found = self._sessions.read_window(key, first, before - 1) if first < before else []
-            if len(found) >= limit or first == 1:
-                return found[-limit:]
-            span *= 4
+        """The newest before a number. Where many of them were taken back, it looks at all."""
+        found, first = list[Message](), max(1, before - 2 * limit)
+        if first < before:
+            found = self._sessions.read_window(key, first, before - 1)
+        if len(found) < limit and first > 1:
+            found = self._sessions.read_window(key, 1, before - 1)
+        return found[-limit:]
 
     def _from(self, key: str, first: int, limit: int) -> list[Message]:
-        """The oldest from a number on."""
-        span = 2 * limit
-        while True:
-            found = self._sessions.read_window(key, first, first + span - 1)
-            if len(found) >= limit or not any(self._sessions.read_messages(key, first + span)):
-                return found[:limit]
-            first, span = (first, 4 * span) if found else (first + span, span)
+        """The oldest from a number on. Where many of them were taken back, it looks at all."""
+        found = self._sessions.read_window(key, first, first + 2 * limit - 1)
+        return (found if len(found) >= limit else self._sessions.read_window(key, first))[:limit]
 
 
 def _text(metadata: Mapping[str, object], key: Literal["title", "name"]) -> str:

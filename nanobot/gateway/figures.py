@@ -25,13 +25,10 @@ _KINDS = ("turns", "prompt", "cached", "completion")
 
 
 class Figures:
-    """Those of one home."""
-
     def __init__(self, journal: Journal, clock: Clock) -> None:
         self._journal, self._clock = journal, clock
 
     def table(self) -> Mapping[str, Operation]:
-        """By name, as it is called over the socket."""
         return {"figures": self.figures}
 
     async def figures(self, arguments: Mapping[str, object]) -> dict[str, object]:

@@ -156,7 +156,10 @@ def storage_concerns(
         more = len(sessions.unreadable) - 1
         others = f" (and {more} more)" if more else ""
         yield Concern("degraded", f"conversation {key} cannot be read{others}: {error}", error.hint)
-    yield from _damaged_lines(sessions.broken, memories.broken_lines())
+    damaged = {f"conversation {key}": count for key, count in sessions.broken.items()}
+    for name, count in list((damaged | {**memories.broken_lines()}).items())[:3]:
+        hint = "They are left in the file. Mend them (one JSON object a line) or remove them."
+        yield Concern("degraded", f"{name}: lines that cannot be read: {count}", hint)
     for pattern, what in _ASIDE.items():
         for aside in sorted(state.glob(pattern)):
             hint = f"It is kept as {aside}. Remove that to end this notice."
@@ -164,14 +167,6 @@ def storage_concerns(
     for path, problem in memories.unreadable():
         hint = "Mend the file. `nanobot memory restore --list` shows earlier versions of most."
         yield Concern("degraded", f"{path} {problem}", hint)
-
-
-def _damaged_lines(sessions: Mapping[str, int], histories: Mapping[str, int]) -> Iterator[Concern]:
-    found = {**{f"conversation {key}": count for key, count in sessions.items()}, **histories}
-    for name, count in list(found.items())[:3]:
-        text = f"{name}: lines that cannot be read: {count}"
-        hint = "They are left in the file. Mend them (one JSON object a line) or remove them."
-        yield Concern("degraded", text, hint)
 
 
 def learning_concerns(problems: Iterable[Callable[[], str]]) -> Iterator[Concern]:
@@ -319,6 +314,5 @@ class Watchdog(Periodic):
         self._logged = news
 
     def stop(self) -> None:
-        """Look no more."""
         super().stop()
         faulthandler.cancel_dump_traceback_later()

@@ -80,7 +80,6 @@ class Operations:
         self._sessions, self._bus = sessions, bus
 
     def table(self) -> Mapping[str, Operation]:
-        """By name, as they are called over the socket."""
         return {
             "queue.list": self.queue_list,
             "queue.retry": self.queue_retry,
@@ -244,7 +243,6 @@ class Records:
         self._logs = logs
 
     def table(self) -> Mapping[str, Operation]:
-        """By name, as they are called over the socket."""
         return in_threads({"audit.list": self.audit, "logs.tail": self.tail})
 
     def audit(self, arguments: Mapping[str, object]) -> dict[str, object]:

@@ -21,7 +21,6 @@ _NAMES = "Names are what people call themselves: approve the code that somebody 
 
 
 def _welcome_text(grant: Grant) -> str:
-    """For those who were let in."""
     if grant.kind == "group":
         return "Everyone in this group can talk to me now: mention me, or reply to me."
     owner = ", and you are my owner" if grant.owner else ""
@@ -41,7 +40,6 @@ def _approved_text(approved: Approved, *, has_owner: bool) -> str:
 
 
 def _revoked_text(revoked: Revoked) -> str:
-    """Who was shut out."""
     group = "The group " if revoked.grant.kind == "group" else ""
     text = f"{group}{label(revoked.grant)} can no longer talk to me by pairing."
     still = " But config.yaml lets them in all the same: change it there."
@@ -87,7 +85,6 @@ def _request_fields(request: OpenRequest) -> dict[str, object]:
 
 
 def _grant_fields(grant: Grant) -> dict[str, object]:
-    """Somebody who was let in, for machines."""
     since = grant.since.isoformat(timespec="seconds")
     return {**_fields(grant), "owner": grant.owner, "since": since}
 
@@ -105,18 +102,15 @@ class Pairing:
         self._access, self._welcome = access, welcome
 
     def table(self) -> Mapping[str, Operation]:
-        """By name, as they are called over the socket."""
         return {"pair.list": self.list, "pair.approve": self.approve, "pair.revoke": self.revoke}
 
     def register(self, registry: CommandRegistry) -> None:
-        """Add `/pair` to `registry`."""
         usage = "[list | CODE | revoke ID]"
         registry.register(
             Command("pair", "Let people in, or out", self._run, usage, "owner", immediate=True)
         )
 
     async def list(self, _: Mapping[str, object]) -> dict[str, object]:
-        """No arguments."""
         return {
             "requests": [_request_fields(one) for one in self._access.requests()],
             "approved": [_grant_fields(one) for one in self._access.approved()],

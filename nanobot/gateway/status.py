@@ -74,25 +74,6 @@ def bytes_in(path: Path | os.DirEntry[str]) -> int:
         return 0
 
 
-def _process_figures() -> dict[str, int]:
-    """Of this process, as Linux tells them: bytes of memory, and how much of what is limited."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return {
-        "resident": pages * os.sysconf("SC_PAGE_SIZE"),
-        "descriptors": len(os.listdir("/proc/self/fd")) - 1,  # noqa: PTH208 - less this one
-        "threads": threading.active_count(),
-        "tasks": len(asyncio.all_tasks()),
-    }
-
-
-_AT_REST: Mapping[str, object] = {
-    "pid": 0,
-    "uptime_seconds": 0,
-    "turns_running": 0,
-    "pending_approvals": [],
-    "channels": [],
-}
-
 _SIZES_SECONDS = 60.0
 """For so long the sizes of a home hold: they take a look at every file."""
 
@@ -109,8 +90,10 @@ class RuntimeStatus(Struct, frozen=True):
     pending: Callable[[], Sequence[Mapping[str, object]]] = tuple
 
     def report(self, health: Health, now: float) -> dict[str, object]:
-        """All of it: `since_start` are turns by outcome, tokens of turns, and lines of the log."""
+        """All of it: `since_start` are turns by outcome, tokens of turns, and lines of the log;
+        `process` is what Linux tells of this process, how much it has of what is limited."""
         turn_metrics = self.turn_metrics
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
         return {
             "pid": os.getpid(),
             "uptime_seconds": round(now - self.born),
@@ -125,7 +108,12 @@ class RuntimeStatus(Struct, frozen=True):
                 "errors": self.counted.errors,
                 "warnings": self.counted.warnings,
             },
-            "process": _process_figures(),
+            "process": {
+                "resident": pages * os.sysconf("SC_PAGE_SIZE"),
+                "descriptors": len(os.listdir("/proc/self/fd")) - 1,  # noqa: PTH208 - less this one
+                "threads": threading.active_count(),
+                "tasks": len(asyncio.all_tasks()),
+            },
         }
 
 
@@ -147,7 +135,6 @@ class Status:
         self._sizes_until = -1.0
 
     def table(self) -> Mapping[str, Operation]:
-        """The operation, as it is called over the socket."""
         return {"status": self.status}
 
     async def status(self, _: Mapping[str, object]) -> dict[str, object]:
@@ -173,7 +160,14 @@ class Status:
     def _at_rest(self) -> dict[str, object]:
         state = Path(self._about["home"]) / "state"
         damages = (Concern("degraded", text, hint) for _, text, hint in damage_reports(state))
-        return {**_AT_REST, "health": {**Health(tuple(damages)).as_json(), "state": "stopped"}}
+        return {
+            "pid": 0,
+            "uptime_seconds": 0,
+            "turns_running": 0,
+            "pending_approvals": [],
+            "channels": [],
+            "health": {**Health(tuple(damages)).as_json(), "state": "stopped"},
+        }
 
     async def text(self, call: CommandCall) -> str:
         """The least of it, while a gateway runs: a few lines for a chat."""
@@ -181,9 +175,10 @@ class Status:
         if call.scope != OWNER:
             return f"This conversation: {len(call.session.messages)} messages in view"
         health, session = await self._live.monitor.check_health(), call.session
-        queue = health.queue
+        queue, pending = health.queue, len(self._live.pending())
         uptime = round(self._clock.monotonic() - self._live.born)
         model = session.metadata.get("model") or self._about["model"]
+        shows = pending and not call.message.is_group  # else others read it
         lines = [
             f"nanobot {self._about['version']}, up {duration(uptime)}, model {model}",
             f"This conversation: {len(session.messages)} messages in view ({session.key})",
@@ -191,16 +186,10 @@ class Status:
             # Less this command itself:
             f"Turns running: {self._live.turns_running()}; waiting: {queue.received - 1};"
             f" failed: {queue.failed}; replies to deliver: {queue.outbox_pending}",
-            *self._pending(call),
+            *([f"Waiting for your approval: {pending} (/approvals)"] if shows else ()),
             *(f"Not well: {concern.text}" for concern in health.concerns),
         ]
         return "\n".join(lines)
-
-    def _pending(self, call: CommandCall) -> Iterator[str]:
-        """How many questions wait for the owner, where only they read it."""
-        pending = self._live.pending() if self._live else ()
-        if pending and call.scope == OWNER and not call.message.is_group:
-            yield f"Waiting for your approval: {len(pending)} (/approvals)"
 
     async def _last_answer(self, session_key: str) -> Sequence[str]:
         """Which model answered last, a fallback perhaps, and its price; nothing before that."""
@@ -258,28 +247,30 @@ def _metrics(
     status: Mapping[str, Any],
 ) -> Iterator[tuple[str, str, str, Mapping[str, float | None]]]:
     """Name, meaning, label, and the values by it; of one value only, without a label."""
-    today = status.get("today", {})
+    today, kinds = status.get("today", {}), ("prompt", "cached", "completion", "memory")
     yield "sessions", "Conversations.", "", {"": status["sessions"]}
     meaning = "Cost of the tokens since midnight, by the models' prices."
     yield "today_cost", meaning, "", {"": today.get("cost")}
     yield "queue", "Rows that are not at their end.", "state", status["queue"]
     yield "size_bytes", "What lies in the home.", "what", status["sizes"]
-    kinds = [kind for kind in ("prompt", "cached", "completion", "memory") if today]
-    tokens = {kind: today[f"{kind}_tokens"] for kind in kinds}
+    tokens = {kind: today.get(f"{kind}_tokens") for kind in kinds}
     yield "today_tokens", "Tokens used since midnight.", "kind", tokens
     if not status["running"]:
         return
     state, since, process = status["health"]["state"], status["since_start"], status["process"]
-    yield "uptime_seconds", "Since the start.", "", {"": status["uptime_seconds"]}
-    yield "turns_running", "Turns under way.", "", {"": status["turns_running"]}
-    yield "resident_bytes", "Memory of the process.", "", {"": process["resident"]}
-    yield "descriptors", "Open file descriptors.", "", {"": process["descriptors"]}
-    yield "tasks", "Tasks of the event loop.", "", {"": process["tasks"]}
+    for name, meaning, value in (
+        ("uptime_seconds", "Since the start.", status["uptime_seconds"]),
+        ("turns_running", "Turns under way.", status["turns_running"]),
+        ("resident_bytes", "Memory of the process.", process["resident"]),
+        ("descriptors", "Open file descriptors.", process["descriptors"]),
+        ("tasks", "Tasks of the event loop.", process["tasks"]),
+    ):
+        yield name, meaning, "", {"": value}
     states = {name: int(name == state) for name in ("ok", "degraded", "failing")}
     yield "health", "1 for what the health is now.", "state", states
     channels = {one["name"]: one for one in status["channels"] if one["name"] != TERMINAL}
-    wanted = {name: one["state"] for name, one in channels.items() if one["state"] != "idle"}
-    up = {name: int(state == "running") for name, state in wanted.items()}
+    # A channel that is idle is left out.
+    up = {k: int(v["state"] == "running") for k, v in channels.items() if v["state"] != "idle"}
     yield "channel_up", "Whether a channel runs.", "channel", up
     heard = {name: one["heard_seconds"] for name, one in channels.items()}
     meaning = "Seconds since something last came from a platform."
@@ -320,7 +311,6 @@ class HealthEndpoint:
             await self._stop.wait()
 
     def stop(self) -> None:
-        """Serve no more."""
         self._stop.set()
 
     def _refusal(self, request: WebhookRequest) -> WebhookReply | None:

@@ -188,7 +188,6 @@ class TeamWorker:
             await ended([ThreadPoolExecutor(1).submit(leave)])
 
     def has(self, scope: str) -> bool:
-        """Whether the scope is this worker's."""
         return scope in self._scopes
 
     @asynccontextmanager
@@ -284,7 +283,6 @@ class TeamWorker:
                 self._journal.note_outcome(int(entry_id), said)
 
     def _look_soon(self, *scopes: str) -> None:
-        """Look at these scopes now."""
         if scopes:
             self._due.update(scopes)
             self._woken.set()

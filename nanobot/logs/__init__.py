@@ -336,7 +336,6 @@ class LogCounter:
         self._sink: int | None = None
 
     def begin(self) -> None:
-        """Count from now on."""
         if self._sink is None:
             # As a filter, so that loguru writes out no traceback for it.
             self._sink = logger.add(
@@ -344,7 +343,6 @@ class LogCounter:
             )
 
     async def close(self) -> None:
-        """Count no more."""
         if self._sink is not None:
             with suppress(ValueError):  # the log was set up again meanwhile
                 logger.remove(self._sink)
