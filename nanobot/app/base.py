@@ -37,7 +37,7 @@ from nanobot.config.values import plain_values, secrets_in
 from nanobot.errors import ExtraMissing, NanobotError
 from nanobot.gateway.lock import refuse_half_moved, refuse_half_restored
 from nanobot.io import storage_errors
-from nanobot.memory.documents import install_template, template_folder
+from nanobot.memory.documents import install_template
 from nanobot.memory.scopes import Scopes
 from nanobot.memory.search import Embedder
 from nanobot.memory.search.vectors import LocalEmbedder, VectorWorker
@@ -104,7 +104,7 @@ class Stores:
         self.workspace = Root(shared / "workspace")
         try:
             if shared == home:  # a team's is made once, by `nanobot team init`
-                install_template(template_folder(), self.workspace.path)
+                install_template(self.workspace.path)
         except NanobotError as error:  # one can chat without
             logger.error("the workspace cannot be set up: {} {}", error, error.hint)
         self.catalogue = SessionCatalogue(shared / "sessions", clock, self.state / "catalogue.db")

@@ -10,7 +10,7 @@ from loguru import logger
 from nanobot.app.base import Base, build_embedder
 from nanobot.cron.schedule import parse
 from nanobot.errors import NanobotError
-from nanobot.memory.documents import load_template, template_folder
+from nanobot.memory.documents import load_template
 from nanobot.memory.dream import Dream, DreamSchedule
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter
@@ -31,7 +31,7 @@ class MemoryParts:
     def __init__(self, base: Base, provider: Provider, *, notifies: bool = False) -> None:
         settings, stores, clock, scopes = base.settings, base.stores, base.clock, base.scopes
         dreaming, sessions = settings.dream, stores.sessions
-        template = load_template(template_folder())
+        template = load_template()
         notifier = base.notifier if notifies else None
         self.memories = memories = Memories(
             stores.workspace,

@@ -186,7 +186,7 @@ def _begin(half: Path, home: Path, shared: Path, address: DatabaseAddress) -> No
 
 def _fill(shared: Path) -> None:
     make_home(shared)
-    install_template(template_folder(), shared / "workspace")
+    install_template(shared / "workspace")
 
 
 def _rows_to_database(settings: Settings, address: DatabaseAddress, half: Path) -> None:

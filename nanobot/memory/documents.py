@@ -1,15 +1,30 @@
-"""The files of a scope that people read: their names, in one place, and the workspace that a new
-agent starts with, copied once and never over a file that exists."""
+"""The files of a scope that people read: their names, in one place; the workspace that a new agent
+starts with, copied once and never over a file that exists; and how they are read, grow and lose a
+text, though people may edit them at any moment.
+
+A line is there once its newline is. An append is one write and one sync; what a failed one left
+behind is taken away again, at the latest by the next. An editor may replace the file between the
+two, and the append then begins again in the new file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import os
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from loguru import logger
+
 import nanobot
+from nanobot.clock import Clock
 from nanobot.errors import StorageError, WriteConflict
-from nanobot.security.paths import Root
+from nanobot.io import json_line, lstate_of, tail_without_newline, write_all
+from nanobot.security.paths import Place, Root
+from nanobot.tasks import paced
 
 OTHER_SCOPE = r"(?:people|groups)/(?!\.)[A-Za-z0-9.@+_%-]{1,200}"
 """What a scope other than the owner's is called: a pattern for names that are safe as folders."""
@@ -46,35 +61,204 @@ def template_folder() -> Path:
     )
 
 
-def load_template(source: Path) -> Mapping[str, str]:
+@cache
+def load_template() -> Mapping[str, str]:
     """The text of each file of the template, by its path in the workspace."""
-    return {path: content.decode() for path, content in _files(source)}
+    source = template_folder()
+    files = (one for one in sorted(source.rglob("*")) if one.is_file() and one.name[0] != ".")
+    return {file.relative_to(source).as_posix(): file.read_text("utf-8") for file in files}
 
 
-def install_template(source: Path, workspace: Path) -> tuple[str, ...]:
+def install_template(workspace: Path) -> tuple[str, ...]:
     """Copy what is missing; return the paths of the files that were made. Raises `StorageError`."""
     target = Root(workspace)
     target.create()
     for name in ("memory", "skills"):
         Root(workspace / name).create()
     made = []
-    for path, content in _files(source):
+    for path, text in load_template().items():
         place = target.place(path)
         if place.stat() is not None:
             continue
         try:
-            place.write_bytes(content, expected=None)
+            place.write_bytes(text.encode(), expected=None)
         except WriteConflict:
             continue  # someone made it just now
         made.append(path)
     return tuple(made)
 
 
-@cache
-def _files(source: Path) -> tuple[tuple[str, bytes], ...]:
-    """The package's own files, which installers may have made as hard links."""
-    return tuple(
-        (file.relative_to(source).as_posix(), file.read_bytes())
-        for file in sorted(source.rglob("*"))
-        if file.is_file() and not file.name.startswith(".")
+LIMIT = 1 << 30
+"""Bytes of the largest file that is read."""
+
+_ATTEMPTS = 5
+
+
+def text_of(content: bytes | None) -> str:
+    """What a file says; empty where there is none. A byte order mark is no part of it, and says
+    where it is UTF-16; a line that is no UTF-8 is taken for Latin-1: an editor may save so."""
+    content = (content or b"").removeprefix(BOM_UTF8)
+    try:
+        return content.decode(
+            "utf-16" if content.startswith((BOM_UTF16_BE, BOM_UTF16_LE)) else "utf-8"
+        )
+    except UnicodeDecodeError:
+        return "\n".join(map(_decoded, content.split(b"\n")))
+
+
+def _decoded(line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return line.decode("latin-1")
+
+
+def bytes_of(text: str, before: bytes | None) -> bytes:
+    """`text` in UTF-8, to be written in place of `before`; a line of that which is in another
+    encoding, and stands in `text` as `text_of` reads it, keeps its bytes."""
+    kept = {_decoded(line): line for line in (before or b"").split(b"\n")}
+    return b"\n".join(
+        kept.get(line) or line.encode("utf-8", "replace") for line in text.split("\n")
     )
+
+
+class LineFile:
+    """The file at `place`, to be appended to. `is_line` says whether what stands at the end without
+    a newline is a whole line. One writer at a time: the caller sees to that."""
+
+    def __init__(self, place: Place, clock: Clock, is_line: Callable[[bytes], bool]) -> None:
+        self._place, self._clock, self._is_line = place, clock, is_line
+        self._path = f"{place.root.path}/{place.relative}"
+        self.was_damaged = False
+        """Whether a last line with zero bytes was set aside: damage, not just a torn append."""
+
+    def append(self, data: bytes) -> None:
+        """Add lines, durably. Raises `StorageError`; then they are not in the file."""
+        for _ in range(_ATTEMPTS):
+            with self._place.opened(os.O_RDWR | os.O_APPEND, create=True) as descriptor:
+                self._mend(descriptor)
+                _append(descriptor, data)
+                inode = os.fstat(descriptor).st_ino
+            current = lstate_of(self._path)
+            if current is not None and current.inode == inode:
+                return
+        raise StorageError(self._place.shown, "another program replaces it again and again")
+
+    def mend(self) -> None:
+        """Set aside a last line that a crash cut short. Nothing happens where there is no file."""
+        if lstate_of(self._path) is not None:
+            with self._place.opened(os.O_RDWR | os.O_APPEND) as descriptor:
+                self._mend(descriptor)
+
+    def _mend(self, descriptor: int) -> None:
+        size = os.fstat(descriptor).st_size
+        torn = tail_without_newline(descriptor, size)
+        if torn == b"":
+            return
+        if torn is None or self._is_line(torn):  # too long: it stays, as a broken line
+            _append(descriptor, b"\n")
+            return
+        name = f"{self._place.relative}.corrupt-{self._clock.now():%Y%m%dT%H%M%S%f}"
+        aside = self._place.root.place(name)
+        aside.write_bytes(torn, expected=None)
+        self.was_damaged |= b"\0" in torn
+        os.ftruncate(descriptor, size - len(torn))
+        os.fsync(descriptor)
+        shown = self._place.shown
+        logger.warning("{}: the last line was cut short; kept as {}", shown, aside.shown)
+
+
+def append_paragraph(place: Place, paragraph: str) -> None:
+    """Add it to the file, durably, unless it stands there; complete one that was cut short. Raises
+    `StorageError`."""
+    wanted = paragraph.encode("utf-8", "backslashreplace")
+    current = (place.read_bytes(LIMIT) or b"").replace(b"\r\n", b"\n")
+    if b"\n\n%b\n\n" % wanted in b"\n\n%b\n\n" % current:
+        return
+    torn = current.rpartition(b"\n\n")[2]
+    gap = b""
+    if not torn or not wanted.startswith(torn):
+        ends = len(current) - len(current.rstrip(b"\n"))
+        torn, gap = b"", b"\n\n"[min(ends, 2) :] if current else b""
+    with place.opened(os.O_WRONLY | os.O_APPEND, create=True) as descriptor:
+        _append(descriptor, gap + wanted[len(torn) :] + b"\n\n")
+
+
+def _append(descriptor: int, data: bytes) -> None:
+    base = os.fstat(descriptor).st_size
+    try:
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(descriptor, base)
+        raise
+
+
+Redact = Callable[[str], str]
+
+_FIELDS = (
+    "_type role type kind state id key session session_key session_override turn_id tool_call_id "
+    "channel chat_id sender_id event_id message_id thread_id group_id answers timestamp created_at "
+    "updated_at received_at epoch inbox_id salt author commit version cursor range origin mime "
+    "event_ids platform_id scope new_hash sender chat created_by"
+)
+_STRUCTURE = frozenset(_FIELDS.split())
+"""Fields by which records are found again, in any file of nanobot's; their values never change."""
+
+
+def redact_file(place: Place, redact: Redact) -> bool:
+    """Rewrite the file where `redact` changes its text; say whether it did.
+
+    Bytes that are not UTF-8 stay as they are. Raises `WriteConflict` where someone else writes.
+    """
+    content = place.read_bytes(LIMIT)
+    if content is None:
+        return False
+    text = content.decode("utf-8", "surrogateescape")
+    redacted = redact(text)
+    if redacted == text:
+        return False
+    place.write_bytes(redacted.encode("utf-8", "surrogateescape"), expected=content)
+    return True
+
+
+def redacted_lines(text: str, redact: Redact) -> str:
+    """A file of JSON entries with each text in it put through `redact`."""
+    lines = text.split("\n")
+    return "\n".join(redacted_json(line, redact) or redact(line) for line in paced(lines))
+
+
+def redacted_json(text: str, redact: Redact) -> str | None:
+    """A JSON object or list with each text in it put through `redact`, but for what tells records
+    apart. None for a text that is no such JSON."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    redacted = _redacted_value(value, redact)
+    if redacted == value:
+        return text
+    if "\n" in text.strip():
+        return json.dumps(redacted, indent=2) + ("\n" if text.endswith("\n") else "")
+    return json_line(redacted, compact='": ' not in text)
+
+
+def _redacted_value(value: object, redact: Redact) -> object:
+    match value:
+        case str():
+            return redact(value)
+        case list():
+            return [_redacted_value(item, redact) for item in value]
+        case dict():
+            is_call = "arguments" in value or "tool_call_id" in value
+            kept = _STRUCTURE | {"name"} if is_call else _STRUCTURE
+            return {
+                key: item
+                if key in kept and not isinstance(item, dict | list)
+                else _redacted_value(item, redact)
+                for key, item in value.items()
+            }
+    return value

@@ -30,8 +30,7 @@ from msgspec.structs import replace
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError, ToolError
 from nanobot.io import locked, storage_errors
-from nanobot.memory.documents import TRACKED
-from nanobot.memory.files import text_of
+from nanobot.memory.documents import TRACKED, text_of
 from nanobot.memory.git import (
     Commit,
     Damaged,

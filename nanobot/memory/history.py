@@ -35,7 +35,7 @@ from msgspec.structs import replace
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileState, json_line, lstate_of, without_long_lines
-from nanobot.memory.files import (
+from nanobot.memory.documents import (
     LIMIT,
     LineFile,
     append_paragraph,

@@ -35,8 +35,10 @@ from nanobot.memory.documents import (
     RETIRED,
     RULES,
     TRACKED,
+    bytes_of,
+    redact_file,
+    text_of,
 )
-from nanobot.memory.files import bytes_of, redact_file, text_of
 from nanobot.memory.gitstore import LIMIT, GitStore
 from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import Operation, apply_operations, split

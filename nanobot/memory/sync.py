@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from nanobot import programs
 from nanobot.errors import NanobotError
-from nanobot.memory.files import text_of
+from nanobot.memory.documents import text_of
 from nanobot.memory.git import build, new_branch
 from nanobot.memory.gitstore import LIMIT, GitStore
 from nanobot.memory.lines import merge, split

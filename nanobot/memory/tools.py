@@ -22,8 +22,7 @@ from msgspec import Meta, Struct, field
 
 from nanobot.errors import CallRefused, PathRefused
 from nanobot.memory.cleaning import clean_line, clean_text, junk_reason
-from nanobot.memory.documents import FACTS, LONG_TERM, PENDING, RETIRED
-from nanobot.memory.files import text_of
+from nanobot.memory.documents import FACTS, LONG_TERM, PENDING, RETIRED, text_of
 from nanobot.memory.guard import (
     fact_lines,
     find_line,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.agent.prompt import SEPARATOR, ScopedSources
-from nanobot.memory.documents import install_template, load_template, template_folder
+from nanobot.memory.documents import install_template, load_template
 from nanobot.memory.scopes import OWNER, Memories, Scopes
 from nanobot.memory.selection import cut_at_line
 from nanobot.memory.store import MemoryStore
@@ -26,12 +26,12 @@ SESSION = Session("cli:direct", FakeClock())
 def workspace(tmp_path: Path) -> Path:
     root = Root(tmp_path / "workspace")
     root.create()
-    install_template(template_folder(), root.path)
+    install_template(root.path)
     return root.path
 
 
 def sources_of(workspace: Path, budget: int = 128_000) -> tuple[ScopedSources, MemoryStore]:
-    template = load_template(template_folder())
+    template = load_template()
     state = workspace.parent / "state"
     memories = Memories(Root(workspace), state, FakeClock(), template, budget=budget)
     skills = SkillsLoader(Root(workspace), MemoryState())

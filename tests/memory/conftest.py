@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.memory.documents import install_template, load_template, template_folder
+from nanobot.memory.documents import install_template, load_template
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.store import MemoryStore
 from nanobot.security.paths import Root
@@ -41,7 +41,7 @@ def clock() -> StoppedClock:
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     folder = tmp_path / "workspace"
-    install_template(template_folder(), folder)
+    install_template(folder)
     return folder
 
 
@@ -52,7 +52,7 @@ def versions(tmp_path: Path, workspace: Path, clock: StoppedClock) -> GitStore:
 
 @pytest.fixture
 def store(versions: GitStore) -> MemoryStore:
-    return MemoryStore(versions, load_template(template_folder()))
+    return MemoryStore(versions, load_template())
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.consolidation.planning import ConsolidationLimits, PromptGauge
-from nanobot.memory.documents import LONG_TERM, install_template, load_template, template_folder
+from nanobot.memory.documents import LONG_TERM, install_template, load_template
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes
 from nanobot.messages import Message, ToolCall
@@ -74,8 +74,8 @@ class Home:
 
     def __post_init__(self) -> None:
         workspace = self.folder / "workspace"
-        install_template(template_folder(), workspace)
-        template = load_template(template_folder())
+        install_template(workspace)
+        template = load_template()
         state = self.folder / "state"
         files = (Root(workspace), state, self.clock, template)
         self.memories = Memories(*files)

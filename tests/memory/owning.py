@@ -13,7 +13,7 @@ from nanobot.bus.events import InboundMessage, OutboundPart
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.commands import CommandCall, CommandRegistry
 from nanobot.memory.consolidation import MemoryConsolidator
-from nanobot.memory.documents import LONG_TERM, install_template, load_template, template_folder
+from nanobot.memory.documents import LONG_TERM, install_template, load_template
 from nanobot.memory.dream import Dream, DreamReport
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter
@@ -72,12 +72,12 @@ class Owned:
     def __init__(self, folder: Path) -> None:
         self.folder, self.clock = folder, FakeClock()
         workspace = folder / "workspace"
-        install_template(template_folder(), workspace)
+        install_template(workspace)
         (folder / "state").mkdir()
         root = Root(workspace)
         self.workspace = workspace
         self.scopes = Scopes(owned_by("telegram:1"), [["telegram:1", "fake:2"]])
-        template = load_template(template_folder())
+        template = load_template()
         self.memories = Memories(root, folder / "state", self.clock, template)
         self.sessions = SessionManager.in_folder(folder / "sessions", self.clock)
         self.journal = SqliteJournal(folder / "state" / "journal.db", self.clock)

@@ -175,10 +175,10 @@ def with_name(text: str, name: str) -> str:
 
 
 def _introduce(workspace: Path, name: str) -> None:
-    from nanobot.memory.documents import install_template, template_folder
+    from nanobot.memory.documents import install_template
     from nanobot.security.paths import Root
 
-    install_template(template_folder(), workspace)
+    install_template(workspace)
     place = Root(workspace).place(_USER)
     was = place.read_bytes(_LARGEST) or b""
     text = with_name(was.decode("utf-8", "surrogateescape"), name)

@@ -24,8 +24,7 @@ from msgspec import Struct
 from nanobot.bus.sqlite import storable
 from nanobot.io import FileState, lstate_of, opened, without_long_lines
 from nanobot.memory.digests import digest_lines, first_of, month_of
-from nanobot.memory.documents import FACTS, PENDING, RETIRED
-from nanobot.memory.files import text_of
+from nanobot.memory.documents import FACTS, PENDING, RETIRED, text_of
 from nanobot.memory.guard import fact_lines
 from nanobot.memory.history import (
     NUMBER_LIMIT,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from nanobot.errors import StorageError, WriteConflict
 from nanobot.memory.consolidation.planning import ConsolidationLimits
-from nanobot.memory.documents import load_template, template_folder
+from nanobot.memory.documents import load_template
 from nanobot.memory.history import HistoryEntry, HistoryLog
 from nanobot.memory.lines import Operation
 from nanobot.memory.scopes import Memory
@@ -95,7 +95,7 @@ class WatchedHome(Home):
     def altered(self, memory: Memory) -> Memory:
         root = Root(self.folder / "workspace")
         history = WatchedHistory(root, self.clock)
-        template = load_template(template_folder())
+        template = load_template()
         store = WatchedStore(memory.versions, template)
         history.moments = store.moments = self.moments
         return replace(memory, history=history, store=store)
@@ -229,7 +229,7 @@ class BrokenDisk(MemoryStore):
 @dataclass
 class HomeWithBrokenDisk(Home):
     def altered(self, memory: Memory) -> Memory:
-        template = load_template(template_folder())
+        template = load_template()
         self.store = BrokenDisk(memory.versions, template)
         return replace(memory, store=self.store)
 

@@ -12,7 +12,7 @@ import pytest
 
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import StorageError
-from nanobot.memory.documents import load_template, template_folder
+from nanobot.memory.documents import load_template
 from nanobot.memory.keeping import Keeping
 from nanobot.memory.pending import MOST_WAITING, PendingFact
 from nanobot.memory.scopes import Memories
@@ -63,7 +63,7 @@ class Desk:
             root,
             workspace.parent / "state",
             clock,
-            load_template(template_folder()),
+            load_template(),
             notify_held=self._notify_held,
         )
         self.undo = Undo()
@@ -381,7 +381,7 @@ async def test_after_a_page_no_file_tool_changes_what_guides_the_agent(
     assert not (await desk.call("write_file", path=path, content=before)).is_error
 
 
-TEMPLATE = load_template(template_folder())
+TEMPLATE = load_template()
 PLACEHOLDERS = [
     (path, line, said)
     for path, text in TEMPLATE.items()
