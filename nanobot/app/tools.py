@@ -33,11 +33,10 @@ from nanobot.cron.service import CronService
 from nanobot.cron.tool import CronTool, ModelCronTool
 from nanobot.errors import NanobotError, ToolError
 from nanobot.memory.documents import LONG_TERM, RULES
-from nanobot.memory.keeping import Keeping
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search.library import PdfLimits, read_pages
 from nanobot.memory.search.tool import MOST_CHARACTERS, SearchMemory
-from nanobot.memory.tools import Documents, Note, UpdateMemory
+from nanobot.memory.tools import Documents, Keeping, Note, UpdateMemory
 from nanobot.programs import find
 from nanobot.security.audit import AuditLog
 from nanobot.security.egress import Egress

@@ -1,4 +1,4 @@
-"""The tools by which the agent writes to memory, and the gate for its file tools.
+"""The tools by which the agent writes to memory, the gate for its file tools, and marks to keep.
 
 Whose memory is written comes from the caller. Once foreign text is in the prompt, a note says what
 may have caused it, and what the model words itself waits for the person, whether it adds, rewords
@@ -14,12 +14,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from nanobot.bus.events import Quote
+from nanobot.bus.sql_journal import Journal
+from nanobot.commands import CommandCall
 from nanobot.errors import CallRefused, PathRefused
 from nanobot.memory.cleaning import clean_line, clean_text, junk_reason
 from nanobot.memory.documents import FACTS, LONG_TERM, PENDING, RETIRED, text_of
@@ -31,7 +35,6 @@ from nanobot.memory.guard import (
     with_words,
     without_bullet,
 )
-from nanobot.memory.keeping import Keeping
 from nanobot.memory.lines import Operation, find_heading, operations_between
 from nanobot.memory.pending import NOT_SAID
 from nanobot.memory.scopes import OWNER, Memories, is_scope
@@ -39,7 +42,8 @@ from nanobot.memory.similarity import most_similar
 from nanobot.memory.taint import is_foreign, quotation
 from nanobot.memory.version import Change
 from nanobot.messages import Message
-from nanobot.text import shortened
+from nanobot.session.manager import SessionManager
+from nanobot.text import one_line, shortened
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 
 BeforeChange = Callable[[str, str, bytes | None, bytes], None]
@@ -47,6 +51,8 @@ BeforeChange = Callable[[str, str, bytes | None, bytes], None]
 
 _NEAR = 0.3
 _SHOWN, _LONGEST, _LINES = 300, 1_000, 40
+_QUOTED = 80
+"""Characters of a quoted text by which its message is known again."""
 _COMPARED, _MOST_COMPARED = 60_000, 200
 """Characters of the latest messages that new lines are compared with, and lines of a file."""
 _PATHS = {"MEMORY.md": LONG_TERM}
@@ -106,6 +112,90 @@ def refuse_off_record(caller: TurnContext) -> None:
             "this request is off the record, so nothing of it is remembered",
             hint="Say so; in a conversation that is kept the person can ask for it again.",
         )
+
+
+class Keeping:
+    """Finds the message that a person says matters, and marks it to keep.
+
+    They say it with `/note` (of the message that they reply to, or else of their last one), with a
+    reaction, which a channel hands on as that command, or in words, for which the model calls the
+    tool `note`. A mark is a line of the session's file (`session.records.Mark`). It says how much a
+    message matters and nothing about trust: what came from elsewhere stays so.
+    """
+
+    def __init__(self, sessions: SessionManager, journal: Journal) -> None:
+        self._sessions, self._journal = sessions, journal
+
+    async def mark(self, call: CommandCall, *, kept: bool) -> Message | None:
+        """Mark the message that a command speaks of, or take its mark away; the message, None where
+        it is not found or was not marked. Raises `StorageError`."""
+        message, quote = call.message, call.message.reply_to
+        if quote is not None:
+            found = await self._quoted(call, quote)
+        else:
+            own = (one for one in call.session.messages if one.from_person and not one.is_others)
+            found = _newest(own if kept else filter(attrgetter("kept"), own))
+        if found is not None and found.kept != kept:
+            via = "a reaction" if message.unanswered else "/note"
+            by = message.sender_id
+            await self._sessions.mark(call.session, found.seq, kept=kept, by=by, via=via)
+            return found
+        return found if kept else None
+
+    async def mark_said(self, words: str, caller: TurnContext) -> Message:
+        """Mark the newest message before this turn that holds these words and that the person
+        wrote, or the model where it had read nothing from elsewhere. In a group who spoke last must
+        be the owner. Raises `CallRefused`."""
+        wanted, is_tainted = _folded(words), bool(caller.origins())
+        read = list(caller.messages_read())
+        last = next((one for one in reversed(read) if one.from_person), None)
+        if last is not None and last.is_others:
+            raise CallRefused("what is important is the owner's to say")
+
+        def is_meant(one: Message) -> bool:
+            is_clean_answer = one.role == "assistant" and not is_tainted
+            text = one.content if is_clean_answer else one.own_words
+            return bool(one.seq and text) and wanted in _folded(text)
+
+        found = _newest(filter(is_meant, read))
+        if found is None or not wanted:
+            raise CallRefused(
+                f"no earlier message in this conversation has the words {words.strip()[:80]!r}",
+                hint="Give its first words exactly; what the newest message says goes into `text`.",
+            )
+        if not found.kept:
+            session = await self._sessions.get_or_create(caller.session_key)
+            by, via = caller.sender_id, "their words"
+            await self._sessions.mark(session, found.seq, kept=True, by=by, via=via)
+        return found
+
+    async def _quoted(self, call: CommandCall, quote: Quote) -> Message | None:
+        """The message that is replied to: by its id, or else by its text among the latest."""
+        session, where, turn = call.session, call.message, None
+        if quote.message_id:
+            turn = await self._journal.find_turn(where.channel, where.chat_id, quote.message_id)
+        if turn is not None and turn.session_key == session.key:
+            stored = await asyncio.to_thread(self._sessions.read_window, session.key)
+            left = [one for one in stored if one.turn_id == turn.turn_id]
+            return _in_turn(left, turn.position)
+        text = _folded(quote.text)[:_QUOTED]
+        return _newest(one for one in session.messages if text and text in _folded(one.content))
+
+
+def _in_turn(messages: Sequence[Message], position: int) -> Message | None:
+    """The message of a turn that was the one at `position` of those received, or its answer."""
+    if position < 0:
+        return _newest(one for one in messages if one.role == "assistant" and one.content)
+    received = [one for one in messages if one.from_person]
+    return received[min(position, len(received) - 1)] if received else None
+
+
+def _newest(messages: Iterable[Message]) -> Message | None:
+    return max(messages, key=lambda one: one.seq, default=None)
+
+
+def _folded(text: str) -> str:
+    return one_line(text, None).casefold()
 
 
 class NoteArguments(Arguments, frozen=True):

@@ -28,7 +28,6 @@ from nanobot.errors import NanobotError
 from nanobot.io import FENCE
 from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.forget import Report
-from nanobot.memory.keeping import Keeping
 from nanobot.memory.scopes import OWNER, Scopes, is_group
 from nanobot.memory.service import MemoryService, views
 from nanobot.memory.service.conversations import (
@@ -36,6 +35,7 @@ from nanobot.memory.service.conversations import (
     continue_conversation,
     discard_conversation,
 )
+from nanobot.memory.tools import Keeping
 from nanobot.security.paths import Place
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import stem_of

@@ -12,9 +12,9 @@ from nanobot.bus.journal import Completion, Outgoing
 from nanobot.channel import KEEP, NO_LONGER
 from nanobot.commands import CommandCall
 from nanobot.errors import CallRefused, NanobotError
-from nanobot.memory.keeping import Keeping
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.taint import origins_of
+from nanobot.memory.tools import Keeping
 from nanobot.messages import Message
 from nanobot.tooling import TurnContext
 from tests.memory.owning import STRANGER, Owned

@@ -13,11 +13,10 @@ import pytest
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import StorageError
 from nanobot.memory.documents import load_template
-from nanobot.memory.keeping import Keeping
 from nanobot.memory.pending import MOST_WAITING, PendingFact
 from nanobot.memory.scopes import Memories
 from nanobot.memory.taint import origins_of
-from nanobot.memory.tools import Documents, Note, UpdateMemory
+from nanobot.memory.tools import Documents, Keeping, Note, UpdateMemory
 from nanobot.messages import Message, ToolCall
 from nanobot.security.paths import Root, Roots
 from nanobot.session.manager import SessionManager
