@@ -40,9 +40,9 @@ from nanobot.agent.truncation import prompt_text, truncated
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import BOOTSTRAP, LONG_TERM, PERSONAL
-from nanobot.memory.recall import PERSON
+from nanobot.memory.guard import memory_notice
+from nanobot.memory.recall import PERSON, cut_at_line
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes
-from nanobot.memory.selection import cut_at_line, memory_notice
 from nanobot.memory.taint import NOTE
 from nanobot.messages import Message
 from nanobot.providers.port import (

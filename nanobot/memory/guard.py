@@ -19,7 +19,7 @@ from nanobot.memory.lines import split
 from nanobot.memory.similarity import words_of
 from nanobot.memory.version import Author
 from nanobot.providers.port import estimate_tokens
-from nanobot.text import counted
+from nanobot.text import counted, shortened
 
 BY_PERSON: frozenset[Author] = frozenset({"you", "restore", "forget", "sync"})
 """Authors of changes that the person made or asked for: these may drop what they like."""
@@ -146,6 +146,8 @@ def oversize(before: str, after: str, budget: int = SIZE_BUDGET) -> str:
 
 
 _MOST_NAMED, _LONGEST_NAMED = 3, 100
+_NOTICE_LINES, _NOTICE_CHARACTERS = 8, 160
+_SINGLE = str.maketrans('"', "'")
 
 
 def summary_of_change(name: str, before: str, after: str) -> str:
@@ -172,6 +174,26 @@ def _changed_facts(before: str, after: str) -> tuple[str, list[str]]:
         "how important": [line for line in new if line not in old],
     }
     return next(((kind, lines) for kind, lines in changes.items() if lines), ("", []))
+
+
+def memory_notice(before: str, after: str) -> str:
+    """`[memory changed: added "…"; removed "…"]`: what differs between two texts, in one line.
+
+    Empty when no line was added or removed. Long changes are cut, with a pointer to the file.
+    """
+    old, new = ([without_list_mark(line) for line in fact_lines(text)] for text in (before, after))
+    known, left = set(old), set(new)
+    changes = [("added", line) for line in new if line not in known]
+    changes += [("removed", line) for line in old if line not in left]
+    if not changes:
+        return ""
+    shown = [
+        f'{verb} "{shortened(line.translate(_SINGLE), _NOTICE_CHARACTERS)}"'
+        for verb, line in changes[:_NOTICE_LINES]
+    ]
+    if more := len(changes) - len(shown):
+        shown.append(f"and {more} more, see memory/MEMORY.md")
+    return f"[memory changed: {'; '.join(shown)}]"
 
 
 def _normalized(line: str) -> str:

@@ -9,12 +9,15 @@ When a fact was written is what the versions say; Dream notes that down (`refres
 them takes long. One that was not noted down before today counts as new. It was looked up where the
 question of a search or of `/memory why` led to it, which a model need not do for what it sees.
 Nothing is noted down as long as a file takes less than half its share.
+
+Facts that are chosen stand in their order in the file, under their headings. A fact is a line with
+what is indented under it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, timedelta
 from math import exp2
@@ -29,8 +32,7 @@ from nanobot.errors import NanobotError
 from nanobot.memory.documents import LONG_TERM, PERSONAL
 from nanobot.memory.guard import without_list_mark
 from nanobot.memory.importance import HIGHEST, Importance, importance_of, without_importance
-from nanobot.memory.lines import split
-from nanobot.memory.selection import Selection, cut_at_line, select_facts
+from nanobot.memory.lines import is_heading, split
 from nanobot.memory.similarity import words
 from nanobot.memory.store import MemoryStore
 from nanobot.providers.port import estimate_tokens
@@ -45,6 +47,8 @@ _DAYS = 8
 _NOTES_SHARE = 4
 MOST_SHOWN = 8_000
 """Tokens of a file that a model which is to learn something is shown."""
+_LINE_END = 1.5
+"""Tokens, with what an estimate of a line leaves out."""
 _RELATION = 20.0
 """What it weighs that a line says nothing but what the texts do: more than all else."""
 _NOT_SHOWN = "({:,} more lines of the file are not shown; they are kept)"
@@ -294,3 +298,82 @@ def _key(line: str) -> str:
     """Names a fact, whatever its importance, without saying it."""
     fact = without_list_mark(line).encode("utf-8", "replace")
     return hashlib.blake2b(fact, digest_size=8).hexdigest()
+
+
+def cut_at_line(text: str, budget: int, note: str, path: str = "") -> str:
+    """`text`, or as many of its first lines as fit `budget` tokens and a note where the rest is.
+
+    `note` may name the `{path}` and the first `{line}` that is left out.
+    """
+    if estimate_tokens(text) <= budget:
+        return text
+    kept: list[str] = []
+    room = budget
+    for line in text.splitlines():
+        room -= estimate_tokens(line) + 1
+        if room < 0:
+            break
+        kept.append(line)
+    return "\n".join([*kept, note.format(path=path, line=len(kept) + 1)])
+
+
+class Selection(Struct, frozen=True):
+    """The lines of a text that are shown, and how many facts are not."""
+
+    text: str
+    left_out: int = 0
+
+
+class _Fact(Struct):
+    """The numbers of its lines, and of the headings above it."""
+
+    lines: list[int]
+    headings: tuple[int, ...]
+
+
+def select_facts(
+    text: str, facts: Collection[str], budget: int, weight: Callable[[str], float]
+) -> Selection:
+    """The text where it fits `budget` tokens, else as many of its `facts` as do: those with the
+    highest `weight`, of equals the last ones. `facts` are lines without blanks around them."""
+    if estimate_tokens(text) <= budget:
+        return Selection(text)
+    lines = split(text)
+    found = _facts_of(lines, facts)
+    weighed = [(max(weight(lines[at]) for at in fact.lines), fact) for fact in found]
+    kept, count, room = set[int](), 0, float(budget)
+    for _, fact in sorted(weighed, key=lambda one: (-one[0], -one[1].lines[0])):
+        new = [at for at in (*fact.headings, *fact.lines) if at not in kept]
+        cost = sum(estimate_tokens(lines[at]) + _LINE_END for at in new)
+        if cost <= room:
+            kept.update(new)
+            room, count = room - cost, count + 1
+    return Selection(_with_blanks(lines[at] for at in sorted(kept)), len(found) - count)
+
+
+def _with_blanks(lines: Iterable[str]) -> str:
+    """The lines as a text, with blank ones around headings."""
+    shown = list[str]()
+    for line in lines:
+        if shown and (is_heading(line) or is_heading(shown[-1])):
+            shown.append("")
+        shown.append(line)
+    return "\n".join(shown)
+
+
+def _facts_of(lines: Sequence[str], facts: Collection[str]) -> list[_Fact]:
+    found, above = list[_Fact](), list[int]()
+    for at, line in enumerate(lines):
+        if is_heading(line):
+            above = [one for one in above if _level(lines[one]) < _level(line)] + [at]
+        elif line.strip() in facts:
+            headings = tuple(above)
+            if line[0].isspace() and found and found[-1].headings == headings:
+                found[-1].lines.append(at)
+            else:
+                found.append(_Fact([at], headings))
+    return found
+
+
+def _level(heading: str) -> int:
+    return len(heading) - len(heading.lstrip("#"))

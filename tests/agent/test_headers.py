@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from nanobot.agent.prompt import header, late_notice
-from nanobot.memory.selection import memory_notice
+from nanobot.memory.guard import memory_notice
 
 BERLIN = ZoneInfo("Europe/Berlin")
 TODAY = date(2026, 11, 21)

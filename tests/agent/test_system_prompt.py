@@ -8,8 +8,8 @@ import pytest
 
 from nanobot.agent.prompt import SEPARATOR, ScopedSources
 from nanobot.memory.documents import install_template, load_template
+from nanobot.memory.recall import cut_at_line
 from nanobot.memory.scopes import OWNER, Memories, Scopes
-from nanobot.memory.selection import cut_at_line
 from nanobot.memory.store import MemoryStore
 from nanobot.providers.port import estimate_tokens
 from nanobot.security.paths import Root

@@ -10,10 +10,9 @@ import pytest
 from nanobot.memory.forget import Forgetter
 from nanobot.memory.importance import Importance, with_mark
 from nanobot.memory.lines import Operation
-from nanobot.memory.recall import PERSON, FactUse, FactUses, weight_of
+from nanobot.memory.recall import PERSON, FactUse, FactUses, select_facts, weight_of
 from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.memory.search import Query
-from nanobot.memory.selection import select_facts
 from nanobot.memory.version import Change
 from nanobot.memory.why import Explainer
 from nanobot.providers.port import estimate_tokens
