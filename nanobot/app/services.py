@@ -47,10 +47,10 @@ from nanobot.memory.consolidation.planning import ConsolidationLimits, PromptGau
 from nanobot.memory.scopes import OWNER
 from nanobot.tasks import Repeated, Routine
 from nanobot.upkeep import SNAPSHOT
-from nanobot.upkeep.retention import MEDIA_NAME, DiskReserve, Retention, RetentionLimits
+from nanobot.upkeep.retention import MEDIA_NAME, DiskReserve, Retention
 
 if TYPE_CHECKING:
-    from nanobot.upkeep.backups import BackupMaker, BackupOrder, BackupRoutine
+    from nanobot.upkeep.backups import BackupMaker, BackupOrder
     from nanobot.upkeep.snapshot import BackupOperations
 
 MAX_MESSAGE_SHARE = 4
@@ -253,11 +253,17 @@ class Upkeep:
         kept, journal, self._base = settings.retention, base.stores.journal, base
         reserve = kept.disk_reserve_megabytes
         self.room = DiskReserve(settings.shared, reserve, base.bus, clock, base.notifier.warn)
-        limits = RetentionLimits(kept.media_days, kept.media_megabytes, audit_days=kept.audit_days)
-        mentions = partial(journal.find_mentions, MEDIA_NAME)
-        retention = Retention(home, limits, clock, mentions, shared=settings.shared)
+        retention = Retention(
+            home,
+            settings.shared,
+            clock,
+            partial(journal.find_mentions, MEDIA_NAME),
+            media_days=kept.media_days,
+            media_megabytes=kept.media_megabytes,
+            audit_days=kept.audit_days,
+        )
         wanted = settings.backup.schedule and not settings.team.shared
-        self.backups = self._schedule_backups() if wanted else None
+        self.backups = self.backup_maker if wanted else None
         backups = (self.backups,) if self.backups else ()
         self.schedules: tuple[Routine, ...] = (retention, *backups)
 
@@ -274,17 +280,17 @@ class Upkeep:
         """Makes backups on schedule and on request."""
         from nanobot.upkeep.backups import BackupMaker
 
-        settings = self._base.settings
-        folder = settings.backup.place(settings.home)
-        order = order_of(settings)
-        return BackupMaker(settings.home, folder, order, self.snapshots, self._base.background)
-
-    def _schedule_backups(self) -> BackupRoutine:
-        from nanobot.upkeep.backups import BackupRoutine
-
         base, wanted = self._base, self._base.settings.backup
-        schedule, maker = parse(wanted.schedule), self.backup_maker
-        return BackupRoutine(maker, schedule, wanted.keep, base.clock, base.notifier.warn)
+        return BackupMaker(
+            base.settings.home,
+            wanted.place(base.settings.home),
+            order_of(base.settings),
+            self.snapshots,
+            base.background,
+            parse(wanted.schedule) if wanted.schedule else None,
+            wanted.keep,
+            base.notifier.warn,
+        )
 
 
 def clear_backup(home: Path) -> None:

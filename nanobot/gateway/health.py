@@ -43,7 +43,7 @@ from nanobot.upkeep.retention import DiskReserve
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nanobot.upkeep.backups import BackupRoutine
+    from nanobot.upkeep.backups import BackupMaker
 
 _ASIDE = {
     "*.git.damaged-*": "versions of memory",
@@ -177,7 +177,7 @@ def learning_concerns(problems: Iterable[Callable[[], str]]) -> Iterator[Concern
             yield Concern("degraded", text, hint)
 
 
-def upkeep_concerns(room: DiskReserve, backups: BackupRoutine | None) -> Iterator[Concern]:
+def upkeep_concerns(room: DiskReserve, backups: BackupMaker | None) -> Iterator[Concern]:
     """Messages wait because the disk is nearly full. A backup that was due could not be made, or
     older ones not be removed."""
     if room.text:

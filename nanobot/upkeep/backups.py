@@ -3,7 +3,7 @@
 A backup gets its name when it is complete and on the disk; only its owner can read it. A failed or
 killed attempt leaves a file with another name, which the next one removes.
 
-`BackupRoutine` makes scheduled ones. The files tell when the last one was made, so that one that
+`BackupMaker` makes scheduled ones. The files tell when the last one was made, so that one that
 was missed while nanobot was off, or that failed, is made soon after. A failure is reported once,
 until a backup succeeds; it is retried every hour.
 """
@@ -28,7 +28,6 @@ from msgspec import Struct
 import nanobot
 from nanobot.bus.journal_file import SCHEMA
 from nanobot.channel import Operation
-from nanobot.clock import Clock
 from nanobot.cron.schedule import Schedule
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import locked, make_folder, storage_errors, sync_folder
@@ -237,9 +236,16 @@ def _atomic_target(target: Path) -> Iterator[BinaryIO]:
     sync_folder(target.parent)
 
 
-class BackupMaker:
-    """Makes backups of `home` in `folder` as `order` says, by the schedule or when a person asks a
-    running nanobot for one. `operations` take the snapshots."""
+SETTLED = timedelta(minutes=2)
+"""How long after a start one that was missed waits: what is in hand goes first."""
+AGAIN = timedelta(hours=1)
+_LOOK_SECONDS = 60.0
+
+
+class BackupMaker(Periodic):
+    """Makes backups of `home` in `folder` as `order` says: when a person asks a running nanobot for
+    one, and by the `schedule`, of which the newest `keep` stay. `operations` take the snapshots,
+    `tell` says something to the owner."""
 
     def __init__(
         self,
@@ -248,23 +254,21 @@ class BackupMaker:
         order: BackupOrder,
         operations: BackupOperations,
         background: Background,
+        schedule: Schedule | None,
+        keep: int,
+        tell: Callable[[str], Awaitable[None]],
     ) -> None:
-        self.folder = folder
-        self._home, self._order, self._operations = home, order, operations
-        self._background = background
+        super().__init__(operations.clock, _LOOK_SECONDS)
+        self._home, self._folder, self._order = home, folder, order
+        self._operations, self._background = operations, background
+        self._schedule, self._keep, self._tell = schedule, keep, tell
         self._asked: asyncio.Task[None] | None = None
-        self._problem = ""
-
-    async def make(self, progress: Progress = lambda *_: None) -> MadeBackup:
-        """Make one. Raises `BackupUnderWay` and other `NanobotError`s."""
-        with exclusive_backup(self._home):
-            taken = await self._operations.take()
-            target = self.folder / backup_name(taken.made_at, self._order.recipient)
-            made = await asyncio.to_thread(
-                make_backup, self._home, taken, target, self._order, progress
-            )
-        logger.info("backup made: {} ({:,} bytes)", made.path, made.size)
-        return made
+        self._asked_problem = ""
+        self._stopping = threading.Event()
+        self._started = self._clock.now()
+        self._not_before = self._started + SETTLED
+        self.problem = ""
+        """What failed the last time that one was due, and why; empty where nothing did."""
 
     def table(self) -> Mapping[str, Operation]:
         return {"backup.list": self._list, "backup.make": self._begin}
@@ -272,71 +276,52 @@ class BackupMaker:
     async def _list(self, _: Mapping[str, object]) -> dict[str, object]:
         """The backups in the folder, the newest first; `making` while one that was asked for is
         being made, `problem` why the last one was not."""
-        stored = await asyncio.to_thread(list_backups, self.folder)
-        zone = self._operations.clock.now().tzinfo
+        stored = await asyncio.to_thread(list_backups, self._folder)
+        zone = self._clock.now().tzinfo
         return {
-            "folder": str(self.folder),
+            "folder": str(self._folder),
             "backups": [backup_data(one, zone) for one in stored],
             "making": self._is_making,
-            "problem": self._problem,
+            "problem": self._asked_problem,
         }
 
     async def _begin(self, _: Mapping[str, object]) -> dict[str, object]:
         """Begin to make one in the background, unless one is being made."""
         begun = not self._is_making
         if begun:
-            self._problem = ""
-            self._asked = self._background.start(self._attempt(), name="backup")
+            self._asked_problem = ""
+            self._asked = self._background.start(self._make_asked(), name="backup")
         return {"begun": begun}
 
     @property
     def _is_making(self) -> bool:
         return self._asked is not None and not self._asked.done()
 
-    async def _attempt(self) -> None:
+    async def _make_asked(self) -> None:
         try:
-            await self.make()
+            await self._make(lambda *_: None)
         except NanobotError as error:
-            self._problem = f"{error} {error.hint}".strip()
-            logger.error("the backup that was asked for could not be made: {}", self._problem)
+            self._asked_problem = f"{error} {error.hint}".strip()
+            logger.error("the backup that was asked for could not be made: {}", self._asked_problem)
 
-
-SETTLED = timedelta(minutes=2)
-"""How long after a start one that was missed waits: what is in hand goes first."""
-AGAIN = timedelta(hours=1)
-_LOOK_SECONDS = 60.0
-
-
-class BackupRoutine(Periodic):
-    """Has `maker` make backups by the `schedule`, and keeps the newest `keep`.
-
-    `tell` says something to the owner.
-    """
-
-    def __init__(
-        self,
-        maker: BackupMaker,
-        schedule: Schedule,
-        keep: int,
-        clock: Clock,
-        tell: Callable[[str], Awaitable[None]],
-    ) -> None:
-        super().__init__(clock, _LOOK_SECONDS)
-        self._maker, self._schedule, self._keep, self._tell = maker, schedule, keep, tell
-        self._stopping = threading.Event()
-        self._started = clock.now()
-        self._not_before = self._started + SETTLED
-        self.problem = ""
-        """What failed the last time, and why; empty where nothing did."""
+    async def _make(self, progress: Progress) -> MadeBackup:
+        with exclusive_backup(self._home):
+            taken = await self._operations.take()
+            target = self._folder / backup_name(taken.made_at, self._order.recipient)
+            made = await asyncio.to_thread(
+                make_backup, self._home, taken, target, self._order, progress
+            )
+        logger.info("backup made: {} ({:,} bytes)", made.path, made.size)
+        return made
 
     async def run_once(self) -> None:
         now = self._clock.now()
         self._started = min(self._started, now)  # the clock may have been set back
         self._not_before = min(self._not_before, now + AGAIN)
-        if now >= self._not_before:
+        if self._schedule and now >= self._not_before:
             due = self._schedule.next_after(await self._last(now))
             if due is not None and due <= now:
-                await self._attempt()
+                await self._make_due()
 
     def stop(self) -> None:
         """Make no more, and give up the one that is being made."""
@@ -347,16 +332,16 @@ class BackupRoutine(Periodic):
         """When the newest one was made, or the first could have been. One from the future was made
         by a clock that was wrong."""
         try:
-            stored = await asyncio.to_thread(list_backups, self._maker.folder)
+            stored = await asyncio.to_thread(list_backups, self._folder)
         except NanobotError:  # making one says what is wrong
             stored = []
         made = (one.made_at for one in stored if one.made_at <= now)
         return next(made, self._started).astimezone(now.tzinfo)
 
-    async def _attempt(self) -> None:
+    async def _make_due(self) -> None:
         try:
-            made = await self._maker.make(self._go_on)
-            await asyncio.to_thread(prune_backups, self._maker.folder, self._keep, made.path)
+            made = await self._make(self._go_on)
+            await asyncio.to_thread(prune_backups, self._folder, self._keep, made.path)
             self.problem = ""
         except BackupUnderWay:  # by a person: it may be all that is wanted
             self._not_before = self._clock.now() + SETTLED

@@ -22,7 +22,6 @@ from errno import ENOTSUP
 from pathlib import Path
 
 from loguru import logger
-from msgspec import Struct
 
 from nanobot.bus.queue import MessageBus
 from nanobot.clock import Clock
@@ -116,14 +115,6 @@ class DiskReserve(Periodic):
             logger.warning("the owner could not be warned about the disk: {}", error)
 
 
-class RetentionLimits(Struct, frozen=True):
-    """How long and how much; 0: no limit."""
-
-    media_days: int = 0
-    media_megabytes: int = 0
-    audit_days: int = 0
-
-
 def surplus(
     files: Iterable[FolderEntry],
     now: float,
@@ -146,21 +137,25 @@ def surplus(
 
 
 class Retention(Periodic):
-    """Applies the `limits` to a home, whose media and spilled results lie in `shared` in a team.
+    """Applies limits to a home, whose media and spilled results are in `shared`; 0 is no limit.
     `awaited` gives the names of media that messages refer to which are not answered or not sent
     yet."""
 
     def __init__(
         self,
         home: Path,
-        limits: RetentionLimits,
+        shared: Path,
         clock: Clock,
         awaited: Callable[[], Awaitable[Container[str]]],
-        shared: Path | None = None,
+        *,
+        media_days: int = 0,
+        media_megabytes: int = 0,
+        audit_days: int = 0,
     ) -> None:
         super().__init__(clock, _DAY, _SETTLED_SECONDS)
-        self._home, self._limits, self._awaited = home, limits, awaited
-        self._shared = shared or home
+        self._home, self._shared, self._awaited = home, shared, awaited
+        self._media_days, self._media_megabytes = media_days, media_megabytes
+        self._audit_days = audit_days
 
     async def run_once(self) -> None:
         """Remove what has to go. Raises `StorageError`; it is tried again a day later."""
@@ -170,15 +165,14 @@ class Retention(Periodic):
 
     def _sweep(self, awaited: Container[str]) -> dict[str, int]:
         """How many files went, of each kind."""
-        limits, log = self._limits, self._home / "logs" / audit.FILE
+        log, ended = self._home / "logs" / audit.FILE, 0
         media = self._prune_folder(
-            "media", MEDIA_NAME, limits.media_days, limits.media_megabytes, awaited
+            "media", MEDIA_NAME, self._media_days, self._media_megabytes, awaited
         )
         spill = self._prune_folder("spill", _SPILL_NAME, _SPILL_DAYS, 0, ())
-        ended = 0
-        if limits.audit_days:
+        if self._audit_days:
             with storage_errors(log):
-                ended = audit.expire(log, self._clock.now() - timedelta(days=limits.audit_days))
+                ended = audit.expire(log, self._clock.now() - timedelta(days=self._audit_days))
         return {"media": media, "spill": spill, "audit": ended}
 
     def _prune_folder(

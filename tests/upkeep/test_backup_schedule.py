@@ -18,7 +18,6 @@ from nanobot.testing import FakeClock
 from nanobot.upkeep.backups import (
     BackupMaker,
     BackupOrder,
-    BackupRoutine,
     exclusive_backup,
     list_backups,
 )
@@ -32,7 +31,7 @@ class Hours:
 
     clock: FakeClock
     folder: Path
-    routine: BackupRoutine
+    routine: BackupMaker
     told: list[str]
 
     async def passes(self, hours: float) -> None:
@@ -59,8 +58,8 @@ async def living(home: Path, clock: FakeClock, folder: Path) -> AsyncIterator[Ho
 
     operations = BackupOperations(home, journal, clock, live=True)
     schedule = parse("30 * * * *")
-    maker = BackupMaker(home, folder, BackupOrder(), operations, Background())
-    routine = BackupRoutine(maker, schedule, 2, clock, tell)
+    work = Background()
+    routine = BackupMaker(home, folder, BackupOrder(), operations, work, schedule, 2, tell)
     running = asyncio.ensure_future(routine.run_forever())
     try:
         yield Hours(clock, folder, routine, told)

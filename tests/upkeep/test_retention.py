@@ -19,7 +19,7 @@ from nanobot.security.paths import FolderEntry
 from nanobot.security.redaction import Redactor
 from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
-from nanobot.upkeep.retention import MEDIA_NAME, Retention, RetentionLimits, surplus
+from nanobot.upkeep.retention import MEDIA_NAME, Retention, surplus
 from tests.bus.support import opened, reply, said
 from tests.support import running
 
@@ -86,12 +86,8 @@ async def test_a_sweep_takes_what_nanobot_named_and_nothing_that_somebody_waits_
         await journal.add_outgoing("t1", Outgoing("reply", (sent,)))
         kept = Media(f"kept:{to_run_again.name}", "image")
         await journal.receive("fake", [replace(said("m1"), media=(kept,))])
-        retention = Retention(
-            tmp_path,
-            RetentionLimits(media_days=30),
-            CLOCK,
-            partial(journal.find_mentions, MEDIA_NAME),
-        )
+        mentions = partial(journal.find_mentions, MEDIA_NAME)
+        retention = Retention(tmp_path, tmp_path, CLOCK, mentions, media_days=30)
         await retention.run_once()
     assert not old.exists()
     assert not long.exists()
@@ -108,7 +104,7 @@ async def test_it_runs_soon_after_the_start_and_then_each_day_whatever_goes_wron
         asked.append(clock.monotonic())
         raise KeyError("something that no code expects")
 
-    retention = Retention(tmp_path, RetentionLimits(), clock, fails)
+    retention = Retention(tmp_path, tmp_path, clock, fails)
     running_on = asyncio.create_task(retention.run_forever())
     await clock.until_sleeping()
     await clock.advance(2 * DAY)
