@@ -18,11 +18,11 @@ from nanobot.gateway.scopes import Single
 from nanobot.gateway.worker import TeamWorker
 from nanobot.io import FENCE, replace_file, storage_errors
 from nanobot.tasks import Routine
-from nanobot.team import asking
 from nanobot.team.folder import expect_together
 from nanobot.team.journal import PostgresJournal
 from nanobot.team.leases import SINGLE
 from nanobot.team.membership import Membership
+from nanobot.team.waking import Answer, SharedQuestions
 
 
 class Team:
@@ -60,7 +60,7 @@ class Team:
             singles=singles,
         )
         tell = worker.waking.tell
-        self._questions = asking.SharedQuestions(journal.database, self._settle, tell)
+        self._questions = SharedQuestions(journal.database, self._settle, tell)
         worker.listeners["answer"] = self._questions.heard
         worker.listeners["closed"] = self._close_question
         worker.listeners["erased"] = self._erase
@@ -73,7 +73,7 @@ class Team:
         journal.exclusive = supervisor.exclusive
         platforms.rate.count_shared = journal.count_message
 
-    async def _settle(self, code: str, given: asking.Answer) -> str:
+    async def _settle(self, code: str, given: Answer) -> str:
         """Take the answer to a question of this worker that was given at another one."""
         return await self._approvals.answer_here(code, given.address, given.answer, given.by)
 
@@ -82,7 +82,7 @@ class Team:
     ) -> str:
         """Answer a question of another worker."""
         place = (address.channel, address.chat_id, address.thread_id) if address else ()
-        return await self._questions.answer(code, asking.Answer(answer, by, *place))
+        return await self._questions.answer(code, Answer(answer, by, *place))
 
     def note_closed(self, event: ApprovalClosed) -> None:
         """A question of this worker is closed; its buttons may be another's to take."""

@@ -13,7 +13,7 @@ search is bounded by the number and the length of the compared lines.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -50,7 +50,12 @@ def replace_exactly(
         old, new = (one.replace("\r\n", "\n").replace("\n", "\r\n") for one in (old, new))
     if old == new:
         raise ToolError("old_text and new_text are the same; nothing would change")
-    lines = tuple(_line_numbers(text, old))
+    pieces = text.split(old)
+    lines, line = list[int](), 1
+    for piece in pieces[:-1]:
+        line += piece.count("\n")
+        lines.append(line)
+        line += old.count("\n")
     if not lines:
         raise ToolError(f"old_text was not found. {_why_not_found(text, old)}")
     if len(lines) > 1 and not everywhere:
@@ -58,16 +63,7 @@ def replace_exactly(
             f"old_text stands there {len(lines)} times (lines {_listed(lines)}); give more of the"
             " text around the one that is meant, or set replace_all"
         )
-    return text.replace(old, new), lines
-
-
-def _line_numbers(text: str, old: str) -> Iterator[int]:
-    line, counted, place = 1, 0, text.find(old)
-    while place >= 0:
-        line += text.count("\n", counted, place)
-        counted = place
-        yield line
-        place = text.find(old, place + len(old))
+    return new.join(pieces), tuple(lines)
 
 
 def _listed(lines: Sequence[int]) -> str:
@@ -285,24 +281,17 @@ class EditFile(Tool, Struct, frozen=True):
         place, previous = await self.writer.read(arguments.path, caller)
         if previous is None:
             raise await asyncio.to_thread(missing, place)
-        new, lines = await asyncio.to_thread(
-            replace_exactly,
-            _text(place.shown, previous),
-            arguments.old_text,
-            arguments.new_text,
-            everywhere=arguments.replace_all,
-        )
+        if image_type(previous) or is_binary(previous):
+            raise ToolError(f"{place.shown} is binary and cannot be edited as text")
+        try:
+            text = previous.decode()
+        except UnicodeDecodeError as error:
+            raise ToolError(
+                f"{place.shown} is not valid UTF-8 (byte {error.start}), so an edit could damage it"
+            ) from error
+        old, new = arguments.old_text, arguments.new_text
+        everywhere = arguments.replace_all
+        new, lines = await asyncio.to_thread(replace_exactly, text, old, new, everywhere=everywhere)
         times = "once" if len(lines) == 1 else f"{len(lines)} times"
         done = f"edited {place.shown}: replaced {times}, line {_listed(lines)}"
         return await self.writer.write(place, new, previous, caller, done)
-
-
-def _text(shown: str, content: bytes) -> str:
-    if image_type(content) or is_binary(content):
-        raise ToolError(f"{shown} is binary and cannot be edited as text")
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        raise ToolError(
-            f"{shown} is not valid UTF-8 (byte {error.start}), so an edit could damage it"
-        ) from error

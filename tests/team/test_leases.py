@@ -12,13 +12,12 @@ from nanobot.bus.events import OutboundMessage
 from nanobot.bus.journal import QUESTION, Outgoing
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
-from nanobot.team.asking import Answer, SharedQuestions
 from nanobot.team.connection import DatabaseAddress
 from nanobot.team.folder import clear, temporaries
 from nanobot.team.journal import PostgresJournal
 from nanobot.team.leases import Leases
 from nanobot.team.postgres import Database
-from nanobot.team.waking import Waking
+from nanobot.team.waking import Answer, SharedQuestions, Waking
 from nanobot.tooling import OWNER
 from tests.team.support import enlist, opened, sql
 
