@@ -164,7 +164,7 @@ class Work:
 
     async def conversations(self) -> None:
         """Listing 1,000 conversations for the first time."""
-        manager = SessionManager.in_folder(self._home / "sessions", self._base.clock)
+        manager = SessionManager(self._home / "sessions", self._base.clock)
         found = await asyncio.to_thread(lambda: list(manager.list_sessions()))
         assert len(found) >= CHATS
         await manager.close()
@@ -174,7 +174,7 @@ class Work:
         key, folder = "fake:open", self._home / "other"
         if not folder.exists():
             write_session(folder, key, 20_000, 0)
-        manager = SessionManager.in_folder(folder / "sessions", self._base.clock)
+        manager = SessionManager(folder / "sessions", self._base.clock)
         assert len((await manager.get_or_create(key)).messages) == 20_000
         await manager.close()
 

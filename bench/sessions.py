@@ -58,7 +58,7 @@ async def turn(manager: SessionManager, key: str) -> tuple[float, float]:
 
 async def opening(folder: Path, key: str) -> tuple[float, SessionManager]:
     """Seconds to open a session in a fresh manager, which stays open."""
-    manager = SessionManager.in_folder(folder, SystemClock())
+    manager = SessionManager(folder, SystemClock())
     begun = perf_counter()
     await manager.get_or_create(key)
     return perf_counter() - begun, manager

@@ -163,14 +163,14 @@ def without_header(text: str) -> str:
 def stored(home: Path, key: str = "fake:1") -> list[Message]:
     """All messages in a session's file, taken-back ones as well, without nanobot's own notes; for
     a home that is not in use."""
-    messages = SessionManager.in_folder(home / "sessions", SystemClock()).read_messages(key)
+    messages = SessionManager(home / "sessions", SystemClock()).read_messages(key)
     return [message for message in messages if message.content not in ENDINGS]
 
 
 async def window(home: Path, key: str = "fake:1") -> list[tuple[str, str]]:
     """Role and text of what a session's next prompt begins with, without the notes that say how a
     turn without an answer ended; for a home not in use."""
-    manager = SessionManager.in_folder(home / "sessions", SystemClock())
+    manager = SessionManager(home / "sessions", SystemClock())
     session = await manager.get_or_create(key)
     await manager.close()
     return [

@@ -66,7 +66,7 @@ async def test_an_unknown_command_is_answered_with_the_nearest_one(
 ) -> None:
     match = REGISTRY.match(text)
     assert match is not None
-    session = await SessionManager.in_folder(tmp_path, FakeClock()).get_or_create("fake:1")
+    session = await SessionManager(tmp_path, FakeClock()).get_or_create("fake:1")
     answer = await match[0].run(CommandCall(match[1], HELLO, session, "owner", 1))
     assert f"no command {text.partition(' ')[0]}" in answer.text
     assert hint in answer.text
@@ -86,7 +86,7 @@ async def test_a_command_for_the_owner_is_refused_to_others(tmp_path: Path) -> N
         [Command("restart", "", restarts, allowed="owner")],
         is_owner=lambda _, sender: sender == "owner",
     )
-    session = await SessionManager.in_folder(tmp_path, FakeClock()).get_or_create("fake:1")
+    session = await SessionManager(tmp_path, FakeClock()).get_or_create("fake:1")
     for sender, text in (("owner", "done"), ("guest", "/restart is for this nanobot's owner only")):
         match = registry.called_by(replace(HELLO, content="/restart", sender_id=sender))
         assert match is not None

@@ -37,6 +37,7 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.lock import FROM_TEAM, JOURNAL, MOVED, TO_TEAM
 from nanobot.io import make_folder, replace_file, storage_errors, sync_folder
 from nanobot.memory.documents import install_template, template_folder
+from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.manager import SessionManager
 from nanobot.team import folder, moving, schema
 from nanobot.team.connection import DatabaseAddress, Row
@@ -207,8 +208,9 @@ def _whose(settings: Settings, state: SqliteState) -> moving.Whose:
     access = build_access(alone, state, clock, (TERMINAL,))
     access.load()
     scopes = build_scopes(alone, access)
-    catalogue = settings.home / "state" / "catalogue.db"
-    sessions = SessionManager.in_folder(settings.shared / "sessions", clock, catalogue=catalogue)
+    kept = settings.home / "state" / "catalogue.db"
+    catalogue = SessionCatalogue(settings.shared / "sessions", clock, kept)
+    sessions = SessionManager(catalogue, clock)
     state.close()
 
     def of_conversation(key: str) -> str:

@@ -85,6 +85,7 @@ def _manager(home: Path) -> SessionManager:
     from loguru import logger
 
     from nanobot.clock import SystemClock
+    from nanobot.session.catalogue import SessionCatalogue
     from nanobot.session.manager import SessionManager
 
     logger.remove()
@@ -92,7 +93,7 @@ def _manager(home: Path) -> SessionManager:
     kept = home / "state" / "catalogue.db"
     catalogue = kept if kept.parent.is_dir() else None  # nothing is made where there is no home
     folder = shared_folder(home) / "sessions"
-    return SessionManager.in_folder(folder, SystemClock(), catalogue=catalogue)
+    return SessionManager(SessionCatalogue(folder, SystemClock(), catalogue), SystemClock())
 
 
 def _fields(message: Message) -> dict[str, object]:

@@ -230,13 +230,9 @@ def rewrite_file(files: FileOps, path: Path, redact: Redact) -> int:
             lines = file.read().split(b"\n")
     except FileNotFoundError:
         return 0
-    redacted = [_redacted(line, redact) for line in paced(lines)]
+    texts = (line.decode("utf-8", "surrogateescape") for line in paced(lines))
+    redacted = [redact(text).encode("utf-8", "surrogateescape") for text in texts]
     changed = sum(new != old for new, old in zip(redacted, lines, strict=True))
     if changed:
         replace_file(path, [b"\n".join(redacted)], files=files)
     return changed
-
-
-def _redacted(line: bytes, redact: Redact) -> bytes:
-    text = line.decode("utf-8", "surrogateescape")
-    return redact(text).encode("utf-8", "surrogateescape")

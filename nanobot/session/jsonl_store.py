@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
 
-from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.clock import Clock
@@ -19,20 +17,12 @@ from nanobot.io import (
     FileOps,
     FileState,
     opened,
-    replace_file,
     state_of,
-    storage_errors,
-    sync_folder,
-    tail_without_newline,
 )
 from nanobot.messages import Message
 from nanobot.session.archive import (
-    PIECE,
-    archive_messages,
     archived_up_to,
     records_of,
-    rewrite,
-    segments,
 )
 from nanobot.session.catalogue import ARCHIVE, SessionCatalogue
 from nanobot.session.jsonl_reader import key_in, load, newest_metadata
@@ -46,13 +36,12 @@ from nanobot.session.records import (
     Record,
     Retraction,
     decode,
-    encode,
     foreign_stem_of,
     key_of,
     stem_of,
     with_marks,
 )
-from nanobot.session.session import Contents, Redact, SessionInfo
+from nanobot.session.session import Contents, SessionInfo
 from nanobot.text import close_matches
 
 _INLINE = 64 * 1024
@@ -62,8 +51,8 @@ _MOST_FILES = 1024
 
 
 class JsonlStore:
-    """The session files of a `catalogue`. `gather` is as for `Writer`, for callers who keep a copy
-    of the lines until they are durable; `files` is what changes the disk.
+    """The session files of a catalogue or a folder. `gather` is as for `Writer`, for callers who
+    keep a copy of the lines until they are durable; `files` is what changes the disk.
 
     Lines of a conversation are stored in the order in which they are appended, each whole or not at
     all, and never twice. Methods that are not coroutines block and may be called from any thread,
@@ -73,12 +62,13 @@ class JsonlStore:
 
     def __init__(
         self,
-        catalogue: SessionCatalogue,
+        place: SessionCatalogue | Path,
         clock: Clock,
         *,
         gather: float = 0.0,
         files: FileOps | None = None,
     ) -> None:
+        catalogue = SessionCatalogue(place, clock) if isinstance(place, Path) else place
         self._catalogue, self._path = catalogue, catalogue.folder
         self._clock, self._disk = clock, files or FileOps()
         self._writer = Writer(self._disk, clock, catalogue.expire, gather)
@@ -145,72 +135,6 @@ class JsonlStore:
             append_lines(self._disk, file, data, now, verify=True, archived=archived)
 
         await self._writer.run(file, work)
-
-    async def move_to_archive(self, key: str, header: Metadata) -> None:
-        """Archive the messages that `header` calls consolidated, after what was appended before.
-        `header` is then the metadata of the live file. Raises `StorageError`."""
-        file = self._file(key)
-
-        def work() -> None:
-            changed = state_of(file.path) != file.known
-            file.known = archive_messages(self._disk, file.path, self._archive_of(key), header)
-            file.stale = file.stale or changed
-
-        await self._writer.run(file, work)
-
-    async def move_aside(self, key: str, aside: Metadata, left: Metadata) -> None:
-        """Store a conversation under the key of `aside`, after what was appended before, and leave
-        an empty one with the header `left`. Raises `StorageError`; doing it again loses nothing."""
-        file, now = self._file(key), self._file(aside.key)
-
-        def work() -> None:
-            header = encode(aside).encode()  # first for the key, last for what it says
-            with opened(file.path) as descriptor, open(descriptor, "rb", closefd=False) as live:
-                ends = tail_without_newline(descriptor, os.fstat(descriptor).st_size) == b""
-                lines = iter(lambda: live.read(PIECE), b"")
-                end = b"" if ends else b"\n"
-                replace_file(now.path, chain([header], lines, [end, header]), files=self._disk)
-            archive = self._archive_of(key)
-            if archive.is_dir():
-                archive.rename(self._archive_of(aside.key))
-            replace_file(file.path, [encode(left).encode()], files=self._disk)
-            file.stale = now.stale = True
-
-        await self._writer.run(file, work)
-
-    async def set_damaged_aside(self, key: str) -> None:
-        """Rename the unreadable file of a conversation, to keep it. Raises `StorageError`."""
-        file, time = self._file(key), self._clock.now()
-
-        def work() -> None:
-            with contextlib.suppress(FileNotFoundError):
-                aside = file.path.with_name(f"{file.path.name}.corrupt-{time:%Y%m%dT%H%M%S%f}")
-                file.path.rename(aside)
-                logger.warning("{} is damaged and kept as {}", file.path, aside.name)
-            sync_folder(file.path.parent, self._disk)
-            file.stale = True
-
-        await self._writer.run(file, work)
-
-    async def rewrite_files(self, key: str, redact: Redact) -> int:
-        """Pass every line through `redact`, archived ones too, after what was appended before.
-        Return how many changed. Raises `StorageError`; doing it again finishes the rest."""
-        file, archive = self._file(key), self._archive_of(key)
-
-        def work() -> int:
-            if changed := rewrite(self._disk, file.path, archive, redact):
-                self._catalogue.forget(file.path)
-            return changed
-
-        return await self._writer.run(file, work)
-
-    def drop_archive(self, key: str) -> None:
-        """Remove the archive of a conversation, except for its newest segment, which has the last
-        archived number. Raises `StorageError`."""
-        for segment in segments(self._archive_of(key))[:-1]:
-            with storage_errors(segment.path):
-                segment.path.unlink(missing_ok=True)
-        self._catalogue.expire()
 
     def read_messages(self, key: str, first: int = 1, last: int | None = None) -> Iterator[Message]:
         """Yield all messages from seq `first` to `last`, also archived, sealed and retracted ones.

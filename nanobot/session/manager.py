@@ -9,11 +9,13 @@ asked for.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
-from typing import Self
 from weakref import WeakValueDictionary
 
 from loguru import logger
@@ -22,16 +24,25 @@ from msgspec.structs import replace
 
 from nanobot.clock import Clock, SystemClock
 from nanobot.errors import SessionDamaged, StorageError
-from nanobot.io import FileOps
+from nanobot.io import (
+    FileOps,
+    opened,
+    replace_file,
+    state_of,
+    storage_errors,
+    sync_folder,
+    tail_without_newline,
+)
 from nanobot.messages import Message
+from nanobot.session.archive import PIECE, archive_messages, rewrite, segments
 from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.jsonl_store import JsonlStore
-from nanobot.session.records import JsonValue, Metadata
+from nanobot.session.records import JsonValue, Metadata, encode
 from nanobot.session.session import Redact, Session
 
 
 class SessionManager(JsonlStore):
-    """Opens, saves, lists and archives the sessions of a `catalogue`.
+    """Opens, saves, lists and archives the sessions of a catalogue or a folder.
 
     `capacity` is how many sessions stay open without anyone holding them, `live_limit` how many
     consolidated messages may stay out of the archive.
@@ -39,7 +50,7 @@ class SessionManager(JsonlStore):
 
     def __init__(
         self,
-        catalogue: SessionCatalogue,
+        place: SessionCatalogue | Path,
         clock: Clock,
         *,
         capacity: int = 128,
@@ -47,7 +58,7 @@ class SessionManager(JsonlStore):
         gather: float = 0.0,
         files: FileOps | None = None,
     ) -> None:
-        super().__init__(catalogue, clock, gather=gather, files=files)
+        super().__init__(place, clock, gather=gather, files=files)
         self._capacity, self._live_limit = capacity, live_limit
         self._recent: OrderedDict[str, Session] = OrderedDict()
         self._alive: WeakValueDictionary[str, Session] = WeakValueDictionary()
@@ -57,25 +68,6 @@ class SessionManager(JsonlStore):
         """The sessions with unreadable lines at the last read, and the number of lines."""
         self.is_held: Callable[[str, Mapping[str, JsonValue]], bool] = lambda _, __: True
         """Whether a conversation's files are this process's to change."""
-
-    @classmethod
-    def in_folder(
-        cls,
-        folder: Path,
-        clock: Clock,
-        *,
-        capacity: int = 128,
-        live_limit: int = 2000,
-        gather: float = 0.0,
-        catalogue: Path | None = None,
-        files: FileOps | None = None,
-    ) -> Self:
-        """The sessions in the files of a folder; `catalogue` is as the path of `SessionCatalogue`,
-        `gather` and `files` as for `JsonlStore`."""
-        kept = SessionCatalogue(folder, clock, catalogue)
-        return cls(
-            kept, clock, capacity=capacity, live_limit=live_limit, gather=gather, files=files
-        )
 
     async def get_or_create(self, key: str) -> Session:
         """The session of `key` as it is stored, or a new one where there is none.
@@ -156,18 +148,28 @@ class SessionManager(JsonlStore):
         Whoever works on `session` goes on with the old one. Waits for what is queued for it; raises
         StorageError.
         """
-        key, header = session.key, session.as_metadata()
-        left = Metadata(
-            key,
-            self._clock.now(),
-            self._clock.now(),
-            last_consolidated=session.next_seq - 1,
-            first_seq=session.next_seq,
-        )
+        key, header, now = session.key, session.as_metadata(), self._clock.now()
+        first = session.next_seq
+        left = Metadata(key, now, now, last_consolidated=first - 1, first_seq=first)
         facts = {**(header.metadata or {}), **facts}
-        aside = replace(header, key=f"past:{key}@{session.next_seq}", metadata=facts)
+        aside = replace(header, key=f"past:{key}@{first}", metadata=facts)
+
+        def move() -> None:  # doing it again loses nothing
+            line = encode(aside).encode()  # first for the key, last for what it says
+            with opened(file.path) as descriptor, open(descriptor, "rb", closefd=False) as live:
+                ends = tail_without_newline(descriptor, os.fstat(descriptor).st_size) == b""
+                lines = iter(lambda: live.read(PIECE), b"")
+                end = b"" if ends else b"\n"
+                replace_file(past.path, chain([line], lines, [end, line]), files=self._disk)
+            archive = self._archive_of(key)
+            if archive.is_dir():
+                archive.rename(self._archive_of(aside.key))
+            replace_file(file.path, [encode(left).encode()], files=self._disk)
+            file.stale = past.stale = True
+
         async with session.removal_lock:
-            await self.move_aside(key, aside, left)
+            file, past = self._file(key), self._file(aside.key)
+            await self._writer.run(file, move)
             self._alive.pop(key, None)
             self._recent.pop(key, None)
             session.set_aside(aside)
@@ -176,13 +178,22 @@ class SessionManager(JsonlStore):
     async def renew_damaged(self, key: str) -> bool:
         """Set the file of a session aside if no line is readable. Return whether it was. Raises
         `StorageError`."""
-        try:
+        with contextlib.suppress(SessionDamaged):
             await self.get_or_create(key)
-        except SessionDamaged:
-            await self.set_damaged_aside(key)
-            self._unreadable.pop(key, None)
-            return True
-        return False
+            return False
+        file, time = self._file(key), self._clock.now()
+
+        def set_aside() -> None:
+            with contextlib.suppress(FileNotFoundError):
+                aside = file.path.with_name(f"{file.path.name}.corrupt-{time:%Y%m%dT%H%M%S%f}")
+                file.path.rename(aside)
+                logger.warning("{} is damaged and kept as {}", file.path, aside.name)
+            sync_folder(file.path.parent, self._disk)
+            file.stale = True
+
+        await self._writer.run(file, set_aside)
+        self._unreadable.pop(key, None)
+        return True
 
     async def rewrite(self, key: str, redact: Redact) -> int:
         """Pass every line of a session through `redact`, archived ones too; how many changed.
@@ -191,8 +202,15 @@ class SessionManager(JsonlStore):
         doing it again finishes what was left.
         """
         session = await self.get_or_create(key)
+
+        def change() -> int:
+            if changed := rewrite(self._disk, file.path, self._archive_of(key), redact):
+                self._catalogue.forget(file.path)
+            return changed
+
         async with session.removal_lock:
-            changed = await self.rewrite_files(key, redact)
+            file = self._file(key)
+            changed = await self._writer.run(file, change)
             await self.get_or_create(key)
         return changed
 
@@ -212,7 +230,14 @@ class SessionManager(JsonlStore):
             return
         await self.mark_consolidated(session, session.next_seq - 1)
         await self.archive(session)
-        await asyncio.to_thread(self.drop_archive, session.key)
+
+        def drop() -> None:  # but for the newest segment, which has the last archived number
+            for segment in segments(self._archive_of(session.key))[:-1]:
+                with storage_errors(segment.path):
+                    segment.path.unlink(missing_ok=True)
+            self._catalogue.expire()
+
+        await asyncio.to_thread(drop)
 
     async def _read(self, key: str, session: Session | None) -> Session | None:
         """Read what is stored into `session` or a new one; None where that was changed
@@ -238,9 +263,16 @@ class SessionManager(JsonlStore):
         return session
 
     async def _archive(self, session: Session) -> None:
-        cut = session.last_consolidated
-        await self.move_to_archive(session.key, session.as_metadata())
-        session.mark_archived(cut)
+        file, header = self._file(session.key), session.as_metadata()
+        folder = self._archive_of(session.key)
+
+        def move() -> None:
+            changed = state_of(file.path) != file.known
+            file.known = archive_messages(self._disk, file.path, folder, header)
+            file.stale = file.stale or changed
+
+        await self._writer.run(file, move)
+        session.mark_archived(header.last_consolidated)
 
     def _is_settled(self, session: Session) -> bool:
         """Whether nothing of it exists in memory only."""
@@ -278,8 +310,7 @@ def conversations_in(
 ) -> Iterator[CheckedConversation]:
     """Read each conversation in `folder` as the next message in it would; with `archive` all of its
     messages are counted, else those of its file."""
-    clock = SystemClock()
-    store = JsonlStore(SessionCatalogue(folder, clock), clock)
+    store = JsonlStore(folder, SystemClock())
     for key in sorted(info.key for info in store.list_sessions()):
         try:
             contents, _ = store.contents(key, now)

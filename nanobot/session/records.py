@@ -130,11 +130,31 @@ _PLAIN_MESSAGE = Decoder(Message)
 
 def encode(record: Message | Metadata | Epoch | Retraction | Mark) -> str:
     """The line of a record, newline included; fields without a value are left out."""
+    return encode_fields(_fields(record))
+
+
+def encode_step(message: Message) -> str:
+    """The line of a message in a running turn: with what the model's server wants back, which a
+    session file does not keep."""
+    fields = _fields(message)
+    if message.provider_data is not None:
+        fields["provider_data"] = to_builtins(message.provider_data)
+    return encode_fields(fields)
+
+
+def _fields(record: Message | Metadata | Epoch | Retraction | Mark) -> dict[str, JsonValue]:
     match record:
         case Message():
             fields = _message_fields(record)
         case Metadata():
-            fields = _metadata_fields(record)
+            fields = {"_type": "metadata", "key": record.key}
+            times = {"created_at": record.created_at, "updated_at": record.updated_at}
+            fields |= {name: time.isoformat() for name, time in times.items() if time is not None}
+            fields["last_consolidated"] = record.last_consolidated
+            fields["first_seq"] = record.first_seq
+            if record.epoch:
+                fields["epoch"] = record.epoch
+            return fields | {"metadata": dict(record.metadata or {})}
         case Epoch():
             fields = {"_type": "epoch", "seq": record.seq, "inbox_id": record.inbox_id}
         case Retraction():
@@ -143,20 +163,9 @@ def encode(record: Message | Metadata | Epoch | Retraction | Mark) -> str:
         case Mark():
             fields = {"_type": "mark", "seq": record.seq, "mark": "keep" if record.kept else ""}
             fields |= {"by": record.by, "via": record.via}
-    if not isinstance(record, Metadata) and record.timestamp is not None:
+    if record.timestamp is not None:
         fields["timestamp"] = record.timestamp.isoformat()
-    return encode_fields(fields)
-
-
-def encode_step(message: Message) -> str:
-    """The line of a message in a running turn: with what the model's server wants back, which a
-    session file does not keep."""
-    if message.provider_data is None:
-        return encode(message)
-    fields = _message_fields(message)
-    if message.timestamp is not None:
-        fields["timestamp"] = message.timestamp.isoformat()
-    return encode_fields(fields | {"provider_data": to_builtins(message.provider_data)})
+    return fields
 
 
 def encode_fields(fields: Mapping[str, JsonValue]) -> str:
@@ -234,7 +243,10 @@ def _message_fields(message: Message) -> dict[str, JsonValue]:
     fields: dict[str, JsonValue] = {"role": message.role, "content": message.content}
     fields["seq"] = message.seq
     if message.tool_calls:
-        fields["tool_calls"] = [_call_fields(call) for call in message.tool_calls]
+        fields["tool_calls"] = [
+            call.as_api() | ({"malformed": call.malformed} if call.malformed else {})
+            for call in message.tool_calls
+        ]
     texts = ("tool_call_id", "name", "turn_id", "origin", "notice")
     fields |= {name: value for name in texts if (value := getattr(message, name))}
     if message.tools_used:
@@ -242,21 +254,6 @@ def _message_fields(message: Message) -> dict[str, JsonValue]:
     if message.media:
         fields["media"] = list(message.media)
     return fields
-
-
-def _call_fields(call: ToolCall) -> dict[str, JsonValue]:
-    malformed = {"malformed": call.malformed} if call.malformed else {}
-    return call.as_api() | malformed
-
-
-def _metadata_fields(record: Metadata) -> dict[str, JsonValue]:
-    fields: dict[str, JsonValue] = {"_type": "metadata", "key": record.key}
-    times = {"created_at": record.created_at, "updated_at": record.updated_at}
-    fields |= {name: time.isoformat() for name, time in times.items() if time is not None}
-    fields |= {"last_consolidated": record.last_consolidated, "first_seq": record.first_seq}
-    if record.epoch:
-        fields["epoch"] = record.epoch
-    return fields | {"metadata": dict(record.metadata or {})}
 
 
 def _message(fields: Mapping[str, JsonValue]) -> Message | Foreign:

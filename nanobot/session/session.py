@@ -55,9 +55,23 @@ class MessageWindow:
         """Add messages that follow those already here."""
         for message in messages:
             if message.role == "tool":
-                self._add_result(message)
+                if self._group and message.tool_call_id in self._missing_results:
+                    self._group.append(message)
+                    self._missing_results.remove(message.tool_call_id)
+                    if not self._missing_results:
+                        self._valid += self._group
+                        self._group = []
+                continue
+            self._group = []
+            if message.role == "user":
+                self._begun = True
+            elif not self._begun:
+                continue
+            if message.tool_calls and message.role == "assistant":
+                self._group = [message]
+                self._missing_results = [call.id for call in message.tool_calls]
             else:
-                self._add_spoken(message)
+                self._valid.append(message)
 
     def messages(self, most: int = 0, after: int = -1) -> list[Message]:
         """Return a copy of the messages with a seq above `after`. If there are more than `most`
@@ -68,27 +82,6 @@ class MessageWindow:
         newest = found[-most:]
         begins = (at for at, message in enumerate(newest) if message.role == "user")
         return newest[next(begins, most) :]
-
-    def _add_spoken(self, message: Message) -> None:
-        self._group = []
-        if message.role == "user":
-            self._begun = True
-        elif not self._begun:
-            return
-        if message.tool_calls and message.role == "assistant":
-            self._group = [message]
-            self._missing_results = [call.id for call in message.tool_calls]
-        else:
-            self._valid.append(message)
-
-    def _add_result(self, message: Message) -> None:
-        if not self._group or message.tool_call_id not in self._missing_results:
-            return
-        self._group.append(message)
-        self._missing_results.remove(message.tool_call_id)
-        if not self._missing_results:
-            self._valid += self._group
-            self._group = []
 
 
 class Contents(Struct, frozen=True):

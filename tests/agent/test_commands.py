@@ -254,7 +254,7 @@ async def test_retry_with_nothing_to_take_back_says_so(tmp_path: Path) -> None:
 
 
 async def test_retry_takes_nothing_back_that_it_cannot_run_again(tmp_path: Path) -> None:
-    manager = SessionManager.in_folder(tmp_path / "sessions", SystemClock())
+    manager = SessionManager(tmp_path / "sessions", SystemClock())
     session = await manager.get_or_create("fake:1")
     session.add_message(Message("user", "[nanobot: go on]", origin="tool:look", turn_id="t-1"))
     session.add_message(Message("assistant", "done", turn_id="t-1"))

@@ -64,7 +64,7 @@ class Bench:
         self.pictures = Pictures(folder, image)
         self.clock = FakeClock(NOON)
         self.system = Instructions()
-        self.manager = SessionManager.in_folder(folder, self.clock)
+        self.manager = SessionManager(folder, self.clock)
         self.builder = ContextBuilder(
             self.system,
             self.clock,

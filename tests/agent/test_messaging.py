@@ -143,7 +143,7 @@ class Desk:
         message = InboundMessage("telegram", "7", "7", f"/send {text}", "e1", FakeClock().now())
         found = registry.called_by(message)
         assert found is not None
-        session = await SessionManager.in_folder(self.home, FakeClock()).get_or_create("telegram:7")
+        session = await SessionManager(self.home, FakeClock()).get_or_create("telegram:7")
         return (await answer_of(found[0], CommandCall(found[1], message, session, "owner", 1))).text
 
     async def complains(self, caller: TurnContext = HERE, /, **arguments: object) -> str:

@@ -36,7 +36,7 @@ async def notifier(folder: Path, *keys: str) -> AsyncIterator[tuple[Notifier, li
     journal = SqliteJournal(folder / "journal.db", CLOCK)
     await journal.open()
     sent: list[OutboxPart] = []
-    bus, sessions = MessageBus(journal), SessionManager.in_folder(folder / "sessions", CLOCK)
+    bus, sessions = MessageBus(journal), SessionManager(folder / "sessions", CLOCK)
     bus.connect(lambda _: None, sent.extend)
     for number, key in enumerate(reversed(keys)):
         await talked(sessions, key, at=NOON + timedelta(minutes=number))

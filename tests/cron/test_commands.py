@@ -32,9 +32,7 @@ async def types(office: Office, text: str, scope: str = "owner", *, runs: bool =
     CronCommand(office.service, office.clock, runs=runs).register(registry)
     match = registry.called_by(replace(OWNER, content=text))
     assert match is not None
-    session = await SessionManager.in_folder(office.folder, office.clock).get_or_create(
-        "telegram:7"
-    )
+    session = await SessionManager(office.folder, office.clock).get_or_create("telegram:7")
     return (await answer_of(match[0], CommandCall(match[1], OWNER, session, scope, 1))).text
 
 

@@ -126,7 +126,7 @@ async def test_an_effect_whose_start_the_journal_refuses_does_not_happen_until_i
 async def test_a_session_file_that_cannot_grow_costs_no_answer_and_catches_up(
     tmp_path: Path,
 ) -> None:
-    manager = SessionManager.in_folder(tmp_path / "sessions", SystemClock())
+    manager = SessionManager(tmp_path / "sessions", SystemClock())
     session = await manager.get_or_create("fake:1")
     session.add_message(Message("user", "x" * 3_000_000))
     await manager.save(session)

@@ -31,7 +31,7 @@ async def known(house: House, tmp_path: Path) -> tuple[KnownChats, Access]:
     access = house.start()
     await access.approve(code_in(await answer_to(access, ANNA, GROUP)))
 
-    sessions = SessionManager.in_folder(tmp_path / "sessions", house.clock)
+    sessions = SessionManager(tmp_path / "sessions", house.clock)
     for key, metadata in CHATS.items():
         await talked(sessions, key, metadata)
     await sessions.close()

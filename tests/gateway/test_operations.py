@@ -23,7 +23,7 @@ class House:
 
     def __init__(self, journal: SqliteJournal, folder: Path) -> None:
         self.journal = journal
-        self.sessions = SessionManager.in_folder(folder, FakeClock())
+        self.sessions = SessionManager(folder, FakeClock())
         self.resumed: list[InboxEntry] = []
         self.resent: list[OutboxPart] = []
         live = MessageBus(journal)

@@ -43,9 +43,7 @@ class Desk:
         match = self.commands.called_by(replace(message, content=text))
         assert match is not None
         command, arguments = match
-        session = await SessionManager.in_folder(self.folder, FakeClock()).get_or_create(
-            "telegram:1"
-        )
+        session = await SessionManager(self.folder, FakeClock()).get_or_create("telegram:1")
         return (await answer_of(command, CommandCall(arguments, message, session, "owner", 1))).text
 
     async def _welcome(self, there: Address, text: str) -> None:

@@ -45,7 +45,7 @@ class House:
         self.concern: Concern | None = None
         self.turn_metrics, self.sessions = (
             TurnMetrics(),
-            SessionManager.in_folder(home / "sessions", clock),
+            SessionManager(home / "sessions", clock),
         )
         self.background = Background()
         self.counted = LogCounter()

@@ -28,7 +28,7 @@ def scopes_of(conversations: Conversations, **asked: object) -> tuple[list[Any],
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 50])
 async def test_the_pieces_of_the_list_are_the_list(tmp_path: Path, limit: int) -> None:
     clock = FakeClock()
-    sessions = SessionManager.in_folder(tmp_path, clock)
+    sessions = SessionManager(tmp_path, clock)
     for key in ("telegram:9", "telegram:3", "telegram:5", "telegram:1", "whatsapp:3", "telegram:7"):
         clock.jump(60)
         session = await sessions.get_or_create(key)

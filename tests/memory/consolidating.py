@@ -101,7 +101,7 @@ class Home:
         return memory
 
     def session_manager(self) -> SessionManager:
-        return SessionManager.in_folder(self.folder / "sessions", self.clock, live_limit=20)
+        return SessionManager(self.folder / "sessions", self.clock, live_limit=20)
 
     async def _noticed(self, key: str, text: str) -> None:
         self.notices.append((key, text))

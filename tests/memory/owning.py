@@ -79,7 +79,7 @@ class Owned:
         self.scopes = Scopes(owned_by("telegram:1"), [["telegram:1", "fake:2"]])
         template = load_template()
         self.memories = Memories(root, folder / "state", self.clock, template)
-        self.sessions = SessionManager.in_folder(folder / "sessions", self.clock)
+        self.sessions = SessionManager(folder / "sessions", self.clock)
         self.journal = SqliteJournal(folder / "state" / "journal.db", self.clock)
         self.index = MemoryIndex(
             folder / "state" / "index.db",

@@ -34,7 +34,7 @@ class Arc:
 
     def __init__(self, folder: Path) -> None:
         self.clock = FakeClock()
-        self.sessions = SessionManager.in_folder(folder / "sessions", self.clock)
+        self.sessions = SessionManager(folder / "sessions", self.clock)
         self.workspace = folder / "workspace"
         for path, text in TEMPLATE.items():
             (self.workspace / path).parent.mkdir(parents=True, exist_ok=True)

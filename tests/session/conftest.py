@@ -34,7 +34,7 @@ async def managed(folder: Path, clock: FakeClock, disk: FailingDisk) -> AsyncIte
     made: list[SessionManager] = []
 
     def make(**options: object) -> SessionManager:
-        made.append(SessionManager.in_folder(folder, clock, files=disk, **options))  # type: ignore[arg-type]
+        made.append(SessionManager(folder, clock, files=disk, **options))  # type: ignore[arg-type]
         return made[-1]
 
     yield make

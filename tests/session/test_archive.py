@@ -124,7 +124,7 @@ async def test_a_crash_at_any_step_loses_and_repeats_nothing(
     folder: Path, clock: FakeClock, step: int, earlier: int
 ) -> None:
     disk = FailingDisk()
-    manager = SessionManager.in_folder(folder, clock, live_limit=3, files=disk)
+    manager = SessionManager(folder, clock, live_limit=3, files=disk)
     for end in range(earlier):
         await manager.archive(await consolidated(manager, 8, 8 * (end + 1)))
     count = 8 * (earlier + 1)
@@ -136,13 +136,13 @@ async def test_a_crash_at_any_step_loses_and_repeats_nothing(
     except StorageError:
         failed = True
     assert failed == (disk.fail_at < len(disk.steps))
-    crashed = SessionManager.in_folder(folder, clock, live_limit=3)
+    crashed = SessionManager(folder, clock, live_limit=3)
     await assert_all_there(crashed, count, count - 2)
     if len(segments(folder)) > earlier:  # what was begun is brought to its end
         assert f'"m{count - 2}"' not in (folder / "cli_direct.jsonl").read_text()
     await assert_all_there(manager, count, count - 2)
     await crashed.archive(await crashed.get_or_create(KEY))
-    await assert_all_there(SessionManager.in_folder(folder, clock), count, count - 2)
+    await assert_all_there(SessionManager(folder, clock), count, count - 2)
     assert len(segments(folder)) == earlier + 1
     live = (folder / "cli_direct.jsonl").read_text()
     assert [f'"m{n}"' in live for n in range(1, count + 1)] == [False] * (count - 2) + [True] * 2
@@ -195,7 +195,7 @@ async def test_what_no_memory_takes_is_bounded_on_disk_and_numbering_goes_on(
 async def test_what_somebody_put_in_place_of_a_file_is_not_lost_where_its_numbers_are_archived(
     folder: Path, clock: FakeClock
 ) -> None:
-    manager = SessionManager.in_folder(folder, clock, live_limit=0)
+    manager = SessionManager(folder, clock, live_limit=0)
     session = await say(manager, KEY, "m1", "m2", "m3")
     await manager.mark_consolidated(session, 2)
     await manager.archive(session)
@@ -203,7 +203,7 @@ async def test_what_somebody_put_in_place_of_a_file_is_not_lost_where_its_number
     live = folder / "cli_direct.jsonl"
     foreign = [f'{{"role": "user", "content": "foreign {n}"}}\n' for n in range(1, 5)]
     live.write_text("".join(foreign))
-    manager = SessionManager.in_folder(folder, clock, live_limit=0)
+    manager = SessionManager(folder, clock, live_limit=0)
     session = await manager.get_or_create(KEY)
     assert texts(session.messages) == ["foreign 3", "foreign 4"]
     for _ in range(2):

@@ -47,7 +47,7 @@ async def test_a_tail_cut_at_any_byte_costs_nothing_before_it_and_the_next_appen
     kept_for_sure = b"".join(lines[:-2])
     for cut in range(len(kept_for_sure), len(whole) + 1):
         path = put(folder, whole[:cut])
-        manager = SessionManager.in_folder(folder, clock, files=MemoryDisk())
+        manager = SessionManager(folder, clock, files=MemoryDisk())
         session = await manager.get_or_create(KEY)
         complete = whole[: cut + 1].count(b"\n") - 1  # a line without its newline counts
         assert len(session.messages) == complete
@@ -56,7 +56,7 @@ async def test_a_tail_cut_at_any_byte_costs_nothing_before_it_and_the_next_appen
         assert path.read_bytes() + b"".join(aside) == whole[:cut]
         await say(manager, KEY, "next")
         await manager.close()
-        again = await SessionManager.in_folder(folder, clock, files=MemoryDisk()).get_or_create(KEY)
+        again = await SessionManager(folder, clock, files=MemoryDisk()).get_or_create(KEY)
         assert len(again.messages) == complete + 1
         assert again.messages[-1].content == "next"
         assert again.messages[-1].seq == complete + 1
@@ -68,13 +68,11 @@ async def test_a_new_file_cut_at_any_byte_becomes_a_new_session(
     whole = numbered()[0]
     for cut in range(len(whole)):
         put(folder, whole[:cut])
-        manager = SessionManager.in_folder(folder, clock, files=MemoryDisk())
+        manager = SessionManager(folder, clock, files=MemoryDisk())
         await say(manager, KEY, "next")
         await manager.close()
         assert texts(
-            (
-                await SessionManager.in_folder(folder, clock, files=MemoryDisk()).get_or_create(KEY)
-            ).messages
+            (await SessionManager(folder, clock, files=MemoryDisk()).get_or_create(KEY)).messages
         ) == ["next"]
 
 
@@ -126,14 +124,14 @@ async def test_flipped_bytes_cost_the_lines_they_are_in_and_no_other(
     flipped[where] ^= data.draw(st.integers(1, 255))
     before = b"".join([*lines[:at], bytes(flipped), *lines[at + 1 :]])
     path = put(folder, before)
-    manager = SessionManager.in_folder(folder, clock, files=MemoryDisk())
+    manager = SessionManager(folder, clock, files=MemoryDisk())
     session = await manager.get_or_create(KEY)
     unharmed = [text for n, text in enumerate(said, 1) if n != at]
     assert [text for text in texts(session.messages) if text in unharmed] == unharmed
     await say(manager, KEY, "next")
     await manager.close()
     assert path.read_bytes().startswith(before)
-    again = await SessionManager.in_folder(folder, clock, files=MemoryDisk()).get_or_create(KEY)
+    again = await SessionManager(folder, clock, files=MemoryDisk()).get_or_create(KEY)
     assert texts(again.messages) == texts(session.messages)
 
 
@@ -172,7 +170,7 @@ async def test_a_restored_turn_is_there_once_whatever_the_crash_left(
     folder: Path, clock: FakeClock, cut: int
 ) -> None:
     """Lines of the turn, whole or cut, that the crash left: an eighth of the bytes at a time."""
-    manager = SessionManager.in_folder(folder, clock, files=MemoryDisk())
+    manager = SessionManager(folder, clock, files=MemoryDisk())
     session = await say(manager, KEY, "before")
     for message in (user("ask", "t"), asks("c", turn_id="t"), result("c"), reply("x", "t")):
         session.add_message(message)
@@ -183,11 +181,11 @@ async def test_a_restored_turn_is_there_once_whatever_the_crash_left(
     batch = lines.encode()
     for end in range(cut * len(batch) // 8, (cut + 1) * len(batch) // 8 + 1):
         put(folder, start + batch[:end])
-        fresh = SessionManager.in_folder(folder, clock, files=MemoryDisk())
+        fresh = SessionManager(folder, clock, files=MemoryDisk())
         await fresh.restore(KEY, lines)
         await fresh.restore(KEY, lines)
         assert path.read_bytes() == start + batch
-    restored = await SessionManager.in_folder(folder, clock, files=MemoryDisk()).get_or_create(KEY)
+    restored = await SessionManager(folder, clock, files=MemoryDisk()).get_or_create(KEY)
     assert texts(restored.messages) == ["before", "ask", "", "ok", "x"]
     await manager.close()
 
@@ -229,7 +227,7 @@ async def test_several_turns_are_restored_whole_where_the_crash_cut_any_of_them(
     folder: Path, clock: FakeClock
 ) -> None:
     """They may have been on their way into the file together."""
-    manager = SessionManager.in_folder(folder, clock, files=MemoryDisk())
+    manager = SessionManager(folder, clock, files=MemoryDisk())
     session = await say(manager, KEY, "before")
     path = folder / "cli_direct.jsonl"
     start, batches = path.read_bytes(), []
@@ -242,7 +240,7 @@ async def test_several_turns_are_restored_whole_where_the_crash_cut_any_of_them(
     whole = path.read_bytes()
     for end in range(len(start), len(whole) + 1, 7):
         put(folder, whole[:end])
-        fresh = SessionManager.in_folder(folder, clock, files=MemoryDisk())
+        fresh = SessionManager(folder, clock, files=MemoryDisk())
         for batch in batches:
             await fresh.restore(KEY, batch)
         assert path.read_bytes() == whole
@@ -279,7 +277,7 @@ async def test_commands_without_messages_are_restored_once(managed: Open, folder
 
 def test_a_home_that_may_not_be_entered_is_said(closed_home: Path) -> None:
     with pytest.raises(StorageError, match="Permission denied"):
-        SessionManager.in_folder(closed_home / "sessions", FakeClock()).list_sessions()
+        SessionManager(closed_home / "sessions", FakeClock()).list_sessions()
 
 
 async def test_what_cannot_be_listed_is_told_once_until_it_was_fine(

@@ -45,7 +45,7 @@ async def test_archiving_moves_a_line_that_is_too_long_as_it_is(
     folder: Path, clock: FakeClock
 ) -> None:
     put(folder, with_a_long_line())
-    manager = SessionManager.in_folder(folder, clock, live_limit=0)
+    manager = SessionManager(folder, clock, live_limit=0)
     session = await say(manager, KEY, "next")
     await manager.mark_consolidated(session, session.next_seq - 1)
     await manager.archive(session)

@@ -199,7 +199,7 @@ async def test_in_a_group_a_reaction_of_the_owner_marks_a_message_to_keep(
         telegram.push({"message_reaction": change})
         telegram.say(f"{me} two", chat=GROUP)
         await telegram.received(2, GROUP)
-    manager = SessionManager.in_folder(tmp_path / "sessions", clock)
+    manager = SessionManager(tmp_path / "sessions", clock)
     session = await manager.get_or_create(f"telegram:{GROUP}")
     await manager.close()
     assert [one.content for one in session.messages if one.kept] == ["[from Robin]\none"]

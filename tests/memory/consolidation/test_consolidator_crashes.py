@@ -101,7 +101,7 @@ class WatchedHome(Home):
         return replace(memory, history=history, store=store)
 
     def session_manager(self) -> SessionManager:
-        sessions = WatchedSessions.in_folder(self.folder / "sessions", self.clock, live_limit=4)
+        sessions = WatchedSessions(self.folder / "sessions", self.clock, live_limit=4)
         sessions.moments = self.moments
         return sessions
 
@@ -301,7 +301,7 @@ class OpenedSessions(SessionManager):
 @dataclass
 class CountingHome(Home):
     def session_manager(self) -> SessionManager:
-        sessions = OpenedSessions.in_folder(self.folder / "sessions", self.clock)
+        sessions = OpenedSessions(self.folder / "sessions", self.clock)
         opened: list[str] = []
         sessions.opened = self.opened = opened
         return sessions

@@ -42,7 +42,7 @@ class Home:
 
     def __init__(self, folder: Path) -> None:
         self.clock = FakeClock()
-        self.sessions = SessionManager.in_folder(folder / "sessions", self.clock)
+        self.sessions = SessionManager(folder / "sessions", self.clock)
         self.library = folder / "workspace" / "library"
         self.library.mkdir(parents=True)
         self.scopes = Scopes(owned_by("telegram:1"))

@@ -79,7 +79,7 @@ class Desk:
                     self.memories,
                     self.undo.before_change,
                     Keeping(
-                        SessionManager.in_folder(workspace.parent / "sessions", clock),
+                        SessionManager(workspace.parent / "sessions", clock),
                         SqliteJournal(workspace.parent / "journal.db", clock),
                     ),
                 ),
