@@ -111,11 +111,9 @@ class AnthropicProvider:
                     raise
 
     async def close(self) -> None:
-        """Release connections; a later call opens new ones."""
         await self._connection.close()
 
     def body(self, prompt: Prompt, options: CallOptions) -> bytes:
-        """The request as it is sent: JSON."""
         model = options.model or self._endpoint.model
         fields = self._fields(prompt, options, self._tastes.get(model, _Taste()))
         return self._joined(prompt, model, fields)
@@ -132,7 +130,6 @@ class AnthropicProvider:
         return True
 
     def _fields(self, prompt: Prompt, options: CallOptions, taste: _Taste) -> dict[str, Any]:
-        """Return the fields that depend on the options and the model."""
         limit = options.max_tokens or self._max_tokens or _DEFAULT_LIMIT
         effort = options.effort or self._settings.effort
         choice = _tool_choice(prompt, options, taste)

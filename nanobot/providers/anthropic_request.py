@@ -70,11 +70,9 @@ class WireTurn(Struct):
 
     @property
     def only_results(self) -> bool:
-        """Whether there is nothing but tool results in it."""
         return self.results == len(self.blocks)
 
     def json(self) -> bytes:
-        """The message as it is sent."""
         blocks = self.blocks
         if self.cached:
             blocks = [*blocks[:-1], blocks[-1][:-1] + _MARK]
@@ -106,7 +104,6 @@ class Conversation(Struct):
         return b"[" + b",".join([*self.system[:-1], self.system[-1][:-1] + _MARK]) + b"]"
 
     def wire_messages(self) -> bytes:
-        """The `messages` array as JSON, with its breakpoints."""
         return b"[" + b",".join([turn.json() for turn in self.turns]) + b"]"
 
 
@@ -130,7 +127,6 @@ def tools_of(prompt: Prompt) -> bytes:
 
 
 def wire_tools(tools: Toolset) -> bytes:
-    """The `tools` array of a toolset as JSON."""
     described = []
     for spec in tools.specs:
         tool: dict[str, object] = {"name": spec.name}

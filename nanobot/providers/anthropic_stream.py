@@ -46,7 +46,6 @@ class _Block(Struct):
     pieces: dict[str, list[str]] = field(default_factory=dict)
 
     def joined(self, name: str) -> str:
-        """A field of the block, deltas included."""
         return string(self.fields.get(name)) + "".join(self.pieces.get(name, ()))
 
     @property
@@ -78,16 +77,13 @@ class IncomingMessage(IncomingAnswer):
 
     @property
     def complete(self) -> bool:
-        """See `IncomingAnswer`."""
         return self._is_terminated or bool(self._stop)
 
     @property
     def ending(self) -> float | None:
-        """See `IncomingAnswer`."""
         return _TAIL_SECONDS if self.complete else None
 
     def add_event(self, event: object) -> bool:
-        """Take an event, or a whole message."""
         fields = mapping(event)
         if said := error_in(fields) if self.is_json or "error" in fields else None:
             raise self._endpoint.refused_as(said)
@@ -142,7 +138,6 @@ class IncomingMessage(IncomingAnswer):
             self._usage[name] = max(self._usage.get(name, 0), count(value))
 
     def reply(self) -> Reply:
-        """See `IncomingAnswer`."""
         blocks = [self._blocks[index] for index in sorted(self._blocks)]
         text = "".join(block.joined("text") for block in blocks if block.kind == "text")
         calls = self._calls(blocks)

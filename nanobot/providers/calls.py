@@ -72,7 +72,6 @@ class CallAssembler:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The server's own ids."""
         return tuple(draft.id for draft in self._drafts)
 
     @property
@@ -91,14 +90,12 @@ class CallAssembler:
 
     def _draft(self, piece: Mapping[str, object], call_id: str, name: str) -> _Draft:
         """The call that a piece of a stream belongs to."""
-        index = piece.get("index")
+        index, current = piece.get("index"), self._drafts[-1] if self._drafts else None
         if isinstance(index, int):
             current = self._by_index.get(index)
-        else:
-            current = self._drafts[-1] if self._drafts else None
         # Some servers number all their calls 0, or none: a new id with a name begins a new call.
-        begins = bool(name and call_id and current and current.id and current.id != call_id)
-        if current is None or begins or (index is None and name and not call_id):
+        is_other = current.id not in ("", call_id) if current and call_id else index is None
+        if current is None or (name and is_other):
             current = self._begin(call_id)
         current.id = current.id or call_id
         if isinstance(index, int):

@@ -48,12 +48,10 @@ class KnownProvider(Struct, frozen=True):
 
     @property
     def is_local(self) -> bool:
-        """Whether people run it themselves, usually on their own machine and without a key."""
         return bool(self.start)
 
     @property
     def port(self) -> int:
-        """The usual port of a local server."""
         return urlsplit(self.base_url).port or 0
 
     def serves(self, base_url: str) -> bool:
@@ -217,7 +215,6 @@ _MOST_SIMILAR = 3
 def provider_at(
     base_url: str, providers: Sequence[KnownProvider] = PROVIDERS
 ) -> KnownProvider | None:
-    """Return the known server at an address, or None."""
     return next((one for one in providers if one.serves(base_url)), None)
 
 

@@ -275,5 +275,4 @@ class BudgetedProvider:
         return reply
 
     async def close(self) -> None:
-        """See `Provider`."""
         await self._provider.close()

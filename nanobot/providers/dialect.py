@@ -189,7 +189,6 @@ def known_dialect(base_url: str, model: str) -> Dialect:
 
 
 def host_of(base_url: str) -> str:
-    """Return the host in an address, or an empty string if it is none."""
     try:
         return urlsplit(base_url).hostname or ""
     except ValueError:
@@ -206,8 +205,6 @@ def is_near(base_url: str) -> bool:
 
 
 class Learned(Struct, frozen=True):
-    """A dialect and the time it was learned."""
-
     at: datetime
     dialect: Dialect
 
@@ -272,7 +269,6 @@ class Dialects:
             logger.warning("what model servers want could not be saved: {}", error)
 
     def learned(self) -> Mapping[str, Learned]:
-        """Return everything learned, by source."""
         return dict(self._learned)
 
 

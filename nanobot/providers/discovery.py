@@ -72,7 +72,6 @@ async def locate_models(
 
 
 def lacks_path(base_url: str) -> bool:
-    """Whether an address ends with its host."""
     return urlsplit(base_url).path in ("", "/")
 
 
@@ -236,12 +235,10 @@ class ModelFacts(Struct, frozen=True):
 
     @property
     def to_raise(self) -> str:
-        """How to get a larger window; empty if unknown."""
         return _ADVICE[self.server][0]
 
     @property
     def for_tools(self) -> str:
-        """How to get tool calls."""
         return _ADVICE[self.server][1]
 
     @property

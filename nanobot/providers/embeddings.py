@@ -53,7 +53,6 @@ class OpenAIEmbedder:
         return vectors
 
     async def close(self) -> None:
-        """Release connections; a later call opens new ones."""
         await self._connection.close()
 
     async def _fitting(self, texts: list[str], policy: RetryPolicy) -> list[list[float]]:

@@ -137,14 +137,12 @@ class Endpoint(Struct, frozen=True):
                 yield secret
 
     def unreachable(self, reason: str) -> ProviderUnavailable:
-        """No connection."""
         return ProviderUnavailable(
             f"cannot reach the model server at {self.place}: {self.shorten(reason)}",
             hint=self._hint(0) or f"Check {self.settings}.base_url and the network.",
         )
 
     def stalled(self, seconds: float) -> ProviderStalled:
-        """Connected, and then nothing."""
         hint = f"If it needs longer, raise {self.settings}.timeout_seconds."
         return ProviderStalled(
             f"the model server at {self.place} sent nothing for {seconds:g} seconds",
@@ -152,14 +150,12 @@ class Endpoint(Struct, frozen=True):
         )
 
     def cut(self, reason: str) -> ProviderUnavailable:
-        """The answer broke off."""
         text = self.shorten(reason)
         return ProviderUnavailable(
             f"the model server at {self.place} broke off in the middle of its answer", detail=text
         )
 
     def garbage(self, what: str, excerpt: bytes = b"") -> ProviderGarbage:
-        """An answer that is none."""
         from nanobot.providers.refusals import text_of_page
 
         text = excerpt[:_EXCERPT].decode("utf-8", "replace").strip()
@@ -172,11 +168,9 @@ class Endpoint(Struct, frozen=True):
         )
 
     def unusable(self, what: str, hint: str) -> ProviderRejected:
-        """The request cannot even be made."""
         return ProviderRejected(what, status=0, hint=hint)
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-        """An answer with an error status."""
         from nanobot.providers.refusals import ErrorBody  # a start does without
 
         return self._decide(status, ErrorBody.in_body(body), retry_after(headers))
@@ -192,7 +186,6 @@ class Endpoint(Struct, frozen=True):
 
     def _decide(self, status: int, said: ErrorBody, wait: float) -> ProviderError:
         detail = self.shorten(said.message)
-        tail = f": {detail}" if detail else ""
         overflow = None if status in _NOT_ABOUT_LENGTH else said.overflow
         if status == 413 or overflow is not None:
             return self._too_long(status, overflow, detail)
@@ -202,45 +195,24 @@ class Endpoint(Struct, frozen=True):
                 generation=said.generation,
                 detail=detail,
             )
-        if failure := self._failure(status, said, wait):
-            return failure
-        meant = 404 if status >= 500 else status
-        meant = 402 if said.out_of_money else meant
-        meant = 401 if status in (400, 403) and said.no_key else meant
-        hint = self._hint(meant, said.message)
+        server, tail = f"the model server at {self.place}", f": {detail}" if detail else ""
+        match said.meaning(status):
+            case "busy":
+                what = f"{server} is busy ({status}){tail}"
+                return ProviderBusy(what, retry_after=wait, detail=detail)
+            case "failed":
+                what = f"{server} failed ({status}){tail}"
+                return ProviderUnavailable(what, retry_after=wait, detail=detail)
+            case "blamed":
+                what, hint = f"{server} cannot handle the request", self._hint(status, said.message)
+                return RequestBlamed(
+                    f"{what} ({status}){tail}", status=status, detail=detail, hint=hint
+                )
+            case meant:
+                what, hint = f"{server} refused the request", self._hint(meant, said.message)
         if meant in (400, 422) and said.blames_answer:
             hint = _SHORTER_ANSWER.format(self.settings)
-        return ProviderRejected(
-            f"the model server at {self.place} refused the request ({status}){tail}",
-            status=status,
-            detail=detail,
-            hint=hint,
-        )
-
-    def _failure(self, status: int, said: ErrorBody, wait: float) -> ProviderError | None:
-        """Return the error for a failure of the server's, or None if it is a refusal."""
-        detail = self.shorten(said.message)
-        tail = f": {detail}" if detail else ""
-        if status in (429, 449) and not said.out_of_money:
-            return ProviderBusy(
-                f"the model server at {self.place} is busy ({status}){tail}",
-                retry_after=wait,
-                detail=detail,
-            )
-        if status in (500, 501) and said.blames_request:
-            return RequestBlamed(
-                f"the model server at {self.place} cannot handle the request ({status}){tail}",
-                status=status,
-                detail=detail,
-                hint=self._hint(status, said.message),
-            )
-        if status in (408, 409) or (status >= 500 and not said.lacks_model):
-            return ProviderUnavailable(
-                f"the model server at {self.place} failed ({status}){tail}",
-                retry_after=wait,
-                detail=detail,
-            )
-        return None
+        return ProviderRejected(f"{what} ({status}){tail}", status=status, detail=detail, hint=hint)
 
     def _too_long(self, status: int, overflow: Overflow | None, detail: str) -> ContextTooLong:
         tokens, window = (overflow.tokens, overflow.window) if overflow else (0, 0)

@@ -86,7 +86,6 @@ class HttpConnection:
             raise self.endpoint.stalled(seconds) from error
 
     async def close(self) -> None:
-        """Release the sockets."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()

@@ -91,7 +91,6 @@ class IncomingAnswer:
 
     @property
     def is_json(self) -> bool:
-        """Whether it is one object."""
         return self._form == "json"
 
     @property
@@ -197,7 +196,6 @@ class Progress:
 
     @property
     def until(self) -> float:
-        """The time at which the answer is given up."""
         return min(self._since + self._patience, self._end)
 
     def note(self, now: float, size: int, *, is_part: bool) -> None:

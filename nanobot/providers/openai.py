@@ -111,11 +111,9 @@ class OpenAIProvider:
         return await self._adapted(prompt, options, on_text)
 
     async def close(self) -> None:
-        """Release connections; a later call opens new ones."""
         await self._connection.close()
 
     def dialect(self, model: str = "") -> Dialect:
-        """Return the known dialect of the server for a model."""
         model = model or self._endpoint.model
         known = known_dialect(self._base_url, model)
         return self._dialects.of(self._endpoint.source(model), known)
@@ -199,7 +197,6 @@ class OpenAIProvider:
         return {self.body(prompt, options, one, form): one for one in changes}
 
     async def _learn(self, known: Dialect, options: CallOptions, *, rung: Rung) -> None:
-        """Learn the way to structured answers."""
         if known.rung != rung:
             source, learned = self._endpoint.source(options.model), replace(known, rung=rung)
             await self._dialects.learn(source, known, learned)

@@ -111,7 +111,6 @@ def _message(
 
 
 def system_message(text: str) -> PromptMessage:
-    """The system prompt."""
     text = valid_unicode(text)  # half a character is refused by strict servers, for ever
     return _message("system", text, {"content": text})
 
@@ -156,7 +155,6 @@ def _sound(call: ToolCall) -> ToolCall:
 
 
 def tool_message(call_id: str, text: str) -> PromptMessage:
-    """The result of a tool call."""
     text = valid_unicode(text)
     message = _message("tool", text, {"tool_call_id": call_id, "content": text})
     return replace(message, tool_call_id=call_id)
@@ -224,7 +222,6 @@ class Prompt(Struct, frozen=True):
         return Prompt((*self.messages, *new), self.tools, tokens)
 
     def wire_messages(self) -> bytes:
-        """The `messages` array as JSON."""
         return b"[" + b",".join([message.wire for message in self.messages]) + b"]"
 
 
@@ -306,8 +303,6 @@ class Reply(Struct, frozen=True):
 
 
 class Provider(Protocol):
-    """A language model."""
-
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
@@ -317,6 +312,4 @@ class Provider(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """Release connections."""
-        ...
+    async def close(self) -> None: ...

@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -66,14 +66,12 @@ class ErrorBody(Struct, frozen=True):
 
     @classmethod
     def in_body(cls, body: bytes) -> ErrorBody:
-        """Read the body of an answer with an error status."""
         text = body.decode("utf-8", "replace").strip().removesuffix(_DONE)
         found = cls.of(text_of_page(text))
         return found if found.message else replace(found, message=text[:_LONGEST])
 
     @property
     def words(self) -> str:
-        """Everything that it says, for decisions."""
         return f"{self.code}\n{self.kind}\n{self.message}"
 
     @property
@@ -86,20 +84,21 @@ class ErrorBody(Struct, frozen=True):
             return found
         return Overflow(self.prompt_tokens or found.tokens, self.window or found.window)
 
-    @property
-    def out_of_money(self) -> bool:
-        """Whether the account has to be topped up, so that waiting does not help."""
-        return _says(_NO_MONEY, self.words)
-
-    @property
-    def no_key(self) -> bool:
-        """Whether the key is missing or wrong, although the status may say otherwise."""
-        return _says(_NO_KEY, self.message)
-
-    @property
-    def lacks_model(self) -> bool:
-        """Whether a gateway has no server for the model (new-api: status 503)."""
-        return _says(_NO_CHANNEL, self.words)
+    def meaning(self, status: int) -> int | Literal["busy", "failed", "blamed"]:
+        """Return how the server failed, or the status that a refusal amounts to: waiting does not
+        help an account without money, nor if a gateway has no server for the model (new-api)."""
+        no_money = _says(_NO_MONEY, self.words)
+        if status in (429, 449) and not no_money:
+            return "busy"
+        if status in (500, 501) and self.blames_request:
+            return "blamed"
+        if status in (408, 409) or (status >= 500 and not _says(_NO_CHANNEL, self.words)):
+            return "failed"
+        if status in (400, 403) and _says(_NO_KEY, self.message):
+            return 401
+        if no_money:
+            return 402
+        return 404 if status >= 500 else status
 
     @property
     def blames_answer(self) -> bool:
@@ -121,8 +120,8 @@ class ErrorBody(Struct, frozen=True):
             return self.named
         meanings = (
             (self.overflow is not None, 400),
-            (self.no_key, 401),
-            (self.out_of_money, 402),
+            (_says(_NO_KEY, self.message), 401),
+            (_says(_NO_MONEY, self.words), 402),
             (_says(_RATE, self.words), 429),
             (_says(_PASSING, self.message), 503),
             (_says(_MISSING, self.message), 404),
@@ -185,8 +184,8 @@ class _Reader:
 
     def __init__(self) -> None:
         self._texts: list[str] = []
-        self._code = self._kind = self._generation = ""
-        self._named = self._tokens = self._window = 0
+        self._named = 0
+        self._fields: dict[str, Any] = {}
 
     def found(self) -> ErrorBody:
         """Return the sum, without reasons that only say that something failed and without
@@ -197,15 +196,7 @@ class _Reader:
             if not _GENERIC.match(text) and not any(text in other for other in known):
                 known = [*(other for other in known if other not in text), text]
         message = ": ".join(known) or (_NO_REASON if texts else "")
-        return ErrorBody(
-            message[:_LONGEST],
-            self._code,
-            self._kind,
-            self._named,
-            self._generation,
-            self._tokens,
-            self._window,
-        )
+        return ErrorBody(message[:_LONGEST], named=self._named, **self._fields)
 
     def read(self, value: object, depth: int) -> None:
         """Take in a value, its inner parts first."""
@@ -244,7 +235,7 @@ class _Reader:
             self.read(value, depth)
         if faults:
             self._texts.append("; ".join(f"{_place(one)}{one['msg']}" for one in faults[:8]))
-            self._kind, self._named = string(faults[0].get("type")), 422
+            self._fields["kind"], self._named = string(faults[0].get("type")), 422
 
     def _read_object(self, fields: Mapping[str, object], depth: int) -> None:
         known = len(self._texts)
@@ -261,12 +252,16 @@ class _Reader:
         self._read_codes(fields)
 
     def _read_codes(self, fields: Mapping[str, object]) -> None:
-        self._code = self._code or _code_in(fields)
-        self._kind = self._kind or string(fields.get("type")) or string(fields.get("status"))
-        self._generation = self._generation or string(fields.get("failed_generation"))
+        codes = (fields.get(key) for key in _CODES)
+        own = {
+            "code": next((str(one) for one in codes if one and isinstance(one, str | int)), ""),
+            "kind": string(fields.get("type")) or string(fields.get("status")),
+            "generation": string(fields.get("failed_generation")),
+            "prompt_tokens": count(fields.get("n_prompt_tokens")),
+            "window": count(fields.get("n_ctx")),
+        }
+        self._fields = {name: one for name, one in own.items() if one} | self._fields
         self._named = _status_in(fields) or self._named
-        self._tokens = max(self._tokens, count(fields.get("n_prompt_tokens")))
-        self._window = max(self._window, count(fields.get("n_ctx")))
 
     def _read_upstream(self, fields: Mapping[str, object], depth: int) -> None:
         """The reason of the provider behind OpenRouter, with that provider's name.
@@ -287,11 +282,6 @@ class _Reader:
 def _place(fault: Mapping[str, object]) -> str:
     place = ".".join(str(step) for step in items(fault.get("loc")) if step != "body")
     return f"{place}: " if place else ""
-
-
-def _code_in(fields: Mapping[str, object]) -> str:
-    codes = (fields.get(key) for key in _CODES)
-    return next((str(one) for one in codes if one and isinstance(one, str | int)), "")
 
 
 def _status_in(fields: Mapping[str, object]) -> int:
@@ -357,7 +347,6 @@ _FILTERED = (
 
 
 def is_filter(finish: str) -> bool:
-    """Whether a finish reason is that of a filter."""
     return bool(finish) and _says(_FILTERED, finish)
 
 
@@ -386,7 +375,6 @@ def filter_in(fields: Mapping[str, object]) -> str:
 
 
 def withheld(reason: str) -> ProviderFiltered:
-    """The error for an answer that a filter withheld."""
     return ProviderFiltered(
         f"the provider's filter withheld the answer ({reason})",
         status=0,

@@ -77,7 +77,6 @@ class IncomingReply(IncomingAnswer):
 
     @property
     def ending(self) -> float | None:
-        """See `IncomingAnswer`."""
         if self._is_terminated:
             return _TAIL_SECONDS
         if not (self._finish and self.is_answer) or self._went_on:
@@ -86,7 +85,6 @@ class IncomingReply(IncomingAnswer):
 
     @property
     def complete(self) -> bool:
-        """See `IncomingAnswer`."""
         return self._is_terminated or (bool(self._finish) and not self._went_on)
 
     @property
@@ -96,7 +94,6 @@ class IncomingReply(IncomingAnswer):
 
     @property
     def has_native_calls(self) -> bool:
-        """Whether the server gave tool calls as such."""
         return len(self._calls) > 0
 
     def add_event(self, event: object) -> bool:
@@ -122,7 +119,6 @@ class IncomingReply(IncomingAnswer):
         return True
 
     def reply(self) -> Reply:
-        """See `IncomingAnswer`."""
         if not self._choices:
             raise self._without_choices()
         if self._finish in _BROKEN_OFF:

@@ -165,7 +165,6 @@ class RetryingProvider:
         return await retried(ask, "an answer", self._policy, self._clock, self._random)
 
     async def close(self) -> None:
-        """Release the connections of all."""
         for model in self._models:
             await model.provider.close()
 
@@ -239,14 +238,11 @@ class RoutingProvider:
         return await chosen.complete(prompt, replace(options, model=""), on_text)
 
     async def close(self) -> None:
-        """Release the connections of all."""
         for provider in (self._main, *self._named.values()):
             await provider.close()
 
 
 class ServedModels(Struct, frozen=True):
-    """The models of the server that answers conversations."""
-
     base_url: str
     api_key: str
 

@@ -20,7 +20,6 @@ _DEEPEST = 12
 
 
 def plain_tools(tools: Toolset) -> Toolset:
-    """Return the tools with plain schemas."""
     return Toolset.of(
         ToolSpec(spec.name, spec.description, _plain(spec.parameters, spec.parameters, 0))
         for spec in tools.specs
@@ -118,8 +117,6 @@ def misfit(value: object, schema: Mapping[str, Any]) -> str:
 
 
 class _Check:
-    """Checks values against the parts of one schema."""
-
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._left, self._depth = _MOST_CHECKS, 0

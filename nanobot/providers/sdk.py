@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 
 class UploadConnection(HttpConnection):
-    """A connection for files."""
-
     _client: AsyncOpenAI | None = None
 
     async def upload(
@@ -56,7 +54,6 @@ class UploadConnection(HttpConnection):
             await response.aclose()
 
     async def close(self) -> None:
-        """Release the sockets."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()

@@ -51,7 +51,6 @@ class _SpeechModel:
         self._connection = HttpConnection(endpoint, stall=timeout_seconds)
 
     async def close(self) -> None:
-        """Release connections; a later call opens new ones."""
         await self._connection.close()
 
     async def _answer(self, ask: Callable[[], Awaitable[T]], what: str) -> T:

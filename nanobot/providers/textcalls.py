@@ -124,41 +124,34 @@ class TextCalls(Struct, frozen=True):
 
 def read_text_calls(text: str, tools: Sequence[ToolSpec], prompt: Prompt) -> TextCalls:
     """Return the text of a whole reply, and the calls that it ends with."""
-    text = _unwrapped(text)
+    if text.strip().startswith(_WRAPPER):
+        text = text.strip().removeprefix(_WRAPPER).removesuffix("</tool_response>").strip()
     specs = {spec.name: spec for spec in tools}
     if calls := _read_bare(text, specs, prompt):
         return TextCalls("", calls)
-    return _read_marked(text, specs, prompt)
-
-
-def _read_marked(text: str, specs: Mapping[str, ToolSpec], prompt: Prompt) -> TextCalls:
-    """Return the calls that a reply ends with, and the text before them."""
     found = MENTION.search(text)
-    if found is None or found[0] not in OPENERS or not _begins_line(text, found.start()):
-        return TextCalls(text)
-    start = found.start()
-    if explains(text, start):
-        return TextCalls(text)
-    before = text[:start].rstrip()
-    calls: tuple[TextCall, ...] = ()
+    if found and found[0] in OPENERS and _begins_line(text, found.start()):
+        before = text[: found.start()]
+        if not explains(before) and (calls := _read_marked(text, found.start(), specs, prompt)):
+            return TextCalls(before.rstrip(), calls)
+    return TextCalls(text)
+
+
+def _read_marked(
+    text: str, start: int, specs: Mapping[str, ToolSpec], prompt: Prompt
+) -> tuple[TextCall, ...]:
+    """Return the calls from `start` on, if the reply ends with them."""
+    is_alone = not text[:start].strip()
     try:
         written, end = calls_at(text, start)
     except Unreadable:
-        calls = _unreadable(text[start:], specs, prompt, alone=not before)
-    else:
-        sources = [one.source for one in written]
-        # An unknown tool behind text is an example; alone or with known ones it is a mistake.
-        is_meant = not before or any(one.name in specs for one in written)
-        if end == len(text) and is_meant and not _is_quoted(text[start:], sources, prompt):
-            calls = tuple(_checked(one, specs) for one in written)
-    return TextCalls(before, calls) if calls else TextCalls(text)
-
-
-def _unwrapped(text: str) -> str:
-    inside = text.strip()
-    if not inside.startswith(_WRAPPER):
-        return text
-    return inside.removeprefix(_WRAPPER).removesuffix("</tool_response>").strip()
+        return _unreadable(text[start:], specs, prompt, alone=is_alone)
+    # An unknown tool behind text is an example; alone or with known ones it is a mistake.
+    is_meant = is_alone or any(one.name in specs for one in written)
+    sources = [one.source for one in written]
+    if end < len(text) or not is_meant or _is_quoted(text[start:], sources, prompt):
+        return ()
+    return tuple(_checked(one, specs) for one in written)
 
 
 class TextCallFilter:
@@ -236,26 +229,28 @@ def _undecided(text: str) -> int:
     return max(len(text[:end].rstrip()), end - _MOST_BLANK)
 
 
-def _read_bare(
-    text: str, specs: Mapping[str, ToolSpec], prompt: Prompt
-) -> tuple[TextCall, ...] | None:
+def _read_bare(text: str, specs: Mapping[str, ToolSpec], prompt: Prompt) -> tuple[TextCall, ...]:
     """Return the calls that the whole reply is, as a JSON object or a list of them."""
     text = text.strip()
     if text.startswith("{{") and text.endswith("}}"):  # as templates write a brace
         text = text[1:-1]
     start = _BARE.match(text)
     if start is None:
-        return None
+        return ()
     try:
         written, end = calls_at(text, start.end())
     except Unreadable:
-        return None
-    if end < len(text) or not all(one.name in specs and one.arguments for one in written):
-        return None
-    shown = any('"name"' in one and _ARGUMENTS.search(one) for one in _newest_texts(prompt))
-    if shown or _is_quoted("", [one.source for one in written], prompt):
-        return None
-    return tuple(_checked(one, specs) for one in written)
+        return ()
+    is_meant = all(one.name in specs and one.arguments for one in written)
+    if end < len(text) or not is_meant or _shows_arguments(prompt):
+        return ()
+    sources = [one.source for one in written]
+    return () if _is_quoted("", sources, prompt) else tuple(_checked(one, specs) for one in written)
+
+
+def _shows_arguments(prompt: Prompt) -> bool:
+    """Whether the newest turn contains such an object."""
+    return any('"name"' in one and _ARGUMENTS.search(one) for one in _newest_texts(prompt))
 
 
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"')
@@ -308,9 +303,9 @@ def _value(text: str, schema: Mapping[str, object]) -> object:
         return text
 
 
-def explains(text: str, end: int) -> bool:
-    """Whether `text` explains markup that begins at `end`."""
-    return re.search(_EXPLAINS, text[:end]) is not None
+def explains(text: str) -> bool:
+    """Whether a text explains the markup behind it."""
+    return re.search(_EXPLAINS, text) is not None
 
 
 def _is_quoted(markup: str, sources: Sequence[str], prompt: Prompt) -> bool:

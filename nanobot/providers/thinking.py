@@ -105,7 +105,6 @@ class ThinkingFilter:
         self.thought = False
 
     def feed(self, piece: str) -> Shown:
-        """Take the next piece of the reply."""
         piece, self._half = self._half + piece, ""
         if piece and "\ud800" <= piece[-1] <= "\udbff":
             piece, self._half = piece[:-1], piece[-1]

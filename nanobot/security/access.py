@@ -170,7 +170,6 @@ class Access:
         return tuple(id for id in ids if id != EVERYONE)
 
     def is_owner_id(self, channel: str, id: str) -> bool:
-        """Whether this sender is the owner."""
         channel, id = account_of(channel, id)
         owners = self._owners.get(channel, ())
         grant = self._state.grants.get((channel, "person", id))
@@ -218,7 +217,6 @@ class Access:
         ]
 
     def approved(self) -> Sequence[Grant]:
-        """Who was let in by pairing."""
         return list(self._state.grants.values())
 
     async def approve(self, code_or_id: str, *, owner: bool = False) -> Approved:

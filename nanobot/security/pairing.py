@@ -39,8 +39,6 @@ _Moment = Annotated[datetime, Meta(tz=True)]
 
 
 class Peer(Struct, frozen=True):
-    """A person or a group."""
-
     channel: str
     kind: Kind
     id: str
@@ -48,7 +46,6 @@ class Peer(Struct, frozen=True):
 
     @property
     def key(self) -> Key:
-        """What it is found by."""
         return self.channel, self.kind, self.id
 
 
@@ -141,7 +138,6 @@ LENGTH = 8
 
 
 def new_code() -> str:
-    """An unpredictable code."""
     return "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
 
 
@@ -161,7 +157,6 @@ _ADVICE = (
 
 
 def access_document(store: StateStore) -> Document[AccessState]:
-    """The document `access`."""
     return Document(store, "access", _decoded, _encoded, AccessState(), _ADVICE)
 
 
@@ -184,14 +179,13 @@ def _encoded(state: AccessState) -> bytes:
 def _decoded(content: bytes) -> AccessState:
     """Raises `InvalidDocument` and `ValidationError`."""
     file = convert(versioned_object(content, VERSION), _File)
-    ids = [one.id for one in file.approved] + [one.id for one in file.requests]
-    if not all(map(usable_id, ids)):
+    if not all(usable_id(one.id) for one in (*file.approved, *file.requests)):
         raise InvalidDocument("an entry has an id that nobody can have")
     if any(one.owner and one.kind == "group" for one in file.approved):
         raise InvalidDocument("it makes a group the owner")
-    grants = [replace(one, name=clean_name(one.name)) for one in file.approved]
-    requests = [
-        replace(one, name=clean_name(one.name), code=as_code(one.code)) for one in file.requests
-    ]
-    wrong = tuple(file.wrong_codes)
-    return AccessState({one.key: one for one in grants}, {one.key: one for one in requests}, wrong)
+    grants = {one.key: replace(one, name=clean_name(one.name)) for one in file.approved}
+    requests = {
+        one.key: replace(one, name=clean_name(one.name), code=as_code(one.code))
+        for one in file.requests
+    }
+    return AccessState(grants, requests, tuple(file.wrong_codes))

@@ -106,7 +106,6 @@ class Place(Struct, frozen=True):
 
     @property
     def relative(self) -> str:
-        """The path from the root, `.` for the root itself."""
         return "/".join(self.names) or "."
 
     @property
@@ -117,7 +116,6 @@ class Place(Struct, frozen=True):
         )
 
     def child(self, name: str) -> Place:
-        """The place `name` in this folder."""
         return Place(self.root, (*self.names, name))
 
     def stat(self) -> FolderEntry | None:

@@ -99,7 +99,6 @@ class Redactor:
         self._secrets = sorted({*self._secrets, *written}, key=len, reverse=True)
 
     def redact(self, text: str) -> str:
-        """`text` without secrets."""
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
         for _, marker, shape in _SHAPES:

@@ -84,8 +84,6 @@ class ProgramTranscriber:
 
 
 class ProgramSpeaker:
-    """Speaks with a program."""
-
     def __init__(self, programs: Programs, program: Program) -> None:
         self._programs, self._program = programs, program
 

@@ -70,7 +70,6 @@ class Program(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What to call it."""
         return printable(Path(self.command[0]).name)
 
     @property

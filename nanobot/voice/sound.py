@@ -28,7 +28,6 @@ _SENTENCE_END = re.compile(r"[.!?…:;。！？](?=\s)|\n")
 
 
 def is_wav(sound: bytes) -> bool:
-    """Whether it begins like a WAV file."""
     return sound[:4] == b"RIFF" and sound[8:12] == b"WAVE"
 
 

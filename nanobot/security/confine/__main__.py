@@ -57,7 +57,6 @@ def main(step: str, rest: list[str]) -> NoReturn:
 
 
 def start(spec: Spec, command: Sequence[str]) -> NoReturn:
-    """Become the command's sandbox."""
     if spec.ledger >= 0:
         os.set_inheritable(spec.ledger, False)  # the watcher's alone
     triggers = None

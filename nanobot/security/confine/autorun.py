@@ -203,7 +203,6 @@ def is_hidden(name: str) -> bool:
 
 
 def is_git(name: str) -> bool:
-    """Whether a name is a spelling of `.git`."""
     return plain(name) == GIT or _is_short_for(plain(name), (GIT,))
 
 

@@ -295,17 +295,16 @@ class Layout(NamedTuple):
         """What to hold fast for these. What lies below something hidden needs nothing more, nor
         does what is locked below something locked."""
         out_of_sight = {path.rstrip("/") for path in hidden}
-        out_of_sight = {path for path in out_of_sight if not _below(path, out_of_sight)}
+        out_of_sight = _not_below(out_of_sight, out_of_sight)
         fast = {path.rstrip("/") for path in locked} - out_of_sight
-        fast = {path for path in fast if not _below(path, fast | out_of_sight)}
+        fast = _not_below(fast, fast | out_of_sight)
         special = out_of_sight | fast
         above = {folder for path in special for folder in parents(path)} - special
-        inner = {folder for folder in above if not _below(folder, fast)}
-        return cls(*(tuple(sorted(one)) for one in (inner, fast, out_of_sight)))
+        return cls(*(tuple(sorted(one)) for one in (_not_below(above, fast), fast, out_of_sight)))
 
 
-def _below(path: str, tops: set[str]) -> bool:
-    return any(parent in tops for parent in parents(path))
+def _not_below(paths: set[str], tops: set[str]) -> set[str]:
+    return {path for path in paths if tops.isdisjoint(parents(path))}
 
 
 class Grants:
@@ -330,7 +329,6 @@ class Grants:
             self._grant(descriptor, _LOOK)
 
     def devices(self) -> None:
-        """Grant those that hold nothing."""
         for name in DEVICES:
             self._grant(os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC), _READ | _WRITE)
 

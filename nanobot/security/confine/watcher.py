@@ -292,7 +292,6 @@ class ProcessUsage:
         return tally.threads, ""
 
     def end(self) -> None:
-        """The command is over."""
         self._note(0)
 
     def _memory(self, tally: Tally) -> int:
@@ -349,7 +348,6 @@ def _tally(process: int) -> Tally:
 
 
 def _family(process: int) -> Iterator[int]:
-    """A process and all that descend from it."""
     waiting = [process]
     while waiting:
         one = waiting.pop()

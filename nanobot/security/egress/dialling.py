@@ -53,7 +53,6 @@ class Exceptions(Struct, frozen=True):
         return (host, port) in self.names or (host, None) in self.names
 
     def address(self, address: IpAddress, port: int) -> bool:
-        """Whether this address is one of them."""
         return any(
             address in network and only in (None, port)
             for network, only in self.networks

@@ -50,7 +50,6 @@ class EgressTransport(httpx2.AsyncBaseTransport):
         )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """See httpx2."""
         if self._most_bytes and request.method == "GET":
             return httpx2.Response(405, request=request)
         url = request.url
@@ -78,7 +77,6 @@ class EgressTransport(httpx2.AsyncBaseTransport):
         return response
 
     async def aclose(self) -> None:
-        """Close all connections."""
         await self._pool.aclose()
 
 

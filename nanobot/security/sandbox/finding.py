@@ -116,7 +116,6 @@ class SandboxFinder:
         self._finding = asyncio.Lock()
 
     async def __call__(self) -> FoundSandbox:
-        """What there is."""
         async with self._finding:
             if self._found is None or self._found.sandbox is None:
                 self._found = await find_sandbox(self._wanted, private=self._private)
