@@ -30,13 +30,13 @@ from nanobot.bus.journal import Committed, Outgoing
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sql_journal import Journal
 from nanobot.clock import Clock
-from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
+from nanobot.commands import Answer, Command, CommandCall
 from nanobot.errors import NanobotError, ToolError
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.taint import relayed_origin
 from nanobot.messages import Message
 from nanobot.security.paths import Place
-from nanobot.text import one_line, printable
+from nanobot.text import counted, one_line, printable
 from nanobot.tooling import Arguments, Risk, RootsOf, Tool, ToolResult, TurnContext
 from nanobot.tooling.schema import parse_arguments
 from nanobot.tools.reading import Received, missing
@@ -158,20 +158,13 @@ class SendMessage(Tool, Struct, frozen=True):
         return kept
 
 
-class SendCommand(Struct, frozen=True):
+def send_command(
+    split: MessageSplitter, bus: MessageBus, others: KnownChats, clock: Clock
+) -> Command:
     """`/send CHAT TEXT`. The parts are those of `SendMessage`."""
 
-    split: MessageSplitter
-    bus: MessageBus
-    others: KnownChats
-    clock: Clock
-
-    def register(self, registry: CommandRegistry) -> None:
-        summary = "Say something in another chat"
-        registry.register(Command("send", summary, self._run, "CHAT TEXT", "owner"))
-
-    async def _run(self, call: CommandCall) -> Answer:
-        chats = await asyncio.to_thread(self.others.chats)
+    async def run(call: CommandCall) -> Answer:
+        chats = await asyncio.to_thread(others.chats)
         wanted, text = _addressed(call.arguments, chats)
         if not text:
             return Answer(f"Write it as: /send telegram:123 See you at eight. {_listed(chats)}")
@@ -179,38 +172,36 @@ class SendCommand(Struct, frozen=True):
             return Answer(f"There is no such chat. {_listed(chats)}")
         if len(wanted) > 1:
             return Answer(f"Several chats have this name: {', '.join(wanted)}. Write which.")
-        await asyncio.to_thread(_refuse_closed, self.others, wanted[0])
+        await asyncio.to_thread(_refuse_closed, others, wanted[0])
         there = Address.of(wanted[0])
         message = OutboundMessage(there.channel, there.chat_id, text, thread_id=there.thread_id)
         # Named after what was typed, so that it is sent once should the command run again.
         name = f"{call.session.key}:{call.message.event_id}"
-        parts = await self.split(message)
-        await self.bus.send_outgoing(f"send:{name}", Outgoing(MESSAGE, parts))
+        await bus.send_outgoing(f"send:{name}", Outgoing(MESSAGE, await split(message)))
         if there.key != call.session.key:
-            await self.bus.publish_internal(_note(message, name, self.clock, NANOBOT))
+            await bus.publish_internal(_note(message, name, clock, NANOBOT))
         return Answer(f"Sent to {_shown(wanted[0], dict(chats)[wanted[0]])}.")
 
+    return Command("send", "Say something in another chat", run, "CHAT TEXT", "owner")
 
-class ResendCommand(Struct, frozen=True):
+
+def resend_command(
+    journal: Journal, bus: MessageBus, is_owner: Callable[[InboundMessage], bool]
+) -> Command:
     """`/resend out-7`: send a message again after its delivery was given up, as the notice offers.
     The owner may use it in any chat, others in the chat of the message or of its request."""
 
-    journal: Journal
-    bus: MessageBus
-    is_owner: Callable[[InboundMessage], bool]
-
-    def register(self, registry: CommandRegistry) -> None:
-        summary = "Send a message again that may not have arrived"
-        registry.register(Command("resend", summary, self._run, "out-7", immediate=True))
-
-    async def _run(self, call: CommandCall) -> Answer:
+    async def run(call: CommandCall) -> Answer:
         message = call.message
         if not call.arguments:
             return Answer("Write it as: /resend out-7, with the number from the notice.")
-        chat = None if self.is_owner(message) else (message.channel, message.chat_id)
-        parts = await self.journal.resend(call.arguments, chat)
-        self.bus.forward(Committed(0, parts, ()))
+        chat = None if is_owner(message) else (message.channel, message.chat_id)
+        parts = await journal.resend(call.arguments, chat)
+        bus.forward(Committed(0, parts, ()))
         return Answer("I'm sending it again." if parts else "It was already sent again or dropped.")
+
+    summary = "Send a message again that may not have arrived"
+    return Command("resend", summary, run, "out-7", immediate=True)
 
 
 def _content(place: Place, most: int, channel: str) -> bytes:
@@ -286,8 +277,7 @@ def _summary(message: OutboundMessage) -> str:
     """What went out, for the model: "a text and 2 files (a.txt, b.png)"."""
     parts = ["a text"] if message.content else []
     if message.media:
-        count = len(message.media)
-        parts.append(f"{count} file{'s' if count > 1 else ''} {_named(message.media)}")
+        parts.append(f"{counted(len(message.media), 'file')} {_named(message.media)}")
     return " and ".join(parts)
 
 

@@ -206,9 +206,21 @@ class Notifier:
             name = name or f"tell-{secrets.token_hex(8)}"
             await self._bus.send_outgoing(name, Outgoing("reply", await self._split(message)))
 
-    async def notify(self, scope: str, text: str, buttons: Sequence[Button] = ()) -> Address | None:
-        """Send a message to the chat that a scope used last; None where there is none."""
-        return await self._notify(scope, self._chats.reachable, text, buttons)
+    async def notify(
+        self,
+        scope: str,
+        text: str,
+        buttons: Sequence[Button] = (),
+        channels: Sequence[str] | None = None,
+        name: str = "",
+    ) -> Address | None:
+        """Send a message to the chat that a scope used last, on channels where one can speak up at
+        any time unless others are given; None where there is none."""
+        channels = self._chats.reachable if channels is None else channels
+        there = await asyncio.to_thread(self._chats.latest, scope, channels)
+        if there is not None:
+            await self.send(there, text, buttons, name)
+        return there
 
     async def ask(
         self, caller: TurnContext, code: str, text: str, buttons: Sequence[Button]
@@ -222,8 +234,8 @@ class Notifier:
         if theirs and not is_group(caller.scope) and here.channel in self._chats.anywhere:
             await self.send(here, text, buttons, name)
             return here
-        place = await self._notify(OWNER, self._chats.reachable, text, buttons, name)
-        place = place or await self._notify(OWNER, self._chats.anywhere, text, buttons, name)
+        place = await self.notify(OWNER, text, buttons, name=name)
+        place = place or await self.notify(OWNER, text, buttons, self._chats.anywhere, name)
         if place is not None and place != here:
             caller.show_output("Waiting for the owner to allow this.\n")
         return place
@@ -245,7 +257,7 @@ class Notifier:
         terminal too: what concerns them now is better said where they may not look than not at
         all. The same `name` is told once."""
         channels = [channel for channel in self._chats.anywhere if channel != closed]
-        await self._notify(OWNER, channels, text, name=name)
+        await self.notify(OWNER, text, (), channels, name)
 
     def warn_of_failure(self, where: str, error: Exception) -> None:
         """Tell the owner why others in the conversation `where` get no answer; the same once a
@@ -265,9 +277,7 @@ class Notifier:
 
     async def notify_digest(self, report: DreamReport) -> None:
         """What Dream changed, with a button that takes it back."""
-        number = report.undoable
-        undo = [Button("Undo", f"/dream-restore --version {number}")] if number else []
-        await self.notify(report.scope, report.digest, undo)
+        await self.notify(report.scope, report.digest, _undo(report.undoable))
 
     async def notify_held(self, scope: str, facts: Sequence[PendingFact], session: str) -> None:
         """Facts that wait from now on, with buttons that decide: in the chat that they come from,
@@ -280,34 +290,27 @@ class Notifier:
             Button(f"{verb}{every}", f"/memory {verb.lower()} {codes}")
             for verb in ("Accept", "Drop")
         ]
-        try:
-            if session:
-                await self.send(Address.of(session), pending_notice(facts), buttons)
-            else:
-                await self.notify(scope, pending_notice(facts), buttons)
-        except StorageError as error:
-            logger.warning("{}: nobody could be notified of unconfirmed facts: {}", scope, error)
+        await self._remark(scope, pending_notice(facts), buttons, session)
 
     async def notify_loss(self, scope: str, loss: Loss) -> None:
         """Facts that left memory, with a button that takes it back."""
-        undo = [Button("Undo", f"/dream-restore --version {loss.number}")] if loss.number else []
-        try:
-            await self.notify(scope, loss_notice(loss), undo)
-        except StorageError as error:
-            logger.warning("{}: nobody could be notified of lost facts: {}", scope, error)
+        await self._remark(scope, loss_notice(loss), _undo(loss.number))
 
-    async def _notify(
-        self,
-        scope: str,
-        channels: Sequence[str],
-        text: str,
-        buttons: Sequence[Button] = (),
-        name: str = "",
-    ) -> Address | None:
-        there = await asyncio.to_thread(self._chats.latest, scope, channels)
-        if there is not None:
-            await self.send(there, text, buttons, name)
-        return there
+    async def _remark(
+        self, scope: str, text: str, buttons: Sequence[Button], session: str = ""
+    ) -> None:
+        """Send what is said again elsewhere, so that it may be lost."""
+        try:
+            if session:
+                await self.send(Address.of(session), text, buttons)
+            else:
+                await self.notify(scope, text, buttons)
+        except StorageError as error:
+            logger.warning("{}: nobody could be notified of changes in memory: {}", scope, error)
+
+
+def _undo(version: int) -> Sequence[Button]:
+    return [Button("Undo", f"/dream-restore --version {version}")] if version else []
 
 
 _KEPT_CHARACTERS = 4_000

@@ -42,7 +42,7 @@ from nanobot.errors import NanobotError
 from nanobot.memory.documents import BOOTSTRAP, LONG_TERM, PERSONAL
 from nanobot.memory.guard import memory_notice
 from nanobot.memory.recall import PERSON, cut_at_line
-from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes
+from nanobot.memory.scopes import OWNER, Memories, Scopes
 from nanobot.memory.taint import NOTE
 from nanobot.messages import Message
 from nanobot.providers.port import (
@@ -163,12 +163,21 @@ class ScopedSources:
         )
         parts = [PromptPart(identity.strip())]
         for name in BOOTSTRAP:
-            text = self._bootstrap(mine if name in PERSONAL else rules, name)
-            parts += [PromptPart(f"## {name}\n\n{text}", name)] if text else []
+            memory = mine if name in PERSONAL else rules
+            try:
+                if name == PERSON:
+                    text = memory.recall.person_part()
+                else:
+                    text = memory.store.learned_text(name)
+                    text = cut_at_line(text, self._file_budget, _CUT, name)
+            except NanobotError as error:
+                logger.warning("{} cannot be read: {}", name, error)
+                continue
+            if text:  # no untouched template
+                parts.append(PromptPart(f"## {name}\n\n{text}", name))
         others = (self._memories.of(other) for other in self._scopes.readable(scope)[1:])
-        for memory in (*others, mine):
-            if block := memory.recall.memory_part():
-                parts.append(PromptPart(block, LONG_TERM))
+        blocks = [memory.recall.memory_part() for memory in (*others, mine)]
+        parts += [PromptPart(block, LONG_TERM) for block in blocks if block]
         return [*parts, *self._skills_of(scope).parts]
 
     def memory_text(self, session: Session) -> str | None:
@@ -224,16 +233,6 @@ class ScopedSources:
             parts = tuple(map(PromptPart, sections))
             known = self._shown[scope] = _ShownSkills(version, skills, parts, Triggers(skills))
         return known
-
-    def _bootstrap(self, memory: Memory, name: str) -> str:
-        """A file of the workspace, empty where it is an untouched template or cannot be read."""
-        try:
-            if name == PERSON:
-                return memory.recall.person_part()
-            return cut_at_line(memory.store.learned_text(name), self._file_budget, _CUT, name)
-        except NanobotError as error:
-            logger.warning("{} cannot be read: {}", name, error)
-            return ""
 
 
 _MOST_CACHES = 256

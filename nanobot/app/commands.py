@@ -17,7 +17,7 @@ from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.agent.commands import ConversationCommands
-from nanobot.agent.messaging import ResendCommand, SendCommand
+from nanobot.agent.messaging import resend_command, send_command
 from nanobot.agent.runner import TurnEvent
 from nanobot.app.base import Base
 from nanobot.app.services import Parts
@@ -69,8 +69,8 @@ def register_commands(parts: Parts, restart: Callable[[], None]) -> Conversation
         has_effects=toolbox.registry.has_effects,
     ).register(commands)
     toolbox.approving.register(commands)
-    SendCommand(base.splitter, base.bus, base.known_chats, base.clock).register(commands)
-    ResendCommand(base.stores.journal, base.bus, commands.is_owner).register(commands)
+    commands.register(send_command(base.splitter, base.bus, base.known_chats, base.clock))
+    commands.register(resend_command(stores.journal, base.bus, commands.is_owner))
     CronCommand(toolbox.cron, base.clock, runs=base.settings.cron.enabled).register(commands)
     return conversation
 

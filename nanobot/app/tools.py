@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 from loguru import logger
-from msgspec import Struct
 
 from nanobot.agent.approving import Approving
 from nanobot.agent.helpers import Helpers, Spawn
@@ -90,61 +89,6 @@ _PDF = PdfLimits(pages=500, characters=2_000_000, seconds=30.0)
 """What a turn waits for when it reads a PDF."""
 
 
-class CallerFiles(Struct, frozen=True):
-    """Whose files a call reaches."""
-
-    base: Base
-    memory: MemoryParts
-
-    def roots_of(self, caller: TurnContext) -> Roots:
-        """The folders of the scope that a call serves."""
-        if caller.scope == OWNER:
-            spill = Root(self.base.stores.shared / "spill", writable=False, name="spill folder")
-            return Roots((self.base.stores.workspace, spill))
-        root = self.memory.memories.of(caller.scope).root
-        root.create()
-        return Roots((root,))
-
-    def received(self, path: str, caller: TurnContext) -> Place | None:
-        """A file that came with a message: the owner's any, otherwise one of this conversation."""
-        kept = self.base.stores.media.place(path)
-        if kept is None or caller.scope == OWNER:
-            return kept
-        names = {name for message in caller.messages_read() for name in message.media}
-        return kept if kept.names[-1] in names else None
-
-    def is_others(self, path: str, caller: TurnContext) -> bool:
-        """Whether a file lies with another person or a group, whose folders are in the owner's."""
-        return caller.scope == OWNER and path.startswith(("people/", "groups/"))
-
-    async def note_changes(self, caller: TurnContext) -> None:
-        """What a command without a sandbox changed in memory was the agent's doing, no person's."""
-        for one in self.memory.memories.held():
-            try:
-                await one.store.record_hand_edits("agent")
-            except NanobotError as error:
-                logger.warning("{}: changes after a command are not recorded: {}", one.scope, error)
-
-    def confined(self, caller: TurnContext) -> Confined:
-        """What a caller's command may touch: their scope's folder, of which what decides future
-        behaviour cannot be changed."""
-        wanted, ledger = self.base.settings.tools.exec, self.base.processes.ledger
-        kept = (*sorted(RULES), "memory/", "skills/")
-        mine = caller.scope == OWNER  # folders and keys of the owner's are nobody else's
-        if mine:
-            kept += ("people/", "groups/")
-        return Confined(
-            workspace=self.roots_of(caller).roots[0].path,
-            read_only=kept,
-            hide_git=not (wanted.allow_git and mine),
-            strict=not mine,
-            extra_read_only=tuple(map(Path, wanted.paths)) if mine else (),
-            environment=plain_values(wanted.environment) if mine else {},
-            memory_megabytes=wanted.memory_megabytes,
-            ledger=ledger,
-        )
-
-
 class Toolbox:
     """All tools behind the one gate, and what others need to reach in them."""
 
@@ -158,7 +102,7 @@ class Toolbox:
     ) -> None:
         settings, stores, clock = base.settings, base.stores, base.clock
         wanted, state = settings.tools, stores.journal.state
-        self._base, self._memory, self._files = base, memory, CallerFiles(base, memory)
+        self._base, self._memory = base, memory
         self.audit = AuditLog(settings.home / "logs" / "audit.jsonl", base.redactor, clock)
         standing = StandingApprovals(state, self.audit, clock, partial(secrets.token_hex, 4))
         self.approvals = approvals = Approvals(
@@ -199,16 +143,21 @@ class Toolbox:
         if wanted.exec.enabled:
             tools.register_all(self._shell_tools(egress))
         if wanted.web.enabled:
-            tools.register_all(_web_tools(settings, egress, searching, public))
+            search = wanted.web.search
+            key = search.api_key.get_secret_value()
+            found = SearchSettings(search.provider, key, search.base_url)
+            tools.register_all(
+                (WebFetch(egress, _pdf_text, for_others=public), WebSearch(searching, found))
+            )
         tools.register(
             SendMessage(
-                self._files.roots_of,
+                self.roots_of,
                 stores.media,
                 base.splitter,
                 base.bus,
                 base.known_chats,
                 clock,
-                self._files.received,
+                self.received,
             )
         )
         self.speaking: Speaking | None = None
@@ -237,13 +186,59 @@ class Toolbox:
         await self._base.stores.journal.mark_owner_asked(caller.turn_id)
         return await self._base.notifier.ask(caller, code, text, buttons)
 
-    def _file_tools(self) -> tuple[Tool, ...]:
-        base, memory, roots = self._base, self._memory, self._files.roots_of
-        window = base.settings.model.context_window
-        memories, undo, received = memory.memories, base.stores.undo, self._files.received
-        writer = WorkspaceWriter(
-            roots, undo, Documents(memories), base.processes, self._files.is_others
+    def roots_of(self, caller: TurnContext) -> Roots:
+        """The folders of the scope that a call serves."""
+        if caller.scope == OWNER:
+            spill = Root(self._base.stores.shared / "spill", writable=False, name="spill folder")
+            return Roots((self._base.stores.workspace, spill))
+        root = self._memory.memories.of(caller.scope).root
+        root.create()
+        return Roots((root,))
+
+    def received(self, path: str, caller: TurnContext) -> Place | None:
+        """A file that came with a message: the owner's any, otherwise one of this conversation."""
+        kept = self._base.stores.media.place(path)
+        if kept is None or caller.scope == OWNER:
+            return kept
+        names = {name for message in caller.messages_read() for name in message.media}
+        return kept if kept.names[-1] in names else None
+
+    def is_others(self, path: str, caller: TurnContext) -> bool:
+        """Whether a file lies with another person or a group, whose folders are in the owner's."""
+        return caller.scope == OWNER and path.startswith(("people/", "groups/"))
+
+    async def note_changes(self, caller: TurnContext) -> None:
+        """What a command without a sandbox changed in memory was the agent's doing, no person's."""
+        for one in self._memory.memories.held():
+            try:
+                await one.store.record_hand_edits("agent")
+            except NanobotError as error:
+                logger.warning("{}: changes after a command are not recorded: {}", one.scope, error)
+
+    def confined(self, caller: TurnContext) -> Confined:
+        """What a caller's command may touch: their scope's folder, of which what decides future
+        behaviour cannot be changed."""
+        wanted, ledger = self._base.settings.tools.exec, self._base.processes.ledger
+        kept = (*sorted(RULES), "memory/", "skills/")
+        mine = caller.scope == OWNER  # folders and keys of the owner's are nobody else's
+        if mine:
+            kept += ("people/", "groups/")
+        return Confined(
+            workspace=self.roots_of(caller).roots[0].path,
+            read_only=kept,
+            hide_git=not (wanted.allow_git and mine),
+            strict=not mine,
+            extra_read_only=tuple(map(Path, wanted.paths)) if mine else (),
+            environment=plain_values(wanted.environment) if mine else {},
+            memory_megabytes=wanted.memory_megabytes,
+            ledger=ledger,
         )
+
+    def _file_tools(self) -> tuple[Tool, ...]:
+        base, memory, roots = self._base, self._memory, self.roots_of
+        window = base.settings.model.context_window
+        memories, undo, received = memory.memories, base.stores.undo, self.received
+        writer = WorkspaceWriter(roots, undo, Documents(memories), base.processes, self.is_others)
         return (
             ReadFile(roots, own=RULES | {LONG_TERM}, received=received, pdf_text=_pdf_text),
             WriteFile(writer),
@@ -265,23 +260,14 @@ class Toolbox:
         base, wanted = self._base, self._base.settings.tools.exec
         run = Exec(
             SandboxFinder(wanted.sandbox, *base.settings.folders),
-            self._files.confined,
+            self.confined,
             base.processes,
             base.clock,
             egress,
             ExecLimits(network=wanted.network),
-            self._files.note_changes,
+            self.note_changes,
         )
         return (run, ExecRead(base.processes, base.clock), ExecKill(base.processes))
-
-
-def _web_tools(
-    settings: Settings, egress: Egress, searching: Egress, public: Egress
-) -> tuple[Tool, ...]:
-    search = settings.tools.web.search
-    fetch = WebFetch(egress, _pdf_text, for_others=public)
-    key = search.api_key.get_secret_value()
-    return (fetch, WebSearch(searching, SearchSettings(search.provider, key, search.base_url)))
 
 
 def _pdf_text(content: bytes) -> str:
@@ -322,15 +308,29 @@ def _build_helpers(base: Base, models: Models, tools: ToolRegistry, memory: Memo
 
 def _build_mcp(base: Base, registry: ToolRegistry) -> McpServers:
     """The servers that are enabled; none of them is started."""
-    settings = base.settings
-    connections = _mcp_connections(settings)
-    servers = [
-        _server(name, entry) for name, entry in settings.mcp.servers.items() if entry.enabled
-    ]
-    state, tell = base.stores.journal.state, base.notifier.warn
-    added = partial(_added_server, base)
-    agents = (base.stores.workspace.path,)
-    return McpServers(servers, connections, registry, state, base.clock, tell, added, agents)
+
+    def server_of(settings: Settings, name: str) -> McpServer | None:
+        entry = settings.mcp.servers.get(name)
+        return _server(name, entry) if entry and entry.enabled else None
+
+    def added(name: str) -> McpServer | None:
+        """One that config.yaml has now. Raises `NanobotError` where that cannot be used."""
+        settings = load_settings(base.settings.home)
+        if found := server_of(settings, name):
+            base.redactor.add(secret_values(settings))
+        return found
+
+    servers = [server_of(base.settings, name) for name in base.settings.mcp.servers]
+    return McpServers(
+        [one for one in servers if one],
+        _mcp_connections(base.settings),
+        registry,
+        base.stores.journal.state,
+        base.clock,
+        base.notifier.warn,
+        added,
+        (base.stores.workspace.path,),
+    )
 
 
 def _mcp_connections(settings: Settings) -> Connections:
@@ -355,16 +355,6 @@ async def try_server(settings: Settings, name: str, clock: Clock) -> Sequence[st
         with suppress(OSError):  # it may have put something there
             (settings.home / "mcp" / name).rmdir()
     return [one.name for one in found]
-
-
-def _added_server(base: Base, name: str) -> McpServer | None:
-    """One that config.yaml has now. Raises `NanobotError` where that cannot be used."""
-    settings = load_settings(base.settings.home)
-    entry = settings.mcp.servers.get(name)
-    if entry is None or not entry.enabled:
-        return None
-    base.redactor.add(secret_values(settings))
-    return _server(name, entry)
 
 
 def _server(name: str, entry: McpServerSettings) -> McpServer:

@@ -151,7 +151,9 @@ class ControlServer:
             return
         self._connections.add(connection)
         try:
-            if _peer_uid(writer) == os.geteuid():
+            peer: socket.socket = writer.get_extra_info("socket")
+            credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+            if _UCRED.unpack(credentials)[1] == os.geteuid():
                 await self._read(reader, connection)
             else:
                 connection.send(_failure("this gateway belongs to another user"))
@@ -241,9 +243,3 @@ _GOING = {**_failure("nanobot is ending here"), "going": True}
 _CUT_OFF = _failure(
     "nanobot ended before this was done", "It may be done in part: look before you repeat it."
 )
-
-
-def _peer_uid(writer: asyncio.StreamWriter) -> int:
-    peer: socket.socket = writer.get_extra_info("socket")
-    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-    return int(_UCRED.unpack(credentials)[1])

@@ -20,13 +20,6 @@ from nanobot.security.pairing import Grant, PairingRequest, address, label, shel
 _NAMES = "Names are what people call themselves: approve the code that somebody gives you."
 
 
-def _welcome_text(grant: Grant) -> str:
-    if grant.kind == "group":
-        return "Everyone in this group can talk to me now: mention me, or reply to me."
-    owner = ", and you are my owner" if grant.owner else ""
-    return f"Hello! You can talk to me now{owner}. /help shows what you can type."
-
-
 def _approved_text(approved: Approved, *, has_owner: bool) -> str:
     """Who was let in. Without an owner on that channel, how to become it."""
     grant, owner = approved.grant, ", as the owner" if approved.grant.owner else ""
@@ -48,23 +41,22 @@ def _revoked_text(revoked: Revoked) -> str:
 
 def _listing(requests: Iterable[OpenRequest], grants: Iterable[Grant], problem: str) -> str:
     """Who asked and who was let in, as Markdown for a chat."""
-    lines = [_request_line(one) for one in requests]
+    lines = []
+    for one in requests:
+        minutes = max(1, round(one.seconds_left / 60))
+        code = (
+            f"`{one.request.code}` ({minutes} min)" if one.seconds_left else "code no longer valid"
+        )
+        group = "the group " if one.request.kind == "group" else ""
+        lines.append(f"- {group}{label(one.request)}: {code}")
     roles = {"group": ", a group", "person": ""}
-    inside = [f"- {label(one)}{', owner' if one.owner else roles[one.kind]}" for one in grants]
+    inside = [f"- {label(g)}{', owner' if g.owner else roles[g.kind]}" for g in grants]
     blocks = [f"Warning: {problem}"] if problem else []
     if lines:
         blocks.append("\n".join(("Asked within the hour:", *lines, "", _NAMES)))
     if inside:
         blocks.append("\n".join(("Let in by pairing:", *inside)))
     return "\n\n".join(blocks or ["Nobody has asked within the hour, and nobody was let in yet."])
-
-
-def _request_line(request: OpenRequest) -> str:
-    made = request.request
-    group = "the group " if made.kind == "group" else ""
-    minutes = max(1, round(request.seconds_left / 60))
-    code = f"`{made.code}` ({minutes} min)" if request.seconds_left else "code no longer valid"
-    return f"- {group}{label(made)}: {code}"
 
 
 def _fields(one: PairingRequest | Grant) -> dict[str, object]:
@@ -160,8 +152,12 @@ class Pairing:
         grant = approved.grant
         if approved.news and approved.chat_id and self._welcome is not None:
             there = Address(grant.channel, approved.chat_id, approved.thread_id)
+            role = ", and you are my owner" if grant.owner else ""
+            text = f"Hello! You can talk to me now{role}. /help shows what you can type."
+            if grant.kind == "group":
+                text = "Everyone in this group can talk to me now: mention me, or reply to me."
             try:
-                await self._welcome(there, _welcome_text(grant))
+                await self._welcome(there, text)
             except NanobotError as error:  # they are in all the same
                 logger.warning("a welcome could not be sent: {}", error)
         has_owner = bool(self._access.owners(grant.channel))

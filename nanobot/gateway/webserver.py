@@ -18,7 +18,7 @@ import errno
 import ipaddress
 import logging
 from collections.abc import AsyncIterator, Container, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -184,7 +184,8 @@ class WebServer:
         except NanobotError as error:
             logger.warning("a request at {} failed: {}", http.path, error)
         except Exception as error:  # noqa: BLE001 - the boundary: one request fails
-            if isinstance(error, ConnectionError) and _is_gone(http):
+            is_gone = http.transport is None or http.transport.is_closing()
+            if isinstance(error, ConnectionError) and is_gone:  # nobody waits for the answer
                 status = 499
             else:
                 logger.opt(exception=error).error("a request at {} failed", http.path)
@@ -192,7 +193,10 @@ class WebServer:
 
     def _is_ours(self, host: str) -> bool:
         name = _name_of(host)
-        if name == "localhost" or name in self._names or _is_address(name):
+        if name == "localhost" or name in self._names:
+            return True
+        with suppress(ValueError):
+            ipaddress.ip_address(name)
             return True
         if name not in self._refused and len(self._refused) < _NAMED:
             self._refused.add(name)
@@ -270,11 +274,6 @@ def _response(reply: WebhookReply) -> web.Response:
     return web.Response(status=reply.status, body=reply.body or None, headers=headers)
 
 
-def _is_gone(http: web.Request) -> bool:
-    """Whether nobody waits for the answer any more."""
-    return http.transport is None or http.transport.is_closing()
-
-
 def _normal(path: str) -> str:
     if not path.startswith("/"):
         raise ValueError("a path begins with a slash")
@@ -305,11 +304,3 @@ def _name_of(host: str) -> str:
     except ValueError:
         return ""
     return "" if set("@/?#") & set(host) else name
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

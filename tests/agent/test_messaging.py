@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from nanobot.agent.loop import answer_of
 from nanobot.agent.media import MediaStore
-from nanobot.agent.messaging import SendCommand, SendMessage, is_repetition
+from nanobot.agent.messaging import SendMessage, is_repetition, send_command
 from nanobot.agent.notifier import KnownChats, MessageSplitter
 from nanobot.bus.events import InboundMessage, Media, OutboundMessage
 from nanobot.bus.journal import Outgoing
@@ -139,7 +139,8 @@ class Desk:
     async def types(self, text: str) -> str:
         """What the chat answers to `/send`, typed by the owner."""
         registry = CommandRegistry()
-        SendCommand(Whole(self), RecordingBus(self), self.others, FakeClock()).register(registry)
+        command = send_command(Whole(self), RecordingBus(self), self.others, FakeClock())
+        registry.register(command)
         message = InboundMessage("telegram", "7", "7", f"/send {text}", "e1", FakeClock().now())
         found = registry.called_by(message)
         assert found is not None
