@@ -141,13 +141,13 @@ def _copied(sources: Path, copy: Path) -> None:
 
 
 async def _sandbox() -> None:
-    from nanobot.security.sandbox.finding import find_sandbox
+    from nanobot.security.sandbox import find_sandbox
 
     await find_sandbox("auto")
 
 
 async def _landlock() -> None:
-    from nanobot.security.sandbox.finding import find_sandbox
+    from nanobot.security.sandbox import find_sandbox
 
     await find_sandbox("landlock")
 

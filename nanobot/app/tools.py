@@ -41,8 +41,7 @@ from nanobot.security.audit import AuditLog
 from nanobot.security.egress import Egress
 from nanobot.security.pairing import new_code
 from nanobot.security.paths import Place, Root, Roots
-from nanobot.security.sandbox import Confined
-from nanobot.security.sandbox.finding import SandboxFinder
+from nanobot.security.sandbox import Confined, SandboxFinder
 from nanobot.skills.loader import SkillEnvironment, SkillsLoader
 from nanobot.skills.prompt import ReadSkill
 from nanobot.skills.service import SkillsService

@@ -62,7 +62,7 @@ class Voice:
 
 
 def _programs(settings: Settings, folder: Path) -> Programs:
-    from nanobot.security.sandbox.finding import SandboxFinder
+    from nanobot.security.sandbox import SandboxFinder
     from nanobot.voice.programs import Programs
 
     # That the shell runs without a sandbox says nothing of programs that read what others sent.

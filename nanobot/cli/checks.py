@@ -216,7 +216,7 @@ def check_sandbox(case: CheckContext) -> Iterator[Finding]:
         hint = "Remove tools.exec.sandbox from config.yaml to have them sandboxed."
         yield Finding("warn", "commands run without one, as you", hint)
         return
-    from nanobot.security.sandbox.finding import find_sandbox
+    from nanobot.security.sandbox import find_sandbox
 
     found = asyncio.run(find_sandbox(settings.sandbox, private=(case.home,)))
     hint = f"{found.problem}\n{_SANDBOXES}" if found.problem else ""

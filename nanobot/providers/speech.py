@@ -17,9 +17,8 @@ from typing import TypeVar
 from nanobot.clock import Clock
 from nanobot.errors import ContextTooLong, ProviderRejected
 from nanobot.providers.endpoint import Endpoint
-from nanobot.providers.http import HttpConnection
+from nanobot.providers.http import HttpConnection, UploadConnection
 from nanobot.providers.retry import RetryPolicy, retried
-from nanobot.providers.sdk import UploadConnection
 
 _SUFFIXES = {
     "audio/ogg": "ogg",

@@ -30,12 +30,12 @@ from nanobot.security.sandbox import (
     CHUNK,
     PATH,
     Confined,
+    FindSandbox,
     Sandbox,
     SandboxRefused,
     running,
     signal_group,
 )
-from nanobot.security.sandbox.finding import FindSandbox
 from nanobot.text import printable
 from nanobot.voice import VoiceFailed
 

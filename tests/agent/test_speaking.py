@@ -12,7 +12,7 @@ from nanobot.agent.speaking import Speaking
 from nanobot.bus.events import InboundMessage, Media, OutboundPart
 from nanobot.channel import Limits
 from nanobot.messages import Message, ToolCall
-from nanobot.security.sandbox.finding import SandboxFinder
+from nanobot.security.sandbox import SandboxFinder
 from nanobot.session.session import Session
 from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel

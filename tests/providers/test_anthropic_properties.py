@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanobot.messages import ProviderData, ToolCall
-from nanobot.providers.anthropic import API_VERSION, AnthropicProvider
+from nanobot.providers.anthropic import API_VERSION, AnthropicProvider, IncomingMessage
 from nanobot.providers.anthropic_request import conversation_of
-from nanobot.providers.anthropic_stream import IncomingMessage
 from nanobot.providers.dialogue import anthropic_cache_breakpoints, cached_wire
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.port import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.security.sandbox.finding import SandboxFinder
+from nanobot.security.sandbox import SandboxFinder
 from nanobot.voice.programs import Programs
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.security.sandbox.finding import FoundSandbox, SandboxFinder
+from nanobot.security.sandbox import FoundSandbox, SandboxFinder
 from nanobot.voice import VoiceFailed
 from nanobot.voice.engines import ProgramSpeaker
 from nanobot.voice.programs import Program, Programs, filled

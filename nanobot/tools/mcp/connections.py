@@ -33,8 +33,7 @@ from nanobot.parsing import TooManyValues, ValueCounter
 from nanobot.programs import Launch
 from nanobot.security.confine import REFUSAL
 from nanobot.security.egress import Egress
-from nanobot.security.sandbox import PATH, Confined
-from nanobot.security.sandbox.finding import FindSandbox
+from nanobot.security.sandbox import PATH, Confined, FindSandbox
 from nanobot.security.sandbox.relay import network_relay
 from nanobot.tasks import Background
 from nanobot.text import escape_invisible

@@ -28,8 +28,7 @@ from nanobot.errors import ToolError, ToolUnavailable
 from nanobot.programs import Launch
 from nanobot.security.egress import Egress
 from nanobot.security.paths import Root
-from nanobot.security.sandbox import Confined, Sandbox
-from nanobot.security.sandbox.finding import FindSandbox
+from nanobot.security.sandbox import Confined, FindSandbox, Sandbox
 from nanobot.security.sandbox.relay import network_relay
 from nanobot.text import printable
 from nanobot.tooling import Arguments, Risk, Tool, ToolResult, TurnContext

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.security.sandbox import Sandbox
-from nanobot.security.sandbox.finding import FoundSandbox, find_sandbox
+from nanobot.security.sandbox import FoundSandbox, Sandbox, find_sandbox
 from tests.security.sandbox.ground import Ground
 
 

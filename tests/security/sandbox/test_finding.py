@@ -10,8 +10,7 @@ import pytest
 
 from nanobot.programs import Launch
 from nanobot.security.confine.stage import landlock_lack
-from nanobot.security.sandbox import Confined, Sandbox
-from nanobot.security.sandbox.finding import find_sandbox, verify_sandbox
+from nanobot.security.sandbox import Confined, Sandbox, find_sandbox, verify_sandbox
 
 
 class Leaky(Sandbox, frozen=True):

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.security.confine.tree import Tree
-from nanobot.security.sandbox import Sandbox
-from nanobot.security.sandbox.finding import FoundSandbox
+from nanobot.security.sandbox import FoundSandbox, Sandbox
 from tests.security.sandbox.conftest import working
 from tests.security.sandbox.ground import SECRET, Ended, Ground
 

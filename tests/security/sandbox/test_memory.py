@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from nanobot.programs import Launch
 from nanobot.security.confine.watcher import is_used_up
-from nanobot.security.sandbox import Sandbox
-from nanobot.security.sandbox.finding import FoundSandbox
+from nanobot.security.sandbox import FoundSandbox, Sandbox
 from tests.security.sandbox.conftest import working
 from tests.security.sandbox.ground import PYTHON, UNSEEN, Ground, ended, started
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from nanobot.messages import ToolCall
 from nanobot.security.egress import Egress
-from nanobot.security.sandbox.finding import FoundSandbox
+from nanobot.security.sandbox import FoundSandbox
 from nanobot.testing.clock import FakeClock
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry

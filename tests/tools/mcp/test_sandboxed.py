@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
 from nanobot.security.egress import Egress
-from nanobot.security.sandbox.finding import FoundSandbox, Wanted, find_sandbox
+from nanobot.security.sandbox import FoundSandbox, Wanted, find_sandbox
 from nanobot.testing.clock import FakeClock
 from nanobot.tooling import ToolResult
 from nanobot.tooling.registry import ToolRegistry

@@ -17,8 +17,7 @@ from nanobot.clock import Clock, SystemClock
 from nanobot.messages import ToolCall
 from nanobot.programs import Launch
 from nanobot.security.egress import Egress
-from nanobot.security.sandbox import Confined, Kind, Sandbox
-from nanobot.security.sandbox.finding import FoundSandbox
+from nanobot.security.sandbox import Confined, FoundSandbox, Kind, Sandbox
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock
 from nanobot.tooling import ToolResult, TurnContext

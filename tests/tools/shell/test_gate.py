@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nanobot.errors import ToolError
-from nanobot.security.sandbox.finding import find_sandbox
+from nanobot.security.sandbox import find_sandbox
 from nanobot.tools.shell.tools import ExecArguments, is_slip
 from nanobot.validation import build
 from tests.tools.shell.conftest import Life
