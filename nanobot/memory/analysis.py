@@ -117,7 +117,6 @@ def joined_words(text: str) -> list[str]:
 
 
 def joined(word: str) -> str:
-    """A word without its hyphens."""
     return re.sub(r"\W", "", word)
 
 
@@ -380,7 +379,6 @@ def _spelled_out(piece: str, language: str) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def _stored(word: str, language: str) -> str:
-    """A word as it is stored."""
     if language in ("", ENGLISH):
         return word if word.isascii() else _folded(word.lower())
     stem = stemmed(word, language)
@@ -402,12 +400,11 @@ def _tokens_of(word: str, language: str) -> tuple[str, ...]:
 
 
 def _porter(word: str) -> str:
-    """`word` as the table's own stemmer leaves it."""
     return _stemmer("porter")(word) if word.isascii() and 2 < len(word) <= 64 else word
 
 
 def _units(run: str) -> list[str]:
-    """The characters of a run, each with what is written around it."""
+    """Return the characters of a run, each with the marks around it."""
     return re.findall(_SYLLABLE, run, re.DOTALL)
 
 
@@ -475,7 +472,7 @@ def _foreign_words() -> frozenset[str]:
 
 @cache
 def _letters(language: str) -> frozenset[str]:
-    """The letters of a language beyond a to z."""
+    """Return the letters of a language beyond a to z."""
     known = LANGUAGES.get(language)
     ranges = known.letters.split() if known else []
     return frozenset(chr(code) for one in ranges for code in range(ord(one[0]), ord(one[-1]) + 1))

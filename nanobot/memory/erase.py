@@ -115,7 +115,6 @@ class Occurrence(Struct, frozen=True):
 
     @property
     def changes(self) -> bool:
-        """Whether an erasure changes it."""
         return self.kind != "kept"
 
 
@@ -129,7 +128,6 @@ class Home(Struct, frozen=True):
 
     @property
     def beyond(self) -> tuple[str, ...]:
-        """Where no erasure of it reaches."""
         return BEYOND if self.own is None else (*BEYOND, *_BEYOND_IN_TEAM)
 
     @property
@@ -208,15 +206,11 @@ class Home(Struct, frozen=True):
             return "kept"
         if path.is_relative_to(self.workspace):
             return "text" if is_text else "kept"
-        if _is_store(name):
+        if name.startswith(_STORES) and not any(mark in name for mark in _SET_ASIDE):
             return "store"
         if name.startswith(_LOGS):
             return "log"
         return "text" if is_text and not name.startswith(_COPIES) else "removed"
-
-
-def _is_store(name: str) -> bool:
-    return name.startswith(_STORES) and not any(mark in name for mark in _SET_ASIDE)
 
 
 def _search(path: Path, matcher: TextMatcher) -> tuple[bool, bool]:

@@ -75,7 +75,6 @@ class Figures(Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are none."""
         return not (self.numbers or self.days or self.months or self.times)
 
     def missing_in(self, sources: Sequence[Figures]) -> list[str]:
@@ -284,7 +283,6 @@ def _function_words() -> Set[str]:
 
 @lru_cache(maxsize=1 << 14)
 def folded(word: str) -> str:
-    """A word without case and accents."""
     return stemmed(word, "")
 
 

@@ -29,7 +29,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 
 import msgspec
@@ -85,14 +85,12 @@ class _Record(Struct, frozen=True):
         return self.timestamp if self.timestamp.tzinfo else self.timestamp.astimezone()
 
     def hides(self, text: str) -> bool:
-        """Whether `text` states one of the facts."""
         salt = bytes.fromhex(self.salt)
-        for language in {fact.language for fact in self.facts}:
-            facts = [fact for fact in self.facts if fact.language == language]
-            stated = (_hashes(salt, said) for said in said_in(text, language))
-            if any(one.is_held_by(said) for said in stated for one in facts):
-                return True
-        return False
+        return any(
+            fact.is_held_by(_hashes(salt, said))
+            for fact in self.facts
+            for said in said_in(text, fact.language)
+        )
 
 
 class Forgotten:
@@ -160,7 +158,8 @@ class Forgotten:
         return [one for one in records if moment is None or moment <= one.when]
 
 
-def _hashes(salt: bytes, found: Iterable[str]) -> frozenset[str]:
+@lru_cache(maxsize=64)
+def _hashes(salt: bytes, found: frozenset[str]) -> frozenset[str]:
     return frozenset(
         hashlib.blake2b(word.encode("utf-8", "replace"), key=salt, digest_size=8).hexdigest()
         for word in found
@@ -218,7 +217,6 @@ class Report(Struct, frozen=True):
 
     @classmethod
     def about(cls, text: str, value: object) -> Report:
-        """With the fields of a struct."""
         return cls(text, msgspec.to_builtins(value))
 
 
@@ -238,12 +236,10 @@ class ForgetPlan(Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to forget."""
         return self.sought is None
 
     @property
     def counts(self) -> str:
-        """How much it is, in words."""
         lines, messages = counted(len(self.lines), "line"), counted(len(self.messages), "message")
         history = len(self.entries) + len(self.paragraphs)
         entries = counted(history, "history entry", "history entries")
@@ -263,7 +259,6 @@ class ForgetPlan(Struct, frozen=True):
 
     @property
     def data(self) -> dict[str, JsonValue]:
-        """For machines."""
         return {
             "found": not self.is_empty,
             "scope": self.scope,
@@ -392,7 +387,6 @@ class Forgetter:
         )
 
     def _messages(self, scope: str, sought: Sought) -> Iterator[SourceMessage]:
-        """The messages of a scope that state what is sought."""
         for info in paced(self._sessions.list_sessions()):
             if self._scopes.of_session(info.key, info.metadata) == scope:
                 for message in paced(self._sessions.read_window(info.key)):

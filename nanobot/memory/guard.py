@@ -44,7 +44,6 @@ def fact_lines(text: str, template: str = "") -> list[str]:
 
 
 def states_facts(text: str, template: str = "") -> bool:
-    """Whether there are any."""
     return any(True for _ in _facts(text, template))
 
 
@@ -64,7 +63,6 @@ def find_line(line: str, text: str, *, facts_only: bool = True) -> str:
 
 
 def indent(line: str) -> str:
-    """The blanks in front of a line."""
     return line[: len(line) - len(line.lstrip())]
 
 

@@ -51,7 +51,6 @@ class Importance(Struct, frozen=True):
 
 
 def importance_mark(line: str) -> str:
-    """The mark of a line as it stands there, empty for none."""
     match = _MARK.search(line) if "<!--" in line else None
     return match[0] if match else ""
 

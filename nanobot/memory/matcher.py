@@ -93,7 +93,6 @@ class TextMatcher:
         self._surely = max(re.findall(r"[a-hj-rt-z0-9]+", folded), key=len, default="")
 
     def is_in(self, text: str) -> bool:
-        """Whether it stands in a text."""
         return self._may_be_in(text) and any(True for _ in self._found(normalize("NFC", text)))
 
     def redact(self, text: str) -> str:
@@ -162,7 +161,6 @@ class TextMatcher:
                 found = self._pattern.search(text, end, most)
 
     def _may_be_in(self, text: str) -> bool:
-        """Rules most texts out cheaply."""
         return self._surely in text.lower()
 
 

@@ -177,7 +177,6 @@ class Fact(Struct, frozen=True):
         return replace(self, keys=self.words & said)
 
     def stated_by(self, text: str) -> bool:
-        """Whether some part of `text` states it."""
         cores, plain = _cores(self), outline(text)
         held = (core in plain for core in cores)
         if not (all(held) if self.keys else any(held)):

@@ -77,7 +77,6 @@ class Clause(Struct, frozen=True):
 
 
 def clause_of(text: str, languages: Sequence[str], *, figures: bool = True) -> Clause:
-    """Read `text`, which is in one of these languages."""
     tokens = _tokens(text)
     spoken = (*languages, language_of(text, languages[0]))
     no = vocabulary("no", spoken).keys()  # a few words may be of any language
@@ -107,12 +106,10 @@ class Known:
             self.add(fact)
 
     def add(self, fact: str) -> None:
-        """Add a fact."""
         stated = self.read(fact)
         self._facts.append((fact, stated, _beginnings(stated)))
 
     def read(self, line: str) -> Clause:
-        """Read a line."""
         return clause_of(bare(line), self._languages)
 
     def has(self, line: str) -> bool:
@@ -192,12 +189,10 @@ def is_same(one: str, other: str) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def stem_of(word: str) -> str:
-    """The stem of a word that is taken for English."""
     return next(bases(word, ENGLISH), word)
 
 
 def is_in(word: str, words: Collection[str]) -> bool:
-    """Whether `words` has a form of this word."""
     return word in words or any(is_same(word, one) for one in words)
 
 
@@ -207,14 +202,13 @@ def hits(words: Collection[str], said: Collection[str]) -> int:
 
 
 def closest(words: Collection[str], clauses: Iterable[Clause]) -> list[Clause]:
-    """The clauses that hold most of the words."""
+    """Return the clauses that hold most of the words."""
     counts = [(hits(words, one.words), one) for one in clauses]
     most = max((count for count, _ in counts), default=0)
     return [one for count, one in counts if count == most]
 
 
 def asks(sentence: str) -> bool:
-    """Whether a sentence is a question."""
     return sentence.rstrip().endswith(("?", "？"))
 
 

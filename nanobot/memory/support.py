@@ -57,7 +57,6 @@ class _Sentence(Struct, frozen=True):
 
     @property
     def words(self) -> list[str]:
-        """Those of all clauses."""
         return [word for clause in self.clauses for word in clause.words]
 
 
@@ -76,7 +75,6 @@ class _Turn(Struct, frozen=True):
 
     @property
     def clauses(self) -> Iterator[Clause]:
-        """Those of all sentences."""
         return (clause for sentence in self.sentences for clause in sentence.clauses)
 
 

@@ -170,7 +170,6 @@ def mark_of(origins: Iterable[str]) -> str:
 
 
 def is_unconfirmed(note: str) -> bool:
-    """Whether a note carries the mark."""
     return _MARKED.match(note) is not None
 
 

@@ -60,7 +60,6 @@ class NoteSource(Struct, frozen=True):
     found: tuple[FactLine, ...]
 
     def lines(self) -> Iterator[str]:
-        """For people."""
         how = "promoted from the digest" if is_month(self.key) else "learned from the notes"
         yield f"  - {how} of {self.key}"
         yield from map(_noted_line, self.found)
@@ -89,13 +88,11 @@ class HistorySource(Struct, frozen=True):
 
     @classmethod
     def of(cls, entry: HistoryEntry) -> HistorySource:
-        """The same of an entry."""
         span = (entry.first, entry.last)
         return cls(entry.cursor, entry.timestamp, entry.session, span, entry.summary)
 
     @property
     def line(self) -> str:
-        """For people."""
         where = f" of {self.session}" if self.session else ""
         first, last = self.range
         span = f", messages {first} to {last}" if last else ""
@@ -119,13 +116,7 @@ class ProvenanceStep(Struct, frozen=True):
     messages: tuple[SourceMessage, ...] = ()
     noted: NoteSource | None = None
 
-    @property
-    def has_source(self) -> bool:
-        """Whether something that it rests on is still there."""
-        return bool(self.entry or self.messages or self.noted)
-
     def lines(self) -> Iterator[str]:
-        """For people."""
         head = f"version {self.version}, {self.commit[:10]}, {self.when:%Y-%m-%d %H:%M}"
         yield f"- {f'{TAGS[self.author]} {self.summary}'.rstrip()} ({head})"
         if self.author == "you":
@@ -154,7 +145,7 @@ class Provenance(FactLine, frozen=True):
     standing: str = ""
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """Render for people."""
         wording = without_importance(self.text)
         yield f"{self.path}, line {self.number}: {excerpt(wording)}"
         yield from (f"- {self.standing}",) if self.standing else ()
@@ -187,8 +178,6 @@ class Explanation(Struct, frozen=True):
 
 
 class Explainer:
-    """Answers `/memory why`."""
-
     def __init__(self, memories: Memories, sessions: SessionManager, scopes: Scopes) -> None:
         self._memories, self._sessions, self._scopes = memories, sessions, scopes
 
@@ -280,7 +269,7 @@ class Explainer:
             noted=_noted(memory, made.note, line),
         )
         is_based = change.turn or version.author in {"dream", "consolidate"}
-        if is_based and not step.has_source:
+        if is_based and not (step.entry or step.messages or step.noted):
             return replace(step, note="What it rests on is not kept any more.")
         return step
 
@@ -328,16 +317,11 @@ class Explainer:
         turn = [one for one in every if one.turn_id == change.turn and one.content]
         if not turn:
             return []
-        last = turn[-1].seq
         # No prompt reaches over `/new`.
         begun = max(self._sessions.epochs(change.session, 1, turn[0].seq - 1), default=0)
-
-        def is_result(one: Message) -> bool:
-            is_read = one.role == "tool" and begun < one.seq <= last
-            return is_read and share(wanted, one.content) >= _ALIKE
-
+        read = (one for one in every if one.role == "tool" and begun < one.seq <= turn[-1].seq)
         said = [one for one in turn if one.role == "user"]
-        said += filter(is_result, every)
+        said += (one for one in read if share(wanted, one.content) >= _ALIKE)
         return sorted(said or turn, key=lambda one: one.seq)
 
     def _may_see(self, memory: Memory, session: str) -> bool:
@@ -353,7 +337,6 @@ def _same_line(wanted: str, lines: Iterable[str]) -> str:
 
 
 def excerpt(text: str) -> str:
-    """The beginning of a text in one line."""
     return shortened(text, _LONGEST)
 
 
@@ -391,10 +374,11 @@ def _entry(memory: Memory, cursors: Iterable[int], line: str) -> HistoryEntry | 
     """The one of these history entries that a line rests on."""
     entries, wanted = filter(None, map(memory.history.get, cursors)), words(line)
 
-    def text_of(entry: HistoryEntry) -> str:
-        return "\n".join([entry.summary, *entry.key_facts, *(op.new for op in entry.operations)])
+    def alike(entry: HistoryEntry) -> float:
+        texts = (entry.summary, *entry.key_facts, *(op.new for op in entry.operations))
+        return share(wanted, "\n".join(texts))
 
-    return max(entries, key=lambda entry: share(wanted, text_of(entry)), default=None)
+    return max(entries, key=alike, default=None)
 
 
 def _noted(memory: Memory, key: str, line: str) -> NoteSource | None:
@@ -448,9 +432,7 @@ def only_match(text: str, lines: Sequence[FactLine]) -> FactLine:
     """The one line that is `text`, or else holds its words, and of several the one with the fewest
     others. Raises `NanobotError`."""
     exact = [line for line in lines if line.text.strip() == text.strip()]
-    if len(exact) == 1:
-        return exact[0]
-    found = matching_lines(text, lines)
+    found = exact if len(exact) == 1 else matching_lines(text, lines)
     if not found:
         raise NanobotError("no fact says this", hint="`/memory` shows what is remembered.")
     counts = [len(words(without_importance(line.text))) for line in found]
