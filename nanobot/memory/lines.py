@@ -24,6 +24,7 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import filterfalse
+from operator import attrgetter
 from typing import TypeVar
 
 from msgspec import Struct
@@ -36,7 +37,7 @@ from nanobot.memory.importance import (
     with_marks,
     without_importance,
 )
-from nanobot.memory.similarity import LEAST, rewordings, similarity, words_of
+from nanobot.memory.similarity import rewordings
 
 Value = TypeVar("Value", int, str)
 
@@ -197,8 +198,7 @@ def apply_operations(text: str, operations: Sequence[Operation]) -> Applied:
     """`text` with the operations made, as far as they still fit.
 
     A line that stands already is not added again, unless the operations add it several times; a
-    section that is missing is made. A rewording of a line that is gone is left over, unless
-    nothing says it already and most of its words are new.
+    section that is missing is made. A rewording of a line that is gone is left over.
     """
     asked = [(_plain(step), step) for step in operations]
     document = _Document(without_importance(text))
@@ -212,31 +212,23 @@ def apply_operations(text: str, operations: Sequence[Operation]) -> Applied:
 
 def _make(document: _Document, steps: Sequence[Operation]) -> list[Operation]:
     """Make operations in a document; return those that no longer fit."""
-    target = _target_of([step for step in steps if step.new])
-    left = _change(document, [step for step in steps if step.rewords], target)
+    target = Counter(step.new for step in steps if step.new)  # how often each line is to stand
+    for section in {step.section for step in steps if step.new} - {""}:
+        target[section] = max(target[section], 1)  # a section that holds lines stays
+    rewords = attrgetter("rewords")
+    left = _change(document, [*filter(rewords, steps)], target)
     for step in left:
         target[step.new] = max(target[step.new] - 1, 1)
-    _change(document, [step for step in steps if not step.rewords], target)
-    for step in left.copy():
-        if _is_news(step, document):
-            document.add(step.new, step.section)
-            left.remove(step)
+    _change(document, [*filterfalse(rewords, steps)], target)
     return left
-
-
-def _target_of(additions: Sequence[Operation]) -> Counter[str]:
-    """How often each line is to stand; a section that holds lines stays."""
-    target = Counter(step.new for step in additions)
-    for section in {step.section for step in additions} - {""}:
-        target[section] = max(target[section], 1)
-    return target
 
 
 def merge(base: str, ours: str, theirs: str) -> Merged:
     """Both sides' changes to `base`, in the layout of `ours`.
 
     A line that both added stands once. A line that one side reworded and the other removed, or
-    reworded otherwise, is a conflict: all that was written stays.
+    reworded otherwise, is a conflict: all that was written stays. A line goes to the end of the
+    file's lines if its section was removed on the other side.
     """
     if theirs in (base, ours):
         return Merged(ours)
@@ -247,20 +239,12 @@ def merge(base: str, ours: str, theirs: str) -> Merged:
     mine, other = operations_between(base, ours), operations_between(base, theirs)
     counts = [*map(_counts_of, (base, ours, theirs))]
     target = {line: _three_way(*(count[line] for count in counts)) for line in set().union(*counts)}
-    headings = [
-        *_needed_headings(mine, counts[1] - counts[2], other),
-        *_needed_headings(other, counts[2] - counts[1], mine),
-    ]
     document = _Document(ours)
-    for heading in headings:
-        target[heading] = max(target.get(heading, 0), 1)
-    names = _rewordings_of(mine)
-    renamed = [replace(step, section=names.get(step.section, step.section)) for step in other]
-    for step in _change(document, renamed, target):
-        if document.count(step.new) < target[step.new]:
-            document.add(step.new, step.section)
-    for heading in filterfalse(document.count, headings):
-        document.add(heading, "")
+    names = {line: line for line, count in target.items() if count}
+    names |= {step.old: step.new for step in filter(attrgetter("rewords"), mine)}
+    placed = [replace(step, section=names.get(step.section, "")) for step in other]
+    gone = _change(document, placed, target)
+    _change(document, [replace(step, old="") for step in gone], target)
     text = with_marks(document.text, _merged_marks(marks, (*mine, *other)))
     return Merged(text, tuple(_conflicts(mine, other)))
 
@@ -322,10 +306,6 @@ class _Document:
     def count(self, line: str) -> int:
         """How often `line` stands here."""
         return self._counts[line]
-
-    def distinct_lines(self) -> list[str]:
-        """The lines that stand here, each once."""
-        return [line for line, count in self._counts.items() if count > 0]
 
     def remove(self, line: str) -> None:
         """Take out the last `line`, which must stand here."""
@@ -454,31 +434,10 @@ def _change(
     return gone
 
 
-def _is_news(step: Operation, document: _Document) -> bool:
-    new, old = words_of(step.new), words_of(step.old)
-    if 2 * len(new - old) < len(new) or document.count(step.new):
-        return False
-    return all(similarity(new, words_of(line)) < LEAST for line in document.distinct_lines())
-
-
 def _three_way(base: Value, ours: Value, theirs: Value) -> Value:
     if ours == base:
         return theirs
     return ours if theirs in (base, ours) else max(ours, theirs)
-
-
-def _rewordings_of(operations: Sequence[Operation]) -> dict[str, str]:
-    return {step.old: step.new for step in operations if step.rewords}
-
-
-def _needed_headings(
-    mine: Sequence[Operation], added: Counter[str], other: Sequence[Operation]
-) -> Iterator[str]:
-    """The headings over lines that only one side added, as the other side calls them."""
-    names = _rewordings_of(other)
-    for step in mine:
-        if step.new in added and step.section and not is_heading(step.new):
-            yield names.get(step.section, step.section)
 
 
 def _conflicts(mine: Sequence[Operation], other: Sequence[Operation]) -> Iterator[str]:

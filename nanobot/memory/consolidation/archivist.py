@@ -29,6 +29,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from operator import attrgetter
 from typing import Literal
 
 from loguru import logger
@@ -239,8 +240,8 @@ class Archivist:
         done = await memory.store.apply(LONG_TERM, operations, change, retired=replaced)
         if done.left:
             logger.info("history {}: {} changes no longer fit", entry.cursor, len(done.left))
-        if done.beyond:
-            held = await memory.pending.add(done.beyond, LONG_TERM, (NOT_SAID,), change)
+        if waiting := (*done.beyond, *filter(attrgetter("states"), done.left)):
+            held = await memory.pending.add(waiting, LONG_TERM, (NOT_SAID,), change)
             session = entry.session if memory.scope == OWNER else ""
             await memory.pending.notify(held, session)
 

@@ -244,7 +244,8 @@ class DreamRun:
         """Make the changes of a file; what could not be written waits for the person."""
         store, left, beyond = self._memory.store, write.operations, tuple[Operation, ...]()
         text = await asyncio.to_thread(store.read, write.path)
-        if apply_operations(text, write.operations).text == text:
+        applied = apply_operations(text, write.operations)
+        if applied.text == text and not applied.left:
             return []
         try:
             change = _change(write, self._name)

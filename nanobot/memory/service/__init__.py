@@ -15,7 +15,6 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import replace
 
 from nanobot.bus.events import API
 from nanobot.channel import Operation
@@ -32,15 +31,7 @@ from nanobot.memory.lines import Operation as Line
 from nanobot.memory.lines import lines_of
 from nanobot.memory.pending import MOST_SHOWN
 from nanobot.memory.recall import PERSON
-from nanobot.memory.scopes import (
-    OWNER,
-    Memories,
-    Memory,
-    Scopes,
-    is_group,
-    is_scope,
-    prefix_of,
-)
+from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_group, is_scope, prefix_of
 from nanobot.memory.search import Query, Source
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.tool import looked_up
@@ -89,25 +80,16 @@ class MemoryService:
 
     def table(self) -> dict[str, Operation]:
         """The operations named `memory.…`. All callers are the owner of the home."""
+        same: tuple[Callable[..., Awaitable[Report]], ...] = (
+            *(self.search, self.why, self.log, self.versions, self.restore, self.forget),
+            *(self.recent, self.propose, self.scope_of, self.pending, self.accept, self.drop),
+            *(self.rebuild, self.sync, self.dream),
+        )
         operations: dict[str, Callable[..., Awaitable[Report]]] = {
+            **{method.__name__: method for method in same},
             "show": self.overview,
-            "search": self.search,
-            "why": self.why,
-            "log": self.log,
-            "versions": self.versions,
-            "restore": self.restore,
             "forget_plan": self.plan_forgetting,
-            "forget": self.forget,
-            "recent": self.recent,
-            "propose": self.propose,
-            "scope_of": self.scope_of,
-            "pending": self.pending,
-            "accept": self.accept,
-            "drop": self.drop,
-            "rebuild": self.rebuild,
             "importance": self.set_importance,
-            "sync": self.sync,
-            "dream": self.dream,
         }
         return {f"memory.{name}": self._by_name(name, call) for name, call in operations.items()}
 
@@ -420,13 +402,12 @@ def _overview(memory: Memory, versions: Sequence[Version]) -> Overview:
             overview.problem = error.for_people()
             continue
         lines = _under_headings(text, frozenset(facts))
-        latest = next((one for one in newest if memory.prefix + path in one.blobs), None)
         if facts:
             tokens = estimate_tokens(without_importance(text))
-            view = FileView(path, lines, len(facts), tokens, memory.recall.left_out(path))
-            if latest:
-                view = replace(view, changed=latest.when, author=latest.author)
-            overview.files.append(view)
+            latest = next((one for one in newest if memory.prefix + path in one.blobs), None)
+            by = (latest.when, latest.author) if latest else ()
+            left_out = memory.recall.left_out(path)
+            overview.files.append(FileView(path, lines, len(facts), tokens, left_out, *by))
         if path == LONG_TERM:
             overview.facts = [*lines]
     overview.retired = len(memory.store.retired())

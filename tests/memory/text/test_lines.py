@@ -136,13 +136,6 @@ def test_a_rewording_of_what_a_person_reworded_is_left_over() -> None:
     assert (applied.text, applied.left) == (text, (step,))
 
 
-def test_a_rewording_that_says_something_new_is_added_where_its_old_line_is_gone() -> None:
-    step = Operation("- works", "- works at the harbour office since May", "## Preferences")
-    applied = apply_operations(FILE, [step])
-    assert "- works at the harbour office since May" in applied.text
-    assert not applied.left
-
-
 def test_both_sides_additions_survive_a_merge_in_the_layout_of_ours() -> None:
     ours = FILE.replace("- likes tea", "- likes tea\n- speaks Danish")
     theirs = FILE.replace("forgotten)\n", "forgotten)\n\n- allergic to nuts\n")
