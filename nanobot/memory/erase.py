@@ -36,7 +36,7 @@ from msgspec import Struct
 from nanobot.bus.sql_journal import Journal
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileState, replace_file, storage_errors, sync_folder
-from nanobot.memory.forget import ForgetPlan, Forgetter, Report, Sought, bullet_list
+from nanobot.memory.forget import ForgetPlan, Forgetter, Report, bullet_list
 from nanobot.memory.matcher import ERASED, LONGEST, TextMatcher
 from nanobot.memory.scopes import OWNER, Memories
 from nanobot.session.manager import SessionManager
@@ -82,7 +82,7 @@ _STORES = (
     "state/memory.git/",
     "state/versions/",
 )
-_SET_ASIDE = (".damaged-", ".moved-to-team")
+_SET_ASIDE = re.compile(r"\.damaged-|\.moved-to-team")
 _COPIES = (
     "media/",
     "state/backup",
@@ -206,7 +206,7 @@ class Home(Struct, frozen=True):
             return "kept"
         if path.is_relative_to(self.workspace):
             return "text" if is_text else "kept"
-        if name.startswith(_STORES) and not any(mark in name for mark in _SET_ASIDE):
+        if name.startswith(_STORES) and not _SET_ASIDE.search(name):
             return "store"
         if name.startswith(_LOGS):
             return "log"
@@ -340,7 +340,9 @@ class Eraser:
         Raises `NanobotError` for a text that is too short to search for.
         """
         matcher = TextMatcher(text)
-        forgets = await self._plan_for(await self._seek(text))
+        forgets = ForgetPlan(OWNER)
+        with suppress(NanobotError):  # memory cannot be read, or the text says too little
+            forgets = await self._forgetter.plan(text, OWNER)
         occurrences = await asyncio.to_thread(self._home.occurrences, matcher)
         return _planned(occurrences, forgets, self._home.beyond)
 
@@ -355,10 +357,13 @@ class Eraser:
         scopes = await asyncio.to_thread(self._scopes)
         async with self._running, self._memories.holding_each(scopes):
             before = await asyncio.to_thread(self._home.occurrences, matcher)
-            sought = await self._seek(text) if forgets else None
+            sought, hidden = None, ForgetPlan(OWNER)
+            with suppress(NanobotError):
+                sought = await self._forgetter.seek(text, OWNER) if forgets else None
             async with self._forgetter.pause_learning():
                 left, reason = await self._erase(matcher, before)
-            hidden = await self._plan_for(sought)
+            with suppress(NanobotError):
+                hidden = await self._forgetter.plan_for(sought, OWNER) if sought else hidden
             await _trying(matcher, self._forgetter.apply(hidden))
         refused = [f"the versions of memory: {reason}"] if reason else []
         if self.tell_others is not None:
@@ -383,32 +388,22 @@ class Eraser:
         talking = (self._scope_of(info.key) for info in self._sessions.list_sessions())
         return {*memories.existing_scopes(), *memories.versioned_scopes(), *talking}
 
-    async def _seek(self, text: str) -> Sought | None:
-        """What states it, in other words too; None if memory cannot be read."""
-        with suppress(NanobotError):
-            return await self._forgetter.seek(text, OWNER)
-        return None
-
-    async def _plan_for(self, sought: Sought | None) -> ForgetPlan:
-        """Forgetting what states it; nothing if memory cannot be read."""
-        if sought:
-            with suppress(NanobotError):
-                return await self._forgetter.plan_for(sought, OWNER)
-        return ForgetPlan(OWNER)
-
     async def _erase(
         self, matcher: TextMatcher, found: Sequence[Occurrence]
     ) -> tuple[Sequence[Occurrence], str]:
         """The files that still hold the text after some passes, and why the versions of memory
         may."""
-        refused = ""
         for again in range(_PASSES):
             await self._rewrite_memory(matcher)
             self._memories.forgotten += 1  # no turn writes it down from here on
             # Turns may be adding to conversations and temporary files: these are left to their
             # owners in the first pass.
             await _erase_files(matcher, [one for one in found if again or not self._in_use(one)])
-            refused = await self._rewrite_versions(matcher)
+            refused = ""
+            for scope in await asyncio.to_thread(self._memories.versioned_scopes):
+                rewrite = self._memories.of(scope).versions.rewrite
+                versions = asyncio.to_thread(rewrite, matcher.without_lines)
+                refused = await _trying(matcher, versions) or refused
             await _trying(matcher, self._rebuild_index())
             await _trying(matcher, self._journal.erase(matcher.redact))
             found = await asyncio.to_thread(self._home.occurrences, matcher)
@@ -425,15 +420,6 @@ class Eraser:
             history = asyncio.to_thread(memory.history.rewrite, matcher.redact_plain)
             await _trying(matcher, history)
             await _trying(matcher, memory.store.rewrite(matcher.without_lines))
-
-    async def _rewrite_versions(self, matcher: TextMatcher) -> str:
-        """Why some of them could not be rewritten."""
-        refused = ""
-        for scope in await asyncio.to_thread(self._memories.versioned_scopes):
-            rewrite = self._memories.of(scope).versions.rewrite
-            versions = asyncio.to_thread(rewrite, matcher.without_lines)
-            refused = await _trying(matcher, versions) or refused
-        return refused
 
     def _in_use(self, one: Occurrence) -> bool:
         in_session = one.path.parent == self._home.folder / "sessions" and one.path.suffix == SUFFIX

@@ -86,6 +86,7 @@ class Talk:
         texts = [*_texts_of(messages), *((text, True, None) for text in material)]
         self.languages = languages_of(text for text, _, _ in texts)
         self._turns: list[_Turn] = []
+        self._own: list[_Turn] = []
         self._clauses: list[Clause] = []
         self._places: dict[str, list[int]] = defaultdict(list)
         self._forms: dict[str, list[str]] = defaultdict(list)
@@ -122,7 +123,7 @@ class Talk:
         was, becomes = self._read(old), self._read(new)
         if not becomes.adds_to(was) and not was.figures.missing_in([becomes.figures]):
             return "it only leaves something out, or changes the form"
-        if any(self._says_change(turn, was, becomes) for turn in self._own_turns()):
+        if any(self._says_change(turn, was, becomes) for turn in self._own):
             return ""
         return "the person did not say so"
 
@@ -139,7 +140,7 @@ class Talk:
                 for one in turn.clauses
                 if self._hits(was.words, one.words)
             )
-            for turn in self._own_turns()
+            for turn in self._own
         )
 
     def ends(self, old: str, new: str) -> bool:
@@ -160,16 +161,14 @@ class Talk:
             )
             return is_same or is_left or self._is_changed(turn, news)
 
-        return any(
-            self._says_change(turn, was, becomes) and is_over(turn) for turn in self._own_turns()
-        )
+        return any(self._says_change(turn, was, becomes) and is_over(turn) for turn in self._own)
 
     def says_over(self, line: str) -> bool:
         """Whether the person spoke of the fact on `line`, and of nothing else, as over."""
         stated = self._read(line)
         return any(
             self._ends_in(sentence, stated) and self._is_plain(turn, stated.words)
-            for turn in self._own_turns()
+            for turn in self._own
             for sentence in turn.sentences
         )
 
@@ -177,7 +176,7 @@ class Talk:
         """The line of the person's that says most of `line`, and its day; None if none does."""
         words, best = self._read(line).words, 0
         found: tuple[str, date | None] | None = None
-        for turn in self._own_turns() if words else ():
+        for turn in self._own if words else ():
             for text in filter(str.strip, turn.text.split("\n")):
                 count = hits(words, clause_of(text, self.languages, figures=False).words)
                 if count >= max(best, _MUCH * len(words)):
@@ -215,13 +214,11 @@ class Talk:
         words = frozenset[str]().union(*(one.words for one in found))
         near = words | (self._turns[-1].words if self._turns else frozenset())
         self._turns.append(_Turn(number, text, own, day, figures, tuple(found), words, near))
+        self._own += self._turns[number:] if own else ()
 
     def _read(self, line: str) -> Clause:
         shown = language_of(line, self.languages[0])
         return clause_of(bare(line), tuple(dict.fromkeys((shown, *self.languages))))
-
-    def _own_turns(self) -> Iterator[_Turn]:
-        return (turn for turn in self._turns if turn.own)
 
     def _forms_of(self, word: str) -> list[str]:
         """The words that were said and may be this one."""

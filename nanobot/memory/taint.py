@@ -73,17 +73,12 @@ def combined_mark(marks: Iterable[str]) -> str:
 
 def sources_of(marks: Iterable[str]) -> tuple[str, ...]:
     """What stands behind all these marks, whatever it came through: 17 names at most."""
-    return tuple(_few(source for mark in marks for source in _sources(mark)))
-
-
-def _sources(mark: str) -> Iterator[str]:
-    """What stands behind a mark: itself, or the sources that were passed on."""
-    _, opened, behind = mark.partition(" (")
-    if not opened or not mark.endswith(")"):
-        yield mark
-        return
-    for part in behind.split("; "):
-        yield part.rpartition(" (")[2].rstrip(")")
+    found = list[str]()
+    for mark in marks:
+        _, opened, behind = mark.partition(" (")
+        relayed = behind.split("; ") if opened and mark.endswith(")") else ()
+        found += [one.rpartition(" (")[2].rstrip(")") for one in relayed] or [mark]
+    return tuple(_few(found))
 
 
 def _few(marks: Iterable[str]) -> list[str]:

@@ -269,7 +269,7 @@ class Explainer:
             noted=_noted(memory, made.note, line),
         )
         is_based = change.turn or version.author in {"dream", "consolidate"}
-        if is_based and not (step.entry or step.messages or step.noted):
+        if is_based and not any((step.entry, step.messages, step.noted)):
             return replace(step, note="What it rests on is not kept any more.")
         return step
 
@@ -319,9 +319,13 @@ class Explainer:
             return []
         # No prompt reaches over `/new`.
         begun = max(self._sessions.epochs(change.session, 1, turn[0].seq - 1), default=0)
-        read = (one for one in every if one.role == "tool" and begun < one.seq <= turn[-1].seq)
+
+        def is_result(one: Message) -> bool:
+            is_read = one.role == "tool" and begun < one.seq <= turn[-1].seq
+            return is_read and share(wanted, one.content) >= _ALIKE
+
         said = [one for one in turn if one.role == "user"]
-        said += (one for one in read if share(wanted, one.content) >= _ALIKE)
+        said += filter(is_result, every)
         return sorted(said or turn, key=lambda one: one.seq)
 
     def _may_see(self, memory: Memory, session: str) -> bool:
