@@ -143,12 +143,12 @@ class Helpers:
 
     async def spawn(self, task: str, label: str, caller: TurnContext) -> str:
         """Let a helper work on `task`; its id. Raises `ToolError` and `StorageError`."""
-        mine, most = self._of(caller.session_key), MOST_OF_ONE
+        count, most = len(self._of(caller.session_key)), MOST_OF_ONE
         if caller.scope != OWNER:
-            mine = [h for h in self._at_work.values() if h.caller.scope == caller.scope]
+            count = sum(h.caller.scope == caller.scope for h in self._at_work.values())
             most = MOST_OF_OTHERS
-        if len(mine) >= most:
-            raise ToolError(f"{len(mine)} helpers are at work here already; wait for them")
+        if count >= most:
+            raise ToolError(f"{count} helpers are at work here already; wait for them")
         label = one_line(label or task, _LABEL_CHARACTERS)
         messages_read = tuple(caller.messages_read())
         now, origins = self._clock.now(), caller.origins()

@@ -39,6 +39,7 @@ no message reaches, that is a tenth of a second."""
 _MAX_CELLS = 5_000
 """The parser makes up the cells that a row of a table lacks."""
 _CELL_BORDER = re.compile(r"(?<!\\)\|")
+_ADDRESS = {"link_open": "href", "image": "src"}
 _STYLES: dict[str, Style] = {"strong": "strong", "em": "em", "s": "s", "spoiler": "spoiler"}
 _TASKS = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
 _RULE = "———"
@@ -199,16 +200,6 @@ def _cell_count(line: str) -> int:
     return len(cells) - (not cells[0]) - (not cells[-1])
 
 
-class _Link(Struct, frozen=True):
-    """A link that is open; its text begins at `span` of `line`."""
-
-    line: int
-    span: int
-    url: str
-    title: str
-    is_autolink: bool
-
-
 class _Inline:
     """Turns inline tokens into `lines` of spans, all of them in the given `styles`; without a
     `dialect` no links or spoilers."""
@@ -217,33 +208,39 @@ class _Inline:
         self.lines: list[list[Span]] = [[]]
         self._styles, self._linkable = list(styles), dialect.linkable if dialect else None
         self._hides = dialect is not None and dialect.hides
-        self._links: list[_Link] = []
+        self._links: list[tuple[Token, int, int]] = []
+        """The links that are open, each with the line and the span at which its text begins."""
 
     def write(self, tokens: Iterable[Token] | None) -> list[list[Span]]:
         """The lines, with these tokens added."""
         for token in tokens or ():
-            kind = token.type
-            if kind in {"softbreak", "hardbreak"}:
-                self.lines.append([])
-            elif kind == "code_inline":
-                self._add(token.content, code=True)
-            elif kind == "link_open":
-                self._open_link(token, "href")
-            elif kind == "link_close":
-                self._close_link()
-            elif kind == "image":
-                self._open_link(token, "src")
-                self.write(token.children)
-                self._close_link()
-            elif token.tag == "spoiler" and not self._hides:
-                self._add(token.markup)
-            elif token.tag in _STYLES and token.nesting > 0:
-                self._styles.append(_STYLES[token.tag])
-            elif token.tag in _STYLES and token.nesting < 0:
-                self._styles.pop()  # they nest
-            else:  # text, and HTML
-                self._add(token.content)
+            match token.type:
+                case "softbreak" | "hardbreak":
+                    self.lines.append([])
+                case "code_inline":
+                    self._add(token.content, code=True)
+                case "link_open":
+                    self._open_link(token)
+                case "link_close":
+                    self._close_link()
+                case "image":
+                    self._open_link(token)
+                    self.write(token.children)
+                    self._close_link()
+                case _ if token.tag in _STYLES:
+                    self._mark(token)
+                case _:  # text, and HTML
+                    self._add(token.content)
         return self.lines
+
+    def _mark(self, token: Token) -> None:
+        """Begin or end a style."""
+        if token.tag == "spoiler" and not self._hides:
+            self._add(token.markup)
+        elif token.nesting > 0:
+            self._styles.append(_STYLES[token.tag])
+        else:
+            self._styles.pop()  # they nest
 
     def _add(self, text: str, *, code: bool = False, raw: bool = False) -> None:
         styles = () if raw else tuple(dict.fromkeys(self._styles))
@@ -253,27 +250,26 @@ class _Inline:
             if piece:
                 self.lines[-1].append(Span(piece, styles, code=code, raw=raw))
 
-    def _open_link(self, token: Token, address: str) -> None:
-        url, title = str(token.attrs.get(address, "")), str(token.attrs.get("title", ""))
-        start = len(self.lines) - 1, len(self.lines[-1])
-        self._links.append(_Link(*start, url, title, token.markup == "autolink"))
+    def _open_link(self, token: Token) -> None:
+        self._links.append((token, len(self.lines) - 1, len(self.lines[-1])))
 
     def _close_link(self) -> None:
         """Show a link, or the address behind its text."""
-        link, linkable = self._links.pop(), self._linkable
-        first, *others = self.lines[link.line :]
-        shown = _plain([first[link.span :], *others])
-        said = {"", shown, f"mailto:{shown}"}
+        token, line, start = self._links.pop()
+        url, title = (str(token.attrs.get(name, "")) for name in (_ADDRESS[token.type], "title"))
+        first, *others = self.lines[line:]
+        shown = _plain([first[start:], *others])
+        is_said = token.markup == "autolink" or url in ("", shown, f"mailto:{shown}")
         if not shown.strip():
-            self._add(link.url, raw=True)
-        if linkable is not None and linkable.match(link.url) and not self._links:
-            for number, line in enumerate(self.lines[link.line :]):
-                start = 0 if number else link.span
-                line[start:] = [replace(span, url=link.url) for span in line[start:]]
-        elif shown.strip() and not link.is_autolink and link.url not in said:
-            self._add(f" ({link.url})", raw=True)
-        if link.title:
-            self._add(f" ({link.title})")
+            self._add(url, raw=True)
+        if self._linkable is not None and self._linkable.match(url) and not self._links:
+            for spans in self.lines[line:]:
+                spans[start:] = [replace(span, url=url) for span in spans[start:]]
+                start = 0
+        elif shown.strip() and not is_said:
+            self._add(f" ({url})", raw=True)
+        if title:
+            self._add(f" ({title})")
 
 
 def _plain(lines: Iterable[Iterable[Span]]) -> str:

@@ -84,7 +84,10 @@ class LogFile:
         try:
             self._path.parent.mkdir(mode=0o700, exist_ok=True)  # not the home, if it was moved
             if append_line(self._path, line.encode("utf-8", "backslashreplace")) >= self._max_bytes:
-                self._rotate()
+                for surplus in older_files(self._path)[self._keep :]:
+                    surplus.unlink(missing_ok=True)
+                older = (f"{self._path.name}.{number}" for number in range(1, self._keep + 1))
+                rotate_files((self._path, *map(self._path.with_name, older)))
         except OSError as error:
             if not self._is_failing:
                 reason = error.strerror or error
@@ -92,13 +95,6 @@ class LogFile:
             self._is_failing = True
         else:
             self._is_failing = False
-
-    def _rotate(self) -> None:
-        for surplus in older_files(self._path)[self._keep :]:
-            surplus.unlink(missing_ok=True)
-        numbers = range(1, self._keep + 1)
-        older = (self._path.with_name(f"{self._path.name}.{number}") for number in numbers)
-        rotate_files((self._path, *older))
 
 
 def older_files(path: Path) -> list[Path]:
@@ -177,12 +173,11 @@ class LogLine(Struct, frozen=True):
         """For people: one line, what follows the first line of the message or is a traceback moved
         to the right, so that no message looks like a line of its own. Nothing in it can control a
         terminal."""
-        turn = f"[{self.turn}] " if self.turn else ""
-        where = "" if self.level == "info" else f"  ({self.where})"
+        turn = _safe(f"[{self.turn}] " if self.turn else "")
+        where = _safe("" if self.level == "info" else f"  ({self.where})")
         level = self.level.upper().ljust(7)
-        time, message = _safe(self.time[:19].replace("T", " ")), _indented(_safe(self.message))
-        error = f"\n    {_indented(_safe(self.error))}" if self.error else ""
-        turn, where = _safe(turn), _safe(where)
+        time, message = _safe(self.time[:19].replace("T", " ")), _safe(self.message)
+        error = _safe(f"\n{self.error}" if self.error else "")
         if colours:
             level = _in_colour(level, _COLOURS.get(self.level, ""))
             time, turn, where, error = (_in_colour(t, _DIM) for t in (time, turn, where, error))
@@ -194,14 +189,10 @@ def level_of(number: int) -> Level:
     return LEVELS[max(0, min(number // 10, 4) - 1)]
 
 
-def _indented(text: str) -> str:
-    return text.replace("\n", "\n    ")
-
-
 def _safe(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
-    return escape_invisible(text)
+    return escape_invisible(text).replace("\n", "\n    ")
 
 
 def _in_colour(text: str, colour: str) -> str:
@@ -233,27 +224,23 @@ class RepeatLimit:
     times a second. Calls come from one thread at a time."""
 
     def __init__(self) -> None:
-        self._places: dict[tuple[str | None, int], _Repeated] = {}
+        self._places: dict[tuple[str | None, int], tuple[float, int]] = {}
+        """Since when lines of a place are counted, and how many there were."""
 
     def note(self, record: Record) -> str | None:
         """Return a note to add to the line, or None if the line is left out."""
         if record["level"].no < _WARNING:
             return ""
-        now = record["elapsed"].total_seconds()
-        place = self._places.setdefault((record["name"], record["line"]), _Repeated(now))
-        if now - place.since < _REPEAT_SECONDS:
-            place.lines += 1
-            if place.lines == _MOST_REPEATED:
+        now, place = record["elapsed"].total_seconds(), (record["name"], record["line"])
+        since, lines = self._places.get(place, (now, 0))
+        if now - since < _REPEAT_SECONDS:
+            self._places[place] = since, lines + 1
+            if lines + 1 == _MOST_REPEATED:
                 return " (further lines from here are left out for a minute)"
-            return "" if place.lines < _MOST_REPEATED else None
-        left_out = max(0, place.lines - _MOST_REPEATED)
-        place.since, place.lines = now, 1
+            return "" if lines + 1 < _MOST_REPEATED else None
+        self._places[place] = now, 1
+        left_out = max(0, lines - _MOST_REPEATED)
         return f" (and {left_out:,} lines like this were left out)" if left_out else ""
-
-
-class _Repeated(Struct):
-    since: float
-    lines: int = 0
 
 
 def log_to(
