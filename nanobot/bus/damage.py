@@ -20,7 +20,6 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from nanobot.bus.cache import is_damaged
 from nanobot.bus.journal import QueueCounts
 from nanobot.bus.journal_file import (
     COPY,
@@ -30,7 +29,7 @@ from nanobot.bus.journal_file import (
     is_json,
     queue_counts,
 )
-from nanobot.bus.sqlite import layout, opened_read_only
+from nanobot.bus.sqlite import is_damaged, layout, opened_read_only
 from nanobot.io import replace_file, sync_folder
 
 SMALL = 2_000_000

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -59,14 +60,19 @@ class SendLog:
         self._identity = identity.encode()
         try:
             with os.fdopen(os.open(self._path, os.O_RDONLY | _SAFELY), "rb") as file:
-                first, *lines = _whole_lines(file.read(_LARGEST))
+                # The bodies of lines that were written whole; empty for others.
+                parts = file.read(_LARGEST).split(b"\n")[1:] or [b""]
+                bodies = [part[9:] if _checked(part[9:]) == b"\n" + part else b"" for part in parts]
+                first, *lines = bodies
         except FileNotFoundError:
             first, lines = b"", []
         except OSError as error:
             first, lines = b"", []
             self._note_refusal(error)
-        if first == self._identity:
-            self.marks = {mark.part_id: mark for mark in _marks_in(lines)}
+        for line in lines if first == self._identity else ():
+            with suppress(DecodeError):
+                mark = json.decode(line, type=Mark)
+                self.marks[mark.part_id] = mark
         self.rewrite()
 
     def close(self) -> None:
@@ -118,17 +124,3 @@ class SendLog:
 
 def _checked(body: bytes) -> bytes:
     return b"\n%08x %b" % (zlib.crc32(body), body)
-
-
-def _whole_lines(data: bytes) -> Iterator[bytes]:
-    """The bodies of lines that were written whole; empty for others."""
-    for line in data.split(b"\n")[1:] or [b""]:
-        yield line[9:] if _checked(line[9:]) == b"\n" + line else b""
-
-
-def _marks_in(bodies: Iterable[bytes]) -> Iterator[Mark]:
-    for body in bodies:
-        try:
-            yield json.decode(body, type=Mark)
-        except DecodeError:
-            continue

@@ -28,6 +28,7 @@ from abc import abstractmethod
 from asyncio import Future
 from collections.abc import Collection, Iterable, Sequence
 from datetime import date, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from loguru import logger
@@ -59,10 +60,11 @@ from nanobot.bus.rows import (
     gather_turns,
     number_in,
     stored_entry,
+    stored_part,
     unreadable_notice,
 )
 from nanobot.bus.sql import Row, Statement, Steps, fetch, rows_of, send, transaction
-from nanobot.bus.sql_outbox import Broken, SqlOutbox, read_parts, set_aside_parts
+from nanobot.bus.sql_outbox import Broken, SqlOutbox, set_aside_parts, split_readable
 from nanobot.bus.sql_queries import ADD_USAGE
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
@@ -344,17 +346,19 @@ class Journal(SqlOutbox):
         unfiled = yield from fetch(f"{query} ORDER BY id", *values)
         entries = yield from self._open_entries(scopes)
         query = f"SELECT {PART}, {self.SCOPE} FROM outbox WHERE {WAITING_PARTS} {here}"
-        parts, broken = read_parts((yield from fetch(f"{query} ORDER BY id", *values)))
+        rows = yield from fetch(f"{query} ORDER BY id", *values)
+        parts, broken = split_readable(rows, stored_part)
         yield from set_aside_parts(broken)
-        return Leftovers(tuple(Unfiled(*row) for row in unfiled), entries, parts)
+        return Leftovers(tuple(Unfiled(*row) for row in unfiled), entries, tuple(parts))
 
     def _open_entries(self, scopes: Collection[str] | None) -> Steps[tuple[InboxEntry, ...]]:
         """The messages that wait, and the turns that were under way with what had joined them."""
         here, values = self._within(scopes)
         begins, mine = self._may_begin()
-        query = f"SELECT {ENTRY}, {self.SCOPE}, {_PLACE} FROM inbox WHERE {WAITING_MESSAGES}"
+        query = f"SELECT {ENTRY}, {self.SCOPE}, channel, chat_id, event_id FROM inbox"
+        query += f" WHERE {WAITING_MESSAGES}"
         rows = yield from fetch(f"{query} {begins} {here} ORDER BY id", *mine, *values)
-        entries, broken = self._read_entries(rows, recovered=True)
+        entries, broken = split_readable(rows, partial(self._entry, recovered=True))
         yield from self._set_aside_entries(broken)
         steps: dict[str, list[Step]] = {entry.turn_id: [] for entry in entries if entry.turn_id}
         query = f"SELECT turn_id, kind, payload FROM step WHERE turn_id {self.AMONG}"
@@ -363,27 +367,19 @@ class Journal(SqlOutbox):
             steps[turn_id].append(Step(kind, payload))
         return gather_turns(entries, steps)
 
-    def _read_entries(
-        self, rows: Iterable[Row], *, recovered: bool
-    ) -> tuple[list[InboxEntry], list[BrokenEntry]]:
-        """The messages in rows of `ENTRY`, a scope, and a channel, chat and event; and those that
-        cannot be read."""
-        entries, broken = list[InboxEntry](), list[BrokenEntry]()
-        for *row, channel, chat_id, event_id in rows:
-            try:
-                entries.append(stored_entry(row, recovered=recovered))
-            except ValueError as error:
-                broken.append(((row[4], error), (channel, chat_id, event_id)))
-        return entries, broken
+    def _entry(self, row: Row, *, recovered: bool = False) -> InboxEntry:
+        """Return the message in a row of `ENTRY`, a scope, and a channel, chat and event."""
+        return stored_entry(row[:-3], recovered=recovered)
 
-    def _set_aside_entries(self, broken: Iterable[BrokenEntry]) -> Steps[None]:
+    def _set_aside_entries(self, broken: Iterable[Broken]) -> Steps[None]:
         """Messages that cannot be read have failed, and their people are told."""
-        for (row_id, error), place in broken:
+        for row, error in broken:
+            row_id, place, now = row[4], row[-3:], self._clock.now()
             logger.error("in-{} cannot be read: {}", row_id, error)
             failed = "UPDATE inbox SET state = 'failed', reason = ? WHERE id = ?"
             yield from send(failed, f"it cannot be read: {error}", row_id)
-            notice, now = unreadable_notice(*place), self._clock.now()
-            yield from self._insert_outgoing(f"unreadable-{row_id}", (notice,), now, [row_id])
+            outgoing = (unreadable_notice(*place),)
+            yield from self._insert_outgoing(f"unreadable-{row_id}", outgoing, now, [row_id])
 
     def _insert_inbound(
         self, messages: Sequence[InboundMessage], now: datetime
@@ -421,12 +417,6 @@ class Journal(SqlOutbox):
         rows = await self._read(query, *values)
         read = ((helper_id, decode_helper(helper_id, text)) for helper_id, text in rows)
         return [(helper_id, message) for helper_id, message in read if message is not None]
-
-
-_PLACE = "channel, chat_id, event_id"
-
-BrokenEntry = tuple[Broken, tuple[str, str, str]]
-"""A message that cannot be read, and its channel, chat and event."""
 
 
 def message_row(message: InboundMessage, now: datetime) -> tuple[object, ...]:

@@ -12,9 +12,9 @@ traces of its message; the value stays here. A client that makes up an id presse
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from loguru import logger
 from msgspec.structs import replace
@@ -40,8 +40,9 @@ from nanobot.bus.sql import Row, Steps, fetch, rows_of, send, transaction
 from nanobot.bus.sql_queries import SqlQueries
 from nanobot.clock import Clock
 
-Broken = tuple[int, ValueError]
-"""A row that cannot be read: its id, and why."""
+T = TypeVar("T")
+Broken = tuple[Row, ValueError]
+"""A row that cannot be read, and why."""
 
 
 class SqlOutbox(SqlQueries):
@@ -100,7 +101,7 @@ class SqlOutbox(SqlQueries):
             f" RETURNING {PART}, {self.SCOPE}",
             *(channel, chat_id),
         )
-        return read_parts(sorted(rows))[0]
+        return tuple(split_readable(sorted(rows), stored_part)[0])
 
     async def mark_undelivered(self, channel: str, platform_id: str, reason: str) -> str:
         """The platform reports that a part which it had accepted did not arrive: it is dead, and
@@ -244,20 +245,20 @@ class SqlOutbox(SqlQueries):
         return tuple(parts)
 
 
-def read_parts(rows: Iterable[Row]) -> tuple[tuple[OutboxPart, ...], list[Broken]]:
-    """Return the parts in rows of `PART` and a scope, and those that cannot be read."""
-    parts, broken = list[OutboxPart](), list[Broken]()
+def split_readable(rows: Iterable[Row], read: Callable[[Row], T]) -> tuple[list[T], list[Broken]]:
+    """Return the values that `read` makes of rows, and the rows of which it makes none."""
+    values, broken = list[T](), list[Broken]()
     for row in rows:
         try:
-            parts.append(stored_part(row))
+            values.append(read(row))
         except ValueError as error:
-            broken.append((row[0], error))
-    return tuple(parts), broken
+            broken.append((row, error))
+    return values, broken
 
 
 def set_aside_parts(broken: Iterable[Broken]) -> Steps[None]:
     """Parts that cannot be read wait for a person's decision."""
-    for row_id, error in broken:
+    for (row_id, *_), error in broken:
         logger.error("out-{} cannot be read: {}", row_id, error)
         dead = "UPDATE outbox SET state = 'dead', reason = ? WHERE id = ?"
         yield from send(dead, f"it cannot be read: {error}", row_id)

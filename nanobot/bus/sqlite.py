@@ -1,7 +1,8 @@
-"""SQLite behind one writer thread, which shares fsyncs between concurrent callers.
+"""SQLite: files that hold what must not be lost, and caches that can be built again.
 
-Every piece of work is a function of the connection, and the event loop never waits on the disk.
-With WAL and `synchronous=FULL` a commit is one fsync, and an outcome is reported only after it.
+`Database` has one writer thread, which shares fsyncs between concurrent callers. Every piece of
+work is a function of the connection, and the event loop never waits on the disk. With WAL and
+`synchronous=FULL` a commit is one fsync, and an outcome is reported only after it.
 
 When the disk refuses, everything in that transaction is undone together. Work that was queued to be
 kept is run again, in its place before everything later, until the disk takes it: with what comes
@@ -28,6 +29,7 @@ from msgspec import Struct
 
 from nanobot.bus.sql import BATCH, Job, WriteQueue, resolve, take_outcomes
 from nanobot.errors import DatabaseDamaged, HomeMoved, StorageError, storage_hint
+from nanobot.io import make_folder
 
 _BUSY_SECONDS = 10.0
 """How long somebody who only reads waits for a writer."""
@@ -121,15 +123,14 @@ def _opened(path: Path, schema: Schema, how: str = "") -> sqlite3.Connection:
     has no room. No other process can read the database then (https://www.sqlite.org/vfs.html)."""
     name = f"file:{quote(os.fsencode(path))}{how}"
     connection = sqlite3.connect(name, uri=True, isolation_level=None, check_same_thread=False)
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(connection.close)
         connection.text_factory = lenient_text
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA cache_size=-2000")
         schema.prepare(connection, path)
-    except BaseException:
-        connection.close()
-        raise
+        undo.pop_all()
     return connection
 
 
@@ -152,6 +153,58 @@ def opened_read_only(path: Path) -> Iterator[sqlite3.Connection]:
         db.close()
 
 
+class Unusable(sqlite3.DatabaseError):
+    """A cache is of another version; it has to be built again."""
+
+    sqlite_errorcode = sqlite3.SQLITE_NOTADB
+
+
+def open_cache(path: Path, tables: str, version: int, patience: float = 10.0) -> sqlite3.Connection:
+    """A database that can be built again from what it caches: fast, without syncs, and what is
+    deleted is overwritten. `tables` are made in an empty file.
+
+    `patience` is how many seconds a write waits for another process's.
+    Raises `Unusable`, `sqlite3.Error`, or `OSError` where the place cannot be written.
+    """
+    make_folder(path.parent)
+    # Made here, for its owner only: SQLite lets others read, and its side files follow it.
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    db = sqlite3.connect(path, timeout=patience, isolation_level=None, check_same_thread=False)
+    with contextlib.ExitStack() as undo:
+        undo.callback(db.close)
+        db.executescript(
+            "PRAGMA secure_delete = ON; PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;"
+            "PRAGMA cache_size = -4000; PRAGMA temp_store = MEMORY;"
+        )
+        (found,) = db.execute("PRAGMA user_version").fetchone()
+        if found not in (0, version):
+            raise Unusable(f"schema version {found}")
+        if found == 0:
+            db.executescript(f"BEGIN IMMEDIATE;{tables}PRAGMA user_version = {version};COMMIT;")
+        undo.pop_all()
+    return db
+
+
+@contextlib.contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """All that is done within, or nothing of it; other processes do not write meanwhile."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def remove_cache(path: Path) -> None:
+    """Delete the file and its SQLite companions."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
 def storable(text: str) -> str:
     """`text` as SQLite takes it: UTF-8, which has no lone surrogates."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
@@ -159,13 +212,8 @@ def storable(text: str) -> str:
 
 def execute(db: sqlite3.Connection, statement: str, *values: object) -> sqlite3.Cursor:
     """Run a statement with these values. Texts are made `storable`, lists become JSON."""
-    return db.execute(statement, [_storable(value) for value in values])
-
-
-def _storable(value: object) -> object:
-    if isinstance(value, str):
-        return storable(value)
-    return json.dumps(value) if isinstance(value, list) else value
+    plain = [json.dumps(value) if isinstance(value, list) else value for value in values]
+    return db.execute(statement, [storable(one) if isinstance(one, str) else one for one in plain])
 
 
 _REASONS = (
@@ -186,6 +234,17 @@ def is_corruption(error: BaseException) -> bool:
     """Whether SQLite says that the file itself is damaged."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+def is_damaged(error: Exception) -> bool:
+    """Whether the file of a cache is no use and has to be built again: nothing of a whole one
+    violates a constraint, and no word in its errors is damaged."""
+    if isinstance(error, UnicodeDecodeError):
+        return True
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in {
+        sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_CONSTRAINT,
+    }  # fmt: skip
 
 
 def storage_error(path: Path, error: sqlite3.Error | OSError) -> StorageError:
@@ -300,8 +359,14 @@ class Database(WriteQueue):
         if connection.total_changes > written:
             self.refusal = None
         for job in jobs:
-            if job.after_commit is not None and job.error is None:
-                job.error = _run_afterwards(connection, job.after_commit, self._path)
+            if job.after_commit is None or job.error is not None:
+                continue
+            try:
+                job.after_commit(connection)
+            except sqlite3.Error as error:
+                job.error = storage_error(self._path, error)
+            except Exception as error:  # noqa: BLE001 - the boundary: the writer goes on for others
+                job.error = error
         _report(jobs)
         return []
 
@@ -362,19 +427,6 @@ def _run_all(connection: sqlite3.Connection, jobs: Sequence[Job], *, apart: bool
         if apart:
             connection.execute("RELEASE job")
     return True
-
-
-def _run_afterwards(
-    connection: sqlite3.Connection, work: Work[None], path: Path
-) -> Exception | None:
-    """Run what comes after a transaction; why it failed, if it did."""
-    try:
-        work(connection)
-    except sqlite3.Error as error:
-        return storage_error(path, error)
-    except Exception as error:  # noqa: BLE001 - the boundary: the writer goes on for others
-        return error
-    return None
 
 
 def _report(jobs: Sequence[Job], refusal: StorageError | None = None) -> None:

@@ -27,8 +27,7 @@ from msgspec import DecodeError, convert, to_builtins
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from nanobot.bus.cache import open_cache, remove_cache, transaction
-from nanobot.bus.sqlite import storage_error
+from nanobot.bus.sqlite import open_cache, remove_cache, storage_error, transaction
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot.io import FileState, storage_errors
@@ -56,8 +55,6 @@ revisions: another one begins where a row goes, or goes by another key.
 """
 
 _INFO = Decoder(SessionInfo)
-_LAST_OF_ONE_ESCAPE = "\uffff"
-"""What is after it, JSON in ASCII writes as two halves."""
 
 T = TypeVar("T")
 _Row = tuple[str, str, str, float | None, bool, str | None]
@@ -101,17 +98,12 @@ class SessionCatalogue:
         """The names of the live files, which cost less than a look."""
         return [name for name in _listed(self.folder) if _is_session(name)]
 
-    def sessions(
-        self, *, sealed: bool = False, holding: str = "", within: float = 0.0
-    ) -> Iterator[SessionInfo]:
+    def sessions(self, *, sealed: bool = False, within: float = 0.0) -> Iterator[SessionInfo]:
         """All of them, the one used last first; with `sealed` only those of which something before
-        the newest epoch is not consolidated. Those whose row does not hold the words `holding`,
-        which are casefolded, are left out. `within` is as for `changes`."""
+        the newest epoch is not consolidated. `within` is as for `changes`."""
         chosen = "is_sealed" if sealed else "info IS NOT NULL"
         query = f"SELECT place, info FROM file WHERE {chosen} ORDER BY updated DESC"  # noqa: S608
         rows: list[tuple[str, str]] = self._run(lambda db: db.execute(query).fetchall(), within)
-        if holding and holding.isprintable() and max(holding) <= _LAST_OF_ONE_ESCAPE:
-            rows = [row for row in rows if holding in _unescaped(row[1]).casefold()]
         return (
             replace(_decoded(info), place=f"{self.folder}/{_name_of(place)}")
             for place, info in paced(rows)
@@ -223,7 +215,7 @@ class SessionCatalogue:
         try:
             info = glance(path)
             info = replace(info, key=self._key_of(name, info.key))
-            encoded = _encoded(info)
+            encoded = json.dumps(to_builtins(info))  # in ASCII, which holds half an emoji too
         except RecursionError as error:
             raise StorageError(path, "its metadata is nested too deep") from error
         is_sealed = info.last_consolidated < info.epoch_seq
@@ -320,16 +312,6 @@ def _place_of(name: str) -> str:
 
 def _name_of(place: str) -> str:
     return place if place.isascii() else os.fsdecode(place.encode("latin-1"))
-
-
-def _encoded(info: SessionInfo) -> str:
-    """As JSON in ASCII, which holds half an emoji too."""
-    return json.dumps(to_builtins(info))
-
-
-def _unescaped(text: str) -> str:
-    """The texts that a row holds, and a little around them: much quicker than decoding it."""
-    return text.encode("ascii").decode("unicode_escape") if "\\" in text else text
 
 
 def _decoded(text: str) -> SessionInfo:

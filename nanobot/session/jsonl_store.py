@@ -174,22 +174,17 @@ class JsonlStore:
             raise StorageError.of(path, error) from error
         return found.metadata or {} if found else {}
 
-    def list_sessions(
-        self, *, sealed: bool = False, holding: str = "", within: float = 0.0
-    ) -> Iterator[SessionInfo]:
+    def list_sessions(self, *, sealed: bool = False, within: float = 0.0) -> Iterator[SessionInfo]:
         """List all sessions, the one used last first; also new ones that are not durable yet. With
-        `sealed` only those with messages before the newest epoch that are not consolidated. With
-        the casefolded words `holding`, sessions without them may be left out. Changes by another
-        process or a person in the last `within` seconds may be missing.
+        `sealed` only those with messages before the newest epoch that are not consolidated.
+        Changes by another process or a person in the last `within` seconds may be missing.
 
         Blocks before it returns, the longer the more of them changed since the last time.
         """
         waiting = {file.key: file for file in self._writer.waiting()}
         # Before the catalogue looks: else a new one may be in neither.
         new = [] if sealed else [f for f in waiting.values() if state_of(f.path) is None]
-        stored = self._catalogue.sessions(
-            sealed=sealed, holding=holding, within=0.0 if waiting else within
-        )
+        stored = self._catalogue.sessions(sealed=sealed, within=0.0 if waiting else within)
         now = self._clock.now()
         keys = {file.key for file in new}
         return chain(

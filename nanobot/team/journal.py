@@ -33,10 +33,11 @@ from nanobot.bus.rows import (
     encode_event,
     number_in,
     spending_key,
+    stored_part,
 )
 from nanobot.bus.sql import Row, Statement, Steps, fetch, send, transaction
-from nanobot.bus.sql_journal import BrokenEntry, Journal, message_row
-from nanobot.bus.sql_outbox import read_parts, set_aside_parts
+from nanobot.bus.sql_journal import Journal, message_row
+from nanobot.bus.sql_outbox import set_aside_parts, split_readable
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import FENCE
@@ -199,12 +200,10 @@ class PostgresJournal(Journal):
             ),
         )
 
-    def _read_entries(
-        self, rows: Iterable[Row], *, recovered: bool
-    ) -> tuple[list[InboxEntry], list[BrokenEntry]]:
-        entries, broken = super()._read_entries(rows, recovered=recovered)
+    def _entry(self, row: Row, *, recovered: bool = False) -> InboxEntry:
+        entry = super()._entry(row, recovered=recovered)
         # A worker that may not answer a message leaves its outcome as the reason.
-        return [replace(e, outcome="" if e.turn_id else e.reason) for e in entries], broken
+        return replace(entry, outcome="" if entry.turn_id else entry.reason)
 
     def _retry_message(self, row: str, row_id: int) -> Steps[InboxEntry]:
         entry = yield from super()._retry_message(row, row_id)
@@ -247,14 +246,14 @@ class PostgresJournal(Journal):
         sent = await self.database.read(
             query, list(part_ids), list(channels), names, after_writes=False
         )
-        entries, broken = self._read_entries([r for r in rows if r[0] is not None], recovered=False)
+        entries, broken = split_readable([r for r in rows if r[0] is not None], self._entry)
         if broken:
             await self._transact(lambda: self._set_aside_entries(broken))
-        parts, damaged = read_parts([row for row in sent if row[-2] is not None])
+        parts, damaged = split_readable([row for row in sent if row[-2] is not None], stored_part)
         if damaged:
             await self._transact(lambda: set_aside_parts(damaged))
         ids = frozenset(row[4] for row in rows), frozenset(row[0] for row in sent)
-        return OpenWork(*ids, tuple(entries), parts)
+        return OpenWork(*ids, tuple(entries), tuple(parts))
 
     @transaction
     def count_message(self, sender: str, minute: int, event_id: str) -> Steps[int]:

@@ -222,18 +222,6 @@ async def test_a_mark_that_a_crash_kept_from_the_file_is_restored(managed: Open)
     assert [m.seq for m in managed().read_window("telegram:1") if m.kept] == [1]
 
 
-@pytest.mark.parametrize(
-    "words", ["straße", "ß", "ss", "ſ", "kiosk", "“no”", '"no"', "🌊", "\\", ""]
-)
-async def test_those_that_hold_some_words_are_never_left_out(managed: Open, words: str) -> None:
-    manager = managed()
-    await say(manager, "cli:other", "nothing of the kind")
-    said = 'At the STRASSE, or Straße: the KIOSK said “no”, "no" \\ and 🌊 ſo'
-    await say(manager, "cli:direct", said)
-    found = {info.key for info in manager.list_sessions(holding=words.casefold())}
-    assert "cli:direct" in found
-
-
 async def test_what_was_said_just_now_is_listed_however_old_a_list_may_be(managed: Open) -> None:
     manager, wanted = managed(), dict[str, str]()
     for number in range(3):

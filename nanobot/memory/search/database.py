@@ -36,7 +36,7 @@ from struct import pack
 
 from loguru import logger
 
-from nanobot.bus.cache import is_damaged, open_cache, transaction
+from nanobot.bus.sqlite import is_damaged, open_cache, transaction
 
 VERSION = 1
 STREAM_BITS = 28

@@ -31,8 +31,7 @@ from typing import TypeVar
 from loguru import logger
 from msgspec.structs import replace
 
-from nanobot.bus.cache import is_damaged, remove_cache
-from nanobot.bus.sqlite import storage_error
+from nanobot.bus.sqlite import is_damaged, remove_cache, storage_error
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ProviderGarbage, ProviderRejected, StorageError
 from nanobot.io import storage_errors

@@ -25,8 +25,7 @@ from zlib import crc32
 
 from loguru import logger
 
-from nanobot.bus.cache import transaction
-from nanobot.bus.sqlite import storable
+from nanobot.bus.sqlite import storable, transaction
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.memory.analysis import language_of, prepared
