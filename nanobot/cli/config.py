@@ -48,7 +48,6 @@ _CAREFUL = (
     " (docs/security.md)\n"
 )
 _EXAMPLE = "config.example.yaml"
-_TRUTH = dict.fromkeys(("true", "yes", "on"), True) | dict.fromkeys(("false", "no", "off"), False)
 
 
 def add_config(commands: Commands) -> None:
@@ -108,12 +107,12 @@ def _get(options: Options) -> int:
     found = [one for one in known if one.path[: len(wanted)] == wanted]
     is_key = bool(found) and found[0].path == wanted
     if not found:
-        names = [one.name if "." in options.key else one.path[0] for one in known]
+        names = [one.key if "." in options.key else one.path[0] for one in known]
         hint = suggestion(options.key, list(dict.fromkeys(names)))
         raise NanobotError(f"there is no key {options.key}", hint=hint)
     if is_key:
         return options.print_either(key_data(found[0]), lambda: _text(found[0].value) + "\n")
-    rows = ((one.name, _text(one.value), _source(one)) for one in found)
+    rows = ((one.key, _text(one.value), _source(one)) for one in found)
     shown = table(rows, "key", "value", "from")
     return options.print_either([*map(key_data, found)], lambda: shown)
 
@@ -161,11 +160,16 @@ def change_config(
     """Show what `edit` changes, ask, and write it; 1 where the answer was no. `counts` says from
     when on, where that is not the next start. Raises `NanobotError` for what cannot be."""
     from nanobot.app.base import make_home
-    from nanobot.config.changing import plan, write
+    from nanobot.config.changing import ConfigEdit, plan, write
 
     options.expect_consent()
     planned = plan(options.home, before, edit)
-    _refuse_errors(options.home, before, planned)
+    if planned.errors:  # one thing is put right after the other
+        was = plan(options.home, before, ConfigEdit()).errors
+        known = {(one.key, one.message) for one in was}
+        if new := [one for one in planned.errors if (one.key, one.message) not in known]:
+            said = "\n".join(one.for_people() for one in new)
+            raise ConfigError(f"nothing was written: the configuration would be wrong:\n{said}")
     if not (planned.edit.changes or planned.edit.secrets):
         return _report(options, planned, "Everything stays as it is.\n")
     if not options.json:
@@ -175,19 +179,6 @@ def change_config(
     make_home(options.home)
     write(options.home, before, planned.edit)
     return _report(options, planned, f"Written. {counts or _when(options.home)}\n")
-
-
-def _refuse_errors(home: Path, before: ExistingFiles, planned: ConfigPlan) -> None:
-    """What was wrong before may still be: one thing is put right after the other."""
-    from nanobot.config.changing import ConfigEdit, plan
-
-    if not planned.errors:
-        return
-    known = {(one.key, one.message) for one in plan(home, before, ConfigEdit()).errors}
-    new = [one for one in planned.errors if (one.key, one.message) not in known]
-    if new:
-        said = "\n".join(one.for_people() for one in new)
-        raise ConfigError(f"nothing was written: the configuration would be wrong:\n{said}")
 
 
 def diff_text(home: Path, planned: ConfigPlan) -> str:
@@ -243,22 +234,13 @@ def parse_value(path: KeyPath, texts: Sequence[str]) -> object:
     document = ConfigDocument(place.file)
     value = parse_override(texts[0], place, path, document)
     document.raise_if_any()
-    return _typed(kind_of(schema_at(path)), value) if isinstance(value, str) else value or ""
-
-
-def _typed(kind: str, text: str) -> object:
-    """A text as the kind that it is to be, where it can be that."""
-    with suppress(ValueError):
-        match kind:
-            case "list":
-                return [text]
-            case "integer":
-                return int(text)
-            case "number":
-                return float(text)
-            case "boolean":
-                return _TRUTH.get(text.lower(), text)
-    return text
+    if not isinstance(value, str):
+        return value or ""
+    kind = kind_of(schema_at(path))
+    if kind in ("integer", "number", "boolean"):
+        with suppress(ValueError):
+            return json.loads(value.lower())
+    return [value] if kind == "list" else value
 
 
 def expect_no_secret(path: KeyPath, value: object) -> None:
@@ -298,19 +280,14 @@ def _with_secret(edit: ConfigEdit, before: ExistingFiles, key: str) -> ConfigEdi
         hint = "`nanobot config get` lists what there is."
         raise NanobotError(f"{key} takes no secret", hint=hint)
     value = ""
-    if not sys.stdin.isatty():
-        value = sys.stdin.readline().strip()
-    else:
-        with suppress(EOFError):
-            value = read_secret(f"{key}: ")
+    with suppress(EOFError):
+        is_terminal = sys.stdin.isatty()
+        value = read_secret(f"{key}: ") if is_terminal else sys.stdin.readline().strip()
     if not value:
         raise NanobotError(f"{key} was left empty; nothing was changed")
-    name = before.variable(path, _usual_variable(path), value)
+    # A variable of the usual name: that of its section and its own.
+    steps = [step for step in path if step not in ("channels", "servers", "env", "headers")]
+    usual = re.sub(r"[^A-Z0-9]", "_", "_".join(steps).upper())
+    name = before.variable(path, usual, value)
     change = ConfigChange(path, f"${{{name}}}")
     return ConfigEdit((*edit.changes, change), {**edit.secrets, name: value})
-
-
-def _usual_variable(path: Sequence[str]) -> str:
-    """A name for the secret at `path`: that of its section and its own."""
-    steps = [step for step in path if step not in ("channels", "servers", "env", "headers")]
-    return re.sub(r"[^A-Z0-9]", "_", "_".join(steps).upper())

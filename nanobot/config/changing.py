@@ -17,13 +17,14 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import unified_diff
 from inspect import cleandoc
 from itertools import chain, count, islice
 from pathlib import Path
 from typing import TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
 from nanobot.channel import Operation
@@ -188,8 +189,11 @@ def plan(home: Path, before: ExistingFiles, edit: ConfigEdit) -> ConfigPlan:
         new = load_changed(home, before, edit)
     except ConfigErrors as errors:
         return ConfigPlan(edit, lines, errors.problems, widening=widening)
-    warnings = [*_overridden(edit, before), *_new_warnings(home, before, new)]
-    return ConfigPlan(edit, lines, (), warnings, widening)
+    was = list[str]()
+    with suppress(ConfigError):
+        was = _warnings(load_changed(home, before, ConfigEdit()))
+    new_warnings = [one for one in _warnings(new) if one not in was]
+    return ConfigPlan(edit, lines, (), [*_overridden(edit, before), *new_warnings], widening)
 
 
 def _overridden(edit: ConfigEdit, before: ExistingFiles) -> Iterator[str]:
@@ -200,17 +204,8 @@ def _overridden(edit: ConfigEdit, before: ExistingFiles) -> Iterator[str]:
             yield f"{'.'.join(change.path)} has no effect while the variable {name} is set"
 
 
-def _new_warnings(home: Path, before: ExistingFiles, new: Settings) -> list[str]:
-    try:
-        known = _warnings(load_changed(home, before, ConfigEdit()))
-    except ConfigError:
-        known = []
-    return [one for one in _warnings(new) if one not in known]
-
-
 def _warnings(settings: Settings) -> list[str]:
-    missing = (f"{text}. {hint}" for text, hint in missing_extras(settings))
-    return [*settings.warnings, *missing]
+    return [*settings.warnings, *(f"{text}. {hint}" for text, hint in missing_extras(settings))]
 
 
 def load_changed(home: Path, before: ExistingFiles, edit: ConfigEdit) -> Settings:
@@ -284,7 +279,10 @@ class ConfigOperations:
         planned, before = self._planned(arguments)
         return {
             "diff": list(planned.lines),
-            "errors": [_error(one) for one in planned.errors],
+            "errors": [
+                {name: getattr(one, name) for name in ("key", "line", "message", "hint")}
+                for one in planned.errors
+            ],
             "warnings": list(planned.warnings),
             "widens_security": list(planned.widening),
             "hash": before.digest,
@@ -315,30 +313,13 @@ class ConfigOperations:
         edit = ConfigEdit(tuple(change_of(str(key), value) for key, value in changes.items()))
         before = ExistingFiles.read(self._home, self._environ)
         if expected not in ("", before.digest):
-            raise NanobotError(
-                "the configuration was changed meanwhile", hint="Look at it again, and once more."
-            )
+            raise NanobotError("the configuration was changed meanwhile", hint="Look at it again.")
         return plan(self._home, before, edit), before
 
 
 def key_data(info: KeyInfo) -> Answered:
     """A key for machines."""
-    return {
-        "key": info.name,
-        "type": info.kind,
-        "value": info.value,
-        "default": info.default,
-        "source": info.source,
-        "line": info.line,
-        "variable": info.variable,
-        "description": info.description,
-        "choices": list(info.choices),
-        "terminal_only": widens_security(info.path),
-    }
-
-
-def _error(error: ConfigError) -> Answered:
-    return {"key": error.key, "line": error.line, "message": error.message, "hint": error.hint}
+    return {**to_builtins(info), "terminal_only": widens_security(info.path)}
 
 
 def change_of(key: str, value: object) -> ConfigChange:

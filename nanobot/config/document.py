@@ -74,7 +74,8 @@ class ConfigDocument:
         """The texts that a reference to a variable is part of."""
         self.warnings: tuple[str, ...] = ()
         self._problems: dict[tuple[str, int, str], ConfigError] = {}
-        self._broken = False
+        self.is_broken = False
+        """Whether a file cannot be used, so that its missing keys are not reported as well."""
 
     def get(self, path: KeyPath) -> Value:
         """The value at `path`; None also where there is none."""
@@ -148,9 +149,9 @@ class ConfigDocument:
         self._problems.setdefault((place.file, place.line, key), error)
 
     def broken(self, place: ConfigPlace, message: str, hint: str, key: str = "") -> None:
-        """Note that a file cannot be used, so that what it lacks is not reported as well."""
+        """Note that a file cannot be used."""
         self.problem_at(place, key, message, hint)
-        self._broken = True
+        self.is_broken = True
 
     def warn(self, path: KeyPath, message: str, hint: str) -> None:
         """Note that the key at `path` should be fixed though it works."""
@@ -161,11 +162,6 @@ class ConfigDocument:
         """Note that something should be fixed though it works."""
         error = ConfigError(message, file=place.file, line=place.line, key=key)
         self.warnings += (f"{error}. {hint}",)
-
-    def raise_if_broken(self) -> None:
-        """Raise the problems so far if a file cannot be used."""
-        if self._broken:
-            self.raise_if_any()
 
     def raise_if_any(self) -> None:
         """Raise `ConfigErrors` for all problems, those of files first, if there are any."""
@@ -202,12 +198,6 @@ _UNFIT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 """What no text of a person's holds: control characters, and bytes that are not UTF-8."""
 
 
-def _others(owner: int, file: str) -> tuple[str, str]:
-    """What is wrong with a file of somebody else's, and the fix."""
-    hint = f"If you wrote it: `sudo chown {os.geteuid()} {shlex.quote(file)}`. Else move it away."
-    return f"belongs to user {owner}, who can change it at any time", hint
-
-
 def read_own_file(path: Path, document: ConfigDocument) -> tuple[str, bool] | None:
     """What the file says and whether others than its owner may read it; None where it is absent or,
     as a problem then says, unusable."""
@@ -219,9 +209,11 @@ def read_own_file(path: Path, document: ConfigDocument) -> tuple[str, bool] | No
         else:
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             with os.fdopen(descriptor, "rb") as opened:
-                status = os.fstat(opened.fileno())
-                if status.st_uid not in (0, os.geteuid(), path.parent.stat().st_uid):
-                    document.broken(ConfigPlace(file), *_others(status.st_uid, file))
+                status, me = os.fstat(opened.fileno()), os.geteuid()
+                if status.st_uid not in (0, me, path.parent.stat().st_uid):
+                    message = f"belongs to user {status.st_uid}, who can change it at any time"
+                    own = f"If you wrote it: `sudo chown {me} {shlex.quote(file)}`."
+                    document.broken(ConfigPlace(file), message, f"{own} Else move it away.")
                     return None
                 raw = opened.read(LARGEST + 1) if stat.S_ISREG(status.st_mode) else None
                 exposed = bool(status.st_mode & 0o077)

@@ -59,25 +59,19 @@ def load_with_places(
     variables = _read_secrets(home / SECRETS_FILE, document)
     for name, value in environ.items():
         variables[name] = Variable(value, ConfigPlace(ENVIRONMENT, variable=name))
-    exposed = _read(home / CONFIG_FILE, document)
-    document.raise_if_broken()
+    text, exposed = read_own_file(home / CONFIG_FILE, document) or ("", False)
+    if text:
+        from nanobot.config.yamltext import parse_config  # PyYAML, not needed without a file
+
+        parse_config(text, document)
+    if document.is_broken:
+        document.raise_if_any()
     referred = _expand(document, variables, home / SECRETS_FILE)
     _override(document, {name: one for name, one in variables.items() if name not in referred})
     settings = _checked(document)
     if exposed:
         _warn_of_literal_secrets(document, settings)
     return replace(settings, warnings=document.warnings), document
-
-
-def _read(path: Path, document: ConfigDocument) -> bool:
-    """Put config.yaml into the document; whether others may read it."""
-    if (own := read_own_file(path, document)) is None:
-        return False
-    from nanobot.config.yamltext import parse_config  # PyYAML, not needed without a file
-
-    text, exposed = own
-    parse_config(text, document)
-    return exposed
 
 
 _ENTRY = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)", re.DOTALL)

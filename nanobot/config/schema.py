@@ -139,12 +139,12 @@ _REFERENCE = re.compile(r"(?:[A-Za-z]{1,12} )?\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _KINDS: Mapping[str, str] = {"string": "text", "array": "list", "object": "mapping"}
 
 
-class KeyInfo(Struct, frozen=True):
-    """A key. `value` is what counts now, `default` what would without a word about it, both for
-    JSON and without secrets. `source` is `default`, `config.yaml`, `secrets.env` or `environment`,
-    `variable` the variable that said it there."""
+class KeyInfo(Struct, frozen=True, rename={"kind": "type"}):
+    """A key, as it is written: `model.name`. `value` is the present value, `default` the one that
+    it has if nothing is set, both for JSON and without secrets. `source` is `default`,
+    `config.yaml`, `secrets.env` or `environment`, `variable` the variable that set it there."""
 
-    path: tuple[str, ...]
+    key: str
     kind: str
     value: object
     default: object
@@ -155,9 +155,9 @@ class KeyInfo(Struct, frozen=True):
     choices: tuple[str, ...] = ()
 
     @property
-    def name(self) -> str:
-        """As it is written: `model.name`."""
-        return ".".join(self.path)
+    def path(self) -> tuple[str, ...]:
+        """The way to it."""
+        return tuple(self.key.split("."))
 
 
 def schema_at(path: KeyPath) -> Json | None:
@@ -258,10 +258,9 @@ def _info(path: tuple[str, ...], schema: Json, value: object, document: ConfigDo
         place = document.place(path)
         source = ENVIRONMENT if place.file == ENVIRONMENT else Path(place.file).name
         line, variable = place.line, place.variable
-    return KeyInfo(
-        path, kind_of(schema), shown(value), schema.get("default"), source, line, variable,
-        schema.get("description", ""), tuple(schema.get("enum", ())),
-    )  # fmt: skip
+    kind, default, about = kind_of(schema), schema.get("default"), schema.get("description", "")
+    choices, key = tuple(schema.get("enum", ())), ".".join(path)
+    return KeyInfo(key, kind, shown(value), default, source, line, variable, about, choices)
 
 
 def shown(value: object) -> object:

@@ -181,12 +181,10 @@ def _as_texts(value: Setting) -> Value:
 def _cannot_edit(change: ConfigChange) -> NanobotError:
     """The error for a text that only a person can change."""
     key = ".".join(change.path)
-    if change.value is None:
-        said, hint = f"{key} cannot be taken out of", "Remove it there yourself."
-    else:
-        said = f"{key} cannot be put into"
+    hint = "Remove it there yourself."
+    if change.value is not None:
         hint = f"Write it there yourself: {key}: {change.as_written()}"
-    return NanobotError(f"{said} config.yaml without touching the rest", hint=hint)
+    return NanobotError(f"{key} in config.yaml cannot be changed without the rest", hint=hint)
 
 
 def edited(text: str, changes: Iterable[ConfigChange]) -> str:
@@ -252,20 +250,33 @@ def _changed(text: str, change: ConfigChange) -> str:
     if node is None:
         return _appended(text, change, 0)
     for depth, key in enumerate(change.path):
-        if not isinstance(node, yaml.MappingNode) or (node.flow_style and node.value):
-            raise _cannot_edit(change)
-        below = {name.value: (name, value) for name, value in node.value}
-        if key not in below:
+        if (found := _entry(node, key, change)) is None:
             indent = node.value[0][0].start_mark.column
             if depth == 0:
                 return _appended(text, change, indent)
             return _inserted(text, _end(node), change, depth, indent)
-        name, node = below[key]
-        if _is_empty(node) and depth + 1 < len(change.path):  # beneath a key that has nothing
+        name, node = found
+        is_empty = node.tag == _NULL or (isinstance(node, yaml.MappingNode) and not node.value)
+        if is_empty and depth + 1 < len(change.path):
             start = name.end_mark.index
             bare = f"{text[:start]}:{text[max(_end(node), start + 1) :]}"
             return _inserted(bare, start + 1, change, depth + 1, name.start_mark.column + 2)
-    return _replaced(text, name, node, change)
+    # The new value goes on the line of the key; comments around the old one stay.
+    colon = text.index(":", name.end_mark.index) + 1
+    before, rest = text[colon : node.start_mark.index].rstrip(), text[_end(node) :]
+    if text[: _end(node)].endswith("\n"):  # a block of text takes its line end with it
+        rest = "\n" + rest
+    return f"{text[:colon]} {change.as_written()}{before}{rest}"
+
+
+def _entry(
+    node: yaml.Node | None, key: str, change: ConfigChange
+) -> tuple[yaml.Node, yaml.Node] | None:
+    """The key and the value of an entry of a section. Raises `NanobotError` unless the section is
+    in block style."""
+    if not isinstance(node, yaml.MappingNode) or (node.flow_style and node.value):
+        raise _cannot_edit(change)
+    return next((pair for pair in node.value if pair[0].value == key), None)
 
 
 def _said(value: Value) -> Value:
@@ -279,27 +290,16 @@ def _said(value: Value) -> Value:
 def _removed(text: str, change: ConfigChange) -> str:
     """Without the lines of the key and its value; comments above it stay."""
     node: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
-    name: yaml.Node | None = None
     for key in change.path:
-        if not isinstance(node, yaml.MappingNode) or node.flow_style:
-            raise _cannot_edit(change)
-        name, node = next(pair for pair in node.value if pair[0].value == key)
-    assert name is not None
+        found = _entry(node, key, change)
+        assert found is not None  # `edited` has seen the key
+        name, node = found
     assert node is not None
     start = text.rfind("\n", 0, name.start_mark.index) + 1
     end = _end(node)
     if not text[:end].endswith("\n"):  # else a block of text, which takes its line end with it
         end = text.find("\n", end) + 1 or len(text)
     return text[:start] + text[end:]
-
-
-def _replaced(text: str, name: yaml.Node, node: yaml.Node, change: ConfigChange) -> str:
-    """With the new value on the line of the key; comments around the old one stay."""
-    colon = text.index(":", name.end_mark.index) + 1
-    before, rest = text[colon : node.start_mark.index].rstrip(), text[_end(node) :]
-    if text[: _end(node)].endswith("\n"):  # a block of text takes its line end with it
-        rest = "\n" + rest
-    return f"{text[:colon]} {change.as_written()}{before}{rest}"
 
 
 def _appended(text: str, change: ConfigChange, indent: int) -> str:
@@ -329,8 +329,3 @@ def _end(node: yaml.Node) -> int:
         last = node.value[-1]
         return _end(last[1] if isinstance(last, tuple) else last)
     return int(node.end_mark.index)
-
-
-def _is_empty(node: yaml.Node) -> bool:
-    """Whether nothing is there: a key without a value, `null`, or `{}`."""
-    return node.tag == _NULL or (isinstance(node, yaml.MappingNode) and not node.value)

@@ -96,7 +96,7 @@ def test_the_keys_of_named_models_are_listed_with_their_lines(home: Home) -> Non
     home.write(MAIN + "models:\n  small:\n    name: tiny\n    api_key: canary\n")
     settings, document = load_with_places(home.folder, {})
     assert isinstance(document, ConfigDocument)
-    found = {info.name: info for info in list_keys(settings, document)}
+    found = {info.key: info for info in list_keys(settings, document)}
     assert (found["models.small.name"].value, found["models.small.name"].line) == ("tiny", 13)
     assert found["models.small.api_key"].value == "…"
 
