@@ -52,7 +52,7 @@ class Client:
     seconds, or without limit.
     """
 
-    def __init__(self, home: Path, timeout: float | None = None) -> None:
+    def __init__(self, home: Path, timeout: float | None = None, *, connects: bool = True) -> None:
         self._home, self._folder, self._timeout = home, str(home / "state"), timeout
         self._buffer = bytearray()
         self._waiting: dict[str, ChatRequest] = {}
@@ -61,10 +61,11 @@ class Client:
         self._was_told = self._was_lost = False
         """Whether this gateway announced its end, and whether an earlier one ended unannounced."""
         self.find_gateway: Callable[[], None] | None = None
-        """Waits for or starts a gateway, then calls `connect`. None: search for a few seconds."""
+        """Waits for or starts a gateway, then calls `connect`. None: search for some seconds."""
         self.is_hosted = False
         """Whether the gateway runs in this process, as none was there."""
-        self.connect()
+        if connects:
+            self.connect()
 
     def connect(self) -> None:
         """Connect to the gateway that runs now. Raises `NoGateway`."""
@@ -92,7 +93,7 @@ class Client:
             except NoGateway:
                 if self.find_gateway is None:
                     raise
-            self._reconnect()
+            self.reconnect()
 
     def _ask(self, operation: str, arguments: Mapping[str, object]) -> object:
         try:
@@ -150,13 +151,6 @@ class Client:
                 self._resend(lost)
         return events
 
-    def rejoin(self) -> None:
-        """Connect to the gateway that takes the place of one that has hung up. Raises `NoGateway`
-        if none does within `REJOIN_SECONDS`."""
-        self.close()
-        self._search(REJOIN_SECONDS)
-        self._begin_again()
-
     def close(self) -> None:
         """Hang up; what was accepted is answered all the same."""
         self._socket.close()
@@ -176,7 +170,7 @@ class Client:
             return
         except OSError:
             pass
-        self._reconnect()
+        self.reconnect()
 
     def _resend(self, lost: ConnectionLost) -> None:
         """Send the unanswered messages to the next gateway. Raises `lost` if there is none, or if
@@ -189,7 +183,7 @@ class Client:
         if not (has_read and self._was_lost):
             self._was_lost = has_read
             with contextlib.suppress(NoGateway, HomeLocked):
-                self._reconnect()
+                self.reconnect()
                 with contextlib.suppress(ConnectionLost):  # found out when reading
                     for request in self._waiting.values():
                         self._send(request.as_json())
@@ -197,30 +191,27 @@ class Client:
         self._waiting.clear()
         raise lost
 
-    def _reconnect(self) -> None:
-        """Connect to the gateway that takes this one's place; raises `NoGateway` if none does."""
+    def reconnect(self, seconds: float = RECONNECT_SECONDS) -> None:
+        """Connect to the gateway that takes this one's place, and watch again. Raises `NoGateway`
+        if none does within some seconds."""
         self.close()
-        (self.find_gateway or self._search)()
-        self._begin_again()
-
-    def _search(self, seconds: float = RECONNECT_SECONDS) -> None:
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                self.connect()
-            except NoGateway:
-                if time.monotonic() >= deadline:
-                    raise
-                time.sleep(0.05)
-            else:
-                return
-
-    def _begin_again(self) -> None:
-        """Reset the state of the old connection, and watch again."""
+        if self.find_gateway:
+            self.find_gateway()
+        else:
+            self._search(seconds)
         self._buffer.clear()
         self._was_told = False
         if self._watch is not None:
             self._send(self._watch.as_json())
+
+    def _search(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while True:
+            with contextlib.suppress(NoGateway):
+                return self.connect()
+            if time.monotonic() >= deadline:
+                raise NoGateway("no gateway is running")
+            time.sleep(0.05)
 
     def _events_in(self, line: bytes) -> Iterator[ChatEvent]:
         """The event in a line of the gateway's, if it is one for us."""

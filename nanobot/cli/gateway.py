@@ -133,38 +133,22 @@ def connected(home: Path) -> Iterator[Client]:
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_left_by_signals())
+        client = Client(home, connects=False)
 
-        def join() -> Client:
-            return stack.enter_context(Client(home))
-
-        def host_and_join() -> Client:
+        def host() -> None:
             from nanobot.cli.hosting import hosted
 
             expect_free(home, "starting")
             stack.enter_context(hosted(home))
-            client = join()
-            client.is_hosted = True
-            return client
+            client.connect()
+            stack.callback(client.close)  # before that gateway ends
+            client.find_gateway, client.is_hosted = None, True
 
-        client = in_gateway_or_here(join, host_and_join)
-        if not client.is_hosted:
-            client.find_gateway = partial(_find_or_host, client, home, stack)
+        # Later it prints nothing, because a person may be typing.
+        client.find_gateway = partial(in_gateway_or_here, client.connect, host, tells=False)
+        in_gateway_or_here(client.connect, host)
+        stack.callback(client.close)
         yield client
-
-
-def _find_or_host(client: Client, home: Path, stack: contextlib.ExitStack) -> None:
-    """Connect a client that lost its gateway to the next one, or host one in this process until the
-    end of `stack`. Print nothing, because a person may be typing."""
-
-    def host() -> None:
-        from nanobot.cli.hosting import hosted
-
-        expect_free(home, "starting")
-        stack.enter_context(hosted(home))
-        client.connect()
-        client.find_gateway, client.is_hosted = None, True
-
-    in_gateway_or_here(client.connect, host, tells=False)
 
 
 @contextlib.contextmanager

@@ -73,7 +73,8 @@ def hosted(home: Path) -> Iterator[None]:
             raise
     finally:
         host.stop()
-        thread.join(host.stop_seconds)  # a thread that hangs ends with the process: see `main`
+        # A thread that hangs ends with the process: see `main`.
+        thread.join(host.gateway.stop_seconds if host.gateway else None)
     if host.failure is not None:
         raise host.failure
 
@@ -84,7 +85,7 @@ class _Host:
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._gateway: Gateway | None = None
+        self.gateway: Gateway | None = None
         self._stopping = False
         self.failure: BaseException | None = None
         self.ready: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -106,7 +107,7 @@ class _Host:
         settings = load_settings(self._home)  # what is wrong is said before more is loaded
         import asyncio
 
-        gateway = self._gateway = build(settings, hosted=True)
+        gateway = self.gateway = build(settings, hosted=True)
         if self._stopping:  # asked before there was anything to ask
             return False
         asyncio.run(gateway.run(on_ready=lambda: self.ready.put(None), signals=False))
@@ -114,7 +115,7 @@ class _Host:
 
     def finish(self) -> None:
         """Let what was said reach memory before the gateway ends."""
-        if self._gateway is None or (finished := self._gateway.finish()) is None:
+        if self.gateway is None or (finished := self.gateway.finish()) is None:
             return
         from concurrent.futures import CancelledError
 
@@ -126,17 +127,12 @@ class _Host:
                 sys.stderr.flush()
                 finished.result()
 
-    @property
-    def stop_seconds(self) -> float | None:
-        """The time limit of its stop. None before the gateway is built."""
-        return self._gateway.stop_seconds if self._gateway else None
-
     def stop(self) -> None:
         """Ask it to end."""
         self._stopping = True
-        if self._gateway is not None:
+        if self.gateway is not None:
             with contextlib.suppress(RuntimeError):  # its loop came to its end by itself just now
-                self._gateway.request_stop()
+                self.gateway.request_stop()
 
 
 def build(settings: Settings, *, hosted: bool) -> Gateway:

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
     from subprocess import CompletedProcess
 
     from nanobot.config.model import VoiceProgram
-    from nanobot.config.settings import Settings
-    from nanobot.config.tools import McpServerSettings
+    from nanobot.config.tools import ExecSettings, McpServerSettings
 
+    Programs = Sequence[McpServerSettings | VoiceProgram]
     Answer = CompletedProcess[str]
 
 _SECONDS = 240.0
@@ -64,8 +65,8 @@ def add_service(commands: Commands) -> None:
 def _add(commands: Commands, name: str, summary: str, run: Callable[[Options], int]) -> Parser:
     parser = commands.add(name, summary, run)
     parser.flag("--system", "a system service instead of a user service")
-    help_text = "a further service; its unit is nanobot-NAME"
-    return parser.option("--name", "NAME", help_text, type=_name, default="")
+    further = "a further service; its unit is nanobot-NAME"
+    return parser.option("--name", "NAME", further, type=_name, default="")
 
 
 def _name(text: str) -> str:
@@ -96,6 +97,15 @@ class Systemd:
         self._scope = () if place.system else ("--user",)
         self._unit = place.unit
 
+    def launch(self, name: str, *words: str) -> Launch:
+        """One of its programs, with the variables by which the user's manager is found: `su` and
+        `sudo` leave them out."""
+        runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
+        kept = environment(
+            "DBUS_SESSION_BUS_ADDRESS|XDG_CONFIG_HOME", XDG_RUNTIME_DIR=runtime, LC_ALL="C.UTF-8"
+        )
+        return Launch((program(name), *self._scope, *words), kept)
+
     def call(self, *words: str, may_fail: bool = False) -> Answer:
         """Have something done; raises `NanobotError` where it refuses, unless it `may_fail`."""
         answer = self._run("systemctl", *words)
@@ -114,38 +124,28 @@ class Systemd:
     def trial(self, unit: Unit) -> Answer:
         """Run the unit's program for a moment, with its hardening, to print its version."""
         options = [f"--property={line}" for line in unit.restrictions.splitlines()]
-        if unit.user:
-            options.append(f"--property=User={unit.user}")
+        options += [f"--property=User={unit.user}"] if unit.user else []
         words = ("--quiet", "--wait", "--collect", "--pipe", *options, f"--setenv=PATH={unit.path}")
         return self._run("systemd-run", *words, *unit.command[:-1], "--version")
 
-    def journal(self, count: int) -> list[str]:
+    def journal(self, count: int) -> Sequence[str]:
         """The command that shows the last lines of the journal about the unit."""
         words = ("--lines", str(count), "--no-pager", "--quiet", "--output=cat")
-        return ["journalctl", *self._scope, "--unit", self._unit, *words]
+        return ("journalctl", "--unit", self._unit, *words)
 
-    def _run(self, program: str, *words: str) -> Answer:
-        return _answer_of(program, *self._scope, *words)
+    def last_words(self) -> str:
+        """The last lines of the journal about the unit."""
+        return self._run(*self.journal(6)).stdout.strip()
 
+    def _run(self, name: str, *words: str) -> Answer:
+        """Return the answer of a program, with exit code 1 and the reason if it does not run, or
+        not to its end."""
+        import subprocess
 
-def _answer_of(*command: str) -> Answer:
-    """Return the answer of a program of systemd, with exit code 1 and the reason if it does not
-    run, or not to its end."""
-    import subprocess
-
-    try:
-        return _launch(command).run(_SECONDS)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return subprocess.CompletedProcess(command, 1, "", str(error))
-
-
-def _launch(command: Sequence[str]) -> Launch:
-    """With the variables by which the user's manager is found, which `su` and `sudo` leave out."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
-    kept = environment(
-        "DBUS_SESSION_BUS_ADDRESS|XDG_CONFIG_HOME", XDG_RUNTIME_DIR=runtime, LC_ALL="C.UTF-8"
-    )
-    return Launch((program(command[0]), *command[1:]), kept)
+        try:
+            return self.launch(name, *words).run(_SECONDS)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return subprocess.CompletedProcess(name, 1, "", str(error))
 
 
 def _last_line(answer: Answer) -> str:
@@ -182,7 +182,11 @@ def _install(options: Options) -> int:
         systemd.call("daemon-reload")
     systemd.call("enable", "--quiet", place.unit)
     if not options.no_start:
-        _start(place, systemd, "restart" if text != before else "start")
+        answer = systemd.call("restart" if text != before else "start", place.unit, may_fail=True)
+        if answer.returncode:
+            said = systemd.last_words() or _last_line(answer)
+            hint = f"Fix it, then install again. `nanobot service logs{place.options}` says more."
+            raise NanobotError(f"{place.unit} is installed but does not start:\n{said}", hint=hint)
     return print_text(_report(place, unit, systemd))
 
 
@@ -208,12 +212,15 @@ def _planned(options: Options, place: UnitPlace, who: pwd.struct_passwd) -> Unit
     command = (
         (str(script),) if os.access(script, os.X_OK) else (sys.executable, "-P", "-m", "nanobot")
     )
-    writable = _writable(settings)
+    tools = settings.tools.exec
+    servers = [server for server in settings.mcp.servers.values() if server.enabled]
+    programs: Programs = [*servers, settings.model.transcription, settings.model.speech]
+    writable = [*map(str, settings.folders)]
     if settings.backup.folder:
         folder = home / expanduser(settings.backup.folder, who.pw_dir)
-        writable.insert(1, os.path.normpath(folder))
-    readable = [sys.prefix, sys.base_prefix, *settings.tools.exec.paths]
-    readable += [path for program in _programs(settings) for path in program.paths]
+        writable.append(os.path.normpath(folder))
+    writable += chain.from_iterable(server.writable for server in servers)
+    exposed = chain.from_iterable(program.paths for program in programs)
     return Unit(
         command=(*command, "gateway"),
         home=home,
@@ -221,31 +228,17 @@ def _planned(options: Options, place: UnitPlace, who: pwd.struct_passwd) -> Unit
         grace_seconds=settings.agent.shutdown_grace_seconds,
         user=who.pw_name if place.system else "",
         writable=tuple(dict.fromkeys(writable)),
-        readable=tuple(readable),
-        is_hardened=not _lets_out(settings),
+        readable=(sys.prefix, sys.base_prefix, *tools.paths, *exposed),
+        is_hardened=not _lets_out(tools, programs),
     )
 
 
-def _lets_out(settings: Settings) -> bool:
-    """Whether the owner wants commands to do all that the account may: then the unit does not
-    restrict it."""
-    tools = settings.tools.exec
-    programs = _programs(settings)
+def _lets_out(tools: ExecSettings, programs: Programs) -> bool:
+    """Whether the owner lets commands or programs do all that the account may: then the unit does
+    not restrict them."""
     return (tools.enabled and tools.sandbox == "none") or any(
         one.command and not one.sandbox for one in programs
     )
-
-
-def _programs(settings: Settings) -> list[McpServerSettings | VoiceProgram]:
-    """Programs that nanobot may start in addition to commands."""
-    servers = [server for server in settings.mcp.servers.values() if server.enabled]
-    return [*servers, settings.model.transcription, settings.model.speech]
-
-
-def _writable(settings: Settings) -> list[str]:
-    servers = (server for server in settings.mcp.servers.values() if server.enabled)
-    given = (folder for server in servers for folder in server.writable)
-    return [*map(str, settings.folders), *given]
 
 
 def _expect_ours(place: UnitPlace) -> str:
@@ -292,32 +285,18 @@ def _tried(unit: Unit, systemd: Systemd) -> Unit:
     return plain
 
 
-def _start(place: UnitPlace, systemd: Systemd, how: str) -> None:
-    answer = systemd.call(how, place.unit, may_fail=True)
-    if answer.returncode:
-        said = _answer_of(*systemd.journal(6)).stdout.strip() or _last_line(answer)
-        hint = f"Fix it, then install again. `nanobot service logs{place.options}` says more."
-        raise NanobotError(f"{place.unit} is installed but does not start:\n{said}", hint=hint)
-
-
 def _report(place: UnitPlace, unit: Unit, systemd: Systemd) -> str:
     facts = systemd.facts()
     is_active = facts.get("ActiveState") == "active"
     runs = f"runs, pid {facts.get('MainPID')}" if is_active else "does not run"
-    lines = [
-        f"{place.unit} is installed and {runs}.",
-        f"  unit  {place.file}",
-        f"  home  {unit.home}{f', as {unit.user}' if unit.user else ''}",
-    ]
+    text = f"{place.unit} is installed and {runs}.\n  unit  {place.file}\n"
+    text += f"  home  {unit.home}{f', as {unit.user}' if unit.user else ''}\n"
     if unit.user:
-        lines.append(f"Other commands reach it as `sudo -Hu {unit.user} {unit.command[0]} …`.")
+        text += f"Other commands reach it as `sudo -Hu {unit.user} {unit.command[0]} …`.\n"
     elif not lingers(me().pw_name):
-        lines.append(
-            "It ends when you log out, and starts when you log in. To have it run all the time: "
-            f"`sudo loginctl enable-linger {me().pw_name}`"
-        )
-    lines.append(f"`nanobot service status{place.options}` shows how it is doing.")
-    return "\n".join(lines) + "\n"
+        text += "It ends when you log out, and starts when you log in. To have it run all the time:"
+        text += f" `sudo loginctl enable-linger {me().pw_name}`\n"
+    return f"{text}`nanobot service status{place.options}` shows how it is doing.\n"
 
 
 def _uninstall(options: Options) -> int:
@@ -364,35 +343,32 @@ def _status(options: Options) -> int:
         "health": health or {"state": facts.get("StatusText", "")},
     }
     options.print_result(data, _status_text)
-    return 0 if data["running"] and not _state(Data(data)).startswith("failing") else 1
+    is_failing = Data(data).record("health").field("state").startswith("failing")
+    return 0 if data["running"] and not is_failing else 1
 
 
 def _status_text(data: Data) -> str:
+    health = data.record("health")
     rows = [
         ("service", f"{data.field('state')}{', since ' if data['since'] else ''}{data['since']}"),
         ("unit", data.field("file")),
         ("home", data.field("home")),
         ("process", f"pid {data.field('pid')}" if data["running"] else "none"),
-        ("health", _state(data)),
+        ("health", health.field("state")),
     ]
     text = table(row for row in rows if row[1])
-    for concern in data.record("health").records("concerns"):
+    for concern in health.records("concerns"):
         text += indent(f"{concern.field('text', 500)}\n{concern.field('hint', 500)}")
     return text
-
-
-def _state(data: Data) -> str:
-    return data.record("health").field("state")
 
 
 def _logs(options: Options) -> int:
     place = UnitPlace(options.name, options.system)
     _home(place)
-    command = Systemd(place).journal(options.n)
-    if options.follow:
-        command.append("--follow")
+    systemd, follow = Systemd(place), ("--follow",) if options.follow else ()
     try:
-        with _launch(command).popen(stdin=None, stdout=None, stderr=None, session=False) as child:
+        launch = systemd.launch(*systemd.journal(options.n), *follow)
+        with launch.popen(stdin=None, stdout=None, stderr=None, session=False) as child:
             return child.wait()
     except OSError as error:
         hint = "`nanobot logs` shows nanobot's own log."

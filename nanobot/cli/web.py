@@ -8,7 +8,7 @@ import select
 import sys
 
 from nanobot.cli.answer import Data
-from nanobot.cli.client import Client, ConnectionLost, NoGateway
+from nanobot.cli.client import REJOIN_SECONDS, Client, ConnectionLost, NoGateway
 from nanobot.cli.command import Commands, Options, print_json, print_text, table
 from nanobot.cli.gateway import connected
 
@@ -81,7 +81,7 @@ def _wait(client: Client) -> None:
     with contextlib.suppress(ConnectionLost, NoGateway, KeyboardInterrupt):
         while True:
             if client.fileno() < 0:
-                client.rejoin()
+                client.reconnect(REJOIN_SECONDS)
             select.select([client], [], [])
             client.arrived()
 
