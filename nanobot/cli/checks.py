@@ -105,9 +105,8 @@ def _unusable(home: Path) -> Iterator[Finding]:
         usable = os.access(folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=True)
         for path in [folder, *folder.iterdir()] if usable else [folder]:
             if (owner := path.lstat().st_uid) != uid:
-                hint = (
-                    f"Run nanobot as that user, or `sudo chown -R {uid} {shlex.quote(str(home))}`"
-                )
+                command = f"`sudo chown -R {uid} {shlex.quote(str(home))}`"
+                hint = f"Run nanobot as that user, or {command}"
                 yield Finding("fail" if uid else "warn", f"{path} belongs to user {owner}", hint)
         if not usable:
             hint = f"`chmod u+rwx {shlex.quote(str(folder))}`"
@@ -142,9 +141,7 @@ def check_packages(case: CheckContext) -> Iterator[Finding]:
     if not is_installed("pdf") and any(library.rglob("*.[pP][dD][fF]")):
         needed.add("pdf")
     spare = []
-    for extra in EXTRAS:
-        if is_installed(extra):
-            continue
+    for extra in (one for one in EXTRAS if not is_installed(one)):
         if extra in needed:
             yield Finding("fail", *missing_extra(extra))
         else:
@@ -183,13 +180,8 @@ def check_gateway(case: CheckContext) -> Iterator[Finding]:
         yield Finding("warn", text, hint)
 
 
-def check_service(case: CheckContext) -> Iterator[Finding]:
-    """Whether the units for this home start this nanobot, also when nobody is logged in."""
-    for place in services_of(case.home):
-        yield _unit(place, case.home)
-
-
 def _unit(place: UnitPlace, home: Path) -> Finding:
+    """Whether a unit for this home starts this nanobot, also when nobody is logged in."""
     program = Path(program_in(place.read()))
     name = f"{place.unit} ({'system' if place.system else 'user'} unit)"
     if program.parent.resolve() != Path(sys.executable).parent.resolve():
@@ -231,8 +223,7 @@ def check_mcp(case: CheckContext) -> Iterator[Finding]:
     """Whether servers can be started; none is."""
     from nanobot.security.sandbox import PATH
 
-    servers = {name: one for name, one in case.settings.mcp.servers.items() if one.enabled}
-    for name, server in servers.items():
+    for name, server in case.settings.mcp.used.items():
         path = plain_values(server.env).get("PATH", PATH if server.sandbox else None)
         command = server.command
         if "/" in command:
@@ -255,14 +246,10 @@ def check_channels(case: CheckContext) -> Iterator[Finding]:
         if point.name in enabled:
             for found in safely(_channel(case, point)):
                 yield replace(found, text=f"{point.name}: {found.text}")
-    owned = {name for name, ids in case.settings.owner.items() if ids}
-    if not owned.issuperset(enabled):
-        owned.update(_paired_owners(case))
-    for name in enabled:
-        if name not in owned:
-            command = "`nanobot pair approve CODE --owner`"
-            hint = f"Write to the bot, then {command}, or set owner.{name}."
-            yield Finding("warn", f"{name}: it does not know you as its owner", hint)
+    for name in _ownerless(case, enabled):
+        command = "`nanobot pair approve CODE --owner`"
+        hint = f"Write to the bot, then {command}, or set owner.{name}."
+        yield Finding("warn", f"{name}: it does not know you as its owner", hint)
 
 
 def _channel(case: CheckContext, point: EntryPoint) -> Iterator[Finding]:
@@ -276,13 +263,16 @@ def _channel(case: CheckContext, point: EntryPoint) -> Iterator[Finding]:
     yield from asyncio.run(look())
 
 
-def _paired_owners(case: CheckContext) -> Iterator[str]:
-    """The channels on which pairing has made somebody the owner."""
+def _ownerless(case: CheckContext, enabled: Sequence[str]) -> Sequence[str]:
+    """The channels that know no owner, neither by the settings nor by pairing."""
+    if not (left := [name for name in enabled if not case.settings.owner.get(name)]):
+        return ()
     with suppress(ValueError, StorageError):  # what is wrong with it is said by its own check
         access = json.loads(documents_of(case.home).get("access", b"{}"))
-        for one in Data(access).records("approved") if isinstance(access, dict) else ():
-            if one.get("owner") is True:
-                yield one.field("channel")
+        approved = Data(access).records("approved") if isinstance(access, dict) else ()
+        paired = {one.field("channel") for one in approved if one.get("owner") is True}
+        return [name for name in left if name not in paired]
+    return left
 
 
 def check_journal(case: CheckContext) -> Iterator[Finding]:
@@ -292,9 +282,8 @@ def check_journal(case: CheckContext) -> Iterator[Finding]:
         return
     found = inspect_journal(path)
     if found.damage and found.version not in (0, SCHEMA.version):
-        yield Finding(
-            "fail", found.damage, "Use that version, or start a new journal (docs/upgrade.md)."
-        )
+        hint = "Use that version, or start a new journal (docs/upgrade.md)."
+        yield Finding("fail", found.damage, hint)
     elif found.damage:
         hint = (
             "Restart the gateway: it keeps a copy, rebuilds the journal from its readable rows, and"
@@ -305,9 +294,8 @@ def check_journal(case: CheckContext) -> Iterator[Finding]:
         documents = f", documents: {', '.join(sorted(found.documents))}" if found.documents else ""
         text = f"whole, format {found.version}, {size(path.stat().st_size)}{documents}"
         yield Finding("ok", text)
-        for _, text, hint in damage_reports(path.parent):
-            yield Finding("warn", text, hint)
-        for text, hint in documents_set_aside(path.parent):
+        damaged = (report[1:] for report in damage_reports(path.parent))
+        for text, hint in (*damaged, *documents_set_aside(path.parent)):
             yield Finding("warn", text, hint)
         failed, dead = found.counts.failed, found.counts.dead
         if failed + dead:
@@ -416,16 +404,15 @@ def check_backups(case: CheckContext) -> Iterator[Finding]:
         yield Finding("ok", "a team's are made with pg_dump and of its folder: docs/team.md")
         return
     folder, now = settings.place(case.home), case.clock.now()
-    made = [stored.made_at for stored in list_backups(folder)]
-    newest = made[0].astimezone(now.tzinfo) if made else None
-    shown = f"the newest is of {newest:%Y-%m-%d %H:%M}" if newest else "there is none"
     text = f"due at `{settings.schedule}`" if settings.schedule else "none are scheduled"
     hint = "`nanobot backup` makes one now; backup.schedule has the gateway make them."
-    schedule = parse(settings.schedule) if settings.schedule and newest else None
-    due = schedule.next_after(newest, now.tzinfo) if schedule and newest else None
-    late = newest is None or (due is not None and due + _GRACE < now)
-    text = f"{text}; {shown} in {folder}"
-    yield Finding("warn", text, hint) if late else Finding("ok", text)
+    if not (stored := list_backups(folder)):
+        yield Finding("warn", f"{text}; there is none in {folder}", hint)
+        return
+    newest = stored[0].made_at.astimezone(now.tzinfo)
+    text = f"{text}; the newest is of {newest:%Y-%m-%d %H:%M} in {folder}"
+    due = parse(settings.schedule).next_after(newest, now.tzinfo) if settings.schedule else None
+    yield Finding("warn", text, hint) if due and due + _GRACE < now else Finding("ok", text)
 
 
 def check_time(case: CheckContext) -> Iterator[Finding]:
@@ -445,7 +432,7 @@ CHECKS: Mapping[str, Callable[[CheckContext], Iterable[Finding]]] = {
     "packages": check_packages,
     "configuration": check_configuration,
     "gateway": check_gateway,
-    "service": check_service,
+    "service": lambda case: (_unit(place, case.home) for place in services_of(case.home)),
     "model": lambda case: try_models(case.settings, case.clock, ask=case.ask_model),
     "sandbox": check_sandbox,
     "voice": lambda case: try_voice(case.settings, case.clock, ask_servers=case.ask_model),

@@ -165,11 +165,7 @@ def change_config(
     options.expect_consent()
     planned = plan(options.home, before, edit)
     if planned.errors:  # one thing is put right after the other
-        was = plan(options.home, before, ConfigEdit()).errors
-        known = {(one.key, one.message) for one in was}
-        if new := [one for one in planned.errors if (one.key, one.message) not in known]:
-            said = "\n".join(one.for_people() for one in new)
-            raise ConfigError(f"nothing was written: the configuration would be wrong:\n{said}")
+        _refuse_new(planned.errors, plan(options.home, before, ConfigEdit()).errors)
     if not (planned.edit.changes or planned.edit.secrets):
         return _report(options, planned, "Everything stays as it is.\n")
     if not options.json:
@@ -179,6 +175,13 @@ def change_config(
     make_home(options.home)
     write(options.home, before, planned.edit)
     return _report(options, planned, f"Written. {counts or _when(options.home)}\n")
+
+
+def _refuse_new(errors: Sequence[ConfigError], before: Sequence[ConfigError]) -> None:
+    known = {(one.key, one.message) for one in before}
+    if new := [one for one in errors if (one.key, one.message) not in known]:
+        said = "\n".join(one.for_people() for one in new)
+        raise ConfigError(f"nothing was written: the configuration would be wrong:\n{said}")
 
 
 def diff_text(home: Path, planned: ConfigPlan) -> str:

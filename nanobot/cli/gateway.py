@@ -42,15 +42,13 @@ def in_gateway_or_here(
     second: Callable[[], T],
     *,
     tells: bool = True,
-    start_seconds: float | None = None,
-    successor_seconds: float = SUCCESSOR_SECONDS,
+    patience: float = 1.0,
 ) -> T:
     """Call `first`, or `second` if no gateway runs, or `first` again if another process took the
     home before. Wait until an owner that is shutting down has ended (with a message if `tells`),
-    and `start_seconds` (default: `START_SECONDS`) for any other owner."""
-    begun = time.monotonic()
-    start_seconds = START_SECONDS if start_seconds is None else start_seconds
-    deadline, not_before, is_told = begun + start_seconds, begun, not tells
+    and `START_SECONDS` for any other owner. `patience` multiplies these times."""
+    begun = not_before = time.monotonic()
+    deadline = begun + patience * START_SECONDS
     while True:
         with contextlib.suppress(NoGateway):
             return first()
@@ -59,15 +57,15 @@ def in_gateway_or_here(
                 return second()
         except HomeLocked as locked:
             now = time.monotonic()
-            if not locked.leaving and now >= deadline:
-                raise
             if locked.leaving:
-                deadline = now + start_seconds
+                deadline = now + patience * START_SECONDS
+            elif now >= deadline:
+                raise
             if locked.leaving == "stopping":
-                not_before = now + successor_seconds
+                not_before = now + patience * SUCCESSOR_SECONDS
             is_ending = locked.leaving in ("ending", "stopping")
-            if is_ending and not is_told and now >= begun + _QUIET_SECONDS:
-                is_told = True
+            if is_ending and tells and now >= begun + _QUIET_SECONDS:
+                tells = False
                 sys.stderr.write(f"waiting for nanobot (pid {locked.pid}) to end …\n")
         time.sleep(_PAUSE)
 
@@ -79,7 +77,7 @@ def when_free(own: Callable[[], T]) -> T:
     def nowhere() -> T:
         raise NoGateway("not in a gateway")
 
-    return in_gateway_or_here(nowhere, own, start_seconds=0.0, successor_seconds=0.0)
+    return in_gateway_or_here(nowhere, own, patience=0.0)
 
 
 @contextlib.contextmanager

@@ -11,12 +11,13 @@ only asked with --ask-model.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 import nanobot
@@ -73,30 +74,20 @@ _HABITS: Mapping[str, str] = {
 """The fields of a dialect in words, except some that no person would notice."""
 
 
-class ConfiguredModel(Struct, frozen=True):
-    """A model of the configuration. `key` is its section there, `label` its name in findings, empty
-    for the main one."""
-
-    key: str
-    label: str
-    model: ModelSettings
-
-
-def configured_models(settings: Settings) -> Iterator[ConfiguredModel]:
-    """Yield the main model, its fallbacks and the named ones, each model of a server once."""
+def _configured(settings: Settings) -> Iterable[tuple[str, str, ModelSettings]]:
+    """The main model, its fallbacks and the named ones, each model of a server once: with its
+    section of the configuration, and its name in findings, which is empty for the main one."""
     main, *fallbacks = settings.model.chain
-    every = [ConfiguredModel("model", "", main)]
+    every = [("model", "", main)]
     for at, one in enumerate(fallbacks):
-        every.append(ConfiguredModel(f"model.fallbacks[{at}]", f"fallback {one.name}: ", one))
+        every.append((f"model.fallbacks[{at}]", f"fallback {one.name}: ", one))
     for name, named in settings.models.items():
-        every.append(ConfiguredModel(f"models.{name}", f"model {name}: ", named.completed(main)))
-    known = set()
-    for configured in every:
-        model = configured.model
+        every.append((f"models.{name}", f"model {name}: ", named.completed(main)))
+    known = dict[object, tuple[str, str, ModelSettings]]()
+    for key, label, model in every:
         which = (model.base_url, model.name, model.api, model.context_window)
-        if which not in known:
-            known.add(which)
-            yield configured
+        known.setdefault(which, (key, label, model))
+    return known.values()
 
 
 def try_models(settings: Settings, clock: Clock, *, ask: bool) -> Iterator[Finding]:
@@ -107,20 +98,25 @@ def try_models(settings: Settings, clock: Clock, *, ask: bool) -> Iterator[Findi
         yield Finding("warn", "only the small built-in one", hint)
         return
     stored = _stored_dialects(settings.home)
-    for one in configured_models(settings):
-        for found in _checked(one, settings.home, stored, clock, ask=ask):
-            state = "warn" if one.label and found.state == "fail" else found.state
-            yield replace(found, state=state, text=f"{one.label}{found.text}")
+    for key, label, model in _configured(settings):
+        for found in _checked(key, model, settings.home, stored, clock if ask else None):
+            state = "warn" if label and found.state == "fail" else found.state
+            yield replace(found, state=state, text=f"{label}{found.text}")
 
 
 def _checked(
-    one: ConfiguredModel, home: Path, stored: Mapping[str, Dialect], clock: Clock, *, ask: bool
+    section: str,
+    model: ModelSettings,
+    home: Path,
+    stored: Mapping[str, Dialect],
+    clock: Clock | None,
 ) -> Iterator[Finding]:
+    """Check one model, with a trial if there is a clock."""
     from nanobot.providers.catalogue import provider_for
     from nanobot.providers.discovery import locate_models, model_facts
     from nanobot.providers.endpoint import Endpoint
 
-    model, key = one.model, one.model.api_key.get_secret_value()
+    key = model.api_key.get_secret_value()
     provider = provider_for(model.base_url, model.api)
     try:
         listing = locate_models(model.base_url, key, _PROBE_SECONDS, provider, every=True)
@@ -128,21 +124,24 @@ def _checked(
         names = [listed.name for listed in models]
         yield _served(model, names)
         if url != model.base_url:
-            yield Finding("warn", f"it answers at {url}", f"Set {one.key}.base_url: {url}")
+            yield Finding("warn", f"it answers at {url}", f"Set {section}.base_url: {url}")
         model = replace(model, name=model.name or next(iter(names), "default"))
         facts = asyncio.run(model_facts(url, model.name, key, _PROBE_SECONDS, provider))
     except NanobotError as error:
         yield Finding("fail", str(error), error.hint)
         return
-    yield from _window(model, facts, f"{one.key}.context_window")
+    yield from _window(model, facts, f"{section}.context_window")
     if facts.tools is False:
         yield Finding("warn", facts.no_tools, facts.for_tools)
     source = Endpoint(model.base_url, model.name, key).source(model.name)
-    if ask:
+    if clock is not None:
         trial = ModelTrial(model, facts, clock)
         yield from trial.run()
         if trial.answered and stored.get(source) != trial.learned:
-            yield from _store(home, source, trial.learned)
+            found = list[Finding]()
+            with _failure("what was learned could not be stored", found, "warn"):
+                operate(home, "dialects.replace", learned={source: to_builtins(trial.learned)})
+            yield from found
     elif text := _dialect_text(stored.get(source)):
         yield Finding("ok", f"learned: {text}")
 
@@ -186,14 +185,6 @@ def _stored_dialects(home: Path) -> Mapping[str, Dialect]:
     except (NanobotError, InvalidDocument):
         return {}
     return {source: one.dialect for source, one in learned.items()}
-
-
-def _store(home: Path, source: str, learned: Dialect | None) -> Iterator[Finding]:
-    """Replace a stored dialect, in the gateway if one runs."""
-    try:
-        operate(home, "dialects.replace", learned={source: to_builtins(learned)})
-    except NanobotError as error:
-        yield Finding("warn", f"what was learned could not be stored: {error}", error.hint)
 
 
 def _dialect_text(dialect: Dialect | None) -> str:
@@ -330,23 +321,30 @@ async def _speak_and_listen(
     voice: Voice, settings: Settings, *, ask_servers: bool
 ) -> Sequence[Finding]:
     sound, found = _SAMPLE.read_bytes(), list[Finding]()
+    speech, listener = voice.speech, voice.listener
     try:
-        if voice.speech is not None and (settings.model.speech.command or ask_servers):
-            try:
-                sound = await voice.speech.say(_WORDS)
-                said = f"“{_WORDS}” is a voice message of {size(len(sound))}"
-                found.append(Finding("ok", said))
-            except NanobotError as error:
-                found.append(Finding("fail", f"speech: {error}", error.hint))
-        if voice.listener is not None and (settings.model.transcription.command or ask_servers):
-            try:
-                found.append(_heard(await voice.listener.transcribe(sound, "audio/ogg")))
-            except NanobotError as error:
-                found.append(Finding("fail", f"transcription: {error}", error.hint))
+        if speech is not None and (settings.model.speech.command or ask_servers):
+            with _failure("speech", found):
+                sound = await speech.say(_WORDS)
+                found.append(Finding("ok", f"“{_WORDS}” is a voice message of {size(len(sound))}"))
+        if listener is not None and (settings.model.transcription.command or ask_servers):
+            with _failure("transcription", found):
+                found.append(_heard(await listener.transcribe(sound, "audio/ogg")))
     finally:
         for part in voice.closables:
             await part.close()
     return found or [Finding("ok", "servers, which --ask-model tries")]
+
+
+@contextmanager
+def _failure(
+    what: str, found: list[Finding], state: Literal["warn", "fail"] = "fail"
+) -> Iterator[None]:
+    """A failure inside becomes a finding."""
+    try:
+        yield
+    except NanobotError as error:
+        found.append(Finding(state, f"{what}: {error}", error.hint))
 
 
 def _heard(text: str) -> Finding:

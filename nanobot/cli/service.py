@@ -202,25 +202,25 @@ def _planned(options: Options, place: UnitPlace, who: pwd.struct_passwd) -> Unit
     """The unit as it is to be. Raises `ConfigError` where the gateway would not start."""
     from nanobot.config.load import load_settings
 
-    is_named = options.given_home or os.environ.get("NANOBOT_HOME", "").strip()
-    home = options.home if is_named or not place.system else Path(who.pw_dir, ".nanobot")
+    home = options.home
+    if place.system and not (options.given_home or os.environ.get("NANOBOT_HOME", "").strip()):
+        home = Path(who.pw_dir, ".nanobot")
     home = Path(os.path.normpath(home))  # systemd takes no `..`
     folders = filter(is_trusted, os.environ.get("PATH", "").split(":"))
     path = ":".join(dict.fromkeys((*folders, *_FOLDERS)))
     settings = load_settings(home, {"HOME": who.pw_dir, "PATH": path})  # as a service reads it
-    script = Path(sys.executable).parent / "nanobot"
-    command = (
-        (str(script),) if os.access(script, os.X_OK) else (sys.executable, "-P", "-m", "nanobot")
-    )
+    command = [str(Path(sys.executable).parent / "nanobot")]
+    if not os.access(command[0], os.X_OK):
+        command = [sys.executable, "-P", "-m", "nanobot"]
     tools = settings.tools.exec
-    servers = [server for server in settings.mcp.servers.values() if server.enabled]
+    servers = settings.mcp.used.values()
     programs: Programs = [*servers, settings.model.transcription, settings.model.speech]
     writable = [*map(str, settings.folders)]
     if settings.backup.folder:
         folder = home / expanduser(settings.backup.folder, who.pw_dir)
         writable.append(os.path.normpath(folder))
     writable += chain.from_iterable(server.writable for server in servers)
-    exposed = chain.from_iterable(program.paths for program in programs)
+    shown = chain.from_iterable(program.paths for program in programs)
     return Unit(
         command=(*command, "gateway"),
         home=home,
@@ -228,7 +228,7 @@ def _planned(options: Options, place: UnitPlace, who: pwd.struct_passwd) -> Unit
         grace_seconds=settings.agent.shutdown_grace_seconds,
         user=who.pw_name if place.system else "",
         writable=tuple(dict.fromkeys(writable)),
-        readable=(sys.prefix, sys.base_prefix, *tools.paths, *exposed),
+        readable=(sys.prefix, sys.base_prefix, *tools.paths, *shown),
         is_hardened=not _lets_out(tools, programs),
     )
 

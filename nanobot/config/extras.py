@@ -32,7 +32,7 @@ def extras_needed(settings: Settings) -> Mapping[str, bool]:
     return {
         "backup-encryption": bool(settings.backup.recipient),
         "embeddings": embeddings.local or (embeddings.is_on and find_spec("numpy") is None),
-        "mcp": any(server.enabled for server in settings.mcp.servers.values()),
+        "mcp": bool(settings.mcp.used),
         "team": bool(settings.team.shared),
     }
 

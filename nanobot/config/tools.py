@@ -218,3 +218,8 @@ class McpSettings(Checked, frozen=True):
         default_factory=dict
     )
     """The servers, by names that you choose; their tools are called `<name>__<tool>`."""
+
+    @property
+    def used(self) -> Mapping[str, McpServerSettings]:
+        """The enabled servers."""
+        return {name: server for name, server in self.servers.items() if server.enabled}
