@@ -54,7 +54,9 @@ def parse_json(data: bytes | str, most: int = MOST_MARKS) -> object:
     text = data if isinstance(data, str) else data.decode("utf-8-sig", "replace")
     if body.count(b"[") + body.count(b"{") > _DEEPEST:
         text = _shallow(text)
-    value: object = json.loads(text, parse_int=_whole_number)
+    value: object = json.loads(
+        text, parse_int=lambda digits: int(digits) if len(digits) <= _MOST_DIGITS else math.inf
+    )
     if _HALVES.search(text) is not None:
         value = json.loads(valid_unicode(json.dumps(value, ensure_ascii=False)))
     return value
@@ -109,10 +111,6 @@ def _expect_few(body: bytes, most: int) -> None:
     counter = ValueCounter(most)
     for start in range(0, len(body), _SLICE):
         counter.feed(body[start : start + _SLICE])
-
-
-def _whole_number(digits: str) -> int | float:
-    return int(digits) if len(digits) <= _MOST_DIGITS else math.inf
 
 
 def _shallow(text: str) -> str:

@@ -193,10 +193,10 @@ _FILLERS = r"\b(?:FILLER|GRAPHEME JOINER|VOWEL INHERENT|NULL NOTEHEAD)\b"
 
 def _selects(last: str, selector: str) -> bool:
     """Whether a variation selector or a keycap belongs to the character before it."""
-    if selector == _KEYCAP:
-        return last == "\ufe0f" or last in _KEYS
+    if last in _KEYS or selector == _KEYCAP:
+        return last in _KEYS or last == "\ufe0f"
     symbols = ("So", "Sm", "Sk", "Po", "Lo", "Pd", "No")
-    return last in _KEYS or (_kind(last) == "seen" and unicodedata.category(last or " ") in symbols)
+    return _kind(last) == "seen" and unicodedata.category(last or " ") in symbols
 
 
 def _joins(last: str, joiner: str, following: str) -> bool:
@@ -239,13 +239,13 @@ def escape_invisible(text: str) -> str:
     text = text.encode("utf-8", "backslashreplace").decode()
     shown, marks = list[str](), _MOST_MARKS_FOR_REVIEW
     for character in text:
+        hidden = _is_unseen(character)
         if unicodedata.category(character) in ("Mn", "Me"):
             marks += 1
-            over = marks > _MOST_MARKS_FOR_REVIEW or _kind(character) != "mark"
-            shown.append(_escaped(character) if over else _escape_unseen(character))
+            hidden |= marks > _MOST_MARKS_FOR_REVIEW or _kind(character) != "mark"
         else:
-            shown.append(_escape_unseen(character))
             marks = _MOST_MARKS_FOR_REVIEW if character.isspace() else 0
+        shown.append(character.encode("unicode_escape").decode() if hidden else character)
     return "".join(shown)
 
 
@@ -257,16 +257,11 @@ def escape_for_review(text: str) -> str:
 
 
 @lru_cache(maxsize=4_096)
-def _escape_unseen(character: str) -> str:
-    """The character, or its escape: unseen are control, format, unassigned and private ones, all
-    blanks but the space, and what is drawn as nothing."""
+def _is_unseen(character: str) -> bool:
+    """Whether it is a control, format, unassigned or private character, a blank other than the
+    space, or is drawn as nothing."""
     if character in " \n\t" or "!" <= character <= "~":
-        return character
-    unseen = unicodedata.category(character)[0] in "CZ" or re.search(
-        _DRAWN_AS_NOTHING, unicodedata.name(character, "")
-    )
-    return _escaped(character) if unseen else character
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()
+        return False
+    if unicodedata.category(character)[0] in "CZ":
+        return True
+    return re.search(_DRAWN_AS_NOTHING, unicodedata.name(character, "")) is not None

@@ -12,6 +12,7 @@ Schema shows as well) and checks (`Check`).
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -325,10 +326,11 @@ _BY_ORIGIN: Mapping[Any, Callable[[_Reader, Any, object, KeyPath], Any]] = {
 def _number(kind: type[int] | type[float], given: object) -> int | float:
     """Raises `InvalidValue`."""
     number: int | float | None = None
+    if isinstance(given, str) and kind is int:
+        given = given.strip().removesuffix(".0")
     if isinstance(given, str | int | float) and not isinstance(given, bool):
-        is_text = kind is int and isinstance(given, str)
         with suppress(ValueError, OverflowError):
-            number = kind(str(given).strip().removesuffix(".0") if is_text else given)
+            number = kind(given)
     if number is None or (isinstance(given, float) and number != given):
         raise InvalidValue("must be a whole number" if kind is int else "must be a number")
     if isinstance(number, float) and not math.isfinite(number):
@@ -336,21 +338,25 @@ def _number(kind: type[int] | type[float], given: object) -> int | float:
     return number
 
 
+_LIMITS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "ge": (operator.ge, "must be at least {}"),
+    "gt": (operator.gt, "must be greater than {}"),
+    "le": (operator.le, "must be at most {}"),
+    "min_length": (lambda value, least: len(value) >= least, "must have {} {unit}"),
+    "max_length": (lambda value, most: len(value) <= most, "must be at most {:,} {unit}"),
+}
+"""Whether a value keeps to a limit of `msgspec.Meta`, and what it must be, by the limit's name."""
+
+
 def _limit(limit: Meta, value: Any) -> None:
     """Raises `InvalidValue` saying what the value must be."""
-    size = len(value) if isinstance(value, str | tuple | list) else 0
-    if limit.ge is not None and value < limit.ge:
-        raise InvalidValue(f"must be at least {limit.ge}")
-    if limit.gt is not None and value <= limit.gt:
-        raise InvalidValue(f"must be greater than {limit.gt}")
-    if limit.le is not None and value > limit.le:
-        raise InvalidValue(f"must be at most {limit.le}")
-    if limit.min_length is not None and size < limit.min_length:
-        least = limit.min_length
-        raise InvalidValue("must not be empty" if least == 1 else f"must have {least} characters")
-    if limit.max_length is not None and size > limit.max_length:
-        unit = "characters" if isinstance(value, str) else "items"
-        raise InvalidValue(f"must be at most {limit.max_length:,} {unit}")
+    for name, (holds, wanted) in _LIMITS.items():
+        bound = getattr(limit, name)
+        if bound is not None and not holds(value, bound):
+            if name == "min_length" and bound == 1:
+                raise InvalidValue("must not be empty")
+            unit = "characters" if isinstance(value, str) else "items"
+            raise InvalidValue(wanted.format(bound, unit=unit))
 
 
 def json_schema(
@@ -390,24 +396,16 @@ def _schema_of_model(
             made["description"] = texts[name]
         if field.required:
             required.append(name)
-        elif (default := default_of(field)) is not None and not isinstance(default, Checked):
-            made["default"] = _plain_value(default)
+        else:
+            has_factory = field.default_factory is not NODEFAULT
+            default = field.default_factory() if has_factory else field.default
+            if isinstance(default, SecretStr):
+                default = default.get_secret_value()
+            if default is not None and not isinstance(default, Checked):
+                made["default"] = list(default) if isinstance(default, tuple) else default
         properties[name] = made
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     return {**schema, "required": required} if required else schema
-
-
-def default_of(field: FieldInfo) -> Any:
-    """The value of a field that is left out; None where it is required."""
-    if field.default_factory is not NODEFAULT:
-        return field.default_factory()
-    return None if field.default is NODEFAULT else field.default
-
-
-def _plain_value(value: Any) -> Any:
-    if isinstance(value, SecretStr):
-        return value.get_secret_value()
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _limits(limit: Meta, kind: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from nanobot.channel import SetupResult
 from nanobot.cli.command import shared_folder
@@ -53,6 +53,15 @@ class ConfigPart(ConfigEdit, frozen=True):
         """Whether there are no changes."""
         return not (self.changes or self.secrets or self.name)
 
+    def as_json(self) -> dict[str, object]:
+        """Return it for machines, without secrets."""
+        return {
+            "changed": [".".join(one.path) for one in self.changes],
+            "secrets": list(self.secrets),
+            "told": dict(self.summary),
+            "sign_in": list(self.sign_in),
+        }
+
 
 def model_label(model: ModelSettings) -> str:
     """Name a model and its server, for people."""
@@ -83,24 +92,23 @@ def model_changes(
     """Return the changes that set up a model. `variable` is the one that held its key."""
     if wanted is present:
         return ConfigPart()
-    summary = (("model", model_label(wanted) + (", not checked" if unchecked else "")),)
+    label, unknown = model_label(wanted), ("model",) if unchecked else ()
+    summary = (("model", f"{label}, not checked" if unchecked else label),)
     if wanted.provider == "offline":
         return ConfigPart((ConfigChange(("model", "provider"), "offline"),), summary=summary)
-    changes: dict[str, Setting] = {
-        key: getattr(wanted, key)
-        for key in _WRITTEN
-        if getattr(wanted, key) != getattr(present, key)
-    }
-    if wanted.base_url != present.base_url:  # like the key, they are for the old server
-        changes |= {key: None for key in ("headers", "extra_body") if getattr(present, key)}
+    was, now = asdict(present), asdict(wanted)
+    changes: dict[str, Setting] = {key: now[key] for key in _WRITTEN if now[key] != was[key]}
+    if "base_url" in changes:  # like the key, they are for the old server
+        changes |= {key: None for key in ("headers", "extra_body") if was[key]}
     if value_at(before.config, ("model", "provider")) is not None:
         changes["provider"] = "openai"
     key, secrets = _key_changes(wanted, present, before, variable)
+    changes.update(key)
     return ConfigPart(
-        tuple(ConfigChange(("model", key), value) for key, value in {**changes, **key}.items()),
+        tuple(ConfigChange(("model", key), value) for key, value in changes.items()),
         secrets,
         summary,
-        unchecked=("model",) if unchecked else (),
+        unchecked=unknown,
     )
 
 
@@ -112,37 +120,35 @@ def _key_changes(
         return {}, {}
     if not wanted.api_key:
         return {"api_key": ""}, {}
-    named, moves = provider_at(wanted.base_url), wanted.base_url != present.base_url
+    named, key = provider_at(wanted.base_url), wanted.api_key.get_secret_value()
     usual = variable or (named and named.key_variable) or "MODEL_API_KEY"
     # The files are not written in one step: the old server must not get the new one's key.
-    fresh = bool(present.api_key) and moves
-    key = wanted.api_key.get_secret_value()
+    fresh = bool(present.api_key) and wanted.base_url != present.base_url
     name = before.variable(("model", "api_key"), usual, key, fresh=fresh)
     return {"api_key": f"${{{name}}}"}, {name: key}
 
 
 def channel_changes(name: str, result: SetupResult, before: ExistingFiles) -> ConfigPart:
     """Return the changes that set up a channel."""
-    variables = {
-        key: before.variable(("channels", name, key), f"{name}_{key}".upper(), secret)
-        for key, secret in result.secrets.items()
-    }
-    references = {key: f"${{{variable}}}" for key, variable in variables.items()}
-    values: dict[str, Setting] = {"enabled": True, **references, **result.values}
+    values, secrets = dict[str, Setting](enabled=True), dict[str, str]()
+    for key, secret in result.secrets.items():
+        variable = before.variable(("channels", name, key), f"{name}_{key}".upper(), secret)
+        values[key], secrets[variable] = f"${{{variable}}}", secret
+    values.update(result.values)
     changes = [ConfigChange(("channels", name, key), value) for key, value in values.items()]
+    try:
+        owners = tuple(map(checked_id, result.owners))
+    except InvalidValue as error:
+        raise NanobotError(f"your id {error}", hint=error.hint) from None
     summary = [result.who or "on"]
-    if result.owners:
-        try:
-            owners = tuple(map(checked_id, result.owners))
-        except InvalidValue as error:
-            raise NanobotError(f"your id {error}", hint=error.hint) from None
+    if owners:
         changes.insert(0, ConfigChange(("owner", name), owners))
         summary.append(f"you are {', '.join(owners)}")
     if result.unchecked:
         summary.append("not checked")
     return ConfigPart(
         tuple(changes),
-        {variables[key]: secret for key, secret in result.secrets.items()},
+        secrets,
         ((name, ", ".join(summary)),),
         (name,) if result.sign_in else (),
         unchecked=(name,) if result.unchecked else (),
@@ -155,8 +161,17 @@ def write(home: Path, before: ExistingFiles, part: ConfigPart) -> None:
 
     make_home(home)
     changing.write(home, before, part)
-    if part.name:
-        _introduce(shared_folder(home) / "workspace", part.name)
+    if not part.name:
+        return
+    from nanobot.memory.documents import install_template
+    from nanobot.security.paths import Root
+
+    workspace = shared_folder(home) / "workspace"
+    install_template(workspace)
+    place = Root(workspace).place(_USER)
+    was = place.read_bytes(_LARGEST) or b""
+    text = with_name(was.decode("utf-8", "surrogateescape"), part.name)
+    place.write_bytes(text.encode("utf-8", "surrogateescape"), expected=was)
 
 
 def name_in(home: Path) -> str:
@@ -172,14 +187,3 @@ def with_name(text: str, name: str) -> str:
     if _NAME.search(text):
         return _NAME.sub(lambda _: entry, text, count=1)
     return f"{text.rstrip()}\n\n{entry}\n".lstrip()
-
-
-def _introduce(workspace: Path, name: str) -> None:
-    from nanobot.memory.documents import install_template
-    from nanobot.security.paths import Root
-
-    install_template(workspace)
-    place = Root(workspace).place(_USER)
-    was = place.read_bytes(_LARGEST) or b""
-    text = with_name(was.decode("utf-8", "surrogateescape"), name)
-    place.write_bytes(text.encode("utf-8", "surrogateescape"), expected=was)

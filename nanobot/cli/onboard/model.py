@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
@@ -43,7 +44,6 @@ from nanobot.validation import SecretStr
 if TYPE_CHECKING:
     from nanobot.channel import Person
     from nanobot.clock import Clock
-    from nanobot.providers.port import ReadingSink
 
     Find = Callable[[], Awaitable[Sequence[LocalServer]]]
 
@@ -171,19 +171,16 @@ class ModelStep:
         ]
         if present.provider != "offline":
             offers.insert(0, Offer(f"As it is: {model_label(present)}", model=present))
-        local = [one for one in self._providers if one.is_local and one.name not in found]
-        cloud = [one for one in self._providers if not one.is_local]
-        offers += (Offer(one.name, one.base_url, asks_key=True) for one in cloud)
-        for one in local:
-            label = f"{one.name}, elsewhere or not started"
-            offers.append(Offer(label, one.base_url, asks_address=True))
+        for one in sorted(self._providers, key=attrgetter("is_local")):
+            if not one.is_local:
+                offers.append(Offer(one.name, one.base_url, asks_key=True))
+            elif one.name not in found:
+                label = f"{one.name}, elsewhere or not started"
+                offers.append(Offer(label, one.base_url, asks_address=True))
         another = "Another server with an OpenAI-compatible API"
         built_in = "None yet: the small built-in model, which knows only a few tricks"
-        return [
-            *offers,
-            Offer(another, asks_address=True, asks_key=True),
-            Offer(built_in, model=ModelSettings(provider="offline")),
-        ]
+        offers.append(Offer(another, asks_address=True, asks_key=True))
+        return [*offers, Offer(built_in, model=ModelSettings(provider="offline"))]
 
     async def _address(self, offer: Offer) -> str:
         """Ask for the address; the last one is the default if it is a server of this kind."""
@@ -302,8 +299,16 @@ class ModelStep:
         self._person.say(f"Asking {model_label(wanted)} something{slow} …")
         tool = ToolSpec("rest", "Does nothing.", {"type": "object", "properties": {}})
         prompt = Prompt((user_message("Answer with the one word: ready"),), Toolset.of([tool]))
-        show, provider = self._show_reading(), build_adapter(wanted)
-        began = self._clock.monotonic()
+        provider, began = build_adapter(wanted), self._clock.monotonic()
+        shown_at = began
+
+        def show(read: int, total: int) -> None:
+            """Say every few seconds how far a slow server has read."""
+            nonlocal shown_at
+            if self._clock.monotonic() - shown_at >= _READING_SECONDS:
+                shown_at = self._clock.monotonic()
+                self._person.say(f"Reading {read:,} of {total:,} tokens …")
+
         try:
             reply = await provider.complete(
                 prompt, CallOptions(max_tokens=_ANSWER_TOKENS, on_reading=show)
@@ -313,18 +318,6 @@ class ModelStep:
         took = self._clock.monotonic() - began
         self._person.say(f"{reply.model or wanted.name} answered in {took:.1f} s.")
         return True
-
-    def _show_reading(self) -> ReadingSink:
-        """Return a sink that shows every few seconds how far a slow server has read."""
-        shown_at = self._clock.monotonic()
-
-        def show(read: int, total: int) -> None:
-            nonlocal shown_at
-            if self._clock.monotonic() - shown_at >= _READING_SECONDS:
-                shown_at = self._clock.monotonic()
-                self._person.say(f"Reading {read:,} of {total:,} tokens …")
-
-        return show
 
     async def with_window(self, wanted: ModelSettings) -> ModelSettings:
         """Return the model with its context window, or a variant that has a larger one.

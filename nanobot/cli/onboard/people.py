@@ -5,11 +5,9 @@ All output is cleaned, because it may contain words of a server or a platform.
 
 from __future__ import annotations
 
-import re
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from getpass import getpass
 from typing import TypeVar
 
@@ -49,8 +47,8 @@ def read_secret(prompt: str) -> str:
 
 
 def count_shown(secret: str) -> str:
-    """Return the length of a secret as a text."""
-    return f"•••• {len(secret)} character{'s' if len(secret) > 1 else ''}"
+    """Return the length of a secret as a text, if there is one."""
+    return secret and f"•••• {len(secret)} character{'s' if len(secret) > 1 else ''}"
 
 
 class Unanswered(NanobotError):
@@ -63,7 +61,7 @@ class Answers:
     answer `<` goes back at each question."""
 
     def __init__(self, *, attended: bool = True, back: bool = False) -> None:
-        self._attended, self._back = attended, back
+        self._attended, self._back = attended, "<" if back else None
         self._out = sys.stdout if attended else sys.stderr
 
     def say(self, text: str) -> None:
@@ -91,7 +89,10 @@ class Answers:
             return default
         left = [*range(len(choices))]
         while True:
-            self._list(question, choices, left)
+            lines = [f"  {at + 1}. {one_line(choices[at], 200)}" for at in left[:_LISTED]]
+            if (more := len(left) - _LISTED) > 0:
+                lines.append(f"  … and {more} more: type part of a name to see those that have it")
+            self.say("\n".join([question, *lines]))
             answer = self._line(f"Number, or part of a name [{default + 1}]: ")
             if not answer:
                 return default
@@ -106,12 +107,6 @@ class Answers:
             else:
                 self.say(f"Nothing has that in its name. Or a number from 1 to {len(choices)}.")
 
-    def _list(self, question: str, choices: Sequence[str], left: Sequence[int]) -> None:
-        lines = [question, *(f"  {at + 1}. {one_line(choices[at], 200)}" for at in left[:_LISTED])]
-        if (more := len(left) - _LISTED) > 0:
-            lines.append(f"  … and {more} more: type part of a name to see those that have it")
-        self.say("\n".join(lines))
-
     def _line(self, prompt: str, *, secret: bool = False) -> str:
         """Read one line from the person while everything else waits. Raises `Unanswered` at the
         end of the input."""
@@ -122,30 +117,20 @@ class Answers:
         is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         if is_terminal:
             import readline  # noqa: F401 - editing, and earlier answers by the key Up
-        with _waiting():
+        # Ctrl-C ends the waiting: the event loop's own handler waits for the answer.
+        handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
             typed = read_secret(prompt) if secret and is_terminal else input(prompt).strip()
+        except EOFError:
+            hint = "Run `nanobot onboard` again, or use --non-interactive with options."
+            raise Unanswered("the answers ended before everything was asked", hint=hint) from None
+        finally:
+            signal.signal(signal.SIGINT, handler)
         if not is_terminal:  # the line was not echoed
-            self.say(count_shown(typed) if secret and typed else "")
-        if self._back and typed == "<":
+            self.say(count_shown(typed) if secret else "")
+        if typed == self._back:
             raise WentBack
         return typed
-
-
-@contextmanager
-def _waiting() -> Iterator[None]:
-    """Everything waits for the person, whose Ctrl-C ends that. Raises `Unanswered` at the end of
-    the input."""
-    handler = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the loop's waits for the answer
-    try:
-        yield
-    except EOFError:
-        raise Unanswered(
-            "the answers ended before everything was asked",
-            hint="Run `nanobot onboard` again, or use --non-interactive with options.",
-        ) from None
-    finally:
-        signal.signal(signal.SIGINT, handler)
 
 
 async def ask_checked(
@@ -183,17 +168,10 @@ def setting_check(section: type[Checked], key: str, what: str) -> Callable[[str]
     return check
 
 
-_SETTINGS = {
-    "model.api_key": "the key",
-    "model.base_url": "the address",
-    "model.name": "the model's name",
-}
-
-
 def in_words(error: NanobotError) -> str:
     """Return an error's text without the names of settings, which the person has not seen."""
-    names = "|".join(map(re.escape, _SETTINGS))
-    return re.sub(names, lambda name: _SETTINGS[name[0]], error.for_people())
+    text = error.for_people().replace("model.api_key", "the key")
+    return text.replace("model.base_url", "the address").replace("model.name", "the model's name")
 
 
 A = TypeVar("A", str, bool)

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
+from itertools import filterfalse
 
 from msgspec import Struct
 
@@ -266,48 +266,27 @@ def _head(person: Person, text: str) -> None:
 def _finish(person: Person, options: argparse.Namespace, part: ConfigPart) -> int:
     """Sign in, have a first reply of a model that was tried, and show the next commands. Return the
     exit code."""
-    attended = not options.non_interactive
-    later = [one for one in part.sign_in if not (attended and _signed_in(person, options, one))]
+    later = list(filterfalse(partial(_signed_in, person, options), part.sign_in))
     runs = of_gateway(options.home) is not None
     is_stale = runs and not part.is_empty and not _restarted(person, options)
-    wants_reply = not runs and _wants_reply(person, options, part)
-    reply = _first_reply(person, options) if wants_reply else None
+    reply = "" if runs else _first_reply(person, options, part)
     if options.json:
-        print_json(_report(options.home, part) | {"restart_needed": is_stale, "reply": reply})
+        data = {**part.as_json(), "restart_needed": is_stale, "reply": reply or None}
+        print_json({"home": str(options.home), **data})
     else:
-        if not attended:
+        if options.non_interactive:
             replied = [("reply", one_line(reply, 200))] if reply else []
             print_text(table([*part.summary, *replied]))
         _head(person, "Next")
-        rows = _next(part, later, runs=runs, is_stale=is_stale)
-        commands = ((f"{command_for(options.home)} {command}", what) for command, what in rows)
-        person.say(table(commands, margin=2).rstrip("\n"))
-    return 1 if wants_reply and reply is None else 0
-
-
-def _wants_reply(person: Person, options: argparse.Namespace, part: ConfigPart) -> bool:
-    """Whether a new model that was tried should answer a first word."""
-    is_tried = "model" in dict(part.summary) and "model" not in part.unchecked
-    if not is_tried or part.is_empty or options.no_test:
-        return False
-    if options.non_interactive:
-        return True
-    _head(person, "A first word")
-    return asyncio.run(person.confirm("Say hello to it?"))
-
-
-def _report(home: Path, part: ConfigPart) -> dict[str, object]:
-    return {
-        "home": str(home),
-        "changed": [".".join(one.path) for one in part.changes],
-        "secrets": list(part.secrets),
-        "told": dict(part.summary),
-        "sign_in": list(part.sign_in),
-    }
+        rows = _next(command_for(options.home), part, later, runs=runs, is_stale=is_stale)
+        person.say(table(rows, margin=2).rstrip("\n"))
+    return 1 if reply is None else 0
 
 
 def _signed_in(person: Person, options: argparse.Namespace, name: str) -> bool:
     """Sign in to a channel; False if it is left for later."""
+    if options.non_interactive:
+        return False
     _head(person, f"Signing in to {name}")
     try:
         login(options.home, name, "")
@@ -331,15 +310,23 @@ def _restarted(person: Person, options: argparse.Namespace) -> bool:
     return bool(options.restart)
 
 
-def _first_reply(person: Person, options: argparse.Namespace) -> str | None:
-    """Return its reply to a first word, or None if it could not answer."""
+def _first_reply(person: Person, options: argparse.Namespace, part: ConfigPart) -> str | None:
+    """Return the reply of a new model that was tried to a first word, empty if none is wanted, or
+    None if it could not answer."""
+    is_tried = "model" in dict(part.summary) and "model" not in part.unchecked
+    if not is_tried or part.is_empty or options.no_test:
+        return ""
+    if not options.non_interactive:
+        _head(person, "A first word")
+        if not asyncio.run(person.confirm("Say hello to it?")):
+            return ""
     person.say("It reads nanobot's whole prompt first. On a slow machine this can take minutes.")
     person.say(f"You: {_HELLO}")
     *messages, reply = _say_to_it(options, _HELLO, person)
     if isinstance(reply, Reply) and reply.outcome != "done":
         person.say(f"That did not work: {reply.text}")
         return None
-    text = "\n".join(one.text for one in (*messages, reply) if one.text)
+    text = "\n".join(filter(None, (one.text for one in (*messages, reply))))
     person.say(f"nanobot: {text}")
     return text
 
@@ -361,7 +348,7 @@ def _say_to_it(
 
 
 def _next(
-    part: ConfigPart, later: Sequence[str], *, runs: bool, is_stale: bool
+    nanobot: str, part: ConfigPart, later: Sequence[str], *, runs: bool, is_stale: bool
 ) -> list[tuple[str, str]]:
     """Return the commands that come next, each with its purpose."""
     rows = [(f"channels login {name}", f"signs in to {name}") for name in later]
@@ -374,9 +361,9 @@ def _next(
         if runs_systemd():
             rows.append(("service install", "keeps it running from now on"))
         rows.append(("gateway", "runs it here, until Ctrl-C"))
-    return [
-        *rows,
+    rows += [
         ("agent", "opens a chat in this terminal"),
         ("web", "opens the page in the browser"),
         ("onboard", "changes what was set here"),
     ]
+    return [(f"{nanobot} {command}", purpose) for command, purpose in rows]
