@@ -84,7 +84,10 @@ def _say_all(home: Path, messages: Iterator[str], options: Options) -> int:
     with connected(home) as client, _stopped_by_ctrl_c(client, options.session):
         for text in chain([first], messages):
             said, reply = _ask(client, text, options)
-            _print_reply(said, reply, options)
+            if options.json:
+                _print(_as_json(said, reply, options.session))
+            elif reply.text or not said:  # what was said before may have been the whole reply
+                _print(reply.text)
             if reply.outcome == "waiting":
                 sys.stderr.write(_WAITS)
             if "cron" in reply.tools:
@@ -109,13 +112,6 @@ def _ask(client: Client, text: str, options: Options) -> tuple[list[AgentMessage
             case Reply():
                 return messages, event
     raise NanobotError("the gateway did not answer")
-
-
-def _print_reply(messages: list[AgentMessage], reply: Reply, options: Options) -> None:
-    if options.json:
-        _print(_as_json(messages, reply, options.session))
-    elif reply.text or not messages:  # what was said before may have been the whole reply
-        _print(reply.text)
 
 
 def _as_json(messages: list[AgentMessage], reply: Reply, session: str) -> str:
@@ -162,29 +158,25 @@ def _chat(home: Path, options: Options) -> int:
         terminal = Terminal(client, options.session, history=home / "state" / "cli_history")
         terminal.run()
         _note_jobs(client)
-        _note_messages(client)
-    return 0
-
-
-def _note_messages(client: Client) -> None:
-    """Say that messages wait for the model, if nanobot ends with this command."""
-    if not client.is_hosted:
-        return
-    with contextlib.suppress(NanobotError):  # the chat is over either way
-        kept = Data({"list": client.ask("queue.list", {})}).record("list").records("inbox")
-        if any(message.get("state") == "waiting" for message in kept):
+        if any(one.get("state") == "waiting" for one in _listed(client, "queue.list", "inbox")):
             sys.stderr.write(_WAITS)
+    return 0
 
 
 def _note_jobs(client: Client) -> None:
     """Print that scheduled jobs wait, if nanobot ends with this command."""
-    if not client.is_hosted:
-        return
-    with contextlib.suppress(NanobotError):
-        jobs = Data({"list": client.ask("cron.list", {})}).record("list").records("jobs")
-        if pending := sum(job.get("enabled") is True for job in jobs):
-            what = "1 scheduled job comes" if pending == 1 else f"{pending} scheduled jobs come"
-            print_text(f"note: {what} only while nanobot runs: nanobot gateway\n", sys.stderr)
+    jobs = _listed(client, "cron.list", "jobs")
+    if pending := sum(job.get("enabled") is True for job in jobs):
+        what = "1 scheduled job comes" if pending == 1 else f"{pending} scheduled jobs come"
+        print_text(f"note: {what} only while nanobot runs: nanobot gateway\n", sys.stderr)
+
+
+def _listed(client: Client, operation: str, key: str) -> list[Data]:
+    """What a gateway lists that ends with this command; nothing of any other."""
+    if client.is_hosted:
+        with contextlib.suppress(NanobotError):
+            return Data({"list": client.ask(operation, {})}).record("list").records(key)
+    return []
 
 
 def replies(

@@ -8,13 +8,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from nanobot.cli.command import (
-    Commands,
-    Options,
-    settings_of,
-    shared_folder,
-    table,
-)
+from nanobot.cli.answer import Data
+from nanobot.cli.command import Commands, Options, agrees, settings_of, shared_folder, table
 
 if TYPE_CHECKING:
     from nanobot.channel.keys import ApiKeys
@@ -35,7 +30,7 @@ The last message of each request counts as the person's own words.
 """
 _QUESTION = """\
 Many programs add documents, search results or other text to what a person types.
-Does this one send only what the person types? [y/N] """
+Does this one send only what the person types?"""
 _OFF = """\
 The API is off: set channels.api.enabled to true in config.yaml and restart the gateway.
 """
@@ -69,7 +64,9 @@ def _add(options: Options) -> int:
     now = SystemClock(settings.agent.timezone).now()
     make_home(options.home)
     keys = _keys(options)
-    own_words = options.own_words or _sends_own_words(options)
+    at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not options.json
+    # If nobody answers, the safe way is taken.
+    own_words = options.own_words or (at_terminal and agrees(_QUESTION))
     secret = keys.add(
         options.name,
         options.person,
@@ -92,48 +89,37 @@ def _add(options: Options) -> int:
     return options.print_either(machines, lambda: text if enabled else f"{text}\n{_OFF}")
 
 
-def _sends_own_words(options: Options) -> bool:
-    """Ask, where a person sits at a terminal. If nobody answers, the safe way is taken."""
-    if options.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return False
-    sys.stdout.write(_QUESTION)
-    sys.stdout.flush()
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
-
-
 def _list(options: Options) -> int:
     keys = _keys(options)
     last = keys.last_used()
-    machines = {
-        "keys": [
-            {
-                "name": key.name,
-                "person": key.person,
-                "created_at": key.created_at,
-                "last_used": last.get(key.name, ""),
-                "writable": key.writable,
-                "own_words": key.own_words,
-                "reads_system": key.reads_system,
-            }
-            for key in keys.all()
-        ]
-    }
-    shown = [
-        (
-            key.name,
-            key.person,
-            key.created_at[:10],
-            last.get(key.name, "")[:16].replace("T", " ") or "never",
-            "yes" if key.own_words else "",
-            "yes" if key.reads_system else "",
-            "yes" if key.writable else "",
+    found = [
+        Data(
+            name=key.name,
+            person=key.person,
+            created_at=key.created_at,
+            last_used=last.get(key.name, ""),
+            writable=key.writable,
+            own_words=key.own_words,
+            reads_system=key.reads_system,
         )
         for key in keys.all()
     ]
+    return options.print_result({"keys": found}, _keys_text)
+
+
+def _keys_text(data: Data) -> str:
+    rows = [
+        (
+            *one.fields("name", "person"),
+            one.field("created_at")[:10],
+            one.minute("last_used") or "never",
+            *("yes" if one[flag] else "" for flag in ("own_words", "reads_system", "writable")),
+        )
+        for one in data.records("keys")
+    ]
     titles = ("name", "person", "made", "used", "own words", "system", "writable")
-    people = table(shown, *titles)
     none = "There are no keys: `nanobot api keys add NAME` makes one.\n"
-    return options.print_either(machines, lambda: people or none)
+    return table(rows, *titles) or none
 
 
 def _revoke(options: Options) -> int:

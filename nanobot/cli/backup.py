@@ -154,15 +154,11 @@ def _list(options: Options) -> int:
 
 
 def _list_text(data: Data) -> str:
-    rows = [
-        (
-            one.minute("made_at"),
-            size(one.number("bytes")),
-            "encrypted" if one["encrypted"] else "",
-            one.field("file", 4_096),
-        )
-        for one in data.records("backups")
-    ]
+    rows = []
+    for one in data.records("backups"):
+        encrypted = "encrypted" if one["encrypted"] else ""
+        file = one.field("file", 4_096)
+        rows.append((one.minute("made_at"), size(one.number("bytes")), encrypted, file))
     none = f"There are no backups in {data['folder']}.\n"
     return table(rows, "made", "size", "", "file") or none
 
@@ -245,10 +241,11 @@ def _restore(options: Options) -> int:
 
 def _existing(name: str) -> Path:
     file = path_of(name)
-    if not file.is_file():
-        hint = "`nanobot backup list` shows what there is."
-        raise NanobotError(f"there is no file {file}", hint=hint)
-    return file
+    if file.is_file():
+        return file
+    raise NanobotError(
+        f"there is no file {file}", hint="`nanobot backup list` shows what there is."
+    )
 
 
 def _identity(options: Options) -> Path | None:
@@ -283,24 +280,18 @@ def _data_of(unpacked: Unpacked, found: HomeContents) -> dict[str, object]:
 def _contents_text(data: Data) -> str:
     """What a backup holds, for people; what is wrong with it comes last."""
     hint = " (`nanobot queue list` shows them)" if data["failed"] else ""
-    rows = (
-        ("made", "{made:.16}{media}"),
-        ("by", "nanobot {nanobot}, {how}"),
-        ("files", "{files:,} ({size}), each as it went in"),
+    made = data.minute("made_at") + ("" if data["media"] else ", without media")
+    how = "while it ran" if data["live"] else "while none ran"
+    text = table((name, shown.format_map(data)) for name, shown in (
+        ("made", made),
+        ("by", f"nanobot {{nanobot}}, {how}"),
+        ("files", f"{{files:,}} ({size(data.number('bytes'))}), each as it went in"),
         ("conversations", "{conversations:,} ({messages:,} messages)"),
         ("memory", "{versions:,} versions, {history:,} entries of history"),
         ("jobs", "{jobs:,}"),
         ("under way", "{waiting:,} messages or parts of replies"),
-        ("failed", "{failed:,}" + hint),
-    )
-    values = {
-        **data,
-        "made": data.field("made_at").replace("T", " "),
-        "media": "" if data["media"] else ", without media",
-        "how": "while it ran" if data["live"] else "while none ran",
-        "size": size(data.number("bytes")),
-    }
-    text = table((name, shown.format_map(values)) for name, shown in rows)
+        ("failed", f"{{failed:,}}{hint}"),
+    ))  # fmt: skip
     return text + "".join(f"problem: {one}\n" for one in data.lines("troubles"))
 
 

@@ -317,11 +317,16 @@ def print_json(data: object) -> int:
     return write_stdout(_UTC.sub(r'\1Z"', json.dumps(data, indent=2)) + "\n")
 
 
-def said_yes(question: str) -> bool:
-    """Ask the person at the terminal. Whatever is not a yes is a no, which is confirmed to them."""
+def agrees(question: str) -> bool:
+    """Ask the person at the terminal. Whatever is not a yes is a no."""
     sys.stdout.write(f"{clean(question)} [y/N] ")
     sys.stdout.flush()
-    is_yes = sys.stdin.readline().strip().lower() in {"y", "yes"}
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def said_yes(question: str) -> bool:
+    """As `agrees`; confirm a no to the person."""
+    is_yes = agrees(question)
     if not is_yes:
         write_stdout("Nothing was changed.\n")
     return is_yes

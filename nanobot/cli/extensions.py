@@ -32,6 +32,7 @@ from nanobot.errors import NanobotError
 if TYPE_CHECKING:
     from nanobot.config.changing import ConfigEdit, ExistingFiles
     from nanobot.config.yamltext import Setting
+    from nanobot.skills.packages import Archive
 
 _WIDTH = 100
 _ROWS = (
@@ -105,49 +106,39 @@ def _install(options: Options) -> int:
     from tempfile import TemporaryDirectory
 
     from nanobot.app.base import make_home
+    from nanobot.skills import packages
     from nanobot.skills.folder import is_main
-    from nanobot.skills.packages import is_address
 
-    path = path_of(options.path)
-    if not is_address(options.path) and (path.is_dir() or is_main(path.name)):
+    path, is_file = path_of(options.path), not packages.is_address(options.path)
+    if is_file and (path.is_dir() or is_main(path.name)):
         if options.sha256 or options.folder:
             raise WrongUsage("--sha256 and --folder are for archives")
-        return _install_folder(options, path, {})
-    if not is_address(options.path) and not path.exists():
+        return _install_folder(options, path)
+    if is_file and not path.exists():
         raise NanobotError(f"there is no {path}", hint="Name a folder, an archive or an address.")
     make_home(options.home)
+    archive = packages.read_archive(path) if is_file else _fetch(options)
+    if options.sha256:
+        packages.expect_digest(archive, options.sha256)
+    about = {"archive": archive.name, "sha256": archive.digest}
     with TemporaryDirectory(prefix="skill-", dir=options.home / "state") as folder:
-        place, about = _unpacked(options, Path(folder))
-        return _install_folder(options, place, about)
+        place = packages.unpack(archive, Path(folder), options.folder)
+        return _install_folder(options, place, **about)
 
 
-def _unpacked(options: Options, target: Path) -> tuple[Path, dict[str, object]]:
-    """The skill of an archive in a file or at an address, and what to say of the archive."""
+def _fetch(options: Options) -> Archive:
     import asyncio
 
     from nanobot.app.tools import build_egress
-    from nanobot.skills.packages import (
-        expect_digest,
-        fetch_archive,
-        is_address,
-        read_archive,
-        unpack,
-    )  # fmt: skip
+    from nanobot.skills.packages import fetch_archive
 
-    if is_address(options.path):
-        settings = settings_of(options.home)
-        web = settings.tools.web
-        egress = build_egress(settings, web.allow_hosts, web.domains)
-        archive = asyncio.run(fetch_archive(egress, options.path))
-    else:
-        archive = read_archive(path_of(options.path))
-    if options.sha256:
-        expect_digest(archive, options.sha256)
-    about: dict[str, object] = {"archive": archive.name, "sha256": archive.digest}
-    return unpack(archive, target, options.folder), about
+    settings = settings_of(options.home)
+    web = settings.tools.web
+    egress = build_egress(settings, web.allow_hosts, web.domains)
+    return asyncio.run(fetch_archive(egress, options.path))
 
 
-def _install_folder(options: Options, place: Path, about: dict[str, object]) -> int:
+def _install_folder(options: Options, place: Path, **about: str) -> int:
     data = options.operate("skills.package", path=str(place))
     name = data.field("name")
     if data.get("replaces") and not options.replace:
@@ -250,11 +241,12 @@ def _add_server(options: Options) -> int:
     for steps, value in _server_settings(options).items():
         expect_no_secret((*section, *steps), value)
         changes.append(ConfigChange((*section, *steps), value))
-    edit, counts = ConfigEdit(tuple(changes)), "Its tools count once you have accepted them."
+    edit = ConfigEdit(tuple(changes))
     options.expect_consent()
     works = None if options.no_test else _try_server(options, before, edit)
     if works is False:
         return 1
+    counts = "Its tools count once you have accepted them."
     code = change_config(options, before, edit, counts)
     if code or options.json or not works:
         return code
@@ -287,7 +279,6 @@ def _try_server(options: Options, before: ExistingFiles, edit: ConfigEdit) -> bo
 
 def _offer_extra(options: Options, extra: str) -> None:
     """Offer to install a missing extra. Raises `NanobotError` if it is still missing."""
-    import shlex
     from importlib import invalidate_caches
     from subprocess import DEVNULL
 
@@ -297,8 +288,8 @@ def _offer_extra(options: Options, extra: str) -> None:
 
     command = install_command(extra)
     if command and not (is_installed(extra) or options.yes or options.json):
-        text, _ = missing_extra(extra)
-        print_text(f"{text[0].upper()}{text[1:]}. This installs it:\n  {shlex.join(command)}\n")
+        text, how = missing_extra(extra)
+        print_text(f"{text[0].upper()}{text[1:]}. {how}\n")
         if said_yes("Install it now?"):
             own = environment(r"PIP_\w+|\w+_(?:proxy|PROXY)")
             launch = Launch((program(command[0]), *command[1:]), own)
@@ -433,22 +424,19 @@ def _server_text(server: Data) -> str:
 
 
 def _waiting_text(data: Data) -> str:
-    return "".join(map(_difference, data.records("waiting"))) or "Nothing waits to be accepted.\n"
-
-
-def _difference(tool: Data) -> str:
     import difflib
 
-    before, now = tool.record("before"), tool.record("now")
-    head = f"{tool.field('name')} ({'changed' if before else 'new'})\n"
-    diff = difflib.unified_diff(_lines(before), _lines(now), lineterm="", n=2)
-    lines = list(diff)[2:] if before else _lines(now)
-    return head + indent("\n".join(lines)) + "\n"
+    text = ""
+    for tool in data.records("waiting"):
+        before, lines = tool.record("before"), _lines(tool.record("now"))
+        text += f"{tool.field('name')} ({'changed' if before else 'new'})\n"
+        if before:
+            lines = list(difflib.unified_diff(_lines(before), lines, lineterm="", n=2))[2:]
+        text += indent("\n".join(lines)) + "\n"
+    return text or "Nothing waits to be accepted.\n"
 
 
-def _lines(card: Data) -> Sequence[str]:
-    if not card:
-        return []
+def _lines(card: Data) -> list[str]:
     lines = card.text("description").splitlines()
     lines += json.dumps(json.loads(card.text("schema")), indent=1).splitlines()
     return [*lines, f"read-only: {'yes' if card.get('read_only') is True else 'no'}"]

@@ -161,7 +161,7 @@ def _status_text(status: Data) -> str:
     if sizes := status.record("sizes"):
         rows = [(name, size(sizes.number(name))) for name in sizes]
         blocks.append("on disk\n" + table(rows, margin=2))
-    return "\n".join(block for block in blocks if block)
+    return "\n".join(filter(None, blocks))
 
 
 def _rows(status: Data) -> Iterator[tuple[str, str]]:
