@@ -168,22 +168,17 @@ def operations_between(base: str, new: str) -> tuple[Operation, ...]:
     """
     if base == new:
         return ()
-    old, now = list(lines_of(base)), list(lines_of(new))
     before, after = map(_counts_of, (base, new))
     became = _became([*_without(before, after)], [*_without(after, before)])
     was = {new: old for old, new in became.items()}
-    old = [(line, became.get(section, section)) for line, section in old]
-    places, steps, stated = Counter(old), list[Operation](), list[Operation]()
-    for line, section in now:
-        if source := was.pop(line, ""):
-            steps.append(Operation(source, line, section))
-        elif before[line] != after[line]:
-            known = before[line] > after[line] or places[line, section] > 0
-            places[line, section] -= known
-            (stated if known else steps).append(Operation(new=line, section=section))
-    first_place = dict(reversed(old))
+    steps = [
+        Operation(was.pop(line, ""), line, section)
+        for line, section in lines_of(new)
+        if line in was or before[line] != after[line]
+    ]
+    places = dict(reversed([*lines_of(base)]))  # of several the first
     gone = sorted(_without(before - after, became), key=is_heading)
-    return (*steps, *stated, *(Operation(old=line, section=first_place[line]) for line in gone))
+    return (*steps, *(Operation(old=line, section=places[line]) for line in gone))
 
 
 def _counts_of(text: str) -> Counter[str]:
