@@ -168,22 +168,6 @@ class LineFile:
         logger.warning("{}: the last line was cut short; kept as {}", shown, aside.shown)
 
 
-def append_paragraph(place: Place, paragraph: str) -> None:
-    """Add it to the file, durably, unless it stands there; complete one that was cut short. Raises
-    `StorageError`."""
-    wanted = paragraph.encode("utf-8", "backslashreplace")
-    current = (place.read_bytes(LIMIT) or b"").replace(b"\r\n", b"\n")
-    if b"\n\n%b\n\n" % wanted in b"\n\n%b\n\n" % current:
-        return
-    torn = current.rpartition(b"\n\n")[2]
-    gap = b""
-    if not torn or not wanted.startswith(torn):
-        ends = len(current) - len(current.rstrip(b"\n"))
-        torn, gap = b"", b"\n\n"[min(ends, 2) :] if current else b""
-    with place.opened(os.O_WRONLY | os.O_APPEND, create=True) as descriptor:
-        _append(descriptor, gap + wanted[len(torn) :] + b"\n\n")
-
-
 def _append(descriptor: int, data: bytes) -> None:
     base = os.fstat(descriptor).st_size
     try:
@@ -193,6 +177,16 @@ def _append(descriptor: int, data: bytes) -> None:
         with suppress(OSError):
             os.ftruncate(descriptor, base)
         raise
+
+
+def append_paragraph(place: Place, paragraph: str) -> None:
+    """Add it to the file, durably, unless it stands there. Raises `StorageError`, and
+    `WriteConflict` if an editor saves now."""
+    wanted, current = paragraph.encode("utf-8", "backslashreplace"), place.read_bytes(LIMIT)
+    text = (current or b"").replace(b"\r\n", b"\n")
+    if b"\n\n%b\n\n" % wanted not in b"\n\n%b\n\n" % text:
+        begun = current.rstrip(b"\r\n") + b"\n\n" if current else b""
+        place.write_bytes(begun + wanted + b"\n\n", expected=current)
 
 
 Redact = Callable[[str], str]
