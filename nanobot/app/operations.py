@@ -17,6 +17,7 @@ import json
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 
 from nanobot import programs
 from nanobot.agent.runner import TurnEvent
@@ -29,6 +30,7 @@ from nanobot.bus.events import (
     ToolFinished,
 )
 from nanobot.channel import Happening, Operation
+from nanobot.commands import in_threads
 from nanobot.cron.tool import CronOperations
 from nanobot.errors import NanobotError
 from nanobot.gateway.pairing import Pairing
@@ -151,13 +153,15 @@ class Looking:
                 model = base.settings.chat_model
                 table = Operations(model, stores.journal, stores.sessions, base.bus).table()
             case "figures":
-                from nanobot.gateway.figures import Figures
+                from nanobot.gateway.operations import figures
 
-                table = Figures(stores.journal, base.clock).table()
+                table = {"figures": partial(figures, stores.journal, base.clock)}
             case "records":
-                from nanobot.gateway.operations import Records
+                from nanobot.gateway.operations import audit_records, log_lines
 
-                table = Records(base.settings.home / "logs").table()
+                logs = base.settings.home / "logs"
+                audit, tail = partial(audit_records, logs), partial(log_lines, logs)
+                table = in_threads({"audit.list": audit, "logs.tail": tail})
             case "memory":
                 from nanobot.memory.service.page import MemoryPage
 

@@ -1,10 +1,10 @@
 """Markdown for every adapter: parsed with a bound on the work, and laid out in lines of spans.
 
-Path: Markdown to tokens (`_tokens_of`; `markdown_rules` has what goes beyond CommonMark), inline
-tokens to lines of spans (`_Inline`), and blocks around them (`_Layout`). What a line looks like is
-the adapter's: marks, entities. Few places know headings or tables: headings are bold, tables are
-aligned in code, and a line says which of these it is. Code stands on lines of its own, without
-prefixes, so that it can be copied.
+Path: Markdown to tokens (`_tokens_of`; `_pair` goes beyond CommonMark and tables: ~struck out~,
+||hidden||), inline tokens to lines of spans (`_Inline`), and blocks around them (`_Layout`). What a
+line looks like is the adapter's: marks, entities. Few places know headings or tables: headings are
+bold, tables are aligned in code, and a line says which of these it is. Code stands on lines of its
+own, without prefixes, so that it can be copied.
 
 Invariant: nothing visible vanishes. The address of a link that is not shown as one stands behind
 its text, and definitions of references stay text.
@@ -26,6 +26,7 @@ from nanobot.text import valid_unicode
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
+    from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
 Style = Literal["strong", "em", "s", "spoiler"]
@@ -41,6 +42,9 @@ _MAX_CELLS = 5_000
 _CELL_BORDER = re.compile(r"(?<!\\)\|")
 _ADDRESS = {"link_open": "href", "image": "src"}
 _STYLES: dict[str, Style] = {"strong": "strong", "em": "em", "s": "s", "spoiler": "spoiler"}
+_PAIRS = {"~": ("s", 1), "~~": ("s", 2), "||": ("spoiler", 3)}
+"""The tag that a pair becomes, and a number that no other kind of delimiter has."""
+_MARKERS = {number: tag for tag, number in _PAIRS.values()}
 _TASKS = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
 _RULE = "———"
 _QUOTE = "> "
@@ -179,11 +183,63 @@ def _aligned(rows: Sequence[Sequence[str]], widest: int) -> str:
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    from nanobot.channel.markdown_rules import add_rules
-
     parser = MarkdownIt("commonmark", {"maxNesting": _MAX_NESTING})
     # Definitions of references stay what they are, text: resolved, an unused one would vanish.
-    return add_rules(parser.enable("table").disable("reference"))
+    parser.enable("table").disable("reference")
+    parser.inline.add_terminator_char("|")
+    parser.inline.ruler.before("emphasis", "pair", _pair)
+    parser.inline.ruler2.after("balance_pairs", "pair", _join_pairs)
+    return parser
+
+
+def _pair(state: StateInline, silent: bool) -> bool:
+    """Note the delimiters of a possible pair, as text until it turns out to be one. `~` and `~~`
+    strike out, `||` hides; a run of another length is text. A single `~` stands for "about" and
+    between numbers (`~5`, `3~5`), and `||` in programs, so inside of a word of letters and digits
+    neither begins or ends anything."""
+    from markdown_it.rules_inline.state_inline import Delimiter
+
+    start, mark = state.pos, state.src[state.pos]
+    if silent or mark not in "~|":
+        return False
+    end = start
+    while end < state.posMax and state.src[end] == mark:
+        end += 1
+    run = state.src[start:end]
+    kind = _PAIRS.get(run)
+    if kind is not None:
+        around = state.src[max(start - 1, 0) : start], state.src[end : end + 1]
+        is_within_word = run != "~~" and all(_is_word(one) for one in around)
+        scanned = state.scanDelims(start, canSplitWord=run != "~" and not is_within_word)
+    state.push("text", "", 0).content = run
+    state.pos = end
+    if kind is not None:
+        place = len(state.tokens) - 1
+        state.delimiters.append(
+            Delimiter(kind[1], 0, place, -1, scanned.can_open, scanned.can_close)
+        )
+    return True
+
+
+def _is_word(character: str) -> bool:
+    return character.isascii() and character.isalnum()
+
+
+def _join_pairs(state: StateInline) -> None:
+    """Make tags of the delimiters that were found to belong together."""
+    inner = (meta["delimiters"] for meta in state.tokens_meta if meta and "delimiters" in meta)
+    for delimiters in (state.delimiters, *inner):
+        for opening in delimiters:
+            tag = _MARKERS.get(opening.marker)
+            if tag is None or opening.end < 0:
+                continue
+            for place, name, nesting in (
+                (opening.token, "open", 1),
+                (delimiters[opening.end].token, "close", -1),
+            ):
+                token = state.tokens[place]
+                token.markup, token.content = token.content, ""
+                token.type, token.tag, token.nesting = f"{tag}_{name}", tag, nesting
 
 
 def _width(text: str) -> int:

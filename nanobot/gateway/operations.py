@@ -1,28 +1,45 @@
 """What people ask of a nanobot from outside: what waits, what a turn did, what was decided about
-tool calls, what the log says.
+tool calls, what the log says, how much was used.
 
-The operations of the queue and of turns serve the control socket of a running gateway and commands
-on a home where none runs; `Operations` says what they mean and gets its parts from either.
-`Records` reads files that were redacted when they were written, a page at a time.
+- The operations of the queue and of turns serve the control socket of a running gateway and
+  commands on a home where none runs; `Operations` says what they mean and gets its parts from
+  either.
+- Audit and log are read, a page at a time, from files that were redacted when they were written.
+- In figures, days without a turn are there with zeros, so that what is drawn of them is true to
+  time; beyond `_MOST_BARS` days they are put together by weeks, which begin on Mondays.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 
 from msgspec import Struct, ValidationError, convert
 from msgspec.structs import asdict
 
-from nanobot.bus.journal import Committed, InboxEntry, QueueRow, TurnRecord, TurnRow, in_currency
+from nanobot.bus.journal import (
+    KEEP_DAYS,
+    LEARNING,
+    Committed,
+    DayUsage,
+    InboxEntry,
+    QueueRow,
+    TurnRecord,
+    TurnRow,
+    UsageTotals,
+    in_currency,
+    sum_usage,
+)
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sql_journal import Journal
 from nanobot.channel import Operation
-from nanobot.commands import in_threads, number_argument, optional_text, text_argument
-from nanobot.errors import UnknownSession
+from nanobot.clock import Clock
+from nanobot.commands import number_argument, optional_text, text_argument
+from nanobot.errors import NanobotError, UnknownSession
 from nanobot.io import storage_errors
 from nanobot.logs import LEVELS, LOG_FILE, LogLine, LogReader
 from nanobot.messages import Message
@@ -33,6 +50,12 @@ _MOST_SHOWN = 2_000
 _TURNS = 50
 _MOST_TURNS = 200
 _RECORDS, _MOST_RECORDS = 50, 500
+
+SPANS = (30, 90, 365)
+"""Days that may be asked for."""
+_MOST_BARS = 92
+_MOST_CHATS = 20
+_KINDS = ("turns", "prompt", "cached", "completion")
 
 
 class TurnStep(Struct, frozen=True):
@@ -236,53 +259,119 @@ def _tools(messages: Sequence[Message], times: Mapping[str, int]) -> list[dict[s
     ]
 
 
-class Records:
-    """Those of the home whose folder of logs is `logs`."""
+def audit_records(logs: Path, arguments: Mapping[str, object]) -> dict[str, object]:
+    """The operation `audit.list`: records, the newest first, `limit` after the newest `offset`, of
+    one `tool` and one `session` where these are given; with `more`, older ones are left."""
+    tool, session = optional_text(arguments, "tool"), optional_text(arguments, "session")
+    offset, limit = number_argument(arguments, "offset"), _limit(arguments)
 
-    def __init__(self, logs: Path) -> None:
-        self._logs = logs
+    def holds(record: Record) -> bool:
+        return tool in ("", record.get("tool")) and session in ("", record.get("session"))
 
-    def table(self) -> Mapping[str, Operation]:
-        return in_threads({"audit.list": self.audit, "logs.tail": self.tail})
+    path = logs / FILE
+    with storage_errors(path):
+        found = newest_records(path, holds, offset + limit + 1)
+    newest = found[::-1][offset:]
+    return {
+        "records": [dict(record) for record in newest[:limit]],
+        "more": len(newest) > limit,
+    }
 
-    def audit(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Records, the newest first: `limit` after the newest `offset`, of one `tool` and one
-        `session` where these are given; with `more`, older ones are left."""
-        tool, session = optional_text(arguments, "tool"), optional_text(arguments, "session")
-        offset, limit = number_argument(arguments, "offset"), _limit(arguments)
 
-        def holds(record: Record) -> bool:
-            return tool in ("", record.get("tool")) and session in ("", record.get("session"))
+def log_lines(logs: Path, arguments: Mapping[str, object]) -> dict[str, object]:
+    """The operation `logs.tail`: the newest `limit` lines of the log from `level` on, of one `turn`
+    where it is given; or with `after`, the `position` of an earlier answer, what was added since.
+    The oldest first."""
+    level, turn = optional_text(arguments, "level"), optional_text(arguments, "turn")
+    least = LEVELS.index(level) if level in LEVELS else 0
+    after, limit = optional_text(arguments, "after"), _limit(arguments)
 
-        path = self._logs / FILE
-        with storage_errors(path):
-            found = newest_records(path, holds, offset + limit + 1)
-        newest = found[::-1][offset:]
-        return {
-            "records": [dict(record) for record in newest[:limit]],
-            "more": len(newest) > limit,
-        }
+    def is_wanted(line: LogLine) -> bool:
+        return LEVELS.index(line.level) >= least and turn in ("", line.turn)
 
-    def tail(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """The newest `limit` lines of the log from `level` on, of one `turn` where it is given; or
-        with `after`, the `position` of an earlier answer, what was added since. The oldest first.
-        """
-        level, turn = optional_text(arguments, "level"), optional_text(arguments, "turn")
-        least = LEVELS.index(level) if level in LEVELS else 0
-        after, limit = optional_text(arguments, "after"), _limit(arguments)
-
-        def is_wanted(line: LogLine) -> bool:
-            return LEVELS.index(line.level) >= least and turn in ("", line.turn)
-
-        path = self._logs / LOG_FILE
-        reader = LogReader(path, after)
-        with storage_errors(path):
-            if after:
-                lines = list(filter(is_wanted, reader.new_lines()))[-limit:]
-            else:
-                lines = reader.newest_lines(is_wanted, limit)
-        return {"lines": [asdict(line) for line in lines], "position": reader.position}
+    path = logs / LOG_FILE
+    reader = LogReader(path, after)
+    with storage_errors(path):
+        if after:
+            lines = list(filter(is_wanted, reader.new_lines()))[-limit:]
+        else:
+            lines = reader.newest_lines(is_wanted, limit)
+    return {"lines": [asdict(line) for line in lines], "position": reader.position}
 
 
 def _limit(arguments: Mapping[str, object]) -> int:
     return min(max(1, number_argument(arguments, "limit", _RECORDS)), _MOST_RECORDS)
+
+
+async def figures(
+    journal: Journal, clock: Clock, arguments: Mapping[str, object]
+) -> dict[str, object]:
+    """The operation `figures`: what a nanobot used and how quickly it answered, over the last
+    `days` (30, 90 or 365). `periods` and `chats` have turns, tokens and cost (None without
+    prices), the chats that used most first and `others` together; `memory` is what memory's own
+    calls used in addition; `times` in milliseconds by day, as far back as turns are kept; and how
+    the queue is now."""
+    days = arguments.get("days", SPANS[0])
+    if days not in SPANS or not isinstance(days, int):
+        raise NanobotError(f"figures are over {', '.join(map(str, SPANS))} days")
+    today = clock.now().date()
+    since = today - timedelta(days=days - 1)
+    everything = await journal.used_by_day(since)
+    used = [one for one in everything if one.session_key != LEARNING]
+    chats = sorted(_sums(used, lambda one: one.session_key).items(), key=_most)
+    learned = _counts(sum_usage(everything, LEARNING))
+    times = await journal.times_by_day(max(since, today - timedelta(days=KEEP_DAYS - 1)))
+    return {
+        "days": days,
+        "by": "day" if days <= _MOST_BARS else "week",
+        "periods": _periods(used, since, today, days),
+        "chats": [{"session": key, **_priced(sums)} for key, sums in chats[:_MOST_CHATS]],
+        "others": _priced(_total(chats[_MOST_CHATS:])),
+        "more_chats": max(0, len(chats) - _MOST_CHATS),
+        "total": _priced(_total(chats)),
+        "memory": _priced(learned) | {"turns": 0},
+        "times": [asdict(one) for one in times],
+        "queue": asdict(await journal.counts()),
+    }
+
+
+def _periods(
+    used: Sequence[DayUsage], since: date, today: date, days: int
+) -> list[dict[str, object]]:
+    def begins(day: str) -> str:
+        if days <= _MOST_BARS:
+            return day
+        at = date.fromisoformat(day)
+        return (at - timedelta(days=at.weekday())).isoformat()
+
+    sums = _sums(used, lambda one: begins(one.day))
+    span = ((since + timedelta(days=at)).isoformat() for at in range((today - since).days + 1))
+    starts = dict.fromkeys(map(begins, span))
+    return [{"day": day, **_priced(sums[day])} for day in starts]
+
+
+def _priced(sums: Counter[str]) -> dict[str, object]:
+    tokens = {kind: sums[kind] for kind in _KINDS[1:]}
+    cost = in_currency(sums["cost"]) if sums["priced"] else None
+    return {"turns": sums["turns"], **tokens, "cost": cost}
+
+
+def _sums(used: Iterable[DayUsage], key: Callable[[DayUsage], str]) -> dict[str, Counter[str]]:
+    found = defaultdict[str, Counter[str]](Counter)
+    for one in used:
+        found[key(one)].update(_counts(one))
+    return found
+
+
+def _counts(one: DayUsage | UsageTotals) -> Counter[str]:
+    """All numbers of it; `priced` is 0 if no price was known."""
+    known = {"cost": one.cost or 0, "priced": int(one.cost is not None)}
+    return Counter({**{kind: getattr(one, kind) for kind in _KINDS}, **known})
+
+
+def _total(chats: Iterable[tuple[str, Counter[str]]]) -> Counter[str]:
+    return sum((sums for _, sums in chats), Counter[str]())
+
+
+def _most(chat: tuple[str, Counter[str]]) -> tuple[int, str]:
+    return -chat[1]["prompt"] - chat[1]["completion"], chat[0]

@@ -12,7 +12,7 @@ import pytest
 
 from nanobot.bus.sql_journal import Journal
 from nanobot.errors import NanobotError
-from nanobot.gateway.figures import Figures
+from nanobot.gateway.operations import figures
 from nanobot.providers.port import Usage
 from nanobot.providers.retry import Prices
 from nanobot.testing import FakeClock
@@ -44,10 +44,7 @@ class Past:
 
     async def figures(self, days: int) -> Mapping[str, Any]:
         """What the operation gives."""
-        operation = Figures(self.journal, self.clock).table()["figures"]
-        found = await operation({"days": days})
-        assert isinstance(found, dict)
-        return found
+        return await figures(self.journal, self.clock, {"days": days})
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ ASLEEP = {
     "nanobot_api", "nanobot_telegram", "nanobot_whatsapp", "nanobot.team",
     "nanobot.providers.speech", "nanobot.providers.discovery", "nanobot.providers.catalogue",
     "nanobot_web.sessions", "nanobot.memory.service.page", "nanobot.memory.dream.run",
-    "nanobot.gateway.conversations", "nanobot.gateway.operations", "nanobot.gateway.figures",
+    "nanobot.gateway.conversations", "nanobot.gateway.operations",
     "nanobot.config.changing", "nanobot.cron.words", "difflib",
     "nanobot.upkeep.snapshot",
     "nanobot.app.signing_in", "nanobot.security.confine.stage",
