@@ -89,7 +89,7 @@ class Talk:
         self._own: list[_Turn] = []
         self._clauses: list[Clause] = []
         self._places: dict[str, list[int]] = defaultdict(list)
-        self._forms: dict[str, list[str]] = defaultdict(list)
+        self._forms: dict[str, set[str]] = defaultdict(set)
         lines = (line for text, own, _ in texts if own for line in text.split("\n"))
         self._own_lines = {_plain(part) for line in lines for part in (line, *sentences(line))}
         room, kept = _MOST_CHARACTERS, list[tuple[str, bool, date | None]]()
@@ -205,9 +205,8 @@ class Talk:
             found.append(_Sentence(part, tuple(clauses)))
             for clause in clauses:
                 for word in clause.words:
-                    if not self._places[word]:
-                        for form in _ends_of(word):
-                            self._forms[form].append(word)
+                    for form in _ends_of(word):
+                        self._forms[form].add(word)
                     self._places[word].append(len(self._clauses))
                 self._clauses.append(clause)
         figures = figures_of(text, (*self.languages, language_of(text)), day)

@@ -240,7 +240,7 @@ async def test_the_person_is_told_what_was_learned_unless_they_asked(world: Worl
 
 
 async def test_a_fact_for_a_full_file_waits_for_the_person(world: World) -> None:
-    full = "".join(f"- fact number {n}: {'word ' * 280}\n" for n in range(270))
+    full = "".join(f"- fact number {n}: {'w' * 1_400}\n" for n in range(270))
     world.write(LONG_TERM, full)
     world.remembers("I live in Porto since May 2026.")
     report = await world.dreams(found(memory_updates=[PORTO]), edits({"new": LIVES}))

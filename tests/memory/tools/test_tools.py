@@ -219,9 +219,8 @@ async def test_a_missing_line_is_answered_with_the_nearest(desk: Desk) -> None:
 
 
 async def test_a_refusal_of_the_guard_is_told(desk: Desk) -> None:
-    for last in "abcdefghi":
-        many = [f"{'word ' * 190}{chr(97 + at)} {last}" for at in range(26)]
-        result = await desk.call("update_memory", add=many, file="SOUL.md")
+    (desk.workspace / "SOUL.md").write_text("".join(f"- {n} {'w' * 800}\n" for n in range(60)))
+    result = await desk.call("update_memory", add=["word " * 190], file="SOUL.md")
     assert result.is_error
     assert "tokens" in result.text
 
