@@ -139,7 +139,6 @@ class Repository:
         self.remove_branch(old)
 
     def branches(self) -> list[str]:
-        """Return the names of all branches, in order."""
         with self._translated():
             return sorted(path.name for path in (self.path / "refs/heads").iterdir())
 
@@ -164,13 +163,11 @@ class Repository:
             replace_file(self.path / "refs/heads" / name, f"{commit}\n".encode())
 
     def remove_branch(self, name: str) -> None:
-        """Remove a branch, if it exists."""
         with self._translated():
             FENCE.wait()
             (self.path / "refs/heads" / name).unlink(missing_ok=True)
 
     def commit(self, identity: str) -> Commit:
-        """Return the commit of that id."""
         from dulwich.objects import Commit as GitCommit
 
         found = self._get(identity, GitCommit)
@@ -241,7 +238,6 @@ class Repository:
         return commit.id.decode()
 
     def pack(self) -> None:
-        """Put the loose objects into one file."""
         with self._translated():
             self._objects.pack_loose_objects()
 

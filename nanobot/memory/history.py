@@ -92,7 +92,6 @@ class HistoryEntry(Struct, frozen=True):
 
 
 def encode(entry: HistoryEntry) -> bytes:
-    """The line of an entry, newline included."""
     fields = {
         "cursor": entry.cursor,
         "timestamp": entry.timestamp.isoformat(timespec="seconds"),
@@ -322,13 +321,11 @@ class HistoryLog:
             return [found[cursor] for cursor in sorted(found)]
 
     def cursors(self, after: int = 0) -> list[int]:
-        """The cursors higher than `after`, in order; no entry is read."""
         with self._lock:
             known = self._known().cursors
             return list(known[bisect_right(known, after) :])
 
     def get(self, cursor: int) -> HistoryEntry | None:
-        """The entry with this cursor."""
         with self._lock:
             lines = self._read() if cursor in self._known().cursors else ()
             return next((one for _, one in lines if one and one.cursor == cursor), None)
@@ -366,7 +363,6 @@ class HistoryLog:
         return self._number(_DREAM_CURSOR) or 0
 
     def set_dream_cursor(self, cursor: int) -> None:
-        """Remember it, durably."""
         self._place(_DREAM_CURSOR).write_bytes(b"%d\n" % cursor)
 
     def unapplied(self) -> list[HistoryEntry]:
@@ -462,7 +458,6 @@ class HistoryLog:
         return _Known(state, tuple(sorted(cursors)), newest, highest, foreign, broken)
 
     def _read(self) -> Iterator[tuple[bytes, HistoryEntry | None]]:
-        """Yield the lines of the file, each with its entry."""
         zone = self._clock.now().tzinfo
         with self._live.opened(os.O_RDONLY) as descriptor:
             content = without_long_lines(descriptor)[0]

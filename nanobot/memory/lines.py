@@ -61,7 +61,6 @@ def split(text: str) -> list[str]:
 
 
 def is_heading(line: str) -> bool:
-    """Whether a line begins a section."""
     return _HEADING.match(line) is not None
 
 
@@ -206,7 +205,6 @@ def apply_operations(text: str, operations: Sequence[Operation]) -> Applied:
 
 
 def _make(document: _Document, steps: Sequence[Operation]) -> list[Operation]:
-    """Make operations in a document; return those that no longer fit."""
     target = Counter(step.new for step in steps if step.new)  # how often each line is to stand
     for section in {step.section for step in steps if step.new} - {""}:
         target[section] = max(target[section], 1)  # a section that holds lines stays
@@ -293,13 +291,11 @@ class _Document:
 
     @property
     def text(self) -> str:
-        """The file as it now is."""
         if not self.is_changed:
             return self._original
         return "".join(f"{line}\n" for line in self._lines)
 
     def count(self, line: str) -> int:
-        """How often `line` stands here."""
         return self._counts[line]
 
     def remove(self, line: str) -> None:
@@ -356,7 +352,6 @@ class _Document:
         self._lines[place], self._keys[place], self.is_changed = lines, keys, True
 
     def _find(self, heading: str) -> range | None:
-        """Where the section of that heading stands."""
         if heading:
             return self._section(self._keys.index(heading)) if self._counts[heading] else None
         # Above the first heading a title would stand: no place for a fact in a file of sections.
@@ -366,7 +361,6 @@ class _Document:
         return self._section(len(self._keys))
 
     def _section(self, at: int) -> range:
-        """The section that line is in, with its heading."""
         before = range(min(at, len(self._keys) - 1), 0, -1)
         start = next((n for n in before if is_heading(self._keys[n])), 0)
         return range(start, self._next_heading(start + 1))

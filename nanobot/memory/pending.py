@@ -103,7 +103,6 @@ class PendingFact(Struct, frozen=True, rename={"origins": "from", "old": "replac
         return "\n".join(lines)
 
     def fitted(self, text: str) -> Operation:
-        """What confirming it does to its document, which says `text`."""
         old = find_line(self.old, text) if self.old else ""
         new = f"{indent(old)}{self.line}" if self.line else ""
         return Operation(old or self.old, new, self.section)
@@ -118,12 +117,10 @@ class Pending:
         self._store, self._scope, self._notify = store, scope, notify
 
     async def notify(self, facts: Sequence[PendingFact], session: str) -> None:
-        """Show facts that `hold` returned to the person."""
         if self._notify is not None:
             await self._notify(self._scope, facts, session)
 
     async def pending(self) -> list[PendingFact]:
-        """What waits, the oldest first."""
         return [fact for _, fact in pending_blocks(self._store.read(PENDING)) if fact]
 
     async def add(
@@ -237,7 +234,6 @@ class Pending:
 
 
 def _fitting(facts: Iterable[PendingFact], room: int) -> Iterator[str]:
-    """Yield the texts of those facts for which so many characters have room."""
     for text in (fact.as_text() for fact in facts):
         if len(text) < room:
             room -= len(text) + 1

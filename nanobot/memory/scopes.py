@@ -55,7 +55,6 @@ def is_scope(name: str) -> bool:
 
 
 def is_group(scope: str) -> bool:
-    """Whether a scope belongs to a group."""
     return scope.startswith("groups/")
 
 
@@ -314,7 +313,6 @@ class Memories:
         return {path: count for path, count in counts if count}
 
     def held(self) -> list[Memory]:
-        """The memories on disk whose files are this process's to change now."""
         return [self.of(scope) for scope in filter(self.is_held, self.existing_scopes())]
 
     def versioned_scopes(self) -> list[str]:

@@ -78,7 +78,6 @@ class Outcome(Struct, frozen=True):
     beyond: tuple[Operation, ...] = ()
 
     def made(self, operations: Iterable[Operation]) -> tuple[Operation, ...]:
-        """Those of the operations that were made."""
         return tuple(one for one in operations if one not in (*self.left, *self.beyond))
 
 
@@ -156,7 +155,6 @@ class MemoryStore:
         self._texts.clear()
 
     def today(self) -> date:
-        """The day that it is for the person."""
         return self._clock.now().date()
 
     def today_path(self, ago: int = 0) -> str:
@@ -168,11 +166,9 @@ class MemoryStore:
         return [self.today_path(ago) for ago in range(self._recent_days)]
 
     def note_days(self) -> list[date]:
-        """The days that have notes, in order. Blocks."""
         return sorted(filter(None, map(day_of, self._names())))
 
     def digest_months(self) -> list[str]:
-        """The months that have a digest, in order. Blocks."""
         return sorted(filter(None, map(month_of, self._names())))
 
     def files_by_hand(self) -> list[str]:
@@ -180,7 +176,6 @@ class MemoryStore:
         return sorted(f"memory/{name}" for name in filter(is_by_hand, self._names()))
 
     def facts(self, path: str) -> list[str]:
-        """The facts that a document states beyond its template."""
         return guard.fact_lines(self.read(path), self.template_of(path))
 
     def learned_text(self, path: str) -> str:
@@ -253,7 +248,6 @@ class MemoryStore:
             return f"{path} cannot be read now"
 
     def _names(self) -> list[str]:
-        """The names of the files beside the notes."""
         folder = self._root.place(f"{self._prefix}memory")
         entries = folder.entries() if folder.stat() else ()
         return [entry.name for entry in entries if entry.kind == "file"]
@@ -463,7 +457,6 @@ def _cleaned(step: Operation) -> Operation:
 
 
 def note_path(day: date) -> str:
-    """Where the notes of `day` lie."""
     return f"memory/{day.isoformat()}.md"
 
 

@@ -19,7 +19,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from nanobot.bus.events import Quote
 from nanobot.bus.sql_journal import Journal
@@ -233,6 +233,10 @@ class Note(Tool, Struct, frozen=True):
         return ToolResult(f"noted in {path}{mark}", changed=(memory.prefix + path,), trusted=True)
 
 
+def _lines(description: str) -> Meta:
+    return Meta(description=description, max_length=_LINES)
+
+
 class Rewording(Arguments, frozen=True):
     old: Annotated[str, Meta(max_length=2_000)]
     new: Annotated[str, Meta(max_length=2_000)]
@@ -244,23 +248,14 @@ class UpdateMemoryArguments(Arguments, frozen=True):
         Meta(description="MEMORY.md: facts, decisions. USER.md: the person. SOUL.md: your manner."),
     ] = "MEMORY.md"
     quote: Annotated[
-        list[str],
-        Meta(
-            description="First words of lines the person wrote, each added whole.",
-            max_length=_LINES,
-        ),
-    ] = field(default_factory=list)
-    add: Annotated[
-        list[str],
-        Meta(description="New lines, one fact each, dates written out.", max_length=_LINES),
-    ] = field(default_factory=list)
+        tuple[str, ...], _lines("First words of lines the person wrote, each added whole.")
+    ] = ()
+    add: Annotated[tuple[str, ...], _lines("New lines, one fact each, dates written out.")] = ()
     section: Annotated[
         str, Meta(description="Heading for new lines, such as ## Preferences.", max_length=200)
     ] = ""
-    remove: Annotated[
-        list[str], Meta(description="Lines that no longer hold.", max_length=_LINES)
-    ] = field(default_factory=list)
-    replace: Annotated[list[Rewording], Meta(max_length=_LINES)] = field(default_factory=list)
+    remove: Annotated[tuple[str, ...], _lines("Lines that no longer hold.")] = ()
+    replace: Annotated[tuple[Rewording, ...], Meta(max_length=_LINES)] = ()
 
 
 class UpdateMemory(Tool, Struct, frozen=True):
@@ -445,7 +440,6 @@ def _additions(lines: Sequence[str], section: str, text: str) -> list[Operation]
 
 
 def _by_agent(caller: TurnContext, summary: str) -> Change:
-    """A change that the agent makes in the caller's turn."""
     return Change("agent", summary, session=caller.session_key, turn=caller.turn_id)
 
 

@@ -58,17 +58,14 @@ class Version(Struct, frozen=True):
 
     @property
     def author(self) -> Author:
-        """Who made it."""
         return self.change.author
 
     @property
     def summary(self) -> str:
-        """What it did, in a line for people."""
         return self.change.summary
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The files that it changed."""
         return tuple(self.blobs)
 
 
@@ -113,7 +110,6 @@ class CommitMessage(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The whole message."""
         change = self.change
         subject = f"{TAGS[change.author]} {' '.join(change.summary.split())}".rstrip()
         rest = json.dumps(to_builtins(replace(change, summary="")), ensure_ascii=False)

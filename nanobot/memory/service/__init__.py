@@ -104,7 +104,6 @@ class MemoryService:
         return self._memories.of(scope)
 
     async def overview(self, scope: str = OWNER) -> Report:
-        """What is remembered, and how much there is of everything."""
         memory, problem = self.memory(scope), ""
         try:
             await memory.store.record_hand_edits()
@@ -167,7 +166,6 @@ class MemoryService:
         return Report.about(explanation.text, explanation)
 
     async def recent(self, limit: Count = 10, scope: str = OWNER) -> Report:
-        """The latest entries of the history, the newest last."""
         history = self.memory(scope).history
 
         def read() -> Report:
@@ -247,7 +245,6 @@ class MemoryService:
         return views.restore_report(number, made, revert.conflicts, to=to is not None)
 
     async def pending(self, scope: str = OWNER) -> Report:
-        """The facts that wait to be confirmed, numbered."""
         return views.pending_report(await self.memory(scope).pending.pending())
 
     async def accept(
@@ -298,7 +295,6 @@ class MemoryService:
         return Report.of(f"Noted in {path}.", path=path)
 
     async def dream(self, scope: str = OWNER) -> Report:
-        """Learn now from what was not read yet."""
         report = await self._dream.run(self.memory(scope).scope, asked=True)
         return Report.about(report.digest, report)
 
@@ -328,7 +324,6 @@ class MemoryService:
         return await self._eraser.apply(text, forgets=False)
 
     async def rebuild(self) -> Report:
-        """Build a new search index."""
         await self._index.rebuild()
         stats = await self._index.stats()
         return Report.about(f"The index was built again: {views.index_text(stats)}.", stats)

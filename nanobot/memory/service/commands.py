@@ -119,7 +119,6 @@ class ForgetQuestions:
         return question
 
     def close(self, question: ForgetQuestion, message: InboundMessage) -> None:
-        """Remove an answered question."""
         known = self._question_to(message)
         if known is not None and known.code == question.code:
             self._put(message, None)
@@ -151,7 +150,6 @@ class ForgetQuestions:
         return self._read(_file_of(message.address)).get(_asker(message))
 
     def _put(self, message: InboundMessage, question: ForgetQuestion | None) -> None:
-        """Replace the question to the sender of a message, or remove it."""
         file, asker = _file_of(message.address), _asker(message)
         others = {of: one for of, one in self._read(file).items() if of != asker}
         self._write(file, {**others, asker: question} if question else others)
@@ -188,12 +186,10 @@ class ForgetQuestions:
 
 
 def _file_of(chat: Address) -> str:
-    """Return the name of the file for a chat."""
     return f"{stem_of(chat.key)}.json"
 
 
 def _asker(message: InboundMessage) -> str:
-    """Return who sent a message, and in which conversation."""
     return f"{message.session_key}\n{message.channel}\n{message.sender_id}"
 
 
@@ -238,7 +234,6 @@ class MemoryCommands:
         self._keeping = Keeping(sessions, journal)
 
     def register(self, registry: CommandRegistry) -> None:
-        """Add them all to `registry`."""
         registry.interpret_reply = self._questions.interpret_reply
         restore = "Undo a change of memory, or go back to a version"
         drop = "Drop this conversation without remembering it"

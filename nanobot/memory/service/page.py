@@ -59,8 +59,6 @@ class MemoryPage:
         self._memory_of, self._memories = memory_of, memories
 
     def table(self) -> Mapping[str, Operation]:
-        """By name, as they are called over the socket."""
-
         def in_thread(method: Callable[..., object]) -> Operation:
             async def call(arguments: Mapping[str, object]) -> object:
                 given = keyword_arguments(method, arguments)
@@ -203,7 +201,6 @@ def _addition(text: str, section: str, new: str) -> LineOperation:
 
 
 def _rewording(text: str, old: str, new: str) -> LineOperation:
-    """What puts the words `new` in place of the line `old`."""
     old = old.rstrip()
     line = old if old in map(str.rstrip, split(text)) else find_line(old, text)
     if not fact_lines(line):

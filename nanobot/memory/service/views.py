@@ -69,7 +69,6 @@ class Overview(Struct):
     problem: str = ""
 
     def report(self) -> Report:
-        """The facts, then how much there is of everything."""
         blocks = [f"What I remember{'' if self.scope == OWNER else f' in {self.scope}'}:"]
         if not self.facts:
             blocks.append(f"Nothing yet: there are no facts in {LONG_TERM}.")
@@ -175,7 +174,6 @@ def _said(passage: Passage, width: int, asker: str) -> str:
 
 
 def version_report(version: Version, diff: str) -> Report:
-    """One change: when, by whom, why, and the lines."""
     lines = diff.rstrip().splitlines()
     more = len(lines) - _DIFF_SHOWN
     shown = [*lines[:_DIFF_SHOWN], *([f"… {more:,} more lines"] if more > 0 else [])]
@@ -208,7 +206,6 @@ def _version_line(version: Version) -> str:
 
 
 def _version_data(version: Version) -> dict[str, object]:
-    """A version for machines."""
     return {
         "version": version.number,
         "commit": version.commit,
@@ -223,7 +220,6 @@ def _version_data(version: Version) -> dict[str, object]:
 
 
 def sync_report(remote: str, result: SyncResult) -> Report:
-    """What came from other devices, and what could not be merged."""
     news = "no other device has been there yet"
     if result.devices:
         count = len(result.numbers) + sum(map(len, result.others.values()))
@@ -264,7 +260,6 @@ def restore_report(number: int, made: int, conflicts: Sequence[str], *, to: bool
 
 
 def pending_report(facts: Sequence[PendingFact]) -> Report:
-    """The facts that wait, and how to decide."""
     lines = ["Nothing waits for your word."]
     if facts:
         lines = [
@@ -329,7 +324,6 @@ def _reason_to_ask(facts: Sequence[PendingFact]) -> str:
 
 
 def loss_notice(loss: Loss) -> str:
-    """What left memory without the person's doing, for that person."""
     shown = [f"- {escape_invisible(without_list_mark(one))}" for one in loss.facts[:_MOST_LOST]]
     more = len(loss.facts) - len(shown)
     since = "" if loss.within_a_day <= len(loss.facts) else " ({} since yesterday)"
@@ -343,7 +337,6 @@ def loss_notice(loss: Loss) -> str:
 
 
 def index_text(stats: IndexStats) -> str:
-    """What is searchable, in a few words."""
     vectors = f", {stats.vectors:,} with vectors" if stats.vectors else ""
     vectors += f" (no more for now: {stats.trouble})" if stats.trouble else ""
     return (
@@ -367,7 +360,6 @@ def usage_text(rows: Iterable[tuple[str, UsageTotals]], learning: UsageTotals | 
 
 
 def format_minute(moment: datetime) -> str:
-    """A moment as people write it, in its own zone."""
     return f"{moment:%Y-%m-%d %H:%M}"
 
 
