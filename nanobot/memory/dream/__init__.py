@@ -28,7 +28,7 @@ the machine was off comes due once, soon after the start. Between times nothing 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -124,11 +124,10 @@ class Dream:
         due = min(filter(None, times), default=None)
         return max([due, *self._pauses(scope, now)]) if due else None
 
-    def _pauses(self, scope: str, now: datetime) -> Iterator[datetime]:
-        """Yield the ends of the pauses after failures."""
-        for name in (scope, _EVERYONE):
-            if name in self._failures and (end := _credible(self._failures[name][1], now)):
-                yield end
+    def _pauses(self, scope: str, now: datetime) -> list[datetime]:
+        """The ends of the pauses after failures."""
+        known = (self._failures[name][1] for name in (scope, _EVERYONE) if name in self._failures)
+        return [end for end in known if _credible(end, now)]
 
     @asynccontextmanager
     async def forgetting(self) -> AsyncIterator[None]:
@@ -155,8 +154,7 @@ class Dream:
             try:
                 await self._learn(self._memories.of(scope), report)
             except NanobotError as error:
-                report.problem = str(error)
-                whom = _EVERYONE if _blames_provider(error) else scope
+                report.problem, whom = str(error), _whom(error, scope)
             except Exception as error:  # noqa: BLE001 - the boundary: a run that fails leaves all as it was
                 logger.opt(exception=error).error("Dream for {} crashed", scope)
                 report.problem = f"an error of mine, {type(error).__name__}: {error}"
@@ -174,10 +172,8 @@ class Dream:
     async def _learn(self, memory: Memory, report: DreamReport) -> None:
         from nanobot.memory.dream.run import DreamRun  # seldom needed, and large
 
-        run = DreamRun(
-            memory, self._provider, self._limits, self._read_messages, self._clock.now(),
-            self._state, report,
-        )  # fmt: skip
+        reader = Reader(memory, self._read_messages, self._clock.now())
+        run = DreamRun(memory, reader, self._provider, self._limits, self._state, report)
         await run.learn()
         await asyncio.to_thread(memory.recall.refresh)
         async with self._state.lock:
@@ -186,9 +182,8 @@ class Dream:
     def problem(self) -> str:
         """Why it failed three times in a row or more; empty if it did not."""
         most = max((failures for failures, _ in self._failures.values()), default=0)
-        return (
-            f"Dream failed {most} times in a row: {self._problem}" if most >= _NOTIFY_AFTER else ""
-        )
+        failed = f"Dream failed {most} times in a row: {self._problem}"
+        return failed if most >= _NOTIFY_AFTER else ""
 
     async def _failed(self, report: DreamReport, whom: str) -> None:
         """Wait longer the next time; the third time in a row the owner is told."""
@@ -205,9 +200,10 @@ class Dream:
             )
 
 
-def _blames_provider(error: NanobotError) -> bool:
+def _whom(error: NanobotError, scope: str) -> str:
+    """Whom a failure concerns."""
     blames_content = isinstance(error, ProviderRejected) and error.blames_content
-    return isinstance(error, ProviderError) and not blames_content
+    return _EVERYONE if isinstance(error, ProviderError) and not blames_content else scope
 
 
 def _moment(text: str) -> datetime | None:
@@ -259,8 +255,13 @@ class DreamSchedule:
             nearest = self._clock.now() + _LONGEST_WAIT
             with logging_errors("looking for what Dream can read"):
                 for scope in await asyncio.to_thread(self._memories.existing_scopes):
+                    due = partial(self._dream.next_run, scope, self._next_due, self._max_unread)
                     with logging_errors(f"the Dream of {scope}"):
-                        nearest = min(nearest, await self._run_if_due(scope) or nearest)
+                        when = await asyncio.to_thread(due)
+                        if when and when <= self._clock.now() and not self._stopping:
+                            await self._dream.run(scope)
+                            when = await asyncio.to_thread(due)
+                        nearest = min(nearest, when or nearest)
             seconds = (nearest - self._clock.now()).total_seconds()
 
     def wake(self) -> None:
@@ -271,13 +272,3 @@ class DreamSchedule:
         """End after the run under way. Cancelling is safe as well: nothing is lost by it."""
         self._stopping = True
         self._wake.set()
-
-    async def _run_if_due(self, scope: str) -> datetime | None:
-        """Dream for `scope` if its time has come; when it is due next, None where that is not in
-        sight."""
-        due = partial(self._dream.next_run, scope, self._next_due, self._max_unread)
-        when = await asyncio.to_thread(due)
-        if when is not None and when <= self._clock.now() and not self._stopping:
-            await self._dream.run(scope)
-            when = await asyncio.to_thread(due)
-        return when

@@ -114,16 +114,30 @@ def entry_of_history(entry: HistoryEntry, read_messages: ReadMessages) -> DreamE
     )
 
 
-def _lines_of(
-    entry: HistoryEntry, messages: Sequence[Message], *, is_tainted: bool
-) -> Sequence[str]:
-    """A raw entry as its messages, any other as its summary with the person's own lines."""
+def _lines_of(entry: HistoryEntry, messages: Sequence[Message], *, is_tainted: bool) -> list[str]:
+    """A raw entry as its messages, any other as its summary, with what the person marked to keep of
+    what they wrote themselves, whole, and in a tainted one with their own lines to quote from."""
     if entry.type == "raw" and messages:
-        return _raw_lines(messages)
+        return ["", *filter(None, map(_raw_line, messages))]
     summary = _TITLE.sub("", entry.summary.strip()).splitlines()
     facts = [f"- {fact}" for fact in entry.key_facts]
-    own = _own_lines(messages) if is_tainted else ()
-    return [*summary, *facts, *_kept_lines(messages), *own]
+    own = [one for one in messages if one.own_words]
+    kept = [f"- {' '.join(one.own_words.split())}" for one in own if one.kept]
+    marked = ["Marked to keep by the person:", *kept] if kept else []
+    return [*summary, *facts, *marked, *(_own_lines(own) if is_tainted else ())]
+
+
+def _own_lines(messages: Iterable[Message]) -> list[str]:
+    said = (line for message in messages for line in message.own_words.splitlines())
+    lines = [f"> {line}" for line in said if line.strip()]
+    return ["Lines of the person's own:", *lines[-_OWN_LINES:]] if lines else []
+
+
+def _raw_line(message: Message) -> str:
+    content = " ".join(message.content.split())
+    origin = f" (from {message.origin})" if is_foreign(message) else ""
+    kept = " (marked to keep)" if message.kept else ""
+    return f"{message.role.upper()}{origin}{kept}: {content}" if content else ""
 
 
 def entry_of_note(day: date, text: str, zone: tzinfo | None) -> DreamEntry | None:
@@ -172,31 +186,6 @@ def entry_of_digest(
     )
 
 
-def _kept_lines(messages: Iterable[Message]) -> list[str]:
-    """What the person marked to keep of what they wrote themselves, whole."""
-    kept = [
-        f"- {' '.join(one.own_words.split())}" for one in messages if one.kept and one.own_words
-    ]
-    return ["Marked to keep by the person:", *kept] if kept else []
-
-
-def _own_lines(messages: Iterable[Message]) -> list[str]:
-    """What the person wrote themselves, to be quoted from."""
-    said = (line for message in messages for line in message.own_words.splitlines())
-    lines = [f"> {line}" for line in said if line.strip()]
-    return ["Lines of the person's own:", *lines[-_OWN_LINES:]] if lines else []
-
-
-def _raw_lines(messages: Iterable[Message]) -> list[str]:
-    lines = [""]
-    for message in messages:
-        if content := " ".join(message.content.split()):
-            origin = f" (from {message.origin})" if is_foreign(message) else ""
-            kept = " (marked to keep)" if message.kept else ""
-            lines.append(f"{message.role.upper()}{origin}{kept}: {content}")
-    return lines
-
-
 def _fitted(lines: Iterable[str]) -> tuple[str, ...]:
     """`lines` shortened so that one entry cannot fill a prompt; search still finds the rest."""
     fitted: list[str] = []
@@ -216,19 +205,19 @@ class Reader:
     complete yet, and a month is due where all of its days are older than a month."""
 
     def __init__(self, memory: Memory, read_messages: ReadMessages, now: datetime) -> None:
-        self._memory, self._read_messages, self._now = memory, read_messages, now
+        self._memory, self._read_messages, self.now = memory, read_messages, now
         self.forgotten = Forgotten(memory.root)
 
     def unread_keys(self, state: ScopeState) -> list[str]:
         """The keys of unread entries, in the order in which they are read; nothing is opened."""
-        history, today = self._memory.history, self._now.date().isoformat()
+        history, today = self._memory.history, self.now.date().isoformat()
         days = (day.isoformat() for day in self._memory.store.note_days())
         cursors = map(str, history.cursors(history.dream_cursor()))
         return [*cursors, *(day for day in days if state.note < day < today)]
 
     def due_months(self, state: ScopeState) -> list[str]:
         """The months that are due, in order."""
-        months = due_months(self._memory.store.note_days(), self._now.date())
+        months = due_months(self._memory.store.note_days(), self.now.date())
         return [month for month in months if month > state.digest]
 
     def notes_of(self, month: str) -> dict[date, str]:
@@ -244,7 +233,7 @@ class Reader:
         others = [other for other in store.digest_months() if other != month]
         texts = ((other, store.read(digest_path(other))) for other in others)
         lines = [line for other, text in texts for _, line in digest_lines(other, text)]
-        return entry_of_digest(month, store.read(digest_path(month)), lines, self._now.tzinfo)
+        return entry_of_digest(month, store.read(digest_path(month)), lines, self.now.tzinfo)
 
     def next_batch(
         self, state: ScopeState, most: int, refused: Set[str]
@@ -275,7 +264,7 @@ class Reader:
         return replace(state, note=note, digest=digest, plan=None)
 
     def _opened(self, key: str) -> DreamEntry | None:
-        store, zone = self._memory.store, self._now.tzinfo
+        store, zone = self._memory.store, self.now.tzinfo
         if not key.isdecimal():
             day = date.fromisoformat(key)
             return entry_of_note(day, store.read(note_path(day)), zone)

@@ -48,7 +48,7 @@ from nanobot.memory.dream.extraction import (
     with_ages,
 )
 from nanobot.memory.dream.integration import EDITS, integrate, integration_request, read_edits
-from nanobot.memory.dream.reading import DreamEntry, Reader, ReadMessages
+from nanobot.memory.dream.reading import DreamEntry, Reader
 from nanobot.memory.dream.state import (
     DreamLimits,
     DreamPlan,
@@ -99,17 +99,15 @@ class DreamRun:
     def __init__(
         self,
         memory: Memory,
+        reader: Reader,
         provider: Provider,
         limits: DreamLimits,
-        read_messages: ReadMessages,
-        now: datetime,
         state: DreamState,
         report: DreamReport,
     ) -> None:
         self._memory, self._provider, self._limits = memory, provider, limits
-        self._state, self._report, self._now = state, report, now
-        self._reader = Reader(memory, read_messages, now)
-        self._name = f"dream {now.isoformat()}"
+        self._state, self._report, self._reader = state, report, reader
+        self._now, self._name = reader.now, f"dream {reader.now.isoformat()}"
         names = ("dream_phase1.md", "dream_phase2.md", "dream_digest.md")
         self._echoes = Echoes(render(name, today="") for name in names)
         self._calls = self._tokens = 0
