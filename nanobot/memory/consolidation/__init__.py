@@ -1,19 +1,16 @@
 """Consolidation: the oldest part of a conversation leaves the prompt and becomes memory.
 
-This module decides when and how much; `planning` says where to part, `archivist` consolidates a
+This module decides when and how much; `planning` picks the boundary, `archivist` consolidates a
 range.
 
 Invariants: a message is in the prompt or behind a history entry; the prompt is brought under its
-budget before a turn, whatever the model does; there is one consolidation per session at a time, as
-a task of its own that survives its caller. A second caller waits, looks again, and mostly finds the
-work done.
+budget before a turn, whatever the model does; a session has one consolidation at a time, as a task
+that survives its caller. A second caller waits, looks again, and mostly finds the work done.
 
-An outage of the model delays no turn and loses nothing: what can wait stays in the prompt, and when
-room must be made for a turn the range is archived raw, for Dream to read. A range without any
-content is only marked.
-
-Unused sessions are looked after as well, each minute: those that were left behind, and
-those that rest, each once.
+An outage of the model delays no turn and loses nothing: the range stays in the prompt if it can,
+and is archived raw, for Dream to read, if a turn needs the room. A range without content is only
+marked. Each minute, idle sessions are consolidated too: those that were left behind, and those that
+rest, each once.
 """
 
 from __future__ import annotations
@@ -28,11 +25,11 @@ from weakref import WeakSet, WeakValueDictionary
 
 from loguru import logger
 
-from nanobot.clock import Clock
+from nanobot.clock import Clock, with_timeout
 from nanobot.errors import NanobotError, TurnStopped
 from nanobot.memory.consolidation.archivist import Archivist, OnTrouble, Urgency
 from nanobot.memory.consolidation.planning import PromptGauge, newest_turn
-from nanobot.memory.consolidation.summariser import Summariser
+from nanobot.memory.consolidation.summariser import TURN_SECONDS, Summariser
 from nanobot.memory.history import Committed
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.messages import Message
@@ -210,19 +207,17 @@ class MemoryConsolidator:
                 return result
 
         task = self._background.start(locked(), name=f"consolidate {key}")
-        timer = None
-        if for_turn:
-            late = self._summariser.end_late_calls(key)
-            timer = self._background.start(late, name=f"limit for {key}")
         try:
+            while for_turn and not task.done():
+                try:
+                    await with_timeout(self._clock, TURN_SECONDS, asyncio.shield(task))
+                except TimeoutError:
+                    self._summariser.end_call(key)
             result = await asyncio.shield(task)
         except asyncio.CancelledError:
             if for_turn and has_begun:
-                self._summariser.stop(key)
+                self._summariser.end_call(key, stopped=True)
             raise
-        finally:
-            if timer is not None:
-                timer.cancel()
         if isinstance(result, NanobotError):
             raise result
         return result

@@ -1,25 +1,20 @@
-"""Consolidating a range of a conversation: from messages to a committed history entry, and its
-changes.
+"""Consolidate a range of a conversation: from messages to a history entry and its changes.
 
-Invariant: a range commits only if it still stands as it was read, and in this order: the model's
-answer, what waits for the person's word, the history entry (the commit point), the session's mark,
-the changes of memory, the archive. A crash before the commit point leaves the range in the prompt;
-after it, `catch_up` and `apply_waiting` make up for what is missing.
+Invariant: a range commits only if it is still as it was read, and in this order: the model's
+answer, the facts that wait for the person, the history entry (the commit point), the session's
+mark, the changes of memory, the archive. A crash before the commit point leaves the range in the
+prompt. After it, `catch_up` and `apply_waiting` finish the rest.
 
-What a person takes back (`/discard`, `/undo`, `/forget`) does not enter memory: from the last look
-at the range until the session is marked, `Session.removal_lock` is held, and whatever takes
-messages back needs it too. So it comes first, and the range does not stand any more (a retraction
-that is only staged counts), or it finds a conversation whose old part is memory's already. Nothing
-that was appended ever has to be taken out again, and there is no moment at which a crash could
-leave both.
-The lock is held for a few writes, never for a model.
+Messages that a person takes back (`/discard`, `/undo`, `/forget`) do not enter memory. Whatever
+takes messages back needs `Session.removal_lock`, which is held here from the last look at the range
+until the session is marked. So a retraction, also one that is only staged, either comes first and
+the range is rejected, or it finds messages that belong to memory already. Nothing ever has to be
+taken out again. The lock is held for a few writes, never for a model.
 
-An entry of the history holds its range and the changes of memory that it stands for, which are
-carried out from it, now or after a crash. Everything of a scope happens in the order of its
-entries, one at a time, so that one number says how far they are carried out
-(`HistoryLog.set_applied`). It is a hint: a version that names the entry counts as well, and
-carrying out a change twice changes nothing. A fact that a new one replaces, rather than rewords, is
-retired with its date.
+An entry holds its range and its changes of memory, which are carried out from it, now or after a
+crash, in the order of a scope's entries. So one number says how far they are carried out
+(`HistoryLog.set_applied`). It is a hint: a version that names the entry counts as well, and making
+a change twice changes nothing. A fact that a new one replaces, rather than rewords, is retired.
 """
 
 from __future__ import annotations

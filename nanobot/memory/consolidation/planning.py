@@ -1,21 +1,19 @@
 """Which messages leave the prompt when room must be made, and how the prompt is measured.
 
-A conversation is a row of messages, each with a cost in tokens. What leaves is always its oldest
-part, so a plan is one number: how many messages go. Two rules say where the row may be parted:
+A conversation is a row of messages, each with a cost in tokens. Its oldest part leaves, so a plan
+is one number: how many messages go. The row is parted only at
 
-- A *joint* is a place where no call stands on one side and its result on the other: a model's API
-  refuses either without the other.
-- A *turn* begins at a joint in front of a user message that does not belong to the turn before it
-  (a message that a person sent into a running turn does).
+- a *joint*: no call on one side has its result on the other, which a model's API would reject;
+- a *turn*: a joint before a user message that does not belong to the turn before it (a message that
+  a person sent into a running turn does).
 
-`pick_consolidation_boundary` takes the first turn at which enough tokens have left. Enough is what
-was wanted, but at least `least` (a tenth of the budget): many small consolidations would cost a
-call and a new prompt prefix each. Where no turn begins late enough, the newest turn is too large by
-itself: what is before it goes first if that is enough to be worth a call, and otherwise the turn is
-parted at a joint inside. Where there is no joint either, everything goes. So there is always
-progress, and a caller that plans again after each step ends.
+`pick_consolidation_boundary` takes the first turn at which enough tokens have left: those wanted,
+but at least `least` (a tenth of the budget), because each consolidation costs a call and a new
+prompt prefix. If no turn begins late enough, the newest turn is too large by itself: the messages
+before it go first if they are worth a call, else the turn is parted at a joint inside, else all of
+it goes. So there is always progress, and a caller that plans again after each step ends.
 
-`pick_window_boundary` is the rule by count, which makes a large context window not mean "never".
+`pick_window_boundary` is the rule by count, so that a large context window does not mean "never".
 Both are pure.
 """
 

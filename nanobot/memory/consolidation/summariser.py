@@ -58,7 +58,7 @@ from nanobot.text import counted, shortened
 _ATTEMPTS = 2
 _FAILURES = 3
 _PAUSE, _OUT_SECONDS = 300.0, 60.0
-_TURN_SECONDS = 30.0
+TURN_SECONDS = 30.0
 """How long a turn waits for the model to make room; it does not ask a model that is out again."""
 _LEAST_ROOM = 400
 
@@ -159,19 +159,13 @@ class Summariser:
         """Whether the model failed so often that it is not asked for now."""
         return self._failures >= _FAILURES and self.is_out
 
-    async def end_late_calls(self, key: str) -> None:
-        """End a call for the conversation `key` that takes longer than a turn waits, until
-        cancelled."""
-        while True:
-            await self._clock.sleep(_TURN_SECONDS)
-            if (call := self._calls.get(key)) is not None:
-                call.cancel()
-
-    def stop(self, key: str) -> None:
-        """End the call for the conversation `key`, because its turn was stopped."""
+    def end_call(self, key: str, *, stopped: bool = False) -> None:
+        """End the call for the conversation `key`, because it takes longer than a turn waits, or
+        because its turn was `stopped`."""
         if (call := self._calls.get(key)) is not None:
-            self._stopped.add(call)
             call.cancel()
+            if stopped:
+                self._stopped.add(call)
 
     async def summarise(self, chunk: Chunk, memory: Memory) -> Draft | None:
         """The draft for a stretch; None where the model is out, or takes too long. Raises

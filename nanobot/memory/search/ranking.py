@@ -1,51 +1,47 @@
-"""What a question asks for, and which passages answer it. Pure.
+"""Read a question, and rank the passages that answer it. Pure.
 
-A question (`parse`) is words, and apart from them who said it, and when. Two rules, each measured:
-a speaker's name makes that speaker's messages likelier and is then left out of the words, since
-people rarely say their own name; a date of the calendar ("8 May 2023", "last May", "in 2022") does
-the same for messages of that time. A part of a date that is missing is taken from the past: in
-March 2026, "in May" is May 2025. What no calendar has (2023-02-30) stays a word.
-
-Passages are ranked by bm25 first, then by what the conversation around a hit tells.
+A question (`parse`) is words, and apart from them a speaker and dates. Two rules, each measured: a
+speaker's name makes that speaker's messages likelier and is left out of the words, since people
+rarely say their own name; a date of the calendar ("8 May 2023", "last May", "in 2022") makes
+messages of that time likelier. A missing part of a date is taken from the past: in March 2026, "in
+May" is May 2025. A date that no calendar has (2023-02-30) stays a word.
 
 People do not repeat the words of a question in the answer to it. "What did you name the cat?" /
-"Oscar!": the words stand in one message, the answer in the next. So a message's own bm25 flows to
+"Oscar!": the words are in one message, the answer in the next. So the bm25 of a message flows to
 its neighbours:
 
-    to the next        0.2, or 0.8 where it asks something (the next one is likely the answer)
+    to the next        0.2, or 0.8 if it asks something (the next one is likely the answer)
     to the previous    0.55
     at distance two    0.3 onwards, 0.2 backwards
 
 but only within its segment, a stretch of conversation without a long pause. In a chat with the
-agent every second message is the agent's, and few of them tell anything. So distance is counted in
-turns, of a person's message and the replies to it:
+agent every second message is the agent's, and few of them are worth finding. So distance is counted
+in turns, of a person's message and the replies to it:
 
-- a word that stands in a message counts 0.1 in the replies to it, so that a reply which repeats its
-  message takes no other's place;
-- where the word stands only in a reply, 0.3 of that counts for the message as well, and the reply
-  counts 0.6 of a person's message, by itself: the segment adds nothing;
-- a reply that asks something passes its score on to the next turn, 0.8 of it;
-- where the question is about what the agent said, it is the other way round: a person's messages
-  count 0.6, and their score flows to the replies, 0.8 of it.
+- a word of a message counts 0.1 in the replies to it, so that a reply which repeats its message
+  takes no other's place;
+- 0.3 of a word that only a reply has counts for the message as well, and the reply counts 0.6 of a
+  person's message, by itself: the segment adds nothing;
+- a reply that asks something passes 0.8 of its score on to the next turn;
+- if the question is about what the agent said, it is the other way round: a person's messages count
+  0.6, and 0.8 of their score flows to the replies.
 
-Added to that is 1.5 of the bm25 of the whole segment as one document (`Segments`), because the
-words of a question are often spread over it. No second full-text table is needed: a word's
-frequency in a segment is the number of its turns that begin with a message which holds it, and a
-segment's length the number of its turns:
+1.5 of the bm25 of the whole segment as one document (`Segments`) is added, because the words of a
+question are often spread over it. A word's frequency in a segment is the number of its turns that
+begin with a message which holds the word, a segment's length the number of its turns:
 
     sum over words of  idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length))
 
 with idf = ln((N - n + 0.5) / (n + 0.5)), never negative, for n of N segments.
 
-Then factors, soft ones: nothing is filtered by a guess. Messages of a speaker that the question
-names count more, so do messages from the days that it names and the two weeks after
-(people tell afterwards), and so does what a person marked to keep. A message that ends as a
-question answers little, and the output of a tool was usually said again by the one who called it.
+Then factors, soft ones: no guess filters. Messages of a speaker that the question names count more,
+so do messages from the days that it names and the two weeks after (people tell afterwards), and
+passages that a person marked to keep. A message that ends as a question answers little, and the
+output of a tool was usually said again by its caller.
 
-Where there are vectors, passages are ranked by likeness of meaning in the same way, but half of
-what flows does: there is less between the lines that the vectors do not know. Both rankings become
-one by their scores, each divided by its highest. (Fused before the score flows, or by places, they
-found less.)
+With vectors, passages are ranked by likeness of meaning in the same way, but half as much flows:
+vectors know more of what is between the lines. The two rankings are added, each divided by its
+highest score. (Fused before the score flows, or by places, they found less.)
 
 The numbers are round ones from the middle of a broad plateau. Chosen again on any four of the five
 development conversations of LoCoMo, they come out nearly the same, and serve the fifth as well.
