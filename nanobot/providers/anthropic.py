@@ -145,17 +145,15 @@ class AnthropicProvider:
     def _fields(self, prompt: Prompt, options: CallOptions, taste: _Taste) -> dict[str, Any]:
         limit = options.max_tokens or self._max_tokens or _DEFAULT_LIMIT
         effort = options.effort or self._settings.effort
-        choice = _tool_choice(prompt, options, taste)
-        fields: dict[str, Any] = {"max_tokens": limit}
-        if choice is not None:
-            fields["tool_choice"] = choice
+        fields = {"max_tokens": limit, **_tool_choice(prompt, options, taste)}
         # Thinking would take all of a short answer.
-        is_off = effort == "none" or limit < 2 * _SMALLEST_BUDGET or _forces(fields)
-        if not (is_off or taste.adaptive or not effort):
-            is_off = not self._may_begin_to_think(prompt, options)
-        fields |= _thinking(taste, "none" if is_off else effort, limit)
-        temperature = self._settings.temperature
-        if temperature is not None and taste.temperature and fields.get("thinking", _OFF) == _OFF:
+        if limit < 2 * _SMALLEST_BUDGET or _forces(fields):
+            effort = "none"
+        if effort and not taste.adaptive and not self._may_begin_to_think(prompt, options):
+            effort = "none"
+        fields |= _thinking(taste, effort, limit)
+        temperature = self._settings.temperature if taste.temperature else None
+        if temperature is not None and fields.get("thinking", _OFF) == _OFF:
             fields["temperature"] = temperature
         return fields
 
@@ -190,15 +188,14 @@ class AnthropicProvider:
         return reply if reply.model else replace(reply, model=model)
 
 
-def _tool_choice(prompt: Prompt, options: CallOptions, taste: _Taste) -> Mapping[str, str] | None:
-    """The `tool_choice` field. Without a toolset nothing can be called."""
+def _tool_choice(prompt: Prompt, options: CallOptions, taste: _Taste) -> dict[str, Any]:
+    """Return the field `tool_choice`, if any. Without a toolset nothing can be called."""
+    choice = options.tool_choice
     if not prompt.tools.specs:
-        return {"type": "none"} if any(one.tool_calls for one in prompt.messages) else None
-    if options.tool_choice == "none":
-        return {"type": "none"}
-    if options.tool_choice and taste.forced:
-        return {"type": "tool", "name": options.tool_choice}
-    return None
+        choice = "none" if any(one.tool_calls for one in prompt.messages) else ""
+    if choice == "none":
+        return {"tool_choice": {"type": "none"}}
+    return {"tool_choice": {"type": "tool", "name": choice}} if choice and taste.forced else {}
 
 
 def _forces(fields: Mapping[str, Any]) -> bool:
@@ -259,6 +256,11 @@ class _Block(Struct):
 
     def joined(self, name: str) -> str:
         return string(self.fields.get(name)) + "".join(self.pieces.get(name, ()))
+
+    @property
+    def text(self) -> str:
+        """The visible text."""
+        return self.joined("text") if self.kind == "text" else ""
 
     @property
     def input(self) -> str:
@@ -326,9 +328,9 @@ class IncomingMessage(IncomingAnswer):
     def _start_block(self, index: int, fields: Mapping[str, object]) -> None:
         block = self._blocks[index] = _Block(string(fields.get("type")), dict(fields))
         self.held += sum(len(value) for value in fields.values() if isinstance(value, str))
-        if block.kind == "text" and (text := block.joined("text")):
-            block.fields["text"] = valid_unicode(text)
-            self._say(block.joined("text"))
+        if block.text:
+            block.fields["text"] = valid_unicode(block.text)
+            self._say(block.text)
 
     def _add_delta(self, block: _Block | None, delta: object) -> None:
         for name, value in mapping(delta).items() if block else ():
@@ -351,7 +353,7 @@ class IncomingMessage(IncomingAnswer):
 
     def reply(self) -> Reply:
         blocks = [self._blocks[index] for index in sorted(self._blocks)]
-        text = "".join(block.joined("text") for block in blocks if block.kind == "text")
+        text = "".join(block.text for block in blocks)
         calls = self._calls(blocks)
         if self._stop == _WINDOW_EXCEEDED and not (text or calls):
             detail = "the answer has no room in the model's context window"

@@ -165,8 +165,7 @@ def conversation_of(
             last.blocks += turn.blocks
             last.results += turn.results
         turns[-1].cached |= position in marked
-    if not turns[0].blocks:
-        turns[0].blocks = [_text(BEGINNING if len(turns) > 1 else WORDLESS)]
+    turns[0].blocks = turns[0].blocks or [_text(BEGINNING)]
     if turns[-1].role == "assistant":
         turns.append(WireTurn("user", [_text(CONTINUE)]))
     return Conversation(system, turns)

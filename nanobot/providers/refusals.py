@@ -143,16 +143,16 @@ def error_in(fields: Mapping[str, object]) -> ErrorBody | None:
             return found if found.message else replace(found, message=json.dumps(error))
     if count(base.get("status_code")):
         return ErrorBody.of(base)
-    is_other = choice or base or any(fields.get(key) for key in ("data", "text", "usage"))
-    found = ErrorBody() if is_other or _is_fine(fields) else ErrorBody.of(fields)
+    found = ErrorBody() if choice or base or _is_fine(fields) else ErrorBody.of(fields)
     return found if found.message else None
 
 
 def _is_fine(fields: Mapping[str, object]) -> bool:
-    """Whether an object says that all is well, or no more than where it comes from."""
+    """Whether an object has an answer in it, says that all is well, or says nothing."""
     outcome = {str(fields[key]).lower() for key in ("code", "status", "success") if key in fields}
-    says = any(fields.get(key) for key in ("message", "msg", "detail"))
-    return not says or (bool(outcome) and outcome <= _FINE)
+    says = any(map(fields.get, ("message", "msg", "detail")))
+    is_answer = any(map(fields.get, ("data", "text", "usage")))
+    return is_answer or not says or (bool(outcome) and outcome <= _FINE)
 
 
 _DONE = "data: [DONE]"

@@ -181,14 +181,9 @@ class TextCallFilter:
     def _decided(self) -> str:
         """Return the beginning of the held text that is certainly none of a call."""
         if self._state == "start":
-            head = self._held.lstrip()
-            if head.startswith((_WRAPPER, "{{")) or _BARE.match(head):
-                self._state = "held"
-                return ""
-            may_become = _WRAPPER.startswith(head) or head[0] in "{[`"
-            if may_become and len(head) < _LONGEST_BARE and (head or len(self._held) < _MOST_BLANK):
-                return ""
-            self._state = "lines"
+            self._state = self._state_at_start()
+        if self._state in ("start", "held"):
+            return ""
         if self._state == "text":
             return self._held
         end = _undecided(self._held)
@@ -200,6 +195,14 @@ class TextCallFilter:
             return self._held[: found.start()].rstrip()
         self._state = "text"
         return self._held
+
+    def _state_at_start(self) -> str:
+        head = self._held.lstrip()
+        if head.startswith((_WRAPPER, "{{")) or _BARE.match(head):
+            return "held"
+        may_become = _WRAPPER.startswith(head) or head[0] in "{[`"
+        is_short = len(head) < _LONGEST_BARE and (head or len(self._held) < _MOST_BLANK)
+        return "start" if may_become and is_short else "lines"
 
 
 def _begins_line(text: str, at: int) -> bool:

@@ -80,19 +80,18 @@ class Program(Struct, frozen=True):
         for path in named:  # in a folder that is shown it is there; where it leads may not be
             inside = any(map(path.is_relative_to, shown))
             shown.append(Path(os.path.realpath(path)) if inside else path)
-        own = [path for path in dict.fromkeys(shown) if _is_own(path) and path.exists()]
-        return tuple(path for path in own if not any(parent in own for parent in path.parents))
+        own = dict.fromkeys(filter(_is_own, shown))
+        return tuple(path for path in own if own.keys().isdisjoint(path.parents))
 
 
 _SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr")
 
 
 def _is_own(path: Path) -> bool:
-    """Whether it is no path of the system's, which are shown anyway or not at all."""
+    """Whether it exists and is no path of the system's, which are shown anyway or not at all."""
     real = Path(os.path.realpath(path))
-    return (
-        real != Path("/") and ".." not in path.parts and not any(map(real.is_relative_to, _SYSTEM))
-    )
+    is_plain = real != Path("/") and ".." not in path.parts and path.exists()
+    return is_plain and not any(map(real.is_relative_to, _SYSTEM))
 
 
 def _environment_of(program: Path) -> tuple[Path, ...]:

@@ -172,9 +172,12 @@ def _kind_of_name(given: str) -> Kind:
     name = plain(given)
     if _is_listed(name) or (_is_order(name) and given.partition(".")[0].isupper()):
         return "trigger"
-    is_common = name in COMMON or name.endswith(".nix") or _is_short_for(name, COMMON)
-    is_dot = is_common or _is_order(name) or (is_hidden(given) and not _is_data(name))
-    return "dot" if is_dot else ""
+    return "dot" if _is_common(name) or (is_hidden(given) and not _is_data(name)) else ""
+
+
+def _is_common(name: str) -> bool:
+    is_named = name in COMMON or _is_short_for(name, COMMON)
+    return is_named or name.endswith(".nix") or _is_order(name)
 
 
 def _is_order(name: str) -> bool:

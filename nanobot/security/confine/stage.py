@@ -341,7 +341,7 @@ class Grants:
         self._grant(os.dup(root), _LOOK)
         kept = {*layout.pinned, *layout.locked}
         for folder in ("", *layout.pinned):
-            prefix, names = f"{folder}/" if folder else "", list[str]()
+            paths = list[str]()
             with (
                 suppress(FileNotFoundError),
                 kernel.closing(
@@ -350,9 +350,9 @@ class Grants:
                 os.scandir(listed) as entries,
             ):
                 names = [entry.name for entry in entries if not entry.is_symlink()]
-            for path in (f"{prefix}{name}" for name in names):
-                if path not in kept:
-                    self._grant_at(root, path, self._all & ~_MAKE_DEVICES & ~_USE_DEVICES)
+                paths = [os.path.join(folder, name) for name in names]
+            for path in set(paths) - kept:
+                self._grant_at(root, path, self._all & ~_MAKE_DEVICES & ~_USE_DEVICES)
         for path in layout.locked:  # refuses a link: what it leads to would be another file
             self._grant_at(root, path, _LOOK)
         os.close(root)

@@ -276,7 +276,7 @@ class TreeWatch:
         links: dict[str, Links] = {tree: {} for tree in spec.trees}
         self.known = {tree: self._find_triggers(tree, "", links[tree]) for tree in spec.trees}
         self._held = {(tree, path) for tree, path, _ in self.held()}
-        self._linked = [(tree, path) for tree in spec.trees for path in self._reaching(links, tree)]
+        self._linked = list(self._reaching(links))
         self._mounted = self._held_by_mounts(spec) if spec.kind == "bubblewrap" else set()
 
     def _held_by_mounts(self, spec: Spec) -> set[tuple[str, str]]:
@@ -300,15 +300,15 @@ class TreeWatch:
             )
         yield from ((tree, path, "linked") for tree, path in self._linked)
 
-    def _reaching(self, links: dict[str, Links], tree: str) -> Iterator[str]:
-        """Files that have a name which a command can't change; files with all their names in the
-        tree are ordinary."""
-        for (_, _, count), paths in links[tree].items():
-            free = [
-                one for one in paths if not any((tree, up) in self._held for up in parents(one))
-            ]
-            if len(free) < count:
-                yield from free
+    def _reaching(self, links: dict[str, Links]) -> Iterator[tuple[str, str]]:
+        """Files that have a name which a command can't change, by tree; files with all their names
+        in the tree are ordinary."""
+        for tree, files in links.items():
+            for (_, _, count), paths in files.items():
+                names = [[(tree, up) for up in (path, *parents(path))] for path in paths]
+                free = [first for first, *above in names if self._held.isdisjoint(above)]
+                if len(free) < count:
+                    yield from free
 
     def disable_triggers(self) -> Iterator[tuple[str, str]]:
         """Put what is new out of use; says what it was called and is called."""

@@ -113,7 +113,7 @@ class Watcher:
             if triggers and (reason := triggers.appeared() or self._replaced()):
                 return reason
             if counted in ready:
-                return reasons[0] if reasons else _UNCOUNTED
+                return [*reasons, _UNCOUNTED][0]
 
     def _poll_of(self, counted: int) -> select.poll:
         appears = self._triggers.descriptor if self._triggers else -1

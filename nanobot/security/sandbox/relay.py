@@ -34,7 +34,33 @@ _CHUNK = 64 * 1024
 async def network_relay(egress: Egress) -> AsyncIterator[Path]:
     """The network of one command: the socket that `Sandbox.launch` gets. Nothing of it is left
     afterwards."""
-    relay = _Relay(egress)
+    background, servers = Background(), list[asyncio.Server]()
+
+    def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(background) > _CONNECTIONS:
+            writer.close()
+        else:
+            background.start(_serve(egress, reader, writer), name="network relay")
+
+    async def take_listener(door: socket.socket) -> None:
+        """From the first who comes, which is before any command runs; nobody comes after."""
+        loop, ready = asyncio.get_running_loop(), asyncio.Event()
+        way, _ = await loop.sock_accept(door)
+        door.close()
+        with way:
+            loop.add_reader(way, ready.set)
+            try:
+                await ready.wait()
+            finally:
+                loop.remove_reader(way)
+            _, descriptors, _, _ = socket.recv_fds(way, 1, 1)
+            if descriptors:
+                listener = socket.socket(fileno=descriptors[0])
+                servers.append(
+                    await asyncio.start_server(on_connection, sock=listener, limit=_LONGEST_HEAD)
+                )
+                await loop.sock_sendall(way, b"+")
+
     with (
         tempfile.TemporaryDirectory(prefix="nanobot-relay-") as folder,
         socket.socket(socket.AF_UNIX) as door,
@@ -43,85 +69,52 @@ async def network_relay(egress: Egress) -> AsyncIterator[Path]:
         door.setblocking(False)
         door.bind(str(path))
         door.listen(1)
-        relay.background.start(relay.take_listener(door), name="network relay")
+        background.start(take_listener(door), name="network relay")
         try:
             yield path
         finally:
-            relay.close()
-            await relay.background.drain(0)
+            for server in servers:
+                server.close()
+            await background.drain(0)
 
 
-class _Relay:
-    """Serves the connections to the listener that is handed in at the door."""
+async def _serve(
+    egress: Egress, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    try:
+        with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
+            await _answer(egress, reader, writer)
+            await writer.drain()
+    finally:
+        writer.close()
 
-    def __init__(self, egress: Egress) -> None:
-        self._egress = egress
-        self.background = Background()
-        self._server: asyncio.Server | None = None
 
-    async def take_listener(self, door: socket.socket) -> None:
-        """From the first who comes, which is before any command runs; nobody comes after."""
-        loop = asyncio.get_running_loop()
-        way, _ = await loop.sock_accept(door)
-        door.close()
-        with way:
-            ready = asyncio.Event()
-            loop.add_reader(way, ready.set)
-            try:
-                await ready.wait()
-            finally:
-                loop.remove_reader(way)
-            _, descriptors, _, _ = socket.recv_fds(way, 1, 1)
-            if not descriptors:
-                return
-            listener = socket.socket(fileno=descriptors[0])
-            self._server = await asyncio.start_server(
-                self._on_connection, sock=listener, limit=_LONGEST_HEAD
+async def _answer(
+    egress: Egress, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    try:
+        async with asyncio.timeout(_SECONDS_TO_ASK):
+            host, port, confirmation, forwarded = _parse_request(
+                await reader.readuntil(b"\r\n\r\n")
             )
-            await loop.sock_sendall(way, b"+")
-
-    def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-
-    def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self.background) > _CONNECTIONS:
-            writer.close()
-            return
-        self.background.start(self._serve(reader, writer), name="network relay")
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
-                await self._answer(reader, writer)
-                await writer.drain()
-        finally:
-            writer.close()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(_SECONDS_TO_ASK):
-                host, port, confirmation, forwarded = _parse_request(
-                    await reader.readuntil(b"\r\n\r\n")
-                )
-            far_reader, far_writer = await self._egress.connect(host, port)
-        except asyncio.LimitOverrunError:
-            writer.write(_refusal(431, "this head is too long"))
-            return
-        except ToolError as error:
-            writer.write(_refusal(403, str(error)))
-            return
-        except ValueError:
-            writer.write(_refusal(400, "this proxy is for HTTP, and that was no request to one"))
-            return
-        try:
-            writer.write(confirmation)
-            far_writer.write(forwarded)
-            async with asyncio.TaskGroup() as both:
-                both.create_task(_pump(reader, far_writer))
-                both.create_task(_pump(far_reader, writer))
-        finally:
-            far_writer.close()
+        far_reader, far_writer = await egress.connect(host, port)
+    except asyncio.LimitOverrunError:
+        writer.write(_refusal(431, "this head is too long"))
+        return
+    except ToolError as error:
+        writer.write(_refusal(403, str(error)))
+        return
+    except ValueError:
+        writer.write(_refusal(400, "this proxy is for HTTP, and that was no request to one"))
+        return
+    try:
+        writer.write(confirmation)
+        far_writer.write(forwarded)
+        async with asyncio.TaskGroup() as both:
+            both.create_task(_pump(reader, far_writer))
+            both.create_task(_pump(far_reader, writer))
+    finally:
+        far_writer.close()
 
 
 def _parse_request(head: bytes) -> tuple[str, int, bytes, bytes]:
