@@ -112,8 +112,13 @@ class AnthropicProvider:
         while True:
             taste = self._tastes.get(model, _Taste())
             fields = self._fields(prompt, options, taste)
+            source = self._endpoint.source(model)
+            incoming = IncomingMessage(self._endpoint, source, prompt, on_text)
+            body = self._joined(prompt, model, fields)
             try:
-                return await self._ask(prompt, model, fields, on_text)
+                await receive(self._connection, "/messages", body, incoming, self._waits)
+                reply = incoming.finish()
+                return reply if reply.model else replace(reply, model=model)
             except ProviderRejected as error:
                 if error.status not in (400, 422):
                     raise
@@ -177,15 +182,6 @@ class AnthropicProvider:
         }
         joined = [encoded(name) + b":" + value for name, value in parts.items() if value]
         return b"{" + b",".join(joined) + b"}"
-
-    async def _ask(
-        self, prompt: Prompt, model: str, fields: Mapping[str, Any], on_text: TextSink | None
-    ) -> Reply:
-        incoming = IncomingMessage(self._endpoint, self._endpoint.source(model), prompt, on_text)
-        body = self._joined(prompt, model, fields)
-        await receive(self._connection, "/messages", body, incoming, self._waits)
-        reply = incoming.finish()
-        return reply if reply.model else replace(reply, model=model)
 
 
 def _tool_choice(prompt: Prompt, options: CallOptions, taste: _Taste) -> dict[str, Any]:

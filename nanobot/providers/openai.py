@@ -15,6 +15,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.errors import (
@@ -56,6 +57,14 @@ from nanobot.providers.port import (
 
 _MOST_CHANGES = 8
 """Changes of one request before it is given up."""
+
+
+class _Question(Struct, frozen=True):
+    """A request in any dialect. `form` are more fields for it."""
+
+    prompt: Prompt
+    options: CallOptions
+    form: Mapping[str, Any] | None = None
 
 
 class OpenAIProvider:
@@ -108,7 +117,7 @@ class OpenAIProvider:
         spec = next((one for one in prompt.tools.specs if one.name == options.tool_choice), None)
         if spec is not None:
             return await self._structured(prompt, options, spec)
-        return await self._adapted(prompt, options, on_text)
+        return await self._adapted(_Question(prompt, options), on_text)
 
     async def close(self) -> None:
         await self._connection.close()
@@ -129,8 +138,9 @@ class OpenAIProvider:
             asked = _asking_for(rung, prompt, spec)
             choice = {"name": spec.name, "required": "required"}.get(rung, "")
             form = _format_of(spec) if rung == "schema" else {}
+            question = _Question(asked, replace(options, tool_choice=choice), form)
             try:
-                reply = await self._adapted(asked, replace(options, tool_choice=choice), form=form)
+                reply = await self._adapted(question)
             except (ProviderRejected, RequestBlamed) as error:
                 if _is_final(error, rung, replies):
                     raise
@@ -139,79 +149,60 @@ class OpenAIProvider:
             reply = _with_call(reply, spec, asked)
             replies.append(reply)
             called = any(_answers(call, spec) for call in reply.tool_calls)
-            if called and is_clear:
-                await self._learn(self.dialect(options.model), options, rung=rung)
+            known = self.dialect(options.model)
+            if called and is_clear and known.rung != rung:
+                source = self._endpoint.source(options.model)
+                await self._dialects.learn(source, known, replace(known, rung=rung))
             if called or reply.finish == "length":
                 return reply
         return replies[0]  # without any the last refusal was raised
 
-    async def _adapted(
-        self,
-        prompt: Prompt,
-        options: CallOptions,
-        on_text: TextSink | None = None,
-        *,
-        form: Mapping[str, Any] | None = None,
-    ) -> Reply:
+    async def _adapted(self, question: _Question, on_text: TextSink | None = None) -> Reply:
         """Ask, in another form after each refusal that names a change, and learn the form that
-        worked. `form` are more fields for the request."""
+        worked."""
+        options = question.options
         known = dialect = self.dialect(options.model)
-        forced = options.tool_choice not in ("", "none") or form is not None
+        forced = options.tool_choice not in ("", "none") or question.form is not None
         if options.schema is not None and (known.rung == "schema" or is_near(self._base_url)):
-            form = _format_of(options.schema)
+            question = replace(question, form=_format_of(options.schema))
         tried: set[bytes] = set()
         for _ in range(_MOST_CHANGES):
             try:
-                reply, dialect = await self._ask(prompt, options, dialect, on_text, form)
-                break
+                reply, shown = await self._ask(question, dialect, on_text)
             except ToolUseFailed as error:
-                return _rescued(error, prompt, options)
+                return _rescued(error, question.prompt, options)
             except (ProviderRejected, RequestBlamed) as error:
                 if forced and refuses_forcing(error):
                     raise
-                tried.add(self.body(prompt, options, dialect, form))
-                changes = self._changes(error, prompt, options, dialect, form)
-                new = [one for body, one in changes.items() if body not in tried]
-                if not new:
+                tried.add(self._body(question, dialect))
+                changes = self._changes(error, question, dialect)
+                new = next((one for body, one in changes.items() if body not in tried), None)
+                if new is None:
                     raise
-                dialect = new[0]
-        else:
-            raise self._endpoint.unusable("the server refuses each form of the request", "")
-        if dialect != known:
-            await self._dialects.learn(self._endpoint.source(options.model), known, dialect)
-        return reply
+                dialect = new
+            else:
+                if shown != known:
+                    await self._dialects.learn(self._endpoint.source(options.model), known, shown)
+                return reply
+        raise self._endpoint.unusable("the server refuses each form of the request", "")
 
     def _changes(
-        self,
-        error: ProviderRejected | RequestBlamed,
-        prompt: Prompt,
-        options: CallOptions,
-        dialect: Dialect,
-        form: Mapping[str, Any] | None,
+        self, error: ProviderRejected | RequestBlamed, question: _Question, dialect: Dialect
     ) -> Mapping[bytes, Dialect]:
         """Return what a refusal may be asking for, the likeliest first, by the request. A change
         counts if it changes the request: words may be about something else."""
-        changes = [*dialect.after(error, self._fields(prompt, options, dialect, form))]
+        changes = [*dialect.after(error, self._fields(question, dialect))]
         if _may_be_the_form(error):  # the server may refuse a learned change by now
-            changes.append(known_dialect(self._base_url, options.model))
-        return {self.body(prompt, options, one, form): one for one in changes}
-
-    async def _learn(self, known: Dialect, options: CallOptions, *, rung: Rung) -> None:
-        if known.rung != rung:
-            source, learned = self._endpoint.source(options.model), replace(known, rung=rung)
-            await self._dialects.learn(source, known, learned)
+            changes.append(known_dialect(self._base_url, question.options.model))
+        return {self._body(question, one): one for one in changes}
 
     async def _ask(
-        self,
-        prompt: Prompt,
-        options: CallOptions,
-        dialect: Dialect,
-        on_text: TextSink | None,
-        form: Mapping[str, Any] | None,
+        self, question: _Question, dialect: Dialect, on_text: TextSink | None
     ) -> tuple[Reply, Dialect]:
         """Make one request. Return the reply, and the dialect with the traits that it shows."""
         from nanobot.providers.replies import IncomingReply  # a start does without
 
+        prompt, options = question.prompt, question.options
         incoming = IncomingReply(
             self._endpoint,
             prompt,
@@ -220,7 +211,7 @@ class OpenAIProvider:
             on_text=on_text,
             on_reading=options.on_reading,
         )
-        body = self.body(prompt, options, dialect, form)
+        body = self._body(question, dialect)
         await receive(self._connection, "/chat/completions", body, incoming, self._waits)
         reply = incoming.finish()
         if incoming.has_native_calls:
@@ -242,19 +233,15 @@ class OpenAIProvider:
             self._served = next(iter(model_names(listing)), "default")
         return self._served
 
-    def body(
-        self,
-        prompt: Prompt,
-        options: CallOptions,
-        dialect: Dialect | None = None,
-        form: Mapping[str, Any] | None = None,
-    ) -> bytes:
-        """Return the request as it is sent: JSON. `form` are more fields for it."""
-        model = options.model or self._endpoint.model
-        dialect = dialect or self.dialect(model)
+    def body(self, prompt: Prompt, options: CallOptions) -> bytes:
+        """Return the request as it is sent: JSON."""
+        return self._body(_Question(prompt, options), self.dialect(options.model))
+
+    def _body(self, question: _Question, dialect: Dialect) -> bytes:
+        prompt, model = question.prompt, question.options.model or self._endpoint.model
         fields = {
             name: value
-            for name, value in self._fields(prompt, options, dialect, form).items()
+            for name, value in self._fields(question, dialect).items()
             if optional(name, value) not in dialect.dropped
         }
         tools = self._tools(prompt.tools, dialect)
@@ -278,15 +265,10 @@ class OpenAIProvider:
             self._plain = tools, plain_tools(tools)
         return self._plain[1]
 
-    def _fields(
-        self,
-        prompt: Prompt,
-        options: CallOptions,
-        dialect: Dialect,
-        form: Mapping[str, Any] | None,
-    ) -> dict[str, Any]:
-        """Return the fields behind the messages, the owner's and `form` last."""
-        fields = _choice_fields(options.tool_choice) if prompt.tools.wire else {}
+    def _fields(self, question: _Question, dialect: Dialect) -> dict[str, Any]:
+        """Return the fields behind the messages, the owner's and those of the form last."""
+        options = question.options
+        fields = _choice_fields(options.tool_choice) if question.prompt.tools.wire else {}
         if limit := options.max_tokens or self._max_tokens:
             fields["max_completion_tokens" if dialect.new_limit else "max_tokens"] = limit
         if dialect.stream and self._stream:
@@ -297,7 +279,7 @@ class OpenAIProvider:
             fields["temperature"] = self._settings.temperature
         if effort := options.effort or self._settings.effort:
             fields |= _effort_fields(effort, self._base_url)
-        return {**fields, **self._settings.extra_body, **(form or {})}
+        return {**fields, **self._settings.extra_body, **(question.form or {})}
 
 
 _STREAM = {"stream": True, "stream_options": {"include_usage": True}}
@@ -326,11 +308,8 @@ def _effort_fields(effort: str, base_url: str) -> dict[str, Any]:
             return {"reasoning": {"effort": effort}}
         case "deepseek" | "kimi":
             thinking = {"thinking": {"type": "disabled" if off else "enabled"}}
-            return (
-                thinking
-                if off or known is None or known.id == "kimi"
-                else {"reasoning_effort": effort, **thinking}
-            )
+            takes_effort = not off and known is not None and known.id == "deepseek"
+            return {"reasoning_effort": effort, **thinking} if takes_effort else thinking
     if not is_near(base_url):
         return {"reasoning_effort": effort}
     template: dict[str, Any] = {"enable_thinking": not off}
