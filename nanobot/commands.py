@@ -124,14 +124,12 @@ class CommandRegistry:
         self.interpret_reply: Callable[[InboundMessage], str] = no_reply
 
     def register(self, command: Command) -> None:
-        """Add a command."""
         self._commands[command.name] = command
 
     def __iter__(self) -> Iterator[Command]:
         return iter(self._commands.values())
 
     def is_owner(self, message: InboundMessage) -> bool:
-        """Whether the owner sent `message`."""
         return self._is_owner(message.channel, message.sender_id)
 
     def offered_to(self, message: InboundMessage) -> list[Command]:

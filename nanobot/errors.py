@@ -145,7 +145,6 @@ class StorageError(NanobotError):
 
     @classmethod
     def of(cls, path: Path | str, error: OSError) -> StorageError:
-        """What the operating system said about `path`."""
         hint = storage_hint(error.errno or 0, path)
         return cls(path, error.strerror or str(error), hint=hint)
 

@@ -109,7 +109,6 @@ class FileOps:
         os.fsync(descriptor)
 
     def truncate(self, descriptor: int, size: int) -> None:
-        """Cut a file to `size` bytes."""
         FENCE.wait()
         os.ftruncate(descriptor, size)
 
@@ -357,7 +356,6 @@ class FileState(Struct, frozen=True):
 
     @classmethod
     def of(cls, status: os.stat_result) -> FileState:
-        """The state in a stat result."""
         return cls(status.st_ino, status.st_size, status.st_mtime_ns)
 
 

@@ -155,7 +155,6 @@ class Repeated(Periodic):
         self._work = work
 
     async def run_once(self) -> None:
-        """Make it."""
         await self._work()
 
 

@@ -158,7 +158,8 @@ def _without_hidden(text: str, before: Sequence[str]) -> str:
             shown = _selects(last, character)
         else:
             shown = kind != "hidden"
-            marks = (MOST_MARKS if character.isspace() else 0) if shown else marks
+            if shown:
+                marks = MOST_MARKS if character.isspace() else 0
         if shown:
             kept.append(last := character)
     return "".join(kept)
@@ -167,12 +168,10 @@ def _without_hidden(text: str, before: Sequence[str]) -> str:
 @lru_cache(maxsize=4_096)
 def _kind(character: str) -> str:
     """How a character shows: `seen`, `mark`, `overlay`, `joiner`, `selector` or `hidden`."""
-    if not character or " " <= character <= "~" or character in f"\n\t{_SEEN_FORMATS}":
-        return "seen"
-    if character in "\u200c\u200d":
-        return "joiner"
+    if kind := _KINDS.get(character):
+        return kind
     category, name = unicodedata.category(character), unicodedata.name(character, "")
-    if "VARIATION SELECTOR" in name or character == _KEYCAP:
+    if "VARIATION SELECTOR" in name:
         return "selector"
     if category == "Me" or unicodedata.combining(character) == _OVERLAY:
         return "overlay"
@@ -188,6 +187,11 @@ _SEEN_FORMATS = (
     "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
 )
 """Format characters that are drawn: the signs before numbers in Arabic and Kaithi."""
+_KINDS = {
+    **dict.fromkeys(("", "\n", "\t", *map(chr, range(0x20, 0x7F)), *_SEEN_FORMATS), "seen"),
+    **dict.fromkeys("\u200c\u200d", "joiner"),
+    _KEYCAP: "selector",
+}
 _FILLERS = r"\b(?:FILLER|GRAPHEME JOINER|VOWEL INHERENT|NULL NOTEHEAD)\b"
 
 

@@ -41,7 +41,6 @@ class SecretStr:
         self._value = value
 
     def get_secret_value(self) -> str:
-        """The text itself."""
         return self._value
 
     def __len__(self) -> int:
@@ -273,8 +272,7 @@ class _Reader:
         raise InvalidValue(f"must be {', '.join(most)} or {last}", hint)
 
     def _optional(self, kind: Any, given: object, path: KeyPath) -> Any:
-        (inner,) = (one for one in get_args(kind) if one is not NoneType)
-        return None if given is None else self.value(inner, given, path)
+        return None if given is None else self.value(_not_none(kind), given, path)
 
     def _items(self, kind: Any, given: object, path: KeyPath) -> Any:
         if not isinstance(given, list | tuple):
@@ -323,6 +321,9 @@ _BY_ORIGIN: Mapping[Any, Callable[[_Reader, Any, object, KeyPath], Any]] = {
 }
 
 
+_NUMBERS = {int: "must be a whole number", float: "must be a number"}
+
+
 def _number(kind: type[int] | type[float], given: object) -> int | float:
     """Raises `InvalidValue`."""
     number: int | float | None = None
@@ -332,7 +333,7 @@ def _number(kind: type[int] | type[float], given: object) -> int | float:
         with suppress(ValueError, OverflowError):
             number = kind(given)
     if number is None or (isinstance(given, float) and number != given):
-        raise InvalidValue("must be a whole number" if kind is int else "must be a number")
+        raise InvalidValue(_NUMBERS[kind])
     if isinstance(number, float) and not math.isfinite(number):
         raise InvalidValue("must be a finite number")
     return number
@@ -359,9 +360,16 @@ def _limit(limit: Meta, value: Any) -> None:
             raise InvalidValue(wanted.format(bound, unit=unit))
 
 
-def json_schema(
-    kind: Any, meanings: Callable[[type[Checked]], Mapping[str, str]] | None = None
-) -> dict[str, Any]:
+def _not_none(kind: Any) -> Any:
+    """Return the type that may also be None."""
+    (inner,) = (one for one in get_args(kind) if one is not NoneType)
+    return inner
+
+
+Meanings = Callable[[type[Checked]], Mapping[str, str]]
+
+
+def json_schema(kind: Any, meanings: Meanings = lambda _: {}) -> dict[str, Any]:
     """The JSON Schema of a field's type or a model, with nothing referred to elsewhere.
 
     What a key means is told by `Meta(description=…)`, or by `meanings` of the model. A key that may
@@ -375,7 +383,7 @@ def json_schema(
                 made |= _limits(one, made)
         return made
     if origin in (Union, UnionType):
-        return json_schema(next(one for one in arguments if one is not NoneType), meanings)
+        return json_schema(_not_none(kind), meanings)
     if origin is Literal:
         return {"type": "string", "enum": list(arguments)}
     if origin in (tuple, list):
@@ -385,10 +393,8 @@ def json_schema(
     return _schema_of_model(kind, meanings) if issubclass(kind, Checked) else dict(_TYPES[kind])
 
 
-def _schema_of_model(
-    model: type[Checked], meanings: Callable[[type[Checked]], Mapping[str, str]] | None
-) -> dict[str, Any]:
-    texts = meanings(model) if meanings else {}
+def _schema_of_model(model: type[Checked], meanings: Meanings) -> dict[str, Any]:
+    texts = meanings(model)
     properties, required = {}, []
     for name, field in fields_of(model).items():
         made = json_schema(field.type, meanings)

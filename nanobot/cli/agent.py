@@ -36,7 +36,6 @@ _STOP_SECONDS = 2.0
 
 
 def add_agent(commands: Commands) -> None:
-    """`nanobot agent`."""
     agent = commands.add("agent", "chat, or send one message with -m", _agent)
     agent.add_argument(
         "-m", "--message", metavar="TEXT", help="send this, print the reply and exit; - reads stdin"

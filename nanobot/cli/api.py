@@ -37,7 +37,6 @@ The API is off: set channels.api.enabled to true in config.yaml and restart the 
 
 
 def add_api(commands: Commands) -> None:
-    """`nanobot api …`."""
     what = commands.group(
         "api",
         "let other programs talk to this nanobot",

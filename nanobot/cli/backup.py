@@ -67,7 +67,6 @@ _RESUME = (
 
 
 def add_backup(commands: Commands) -> None:
-    """`nanobot backup …` and `nanobot restore`."""
     backup = commands.add("backup", "back up the whole home into one file", _backup)
     backup.usage = "%(prog)s [-h] [FILE | list | verify FILE | keygen FILE] [options]"
     backup.description = _BACKUP
@@ -106,7 +105,6 @@ def _backup(options: Options) -> int:
 
 
 def _make(options: Options) -> int:
-    """`nanobot backup [FILE]`."""
     from msgspec.structs import replace
 
     from nanobot.app.services import order_of
@@ -144,7 +142,6 @@ def _make(options: Options) -> int:
 
 
 def _list(options: Options) -> int:
-    """`nanobot backup list`."""
     from nanobot.upkeep import backups
 
     zone = zone_of(options.home)
@@ -176,7 +173,6 @@ def _verify(options: Options) -> int:
 
 
 def _keygen(options: Options) -> int:
-    """`nanobot backup keygen FILE`."""
     from nanobot.clock import SystemClock
     from nanobot.upkeep.archive import make_identity
 

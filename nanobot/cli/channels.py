@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 def add_channels(commands: Commands) -> None:
-    """`nanobot channels …`."""
     what = commands.group(
         "channels",
         "sign in to a channel, show channel status",
@@ -109,7 +108,6 @@ _NAMES = "Names are what people call themselves: approve the code that somebody 
 
 
 def add_pair(commands: Commands) -> None:
-    """`nanobot pair …`."""
     what = commands.group(
         "pair",
         "let people and groups talk to this nanobot",

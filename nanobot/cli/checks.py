@@ -64,7 +64,6 @@ class CheckContext(Struct, frozen=True):
 
     @property
     def home(self) -> Path:
-        """The home."""
         return self.settings.home
 
 
@@ -151,7 +150,6 @@ def check_packages(case: CheckContext) -> Iterator[Finding]:
 
 
 def check_configuration(case: CheckContext) -> Iterator[Finding]:
-    """What is wrong or doubtful in the configuration."""
     path = case.home / "config.yaml"
     if hint := not_imported(case.home):
         yield Finding("warn", "this home was not imported yet", hint)
@@ -162,7 +160,6 @@ def check_configuration(case: CheckContext) -> Iterator[Finding]:
 
 
 def check_gateway(case: CheckContext) -> Iterator[Finding]:
-    """What a running gateway says about its health."""
     data = of_gateway(case.home)
     if data is None:
         yield Finding("ok", "not running; `nanobot gateway` starts it")
@@ -416,7 +413,6 @@ def check_backups(case: CheckContext) -> Iterator[Finding]:
 
 
 def check_time(case: CheckContext) -> Iterator[Finding]:
-    """What time it is for nanobot."""
     zone, now = case.settings.agent.timezone, case.clock.now()
     shown = f"{now:%Y-%m-%d %H:%M} {now.isoformat()[-6:]}"
     if zone or now.utcoffset():

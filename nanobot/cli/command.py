@@ -152,7 +152,6 @@ class Parser(argparse.ArgumentParser):
         return self.argument(name, metavar, summary, **more)
 
     def flag(self, name: str, summary: str, short: str = "") -> Self:
-        """An option without a value."""
         names = (short, name) if short else (name,)
         self.add_argument(*names, action="store_true", help=summary)
         return self
@@ -254,7 +253,6 @@ def path_of(text: str) -> Path:
 
 
 def home_of(options: argparse.Namespace) -> Path:
-    """The home that a command line means, absolute."""
     return path_of(options.given_home) if options.given_home else home_folder()
 
 

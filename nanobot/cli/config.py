@@ -51,7 +51,6 @@ _EXAMPLE = "config.example.yaml"
 
 
 def add_config(commands: Commands) -> None:
-    """`nanobot config …`."""
     what = commands.group("config", "show, check and change the configuration")
     get = what.add("get", "show a setting, a section, or all of them", _get).json()
     get.argument("key", "KEY", "such as model.name, or a section", nargs="?", default="")

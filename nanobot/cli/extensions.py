@@ -48,7 +48,6 @@ _SECTIONS = (
 
 
 def add_skills(commands: Commands) -> None:
-    """`nanobot skills …`."""
     what = commands.group(
         "skills",
         "manage skills",
@@ -195,7 +194,6 @@ _NO_SERVERS = "There are no MCP servers; `nanobot mcp add` sets one up (docs/mcp
 
 
 def add_mcp(commands: Commands) -> None:
-    """`nanobot mcp …`."""
     what = commands.group(
         "mcp",
         "manage MCP servers and their tools",

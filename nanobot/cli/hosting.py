@@ -128,7 +128,6 @@ class _Host:
                 finished.result()
 
     def stop(self) -> None:
-        """Ask it to end."""
         self._stopping = True
         if self.gateway is not None:
             with contextlib.suppress(RuntimeError):  # its loop came to its end by itself just now

@@ -30,7 +30,6 @@ _OWNER = (
 
 
 def add_import(commands: Commands) -> None:
-    """`nanobot import`."""
     command = commands.add("import", "import a home of HKUDS/nanobot (nanobot-ai)", _import)
     source = "that home, which is only read (default: ~/.nanobot)"
     command.argument("source", "FROM", source, nargs="?", default="~/.nanobot")

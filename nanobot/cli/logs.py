@@ -39,7 +39,6 @@ _WIDTH = 100
 
 
 def add_logs(commands: Commands) -> None:
-    """`nanobot logs`."""
     logs = commands.add("logs", "show the log", _logs)
     logs.count(50, "lines")
     logs.flag("--follow", "keep printing new lines until Ctrl-C", "-f")
@@ -50,7 +49,6 @@ def add_logs(commands: Commands) -> None:
 
 
 def add_audit(commands: Commands) -> None:
-    """`nanobot audit`."""
     audit = commands.add("audit", "show which tool calls were allowed, refused and made", _audit)
     audit.count(20, "entries")
     audit.option("--tool", "T", "only calls of this tool")
@@ -116,21 +114,14 @@ def _row(record: Data, zone: tzinfo | None) -> tuple[str, ...]:
         time = time[:19]
     keys = ("subject", "because", "error", "changed", "arguments", "by")
     details = (record.field(key, _WIDTH) for key in keys)
-    tool, session = record.field("tool"), record.field("session")
-    return time, _event(record), tool, session, next(filter(None, details), "")
-
-
-def _event(record: Data) -> str:
-    outcome = record.field("outcome")
+    outcome, by = record.field("outcome"), record.field("by", 40)
     match record.field("event"):
         case "answered":
-            how = {"allowed": " by owner", "denied": " when asked"}
-            return f"{outcome}{how.get(outcome, '')}"
+            outcome += {"allowed": " by owner", "denied": " when asked"}.get(outcome, "")
         case "standing approval":
-            return f"approval {outcome}, {record.field('by', 40)}"
+            outcome = f"approval {outcome}, {by}"
         case "changed":
-            return f"{outcome}, {record.field('by', 40)}"
+            outcome = f"{outcome}, {by}"
         case "ended":
-            return "done" if outcome == "ok" else "failed"
-        case _:
-            return outcome
+            outcome = "done" if outcome == "ok" else "failed"
+    return time, outcome, *record.fields("tool", "session"), next(filter(None, details), "")

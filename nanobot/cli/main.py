@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             return BROKEN_PIPE
-        code, message = IO_ERROR, f"cannot write the output: {error.strerror or error}"
+        code, message = IO_ERROR, f"cannot write the output: {error.strerror}"
     if message:
         from nanobot.cli.command import print_text
 

@@ -25,7 +25,6 @@ _NAMES = {
 
 
 def add_memory(commands: Commands) -> None:
-    """`nanobot memory …`."""
     summary = "search, explain, undo and share what is remembered"
     what = commands.group("memory", summary)
     _finish(what.add("show", "show what is remembered, and how much", _do))
@@ -64,7 +63,6 @@ def add_memory(commands: Commands) -> None:
 
 
 def add_dream(commands: Commands) -> None:
-    """`nanobot dream`."""
     dream = commands.add("dream", "learn from recent conversations now", _do)
     dream.set_defaults(what="dream")
     _finish(dream)
@@ -114,12 +112,11 @@ def _restore(options: Options) -> int:
 
 
 def _decide(options: Options) -> int:
-    found = [word for part in options.numbers for word in part.split(",") if word]
-    if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in found):
-        raise WrongUsage(
-            "facts are named by their numbers", hint="`nanobot memory pending` has them."
-        )
-    options.numbers = [int(word) for word in found]
+    found = ",".join(options.numbers).strip(",")
+    if not re.fullmatch(r"[0-9]{1,9}(,+[0-9]{1,9})*", found):
+        hint = "`nanobot memory pending` has them."
+        raise WrongUsage("facts are named by their numbers", hint=hint)
+    options.numbers = [int(word) for word in found.split(",") if word]
     return _do(options)
 
 
@@ -129,9 +126,8 @@ def _forget(options: Options) -> int:
     if not options.yes:
         plan = _operate(options, "forget_plan")
         options.print_result(plan)
-        if not plan.get("found"):
-            return 1
-        if not said_yes("Erase this for good?" if options.erase else "Forget this?"):
+        question = "Erase this for good?" if options.erase else "Forget this?"
+        if not (plan.get("found") and said_yes(question)):
             return 1
     done = _operate(options, "forget")
     options.print_result(done)

@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, nullcontext
-from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -82,7 +81,8 @@ def _log(settings: Settings, level: str) -> None:
 def operate_with(settings: Settings, op: str, arguments: dict[str, object]) -> object:
     """As `operate`."""
     make_home(settings.home)
-    if settings.team.shared and op.startswith(_ON_FILES):
+    # These use more than the journal and the documents.
+    if settings.team.shared and op.startswith(("memory.", "skills.")):
         raise NanobotError(
             "no worker runs here, and only a worker may use the files of a team",
             hint="Start one with `nanobot gateway`, or give this where one runs: `nanobot team"
@@ -146,15 +146,6 @@ def _fill(mirror: Path, home: Path) -> None:
             target.symlink_to(entry)
 
 
-_ON_FILES = ("memory.", "skills.")
-"""Prefixes of operations that use more than the journal and the documents."""
-
-
-async def _channels_at_rest(names: Sequence[str], _: Mapping[str, object]) -> Mapping[str, object]:
-    states = (ChannelState(name, "stopped", "no gateway runs") for name in names)
-    return {"running": False, "channels": [state.as_json(0.0) for state in states]}
-
-
 async def _operate(
     settings: Settings, op: str, arguments: dict[str, object], *, shown: Path | None = None
 ) -> object:
@@ -170,6 +161,11 @@ async def _operate(
         known = {**known, "home": str(shown)}
         memory.memories.share(lambda _: nullcontext(), lambda _: False)
     toolbox = Toolbox(base, models, memory, ())
+
+    async def channels_at_rest(_: Mapping[str, object]) -> Mapping[str, object]:
+        states = (ChannelState(name, "stopped", "no gateway runs") for name in base.reachable)
+        return {"running": False, "channels": [state.as_json(0.0) for state in states]}
+
     table: dict[str, Operation] = {
         **Status(known, journal, stores.sessions, clock, None).table(),
         **Operations(settings.chat_model, journal, stores.sessions, None).table(),
@@ -181,7 +177,7 @@ async def _operate(
         **toolbox.mcp.table(),
         **toolbox.approving.table(),
         **BackupOperations(settings.home, journal, clock, live=False).table(),
-        "channels.status": partial(_channels_at_rest, base.reachable),
+        "channels.status": channels_at_rest,
     }
     if op not in table:
         hint = "Start it with `nanobot gateway`."

@@ -12,7 +12,6 @@ _NONE = "No questions are pending, and nothing is allowed for longer than one ca
 
 
 def add_approvals(commands: Commands) -> None:
-    """`nanobot approvals …`."""
     what = commands.group(
         "approvals",
         "list pending questions, show and revoke standing approvals",
@@ -62,7 +61,6 @@ _CHAT = "where it speaks, as `sessions list` shows it (default: the chat that th
 
 
 def add_cron(commands: Commands) -> None:
-    """`nanobot cron …`."""
     what = commands.group("cron", "schedule reminders and recurring work")
     what.operation("list", "list what is scheduled", "cron.list", _jobs_text)
     new = what.operation("add", "add a reminder, or a task for the agent", "cron.add")
@@ -91,7 +89,6 @@ def _jobs_text(data: Data) -> str:
 
 
 def add_queue(commands: Commands) -> None:
-    """`nanobot queue …`."""
     what = commands.group("queue", "show and fix messages that wait or failed")
     what.operation("list", "list messages that wait or failed", "queue.list", _queue_text)
     for name, summary in (("retry", "retry one"), ("drop", "discard one")):

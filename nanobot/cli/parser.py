@@ -79,12 +79,10 @@ def _run_gateway(options: Options) -> int:
 
 
 def add_gateway(commands: Commands) -> None:
-    """`nanobot gateway`."""
     commands.add("gateway", "run nanobot with all its channels", _run_gateway)
 
 
 def add_completion(commands: Commands) -> None:
-    """`nanobot completion`."""
     completion = commands.add("completion", "print a shell completion script", _complete)
     completion.add_argument("shell", choices=SHELLS)
 

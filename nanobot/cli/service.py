@@ -45,7 +45,6 @@ _USERADD = "sudo useradd --system --user-group --create-home --home-dir /var/lib
 
 
 def add_service(commands: Commands) -> None:
-    """`nanobot service …`."""
     what = commands.group(
         "service",
         "run nanobot as a systemd service",
@@ -134,7 +133,6 @@ class Systemd:
         return ("journalctl", "--unit", self._unit, *words)
 
     def last_words(self) -> str:
-        """The last lines of the journal about the unit."""
         return self._run(*self.journal(6)).stdout.strip()
 
     def _run(self, name: str, *words: str) -> Answer:
@@ -149,7 +147,6 @@ class Systemd:
 
 
 def _last_line(answer: Answer) -> str:
-    """What a program said last."""
     lines = (answer.stderr or answer.stdout).strip().splitlines()
     return lines[-1].strip() if lines else f"exit code {answer.returncode}"
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 def add_sessions(commands: Commands) -> None:
-    """`nanobot sessions …`."""
     what = commands.group("sessions", "list and show conversations")
     what.add("list", "list all conversations, latest first", _list).json()
     show = what.add("show", "show the latest messages of one", _show)
@@ -41,7 +40,6 @@ def add_sessions(commands: Commands) -> None:
 
 
 def add_turn(commands: Commands) -> None:
-    """`nanobot turn …`."""
     what = commands.group("turn", "show one turn")
     summary = "show prompt, memory, tools, tokens and time of a turn"
     show = what.operation("show", summary, "turn.show", _turn_text)

@@ -46,14 +46,12 @@ _SILENT = "the gateway runs but does not answer"
 
 
 def add_status(commands: Commands) -> None:
-    """`nanobot status`."""
     status = commands.add("status", "show what runs, its health, and what is waiting", _status)
     status.flag("--check", "print one line; exit code 1 unless a gateway works")
     status.json()
 
 
 def add_state(commands: Commands) -> None:
-    """`nanobot state`."""
     what = commands.group("state", "print what nanobot keeps about itself")
     summary = (
         "print a document: jobs, access, approvals, skills, mcp, dream, facts, dialects or usage"
@@ -63,7 +61,6 @@ def add_state(commands: Commands) -> None:
 
 
 def add_doctor(commands: Commands) -> None:
-    """`nanobot doctor`."""
     doctor = commands.add("doctor", "check that everything works, and say what to fix", _doctor)
     asked = "also try each model: an answer, a tool call, a picture; costs tokens and takes time"
     doctor.flag("--ask-model", asked)

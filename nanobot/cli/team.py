@@ -42,7 +42,6 @@ _LEFT = "It is done. Take `team` out of config.yaml, then `nanobot gateway` star
 
 
 def add_team(commands: Commands) -> None:
-    """`nanobot team …`."""
     what = commands.group("team", "several workers on several machines (docs/team.md)")
     for name, summary, description in (
         ("init", "move this home into the team of its settings", _INIT),

@@ -104,12 +104,10 @@ class UnitPlace(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """The unit's full name."""
         return f"nanobot{f'-{self.name}' if self.name else ''}.service"
 
     @property
     def file(self) -> Path:
-        """The unit file."""
         if self.system:
             return Path("/etc/systemd/system", self.unit)
         named = os.environ.get("XDG_CONFIG_HOME", "")

@@ -16,7 +16,6 @@ _HERE = "nanobot runs here until you press Ctrl-C.\n"
 
 
 def add_web(commands: Commands) -> None:
-    """`nanobot web …`."""
     web = commands.add("web", "open nanobot in the browser", _open)
     web.option("--person", "ID", "whose page: an account such as telegram:12345 (default: yours)")
     web.flag("--no-open", "only print the link")

@@ -34,7 +34,6 @@ from nanobot.config.extras import missing_extras
 from nanobot.config.load import (
     CONFIG_FILE,
     SECRETS_FILE,
-    fits_env_line,
     load_settings,
     load_with_places,
     parse_env_file,
@@ -120,7 +119,7 @@ class ExistingFiles(Struct, frozen=True):
         """The variable for a secret at `path`: the one that is there, unless it is to be a `fresh`
         one, or else one that nothing else has a value for. Raises `NanobotError` for what is no
         secret."""
-        if not fits_env_line(value):
+        if not value.isprintable():
             said = f"the value for {preferred} holds a line break or an invisible character"
             raise NanobotError(said, hint="Copy it again, on its own.")
         written = _REFERENCE.fullmatch(str(value_at(self.config, path) or ""))
@@ -129,7 +128,6 @@ class ExistingFiles(Struct, frozen=True):
         return self.free_name(preferred, value)
 
     def free_name(self, preferred: str, value: str) -> str:
-        """A variable that has no other value."""
         known = {**parse_env_file(self.secrets), **self.environ}
         names = chain([preferred], (f"{preferred}_{number}" for number in count(2)))
         return next(name for name in names if known.get(name) in (None, value))
@@ -318,7 +316,6 @@ class ConfigOperations:
 
 
 def key_data(info: KeyInfo) -> Answered:
-    """A key for machines."""
     return {**to_builtins(info), "terminal_only": widens_security(info.path)}
 
 

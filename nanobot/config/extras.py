@@ -22,12 +22,10 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
 
 
 def is_installed(extra: str) -> bool:
-    """Whether the packages of an extra are there."""
     return find_spec(EXTRAS[extra][0]) is not None
 
 
 def extras_needed(settings: Settings) -> Mapping[str, bool]:
-    """Which extras the settings need."""
     embeddings = settings.memory.embeddings
     return {
         "backup-encryption": bool(settings.backup.recipient),

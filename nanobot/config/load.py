@@ -77,12 +77,6 @@ def load_with_places(
 _ENTRY = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)", re.DOTALL)
 
 
-def fits_env_line(value: str) -> bool:
-    """Whether a value can stand on a line: without line breaks of any kind, which would let it say
-    more than itself, and invisible characters."""
-    return value.isprintable()
-
-
 def parse_env_line(line: str) -> tuple[str, str] | None:
     """The name and the value in a line of secrets.env, with `export` before and quotes around taken
     off; None where there are none."""
@@ -91,7 +85,6 @@ def parse_env_line(line: str) -> tuple[str, str] | None:
 
 
 def parse_env_file(text: str) -> dict[str, str]:
-    """The values of secrets.env by name."""
     return dict(filter(None, map(parse_env_line, text.splitlines())))
 
 
@@ -102,7 +95,7 @@ def update_env_file(text: str, values: Mapping[str, str]) -> str:
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"
     for name, value in values.items():
-        if not fits_env_line(value):
+        if not value.isprintable():  # a line break would let it say more than itself
             raise ValueError(f"{name} does not fit on a line")
         known = [at for at, line in enumerate(lines) if (parse_env_line(line) or ("",))[0] == name]
         at = known[0] if known else len(lines)
@@ -214,8 +207,11 @@ def _override(document: ConfigDocument, variables: Mapping[str, Variable]) -> No
 
     Beneath `models`, `channels` and `owner` any key is let through; they are checked later.
     """
-    known = [path for name, model in SECTIONS.items() for path, _ in keys_of(model, (name,))]
-    paths: dict[str, Sequence[str]] = {variable_for(path): path for path in known}
+    paths: dict[str, Sequence[str]] = {
+        variable_for(path): path
+        for name, model in SECTIONS.items()
+        for path, _ in keys_of(model, (name,))
+    }
     ours = {name for name in variables if name.startswith(PREFIX)} - {HOME, DEBUG}
     for name in sorted(ours):
         value, place = variables[name]
@@ -232,9 +228,8 @@ def _override(document: ConfigDocument, variables: Mapping[str, Variable]) -> No
 
 def _named_path(name: str) -> Sequence[str]:
     path = name.removeprefix(PREFIX).lower().split("__")
-    steps = {"owner": (2, 2), "models": (2, 4), "channels": (3, 20)}.get(path[0], (0, 0))
-    fits = steps[0] <= len(path) <= steps[1]
-    return path if fits and all(path) else ()
+    least, most = {"owner": (2, 2), "models": (2, 4), "channels": (3, 20)}.get(path[0], (0, 0))
+    return path if least <= len(path) <= most and all(path) else ()
 
 
 def _checked(document: ConfigDocument) -> Settings:

@@ -104,7 +104,7 @@ def config_schema() -> Json:
 def section_schema(model: type[Checked], *, described: bool = True) -> Json:
     """The schema of a section: no keys beyond its own, each with its meaning, which takes a while
     to find, where it is to be `described`."""
-    schema = json_schema(model, descriptions if described else None)
+    schema = json_schema(model, descriptions) if described else json_schema(model)
     schema["properties"].pop("options", None)  # adapters' own keys stand beside the common ones
     return _closed(schema)
 
@@ -156,7 +156,6 @@ class KeyInfo(Struct, frozen=True, rename={"kind": "type"}):
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The way to it."""
         return tuple(self.key.split("."))
 
 

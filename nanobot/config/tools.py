@@ -151,6 +151,12 @@ class ToolSettings(Checked, frozen=True):
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,31}", re.ASCII)
 _COMMAND_ONLY = ("args", "env", "paths", "writable", "network")
 _URL_ONLY = ("headers",)
+_BOTH = Fault(("url",), "does not go with `command`", "Keep one of `command` and `url`.")
+_NEITHER = Fault(
+    (),
+    "needs a `command` or a `url`",
+    "Write `command:` with a program, or `url:` with an address.",
+)
 
 
 class McpServerSettings(Checked, frozen=True):
@@ -186,12 +192,8 @@ class McpServerSettings(Checked, frozen=True):
     """Whether it is used."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
-        if self.command and self.url:
-            hint = "Keep one of `command` and `url`."
-            yield Fault(("url",), "does not go with `command`", hint)
-        elif not self.command and not self.url:
-            hint = "Write `command:` with a program, or `url:` with an address."
-            yield Fault((), "needs a `command` or a `url`", hint)
+        if bool(self.command) == bool(self.url):
+            yield _BOTH if self.url else _NEITHER
         else:
             kind, useless = ("command", _URL_ONLY) if self.command else ("url", _COMMAND_ONLY)
             for key in useless:
@@ -221,5 +223,4 @@ class McpSettings(Checked, frozen=True):
 
     @property
     def used(self) -> Mapping[str, McpServerSettings]:
-        """The enabled servers."""
         return {name: server for name, server in self.servers.items() if server.enabled}

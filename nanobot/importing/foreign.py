@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct, field
 
 from nanobot.bus.events import TERMINAL
-from nanobot.config.load import fits_env_line, update_env_file
+from nanobot.config.load import update_env_file
 
 _HUMP = re.compile(r"_([a-z0-9])")
 
@@ -120,7 +120,7 @@ class Secrets:
         name = f"IMPORTED_{_NO_NAME.sub('_', name.upper()).strip('_')}"
         if not value:
             return ""
-        if not fits_env_line(value):
+        if not value.isprintable():
             self.unfit.append(name)
             return ""
         if names := _REFERENCE.findall(value):

@@ -47,16 +47,13 @@ class FakeChannel:
 
     @property
     def name(self) -> str:
-        """As it stands in session keys."""
         return self._name
 
     @property
     def limits(self) -> Limits:
-        """As given."""
         return self._limits
 
     async def run(self, host: ChannelHost) -> None:
-        """Wait for `say`."""
         self._future().set_result(host)
         try:
             await asyncio.Event().wait()
@@ -79,7 +76,6 @@ class FakeChannel:
         return Receipt(str(len(self.sent)))
 
     async def close_choices(self, part: OutboundPart, receipt: Receipt, outcome: str) -> None:
-        """Take note of it."""
         self.closed[receipt.platform_id] = outcome
         async with self._arrivals:
             self._arrivals.notify_all()
@@ -92,7 +88,6 @@ class FakeChannel:
         return data
 
     async def show_progress(self, event: Progress) -> None:
-        """Keep it."""
         self.shown.append(event)
 
     async def say(

@@ -77,7 +77,6 @@ class ScriptedModel:
         self.closed = False
 
     def then(self, *script: Line | Author) -> None:
-        """Add to the end of the script."""
         self._script += script
 
     @property
@@ -88,7 +87,6 @@ class ScriptedModel:
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
     ) -> Reply:
-        """Play the next line."""
         self.prompts.append(prompt)
         self.options.append(options)
         line = self._next(prompt)
@@ -102,7 +100,6 @@ class ScriptedModel:
         return replace(line, tool_calls=tuple(map(self._with_id, line.tool_calls)))
 
     async def close(self) -> None:
-        """Remember it."""
         self.closed = True
 
     def _next(self, prompt: Prompt) -> Line:

@@ -25,7 +25,6 @@ _TEXTS = (
 
 
 def add_onboard(commands: Commands) -> None:
-    """`nanobot onboard`."""
     parser = commands.add("onboard", "set nanobot up, or change how it is set up", _onboard)
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter

@@ -50,7 +50,6 @@ class ConfigPart(ConfigEdit, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no changes."""
         return not (self.changes or self.secrets or self.name)
 
     def as_json(self) -> dict[str, object]:
@@ -64,7 +63,6 @@ class ConfigPart(ConfigEdit, frozen=True):
 
 
 def model_label(model: ModelSettings) -> str:
-    """Name a model and its server, for people."""
     if model.provider == "offline":
         return "the built-in one, offline"
     known = provider_at(model.base_url)
@@ -87,19 +85,19 @@ def model_changes(
     before: ExistingFiles,
     variable: str = "",
     *,
-    unchecked: bool = False,
+    unchecked: tuple[str, ...] = (),
 ) -> ConfigPart:
     """Return the changes that set up a model. `variable` is the one that held its key."""
     if wanted is present:
         return ConfigPart()
-    label, unknown = model_label(wanted), ("model",) if unchecked else ()
+    label = model_label(wanted)
     summary = (("model", f"{label}, not checked" if unchecked else label),)
     if wanted.provider == "offline":
         return ConfigPart((ConfigChange(("model", "provider"), "offline"),), summary=summary)
     was, now = asdict(present), asdict(wanted)
     changes: dict[str, Setting] = {key: now[key] for key in _WRITTEN if now[key] != was[key]}
     if "base_url" in changes:  # like the key, they are for the old server
-        changes |= {key: None for key in ("headers", "extra_body") if was[key]}
+        changes |= {"headers": None, "extra_body": None}
     if value_at(before.config, ("model", "provider")) is not None:
         changes["provider"] = "openai"
     key, secrets = _key_changes(wanted, present, before, variable)
@@ -108,7 +106,7 @@ def model_changes(
         tuple(ConfigChange(("model", key), value) for key, value in changes.items()),
         secrets,
         summary,
-        unchecked=unknown,
+        unchecked=unchecked,
     )
 
 
@@ -129,7 +127,6 @@ def _key_changes(
 
 
 def channel_changes(name: str, result: SetupResult, before: ExistingFiles) -> ConfigPart:
-    """Return the changes that set up a channel."""
     values, secrets = dict[str, Setting](enabled=True), dict[str, str]()
     for key, secret in result.secrets.items():
         variable = before.variable(("channels", name, key), f"{name}_{key}".upper(), secret)

@@ -123,8 +123,9 @@ class ModelStep:
             if not (self._options.no_test or self._is_unchecked):
                 wanted, _ = await self._reached(wanted, self._try_out, _NO_ACCESS)
             wanted = await self.with_window(wanted)  # some know it once the model is loaded
+        unchecked = ("model",) if self._is_unchecked else ()
         return model_changes(
-            wanted, self._present, self._before, self._variable, unchecked=self._is_unchecked
+            wanted, self._present, self._before, self._variable, unchecked=unchecked
         )
 
     async def _given(self) -> ModelSettings:
