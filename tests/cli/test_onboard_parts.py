@@ -142,7 +142,6 @@ def test_a_key_and_headers_never_go_to_another_server() -> None:
         "base_url": "https://b.example/v1",
         "api_key": "",
         "headers": None,
-        "extra_body": None,
     }
     with_key = model_changes(replace(wanted, api_key=SecretStr("sk-other")), present, before)
     assert with_key.secrets == {"MODEL_API_KEY": "sk-other"}  # A stays for as long as it is read

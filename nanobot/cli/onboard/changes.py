@@ -90,14 +90,13 @@ def model_changes(
     """Return the changes that set up a model. `variable` is the one that held its key."""
     if wanted is present:
         return ConfigPart()
-    label = model_label(wanted)
-    summary = (("model", f"{label}, not checked" if unchecked else label),)
+    summary = (("model", model_label(wanted) + ", not checked" * len(unchecked)),)
     if wanted.provider == "offline":
         return ConfigPart((ConfigChange(("model", "provider"), "offline"),), summary=summary)
     was, now = asdict(present), asdict(wanted)
     changes: dict[str, Setting] = {key: now[key] for key in _WRITTEN if now[key] != was[key]}
     if "base_url" in changes:  # like the key, they are for the old server
-        changes |= {"headers": None, "extra_body": None}
+        changes |= {key: None for key in ("headers", "extra_body") if was[key]}
     if value_at(before.config, ("model", "provider")) is not None:
         changes["provider"] = "openai"
     key, secrets = _key_changes(wanted, present, before, variable)
