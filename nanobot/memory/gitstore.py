@@ -182,6 +182,8 @@ class GitStore:
 
         def redact_message(text: str) -> str:
             message = CommitMessage.parse(text)
+            if not message.number:  # a person's own commit
+                return redact(text)
             redacted = message.redacted(redact)
             return text if redacted == message else redacted.text
 

@@ -409,10 +409,13 @@ def test_git_reads_the_repository(home: Home) -> None:
 def test_a_commit_made_with_git_counts_in_the_numbers(home: Home) -> None:
     home.write("- a\n")
     who = ("-c", "user.name=Me", "-c", "user.email=me@localhost")
-    made = git(home, *who, "commit-tree", "-p", "HEAD", "-m", "mine", "HEAD^{tree}")
+    made = git(home, *who, "commit-tree", "-p", "HEAD", "-m", "mine\n\nan apple", "HEAD^{tree}")
     git(home, "update-ref", "HEAD", made.strip())
     assert home.store.tip_number() == 2
     assert home.write("- b\n") == 3
+    assert [version.number for version in home.new().versions()] == [1, 2, 3]
+    assert home.store.rewrite(lambda text: text.replace("apple", "…")) == 1
+    assert "apple" not in git(home, "log", "--all")
     assert [version.number for version in home.new().versions()] == [1, 2, 3]
 
 
