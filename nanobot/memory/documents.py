@@ -78,13 +78,10 @@ def install_template(workspace: Path) -> tuple[str, ...]:
     made = []
     for path, text in load_template().items():
         place = target.place(path)
-        if place.stat() is not None:
-            continue
-        try:
-            place.write_bytes(text.encode(), expected=None)
-        except WriteConflict:
-            continue  # someone made it just now
-        made.append(path)
+        with suppress(WriteConflict):  # someone made it just now
+            if place.stat() is None:
+                place.write_bytes(text.encode(), expected=None)
+                made.append(path)
     return tuple(made)
 
 

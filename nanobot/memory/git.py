@@ -17,7 +17,7 @@ import secrets
 import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from pathlib import Path
@@ -349,16 +349,13 @@ class Newest(Struct, frozen=True):
 def read_newest(path: Path) -> Newest | None:
     """Return the newest version in a repository, every file of it read; None if there is none.
     Changes nothing. Raises `StorageError` if something is damaged."""
-    repository = Repository(path)
-    try:
+    with closing(Repository(path)) as repository:
         if not (tip := repository.tip()):
             return None
         newest, files = repository.commit(tip), repository.files(tip)
         for blob in set(files.values()):
             repository.content(blob)
         return Newest(CommitMessage.parse(newest.message).number, newest.when, len(files))
-    finally:
-        repository.close()
 
 
 def changed_paths(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -165,7 +165,11 @@ class GitStore:
                 return 0
             change = Change("start", "the files as they were")
             if self.repository.tip():
-                summaries = (self._summary(recorded, *file) for file in files.items())
+                before = {path: self.repository.content(recorded.get(path, "")) for path in files}
+                summaries = (
+                    summary_of_change(path.rpartition("/")[2], text_of(before[path]), text_of(now))
+                    for path, now in files.items()
+                )
                 change = Change(author, "; ".join(summaries))
             number = self.tip_number() + 1
             self._advance(self._store(files, change, number), number)
@@ -250,13 +254,6 @@ class GitStore:
         self.repository.set_tip(commit)
         if number % PACK_EVERY == 0:
             self.repository.pack()
-
-    def _summary(self, recorded: Mapping[str, str], path: str, content: bytes | None) -> str:
-        name = path.rpartition("/")[2]
-        if content is None:
-            return f"removed {name}"
-        before = self.repository.content(recorded.get(path, ""))
-        return summary_of_change(name, text_of(before), text_of(content))
 
     def _recorded(self) -> dict[str, str]:
         """Return the files of the newest version, each with the id of its content."""

@@ -42,13 +42,7 @@ from nanobot.memory.documents import (
 from nanobot.memory.gitstore import LIMIT, GitStore
 from nanobot.memory.importance import without_importance
 from nanobot.memory.lines import Operation, apply_operations, split
-from nanobot.memory.losses import (
-    FactLosses,
-    Loss,
-    lines_to_retire,
-    retired_in,
-    with_retired,
-)
+from nanobot.memory.losses import FactLosses, Loss, lines_to_retire, retired_in, with_retired
 from nanobot.memory.taint import mark_of, unconfirmed_in
 from nanobot.memory.version import Author, Change
 

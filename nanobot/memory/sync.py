@@ -231,8 +231,10 @@ def _sync_scope(
             merged = dict(ours)
             for device, tip in others.items():
                 conflicts += _merge_branch(store, device, tip, merged, hides)
-            messages = {name: repository.commit(tip).message for name, tip in others.items()}
-        versions = {name: CommitMessage.parse(text).number for name, text in messages.items()}
+            versions = {
+                name: CommitMessage.parse(repository.commit(tip).message).number
+                for name, tip in others.items()
+            }
         numbers = _write_merged(write, ours, merged, versions)
         with store.locked():
             for device, tip in others.items():

@@ -37,7 +37,7 @@ from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.tool import looked_up
 from nanobot.memory.service import views
 from nanobot.memory.service.views import FileView, Overview
-from nanobot.memory.sync import SyncResult, sync
+from nanobot.memory.sync import sync
 from nanobot.memory.version import Change, Version, scope_of
 from nanobot.memory.why import Explainer, only_match
 from nanobot.memory.why import lines_of as explained_lines
@@ -350,13 +350,11 @@ class MemoryService:
             known = forgotten.setdefault(memory.scope, Forgotten(memory.root))
             return known.hides_line(line)
 
-        def synced() -> SyncResult:
-            prefixes = [prefix_of(scope) for scope in self._memories.versioned_scopes()]
-            return sync(store_of, prefixes, remote, write, hides)
-
         scopes = await asyncio.to_thread(self._memories.versioned_scopes)
+        prefixes = [*map(prefix_of, scopes)]
         async with self._memories.holding_each(scopes):
-            return views.sync_report(remote, await asyncio.to_thread(synced))
+            result = await asyncio.to_thread(sync, store_of, prefixes, remote, write, hides)
+            return views.sync_report(remote, result)
 
     def _by_name(self, name: str, method: Callable[..., Awaitable[Report]]) -> Operation:
         """The operation that takes the method's parameters as JSON, and gives the report's fields
