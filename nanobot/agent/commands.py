@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from typing import get_args
@@ -23,7 +24,7 @@ from nanobot.tools.undo import Outcome, UndoLog
 
 _MOST_MODEL_BUTTONS, _MOST_MODELS_LISTED = 8, 40
 _HISTORY_DEFAULT = 10
-_HISTORY_MOST = 100
+_HISTORY_MOST, _HISTORY_COUNT = 100, re.compile("0*([1-9][0-9]?|100)")
 _HISTORY_CHARACTERS = 400
 _EFFORTS = "none | low | medium | high | default"
 _TITLE = 80
@@ -122,7 +123,7 @@ class ConversationCommands:
 
     async def _history(self, call: CommandCall) -> Answer:
         wanted = call.arguments or str(_HISTORY_DEFAULT)
-        if not wanted.isascii() or not wanted.isdigit() or not 0 < int(wanted) <= _HISTORY_MOST:
+        if not _HISTORY_COUNT.fullmatch(wanted):
             return Answer(f"Say how many messages, from 1 to {_HISTORY_MOST}: /history 20")
         spoken = (m for m in reversed(call.session.messages) if m.role != "tool" and m.content)
         lines = []
@@ -187,7 +188,7 @@ class ConversationCommands:
                 "There is only the built-in offline model here. To connect a real one, set"
                 " model.name (and model.base_url, model.api_key) in config.yaml and /restart."
             )
-        current = str(call.session.metadata.get("model") or self._default_model)
+        current = str(call.session.metadata.get("model", self._default_model))
         served = await self._served.names() if self._served else ()
         names = (*self._named, *served)
         if not name:

@@ -176,8 +176,8 @@ class ScopedSources:
             if text:  # no untouched template
                 parts.append(PromptPart(f"## {name}\n\n{text}", name))
         others = (self._memories.of(other) for other in self._scopes.readable(scope)[1:])
-        blocks = [memory.recall.memory_part() for memory in (*others, mine)]
-        parts += [PromptPart(block, LONG_TERM) for block in blocks if block]
+        facts = (memory.recall.memory_part() for memory in (*others, mine))
+        parts += (PromptPart(block, LONG_TERM) for block in filter(None, facts))
         return [*parts, *self._skills_of(scope).parts]
 
     def memory_text(self, session: Session) -> str | None:
@@ -276,11 +276,6 @@ class PromptCache(Struct):
         self.tokens += sum(message.tokens for message in shown)
         self.has_images = self.has_images or any(message.images for message in shown)
 
-    def serves(self, session: Session, holds: tuple[object, ...], model: str) -> bool:
-        """Whether it is good for the next prompt of `session`."""
-        is_same = self.session is session and self.holds == holds
-        return is_same and not (self.blind and self.model != model)
-
     def forget_rendered(self) -> None:
         self.rendered, self.newest, self.tokens, self.has_images = [], 0, 0, False
         self.stamp = None
@@ -328,7 +323,8 @@ class ContextBuilder:
         tools, forgotten = self._sources.tools(session), self._sources.forgotten
         holds = (session.epoch, session.revision, today, tools.wire, forgotten)
         cache = self._caches.get(session.key)
-        if cache is None or not cache.serves(session, holds, model):
+        holds_still = cache and cache.session is session and cache.holds == holds
+        if cache is None or not holds_still or (cache.blind and cache.model != model):
             cache = self._new_cache(session, holds, tools, model)
         self._caches[session.key] = cache
         self._caches.move_to_end(session.key)

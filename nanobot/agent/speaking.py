@@ -109,6 +109,8 @@ class Speaking:
 
     async def voiced(self, part: OutboundPart) -> OutboundPart | None:
         """A part whose words are spoken, so that it can be sent; None where that fails."""
+        if not part.words:
+            return part
         try:
             sound = await self._speech.say(part.words)
             file = await asyncio.to_thread(self._store.put_outgoing, sound, _FILE)

@@ -76,12 +76,8 @@ def plan_init(settings: Settings) -> Plan:
         if here or there not in ("", folder.LEFT, _word(half)):
             raise folder.mismatch(address, shared)
         _expect_room(home, shared, own)
-        has_rows = is_begun or _has_rows(home)
-        if has_rows and schema.has_tables(db) and moving.has_rows(db):
-            raise NanobotError(
-                f"{address.place} has messages already",
-                hint="Name an empty database in team.database.",
-            )
+        if is_begun or _has_rows(home):
+            _expect_empty(db, address)
     rows = "move messages, jobs, pairings and all else in the journal into the database"
     steps: tuple[Step, ...] = (
         ("make the tables in the database", partial(schema.prepare, address)),
@@ -152,6 +148,13 @@ def _expect_room(home: Path, shared: Path, names: Sequence[str]) -> None:
             f"there is something in {shared} already: {', '.join(taken)}",
             hint="Name an empty folder in team.shared, or move those away.",
         )
+
+
+def _expect_empty(db: psycopg.Connection[Row], address: DatabaseAddress) -> None:
+    """Raise `NanobotError` if there are messages in the database."""
+    if schema.has_tables(db) and moving.has_rows(db):
+        hint = "Name an empty database in team.database."
+        raise NanobotError(f"{address.place} has messages already", hint=hint)
 
 
 def _join(settings: Settings, own: Sequence[str]) -> Plan:

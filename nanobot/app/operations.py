@@ -273,9 +273,11 @@ def _record(
             shown = ", ".join(one_line(str(one), _LONGEST) for one in values[:_MOST])
             more = f" and {len(values) - _MOST} more" if len(values) > _MOST else ""
             changed.append(f"{key} {shown}{more}")
-    by, scope = arguments.get("by"), arguments.get("scope", result.get("scope"))
+    by, scope = arguments.get("by"), arguments.get("scope") or result.get("scope")
     record = {"event": "changed", "outcome": outcome, "tool": name}
-    record["by"] = one_line(by, _LONGEST) if isinstance(by, str) and by else "terminal"
-    if isinstance(scope, str) and scope:
-        record["scope"] = one_line(scope, _LONGEST)
-    return record | ({"changed": ", ".join(changed)} if changed else {})
+    record["by"] = one_line(str(by or "terminal"), _LONGEST)
+    if scope:
+        record["scope"] = one_line(str(scope), _LONGEST)
+    if changed:
+        record["changed"] = ", ".join(changed)
+    return record

@@ -30,7 +30,7 @@ from nanobot.cron.heartbeat import ActiveHours, Heartbeat, show_heartbeat
 from nanobot.cron.schedule import parse
 from nanobot.errors import StorageError
 from nanobot.gateway.channels import HostParts, SenderRateLimit, Supervisor
-from nanobot.gateway.delivery import Dispatcher
+from nanobot.gateway.delivery import Dispatcher, without_voice
 from nanobot.gateway.health import (
     HealthMonitor,
     SystemdNotifier,
@@ -170,7 +170,7 @@ class Platforms:
             base.screen,
             clock,
             base.rng,
-            toolbox.speaking.voiced if toolbox.speaking else None,
+            toolbox.speaking.voiced if toolbox.speaking else without_voice,
         )
         per_minute = settings.limits.messages_per_minute
         self.rate = SenderRateLimit(per_minute, base.commands.is_owner)

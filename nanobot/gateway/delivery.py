@@ -62,14 +62,15 @@ _CLOSE_SECONDS = 300.0
 """How long a channel may take to close a question."""
 
 
-Voiced = Callable[[OutboundPart], Awaitable[OutboundPart | None]]
-"""Makes the voice message of a part that has words to speak; None where that fails."""
+async def without_voice(part: OutboundPart) -> OutboundPart | None:
+    """What is sent of a part where nothing can be spoken."""
+    return None if part.words else part
 
 
 class Dispatcher:
     """Delivers the outbox: per chat in order, with retries, each part until the platform has it.
-    `rng` spreads the retries of many chats. What is to be spoken is left out without
-    `voiced`."""
+    `rng` spreads the retries of many chats. `voiced` makes the voice message of a part that has
+    words to speak; a part for which it gives None is left out."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class Dispatcher:
         screen: Screen,
         clock: Clock,
         rng: Random,
-        voiced: Voiced | None = None,
+        voiced: Callable[[OutboundPart], Awaitable[OutboundPart | None]] = without_voice,
     ) -> None:
         self._channels, self._journal, self._screen = channels, journal, screen
         self._clock, self._rng, self._voiced = clock, rng, voiced
@@ -185,12 +186,10 @@ class Dispatcher:
                 if self._stopping.is_set() and self._is_left(item, is_new=is_new):
                     return ()
                 is_new = False  # what fails now is tried again by the next start
-                if item.part.media and item.part.words:
-                    part = await self._voiced(item.part) if self._voiced else None
-                    if part is None:
-                        return await self._journal.mark_sent(item, "")
-                    item = replace(item, part=part)
-                item = replace(item, attempts=item.attempts + 1)
+                part = await self._voiced(item.part)
+                if part is None:
+                    return await self._journal.mark_sent(item, "")
+                item = replace(item, part=part, attempts=item.attempts + 1)
                 try:
                     receipt = await self._attempt_unless_cut(item)
                 except (SendError, StorageError) as error:
@@ -198,14 +197,11 @@ class Dispatcher:
                     if _is_hopeless(item, error):
                         return await self._give_up(item, str(error))
                     item, pause = self._put_off(item, error)
-                else:
-                    if receipt is not None:  # else it is left
-                        return await self._arrived(item, receipt)
-
-    async def _arrived(self, item: OutboxPart, receipt: Receipt) -> Sequence[OutboxPart]:
-        self._remember(item.part, receipt)
-        keep = not receipt.is_final or _is_question(item.part)
-        return await self._journal.mark_sent(item, receipt.platform_id, keep=keep)
+                    continue
+                if receipt is not None:  # else it is left
+                    self._remember(item.part, receipt)
+                    keep = not receipt.is_final or _is_question(item.part)
+                    return await self._journal.mark_sent(item, receipt.platform_id, keep=keep)
 
     async def _slot(self, item: OutboxPart) -> ExitStack:
         """What a leftover needs to be sent; nothing for others."""

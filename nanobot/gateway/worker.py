@@ -261,11 +261,7 @@ class TeamWorker:
             listener(name)
         match kind:
             case "want" if name in self._scopes and name not in self._singles:
-                scope, now = self._scopes[name], self._clock.monotonic()
-                if not scope.leaving and now >= scope.stays_until:
-                    scope.leaving, scope.asked_at = True, now
-                if scope.leaving:  # also when asked again: what kept it here may have ended
-                    self._look_soon(name)
+                self._leave_soon(name)
             case "work" if name in self._scopes or name in self._claimed:
                 self._look_soon(name)
             case "free" if name in self._refused or name in self._singles:
@@ -274,6 +270,14 @@ class TeamWorker:
             case "stop":
                 stopping = self._stop_for_other(*name.split(" ", 2))
                 self._background.start(stopping, name="stop for another worker")
+
+    def _leave_soon(self, name: str) -> None:
+        """Another worker asks for a scope: it gets that once it has rested here."""
+        scope, now = self._scopes[name], self._clock.monotonic()
+        if not scope.leaving and now >= scope.stays_until:
+            scope.leaving, scope.asked_at = True, now
+        if scope.leaving:  # also when asked again: what kept it here may have ended
+            self._look_soon(name)
 
     async def _stop_for_other(self, entry_id: str, scope: str, key: str) -> None:
         """Do what a `/stop` wants that was typed at another worker, before that can have the scope
@@ -365,10 +369,10 @@ class TeamWorker:
     async def _take_up(self) -> None:
         """Go on where the last worker of the scopes stopped that were claimed."""
         claimed = self._claimed.copy()
-        dead = [scope for scope, died in claimed.items() if died]
+        dead = {scope for scope, died in claimed.items() if died}
         if self._ending.is_set():
             self._claimed.clear()
-            await self._leases.release([scope for scope in claimed if scope not in dead])
+            await self._leases.release(claimed.keys() - dead)
             await self._leases.put_back(dead)
             return
         if dead:
@@ -480,10 +484,9 @@ class TeamWorker:
         for name in ready:
             if self._scopes.pop(name).leaving:
                 self._yielded[name] = now + _YIELD_SECONDS
-        if ready:
-            await self._takeover.release(ready)
-            for scope in ready:
-                self.waking.tell("free", scope)
+        await self._takeover.release(ready)
+        for scope in ready:
+            self.waking.tell("free", scope)
 
     def _has_rested(self, name: str, now: float, in_threads: Collection[str]) -> bool:
         """Whether a scope can be given back, as far as this process knows."""
