@@ -1,27 +1,27 @@
-"""From text to the words that the full-text table holds, by script and language. Pure.
+"""Split text into the words of the full-text table, by script and language. Pure.
 
-SQLite's `porter unicode61` finds words where a language separates them: it folds case, drops
-diacritics of Latin letters and takes off English endings. All else is done here, before a text is
-stored, and in the same way to the words of a question:
+SQLite's `porter unicode61` separates words at spaces, folds case, drops diacritics of Latin letters
+and removes English endings. Everything else is done here, before a text is stored, and likewise for
+the words of a question:
 
 - Chinese, Japanese, Korean, Thai, Lao, Khmer and Burmese write no spaces (and Korean words carry
-  their particles). A run of them is spelled out as single characters and pairs: `東京都` becomes
-  `東 東京 京 京都 都`. A question of one character then matches it, one of two matches the pair,
-  and a longer one matches by the pairs that it shares. In the four last, what counts as a character
-  is a consonant with the vowels and tones around it.
-- A message in another language than English is stored as the stems of its words. Its language is
-  that whose function words and letters are in it (`language_of`), else that of the messages before.
-  A wrong guess does little harm: the words of a question are stemmed in every language that the
-  searched conversations are in, so that the same word meets itself.
-- Stems miss what changes within a word (Polish sąsiad, sąsiedzi), so a word of a question is also
-  looked for by its beginning. A message counts it once, by the form that is nearest.
-- German and its like join nouns: `Zahnarzttermin` is found by `Zahnarzt`, its beginning, and by
-  `Termin`, because a long word is stored backwards too, and the other way round because a long
-  word of a question is cut wherever both halves may be words. Only halves that the index holds
-  find anything; so its own words are the dictionary.
+  their particles). A run of them becomes single characters and pairs: `東京都` is
+  `東 東京 京 京都 都`. A question of one character matches it, one of two matches the pair, and a
+  longer one matches by shared pairs. In the last four a character is a consonant with its vowels
+  and tones.
+- A message in another language than English is stored as the stems of its words. Its function words
+  and letters show the language (`language_of`), or else the messages before do. A wrong guess does
+  little harm: the words of a question are stemmed in every language of the searched conversations,
+  so the same word meets itself.
+- Stems miss changes within a word (Polish sąsiad, sąsiedzi), so a word of a question is also
+  searched by its beginning. A message counts it once, by the nearest form.
+- German and similar languages join nouns. `Zahnarzt` finds `Zahnarzttermin` as its beginning, and
+  `Termin` finds it because long words are stored backwards too. In the other direction, a long word
+  of a question is cut wherever both halves may be words. Only halves in the index match, so the
+  words of the index are the dictionary.
 
-English text in ASCII is stored as it is, which makes it cheap. Width and compatibility forms are
-unified (NFKC): `ＡＢＣ１２３` is `ABC123`.
+English text in ASCII is stored as it is, which is cheap. Width and compatibility forms are unified
+(NFKC): `ＡＢＣ１２３` is `ABC123`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _PART, _COMPOUND, _LONGEST = 4, 7, 60
 
 
 def prepared(text: str, language: str = "") -> str:
-    """`text` as it is given to the full-text table."""
+    """Return `text` for the full-text table."""
     whole = joined_words(text)
     if language in ("", ENGLISH) and text.isascii():
         return " ".join([text, *whole]) if whole else text
@@ -104,14 +104,13 @@ def prepared(text: str, language: str = "") -> str:
 
 
 def words_of(text: str, language: str = "") -> list[str]:
-    """The words of a question in order, lower case; runs without spaces as the keys that find
-    them."""
+    """Return the words of a question in order, lower case; of runs without spaces the keys."""
     whole = (_lower(_unified(word), language) for word in joined_words(text))
     return [*chain.from_iterable(word_groups(text, language)), *whole]
 
 
 def joined_words(text: str) -> list[str]:
-    """What is written with hyphens, as one word: `email` for `e-mail`."""
+    """Return the words with hyphens, each as one word: `email` for `e-mail`."""
     found = re.findall(HYPHENATED, text) if "-" in text or "\u2011" in text else ()
     return [joined(word) for word in found]
 
@@ -121,26 +120,26 @@ def joined(word: str) -> str:
 
 
 def word_groups(text: str, language: str = "") -> Iterator[list[str]]:
-    """The same with the keys of each run together."""
+    """Yield them with the keys of each run together."""
     for piece in re.findall(_piece(text), _lower(_unified(text), language)):
         yield _keys(piece) if re.match(_RUN, piece) else [piece]
 
 
 def content_words(words: list[str], language: str = "") -> list[str]:
-    """`words` without stop words and repetitions; all of them where nothing else would be left."""
+    """Return `words` without stop words and repetitions, or all if nothing else is left."""
     distinct = list(dict.fromkeys(words))
     return [word for word in distinct if not is_stop_word(word, language)] or distinct
 
 
 def is_stop_word(word: str, language: str = "") -> bool:
-    """Whether a word of a question in `language` says nothing about what is looked for."""
+    """Return True if a word of a question in `language` does not tell what to search for."""
     return _folded(word) in _stop_words(language or ENGLISH)
 
 
 @lru_cache(maxsize=256)
 def vocabulary(field: str, languages: tuple[str, ...]) -> Mapping[str, int]:
-    """The words in a field of these languages, without case and accents, and their places in it. A
-    cue with `=` in front keeps its accents."""
+    """Return the words in a field of these languages, without case and accents, and their places in
+    it. A cue with `=` in front keeps its accents."""
     known = (LANGUAGES[one] for one in languages if one in LANGUAGES)
     return {
         form if form[0] == "=" else stemmed(form, ""): at
@@ -154,7 +153,7 @@ _ASCII = frozenset(ascii_letters)
 
 
 def language_of(text: str, likely: str = "") -> str:
-    """The language of `text`: `likely` unless it lacks a letter of it or another is twice as
+    """Return the language of `text`: `likely`, unless it lacks a letter or another is twice as
     likely."""
     sample, letters = text[:_SAMPLE], set[str]()
     if sample.isascii():
@@ -174,7 +173,7 @@ def language_of(text: str, likely: str = "") -> str:
 
 
 def _shown_by(words: Collection[str], letters: Collection[str]) -> dict[str, float]:
-    """How likely these words and letters are of each language that they may be of."""
+    """Return the likelihood of each language with these words and letters."""
     evidence = _evidence()
     seen = Counter(evidence[word] for word in words if word in evidence)
     # Letters that the same languages have say the same.
@@ -190,7 +189,7 @@ def _shown_by(words: Collection[str], letters: Collection[str]) -> dict[str, flo
 
 
 def languages_of(texts: Iterable[str]) -> tuple[str, ...]:
-    """The languages that texts are in, the one of the last first."""
+    """Return the languages of texts, that of the last first."""
     likely, found = ENGLISH, dict[str, None]()
     for text in texts:
         found[likely := language_of(text, likely)] = None
@@ -198,16 +197,16 @@ def languages_of(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 class WordForms(NamedTuple):
-    """What a word of a question matches in the full-text table: its `forms`, and its relatives:
-    words with one of the `beginnings`, or the two `halves` of a compound in one text."""
+    """The matches of a word in the full-text table: its `forms`, and its relatives: words with one
+    of the `beginnings`, or the two `halves` of a compound in one text."""
 
     forms: tuple[str, ...]
     beginnings: tuple[str, ...] = ()
     halves: tuple[tuple[str, str], ...] = ()
 
     def closeness(self, said: Collection[str]) -> int:
-        """How closely a text with the `tokens` in `said` holds the word: 2 for a form of it, 1 for
-        a relative, 0 for neither. The table's own stemmer has to have seen all words."""
+        """Return how closely a text with these `tokens` has the word: 2 for a form, 1 for a
+        relative, 0 for neither. All words must be as the table's own stemmer leaves them."""
         if any(form in said for form in self.forms):
             return 2
         begun = any(word.startswith(self.beginnings) for word in said)
@@ -223,8 +222,8 @@ class WordForms(NamedTuple):
 
 
 def word_forms(word: str, asked: tuple[str, ...], searched: tuple[str, ...]) -> WordForms:
-    """What a word of a question matches, where the question may be in the languages `asked`, and
-    messages are in those of `searched`."""
+    """Return the matches of a word, if the question may be in the languages `asked`, and messages
+    in those of `searched`."""
     forms, beginnings, halves = [_folded(word)], list[str](), list[tuple[str, str]]()
     if not re.match(_RUN, word):
         forms += [
@@ -247,9 +246,8 @@ def word_forms(word: str, asked: tuple[str, ...], searched: tuple[str, ...]) -> 
 def expressions(
     word: str, asked: Iterable[str], searched: Iterable[str]
 ) -> Iterator[tuple[str, bool]]:
-    """What a word of a question matches in the full-text table (as for `word_forms`): its forms,
-    then its relatives, and last the halves that it may have, which are a last resort: for where
-    nothing else matches."""
+    """Yield queries for a word (as for `word_forms`): its forms, its relatives, and as a last
+    resort, if nothing else matches, its possible halves."""
     found = word_forms(word, tuple(asked), tuple(searched))
     yield _any(map(_term, found.forms)), False
     halves = [(_term(one), _term(other)) for one, other in found.halves]
@@ -262,7 +260,7 @@ def expressions(
 
 
 def tokens(text: str, language: str = "") -> Iterator[str]:
-    """The words of `text` as the full-text table holds them."""
+    """Yield the words of `text` as the full-text table has them."""
     for piece, is_run in _pieces(text):
         yield from _singles_and_pairs(piece) if is_run else _tokens_of(piece, language)
     for word in joined_words(text):
@@ -270,7 +268,7 @@ def tokens(text: str, language: str = "") -> Iterator[str]:
 
 
 def bases(text: str, language: str = "") -> Iterator[str]:
-    """The base form of each word of `text` but stop words; the single characters of a run."""
+    """Yield the base form of each word of `text` but stop words, and single characters of runs."""
     for piece, is_run in _pieces(text):
         if is_run:
             yield from _units(piece)
@@ -279,16 +277,14 @@ def bases(text: str, language: str = "") -> Iterator[str]:
 
 
 def plain_words(text: str) -> Iterator[str]:
-    """Every word of `text`, whatever its language, without case and accents; the single characters
-    of a run without spaces."""
+    """Yield every word of `text` without case and accents, and the single characters of runs."""
     for piece, is_run in _pieces(text):
         yield from _units(piece) if is_run else (_folded(piece.lower()),)
 
 
 def outline(text: str) -> str:
-    """`text` without case, accents and hyphens, one letter where some write two (`ue` for `ü`):
-    whatever holds a word holds its `core` in its outline. Quick, to rule out what need not be
-    read."""
+    """Return `text` without case, accents and hyphens, one letter for two (`ue` for `ü`). The
+    outline of a text has the `core` of each of its words: a quick way to rule texts out."""
     plain = text.lower() if text.isascii() else _folded(_unified(text).lower())
     for letter in "aou":
         plain = plain.replace(f"{letter}e", letter)
@@ -297,7 +293,7 @@ def outline(text: str) -> str:
 
 @lru_cache(maxsize=1 << 10)
 def core(word: str, language: str = "") -> str:
-    """What the outlines of all forms of a word in its base form have in common."""
+    """Return the common part of the outlines of all forms of a word in its base form."""
     known, plain = LANGUAGES.get(language), outline(word)
     if re.match(_RUN, word):
         return plain
@@ -308,7 +304,7 @@ def core(word: str, language: str = "") -> str:
 
 
 def _spellings(word: str, language: str) -> Iterator[str]:
-    """A word, and with one letter for two, or two for one (Ålborg, Aalborg)."""
+    """Yield a word, also with one letter for two, or two for one (Ålborg, Aalborg)."""
     yield word
     for pair in LANGUAGES[language].written_out.split() if language in LANGUAGES else ():
         one, _, two = pair.partition("=")
@@ -325,18 +321,18 @@ def _term(word: str) -> str:
 
 
 def _beginning(stem: str) -> list[str]:
-    """Three quarters of a stem, with which a word may begin."""
+    """Return three quarters of a stem, with which a word may begin."""
     length = max(_PART, len(stem) - len(stem) // 4)
     return [stem[:length]] if len(stem) >= _PART else []
 
 
 def _end(stem: str) -> list[str]:
-    """A stem as the last part of a compound."""
+    """Return a stem as the last part of a compound."""
     return [stem[::-1].translate(_BACKWARDS)] if len(stem) >= _ROOT else []
 
 
 def _halves(word: str, stem: str, language: str) -> list[tuple[str, str]]:
-    """The two words that a compound may be made of, for each place where it may be cut."""
+    """Return the two parts of a compound, for each place where it may be cut."""
     cuts = range(_PART, min(len(stem), _LONGEST) - _PART + 1)
     return [(stemmed(word[:cut], language), stem[cut:]) for cut in cuts]
 
@@ -353,7 +349,7 @@ def stemmed(word: str, language: str) -> str:
 
 
 def _root(word: str, known: Language) -> str:
-    """`word` without an ending, beginnings and weak letters."""
+    """Return `word` without an ending, beginnings and weak letters."""
     beginnings = tuple(known.beginnings.split())
     while beginnings:
         rest = next((word[len(b) :] for b in beginnings if word.startswith(b)), "")
@@ -371,7 +367,7 @@ def _root(word: str, known: Language) -> str:
 
 
 def _spelled_out(piece: str, language: str) -> str:
-    """A run as it is stored, or a word that is not worth remembering."""
+    """Return a run as it is stored, or a word that is not worth caching."""
     if re.match(_RUN, piece):
         return " ".join(_singles_and_pairs(piece))
     return stemmed(piece, language)
@@ -393,7 +389,7 @@ def _stored(word: str, language: str) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def _tokens_of(word: str, language: str) -> tuple[str, ...]:
-    """What the table makes of a word: its stem, and that backwards where it may be a compound."""
+    """Return the stem of a word, and that backwards if it may be a compound."""
     if len(word) > _LONGEST:
         return (_folded(word.lower()),)
     return tuple(map(_porter, _stored(word, language).lower().split()))
@@ -417,7 +413,7 @@ def _singles_and_pairs(run: str) -> Iterator[str]:
 
 
 def _keys(run: str) -> list[str]:
-    """A character alone, or pairs; pairs of grammar only (hiragana) where there is nothing else."""
+    """Return a single character, or pairs; pairs of grammar (hiragana) only without others."""
     units = _units(run)
     pairs = [one + other for one, other in pairwise(units)] or units
     return [pair for pair in pairs if not re.match(_KANA, pair)] or pairs
@@ -434,7 +430,7 @@ def _lower(text: str, language: str) -> str:
 
 
 def _folded(word: str) -> str:
-    """A word in lower case without accents and points."""
+    """Return a word in lower case without accents and points."""
     if word.isascii():
         return word
     bare = re.sub(_MARKS, "", unicodedata.normalize("NFD", word))
@@ -456,7 +452,7 @@ def _stop_words(language: str) -> frozenset[str]:
 
 @cache
 def _evidence() -> dict[str, tuple[str, ...]]:
-    """The languages that a function word or a letter is of."""
+    """Return the languages that have each function word or letter."""
     found = defaultdict[str, set[str]](set)
     for name in LANGUAGES:
         for token in _stop_words(name) | _letters(name):
@@ -466,7 +462,7 @@ def _evidence() -> dict[str, tuple[str, ...]]:
 
 @cache
 def _foreign_words() -> frozenset[str]:
-    """The function words of other languages that are not English as well."""
+    """Return the function words of other languages that are not English as well."""
     return frozenset(filter(str.isascii, _evidence())) - _stop_words(ENGLISH)
 
 
@@ -479,13 +475,13 @@ def _letters(language: str) -> frozenset[str]:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, bool]]:
-    """The words and runs of `text`, and whether each is a run."""
+    """Yield the words and runs of `text`, and whether each is a run."""
     for piece in re.findall(_piece(text), _unified(text)):
         yield piece, piece >= _FIRST_RUN and re.match(_RUN, piece) is not None
 
 
 def _piece(text: str) -> str:
-    """The pattern of a run, or of letters with their marks, which `\\w` leaves out."""
+    """Return the pattern of a run, or of letters with their marks, which `\\w` leaves out."""
     return r"[^\W_]+" if text.isascii() else _any_piece()
 
 

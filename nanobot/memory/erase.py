@@ -1,22 +1,20 @@
 """`/forget --erase`: a text leaves every file of the home.
 
-The owner's alone, and for all scopes: it reaches every file. Each store parses its records and
-writes them again without the text; the files that belong to no store are rewritten one by one.
-Invariants:
+Only the owner may erase, and it reaches all scopes. Each store parses its records and writes them
+again without the text; files that belong to no store are rewritten one by one. Invariants:
 
-- every file is replaced as a whole, so that a crash leaves it old or new, and erasing again
-  finishes what was cut short; a log, which is added to all the time, is overwritten in place;
-- the text is written nowhere. The journal, which holds the command itself, is cleaned last;
-- at the end every byte of every file is searched, and what is left is reported, as is what refused.
+- Every file is replaced as a whole, so a crash leaves it old or new, and erasing again finishes the
+  work. A log is overwritten in place, because it grows all the time.
+- The text is written nowhere. The journal, which holds the command itself, is cleaned last.
+- At the end every byte of every file is searched. Remaining occurrences and refusals are reported.
 
-Messages keep their place: the text in them becomes "[erased]", and the rest is found and shown as
-before. So does a note of the person's own keep the rest; one that foreign text may have caused goes
-whole, and so does a line of a file of facts, from its versions too. What says it in other words is
-hidden, as by `/forget`. Media files that hold the text go, and so does what undo would put back.
+Messages keep their place: the text becomes "[erased]", and the rest is found and shown as before.
+The person's own notes keep the rest too. Unconfirmed notes and lines of facts go whole, also from
+versions. Other wordings are hidden, as by `/forget`. Media files with the text go, and so do copies
+for undo.
 
-Of links only those are followed that stand for a folder of nanobot's own (its media on another
-disk), and what is compressed or encoded (git, PDF, pictures, office files) holds its text in a form
-that is not recognised.
+A link is followed only if it replaces one of nanobot's own folders (media on another disk).
+Compressed or encoded files (git, PDF, pictures, office files) are not decoded.
 """
 
 from __future__ import annotations
@@ -102,11 +100,8 @@ _TEMPORARY = re.compile(r"\..+\.tmp|.+\.nanobot-tmp")
 
 
 class Occurrence(Struct, frozen=True):
-    """A file that holds the text or has it in its name, or one that cannot be read.
-
-    `shown` is its path for people, without the text; `stays` is why the text is in it, or in its
-    name, after an erasure, empty where it is not.
-    """
+    """A file with the text in its content or name, or one that cannot be read. `shown` is its path
+    for people, without the text. `stays` is the reason if the text remains after an erasure."""
 
     path: Path
     shown: str
@@ -119,8 +114,8 @@ class Occurrence(Struct, frozen=True):
 
 
 class Home(Struct, frozen=True):
-    """The folder of a nanobot, and its workspace, which may lie elsewhere. In a team the folder is
-    the shared one, and `own` the worker's."""
+    """The home folder and its workspace, which may be elsewhere. In a team `folder` is the shared
+    one and `own` the worker's."""
 
     folder: Path
     workspace: Path
@@ -135,12 +130,12 @@ class Home(Struct, frozen=True):
         return (self.folder,) if self.own is None else (self.folder, self.own)
 
     def _inside(self, path: Path) -> str:
-        """The path within the folder that it is in; as it is where it is in none."""
+        """Return the path relative to its base folder, or as it is."""
         base = next((base for base in self._bases if path.is_relative_to(base)), None)
         return str(path.relative_to(base) if base else path)
 
     def occurrences(self, matcher: TextMatcher) -> list[Occurrence]:
-        """All files that hold the text, or have it in their name, and what could not be read."""
+        """Find all files with the text in their content or name, and those that cannot be read."""
         found, unread = list[Occurrence | None](), list[Path]()
         for path in paced(self._files(unread)):
             try:
@@ -172,7 +167,7 @@ class Home(Struct, frozen=True):
         return Occurrence(path, shown, kind if in_text else "kept", stays)
 
     def _files(self, unread: list[Path]) -> Iterator[Path]:
-        """Every regular file but those of git; each once. What cannot be looked into is added to
+        """Yield every regular file but those of git, once. Unreadable folders are added to
         `unread`."""
 
         def refused(error: OSError) -> None:
@@ -190,7 +185,7 @@ class Home(Struct, frozen=True):
                         refused(error)
 
     def _folders(self) -> Iterator[Path]:
-        """The home, the workspace, and the folders of its own that lie elsewhere."""
+        """Yield the home, the workspace, and own folders on other disks."""
         known, own = list[Path](), (base / name for base in self._bases for name in _OWN)
         for folder in (*self._bases, self.workspace, *own):
             real = folder.resolve()
@@ -214,7 +209,7 @@ class Home(Struct, frozen=True):
 
 
 def _search(path: Path, matcher: TextMatcher) -> tuple[bool, bool]:
-    """Whether a file holds the text, and whether it is a text that can be changed."""
+    """Return whether a file holds the text, and whether it is a text that can be changed."""
     found, is_text, before = False, True, b""
     with open(path, "rb", opener=_without_links) as file:
         block = file.read(_BLOCK)
@@ -229,11 +224,8 @@ def _search(path: Path, matcher: TextMatcher) -> tuple[bool, bool]:
 
 
 def erase_from(one: Occurrence, matcher: TextMatcher) -> None:
-    """Take the text out of a file that belongs to no store.
-
-    Raises `StorageError` or, where another program saved just now, `WriteConflict`; the file is
-    whole.
-    """
+    """Take the text out of a file that belongs to no store. Raises `StorageError`, or
+    `WriteConflict` if another program has just saved; the file is whole."""
     with storage_errors(one.path), suppress(FileNotFoundError):
         if one.kind == "removed":
             one.path.unlink()
@@ -266,7 +258,7 @@ def _without_links(path: str, flags: int) -> int:
 
 
 def _planned(found: Sequence[Occurrence], forgets: ForgetPlan, beyond: Sequence[str]) -> Report:
-    """What an erasure would do; never the text itself."""
+    """Describe an erasure, without the text itself."""
     files = [one.shown for one in found if one.changes]
     by_hand = [f"{one.shown}: {one.stays}" for one in found if one.stays]
     lines = [
@@ -290,8 +282,8 @@ def erase_report(
     refused: Sequence[str] = (),
     beyond: Sequence[str] = BEYOND,
 ) -> Report:
-    """What an erasure changed (`before`), what still holds the text (`left`), and what `refused`
-    beside these files. It is complete where nothing in the home holds the text any more."""
+    """Report the changed files (`before`), those that still hold the text (`left`), and other
+    refusals. It is complete if nothing in the home holds the text any more."""
     again = "where it is in the id of a chat or person it stays, else try again"
     reasons = [*(f"{one.shown}: {one.stays or again}" for one in left), *refused]
     gone = {one.path for one in before} - {one.path for one in left}
@@ -306,12 +298,9 @@ def erase_report(
 
 
 class Eraser:
-    """Plans and carries out erasures in the home that lies at `home`.
-
-    `rebuild_index` must delete the search index and build a new one. `scope_of` gives the scope of
-    a conversation. In a team `home` is the shared folder and `own_home` the worker's, and no other
-    worker touches any of it meanwhile.
-    """
+    """Plans and runs erasures. `rebuild_index` must delete the search index and build a new one.
+    `scope_of` gives the scope of a conversation. In a team `home` is the shared folder, `own_home`
+    the worker's, and no other worker touches them during an erasure."""
 
     def __init__(
         self,
@@ -335,10 +324,8 @@ class Eraser:
         """In a team: has the other workers erase a text from what is theirs alone."""
 
     async def plan(self, text: str) -> Report:
-        """What erasing `text` would change; changes nothing.
-
-        Raises `NanobotError` for a text that is too short to search for.
-        """
+        """Describe the effect on files and memory; change nothing. Raises `NanobotError` for a text
+        that is too short to search for."""
         matcher = TextMatcher(text)
         forgets = ForgetPlan(OWNER)
         with suppress(NanobotError):  # memory cannot be read, or the text says too little
@@ -347,11 +334,11 @@ class Eraser:
         return _planned(occurrences, forgets, self._home.beyond)
 
     async def apply(self, text: str, *, forgets: bool = True) -> Report:
-        """Erase a text; with `forgets` also what says it in other words is forgotten, otherwise the
-        conversations that hold it go on without it.
+        """Erase a text. With `forgets`, other wordings of it are forgotten too; without, the
+        conversations go on.
 
-        What refuses keeps nothing else from being erased, and is in the report; doing it again
-        goes on from there. Raises like `plan`, and if another worker holds a scope.
+        A refusal does not stop the rest; it is in the report, and another erasure retries it.
+        Raises like `plan`, and if another worker holds a scope.
         """
         matcher = TextMatcher(text)
         scopes = await asyncio.to_thread(self._scopes)
@@ -372,8 +359,8 @@ class Eraser:
         return Report(report.text, {"found": bool(before) or not hidden.is_empty, **report.data})
 
     async def erase_own(self, text: str) -> None:
-        """Take a text that another worker of the team has erased out of this one's own caches and
-        logs. What refuses is logged."""
+        """Erase a text that another worker has erased from this one's caches and logs; log
+        refusals."""
         matcher = TextMatcher(text)
         self._memories.forgotten += 1
         await asyncio.to_thread(self._scopes)  # looks at the conversations that changed
@@ -383,7 +370,7 @@ class Eraser:
         await _erase_files(matcher, found)
 
     def _scopes(self) -> set[str]:
-        """All that have anything: memory, versions, conversations."""
+        """Return the scopes with memory, versions or conversations."""
         memories = self._memories
         talking = (self._scope_of(info.key) for info in self._sessions.list_sessions())
         return {*memories.existing_scopes(), *memories.versioned_scopes(), *talking}
@@ -391,8 +378,7 @@ class Eraser:
     async def _erase(
         self, matcher: TextMatcher, found: Sequence[Occurrence]
     ) -> tuple[Sequence[Occurrence], str]:
-        """The files that still hold the text after some passes, and why the versions of memory
-        may."""
+        """Return the files that still hold the text after some passes, and why versions may."""
         for again in range(_PASSES):
             await self._rewrite_memory(matcher)
             self._memories.forgotten += 1  # no turn writes it down from here on
@@ -412,7 +398,7 @@ class Eraser:
         return found, refused
 
     async def _rewrite_memory(self, matcher: TextMatcher) -> None:
-        """Conversations, histories, and files of facts and notes."""
+        """Rewrite conversations, histories, and files of facts and notes."""
         for info in await asyncio.to_thread(lambda: list(self._sessions.list_sessions())):
             await _trying(matcher, self._sessions.rewrite(info.key, matcher.redact))
         for scope in await asyncio.to_thread(self._memories.existing_scopes):
@@ -427,14 +413,14 @@ class Eraser:
 
 
 async def _erase_files(matcher: TextMatcher, found: Iterable[Occurrence]) -> None:
-    """Take the text out of those files that belong to no store."""
+    """Take the text out of the files that belong to no store."""
     for one in found:
         if one.changes and one.kind != "store":
             await _trying(matcher, asyncio.to_thread(erase_from, one, matcher))
 
 
 async def _trying(matcher: TextMatcher, work: Awaitable[object]) -> str:
-    """Do `work`; why it was refused. The next pass tries again."""
+    """Await `work` and return the reason if it is refused. The next pass tries again."""
     try:
         await work
     except NanobotError as error:

@@ -1,9 +1,8 @@
-"""Numbers, dates, times, months, units and addresses in a text, in whatever way they are written,
-and whether a text holds those of another. Pure.
+"""Numbers, dates, times, months, units and addresses in a text, in any notation, and whether a text
+has those of another. Pure.
 
 `1,200` is `1.200` and `1200`, `3 pm` is `15:00`, `zwölf` is `12`, and `12. März` has the month and
-the day of `2026-03-12`. A date that a person meant ("tomorrow") counts from the day on which they
-said it.
+the day of `2026-03-12`. A relative date ("tomorrow") counts from the day of its message.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ Day = tuple[int, int, int]
 
 
 class Figures(Struct, frozen=True):
-    """What a text counts and dates. `units` are the words after each number, in lower case, `said`
-    all numbers that its words and dates hold, `years` those of them that are near `said_on`."""
+    """The counts and dates of a text. `units` are the words after each number, `said` all numbers
+    in words and dates, `years` those near `said_on`."""
 
     numbers: frozenset[str] = frozenset()
     days: frozenset[Day] = frozenset()
@@ -78,7 +77,7 @@ class Figures(Struct, frozen=True):
         return not (self.numbers or self.days or self.months or self.times)
 
     def missing_in(self, sources: Sequence[Figures]) -> list[str]:
-        """The figures, as people read them, that none of the `sources` hold."""
+        """Return the figures, as people read them, that no source has."""
         days, times = set(self.days), set(self.times)
         months, numbers = set(self.months), set(self.numbers)
         for one in sources:
@@ -90,7 +89,7 @@ class Figures(Struct, frozen=True):
         return sorted((*map(_shown, days), *clock, *numbers, *(f"month {one}" for one in months)))
 
     def holds_number(self, number: str, units: Mapping[str, frozenset[str]]) -> bool:
-        """Whether this number is named, with one of the same units where both have a short one."""
+        """Return True if this number is named, with a matching unit if both have a short one."""
         if number not in self.said:
             is_year = re.fullmatch(_YEAR, number) is not None
             return is_year and not self.years and self._is_near_year(int(number))
@@ -102,7 +101,7 @@ class Figures(Struct, frozen=True):
         return not pairs or any(starmap(_same_unit, pairs))
 
     def holds_day(self, day: Day) -> bool:
-        """Whether this day is named, or may be meant by a word such as "tomorrow"."""
+        """Return True if this day is named, or possible for a word such as "tomorrow"."""
         year, month, number = day
         if year and self.years and year not in self.years:
             return False
@@ -112,14 +111,14 @@ class Figures(Struct, frozen=True):
         return self._may_mean(day)
 
     def holds_month(self, month: int) -> bool:
-        """Whether this month is named, or none is and it is that of the day or next to it."""
+        """Return True if this month is named, or none is and it is near that of the message."""
         named = self.months | {day[1] for day in self.days}
         if named or self.said_on is None:
             return month in named
         return (month - self.said_on.month) % 12 in (0, 1, 11)
 
     def holds_time(self, time: tuple[int, int]) -> bool:
-        """Whether this time is named, by a clock of twelve hours or one of twenty-four."""
+        """Return True if this time is named, by a clock of twelve or twenty-four hours."""
         hour, minute = time
         if any(h % 12 == hour % 12 and m == minute for h, m in self.times):
             return True
@@ -127,7 +126,7 @@ class Figures(Struct, frozen=True):
         return hour % 12 in hours and (minute == 0 or str(minute) in self.numbers)
 
     def _may_be_day(self, number: str) -> bool:
-        """Whether this number is named, and counts nothing ("21 degrees")."""
+        """Return True if this number is named, and counts nothing ("21 degrees")."""
         units = self.units.get(number, frozenset())
         return number in self.said and (
             not units
@@ -151,7 +150,7 @@ class Figures(Struct, frozen=True):
 
 
 def figures_of(text: str, languages: Iterable[str] = (), said_on: date | None = None) -> Figures:
-    """The figures of `text`, whose words may be of these `languages`."""
+    """Read the figures of `text`, whose words may be of these `languages`."""
     text = unicodedata.normalize("NFKC", text)
     numbers, days, times = set[str](), set[Day](), set[tuple[int, int]]()
     units = defaultdict[str, set[str]](set)
@@ -189,20 +188,20 @@ def _years_in(numbers: Iterable[str], said_on: date | None) -> frozenset[int]:
 
 
 def _codes(match: re.Match[str]) -> list[str]:
-    """The link or code, or the numbers of a date that no calendar has."""
+    """Return the link or code, or the numbers of an impossible date."""
     if link := match["url"] or match["at"]:
         return [link.casefold().rstrip("./,;:!?)>]")]
     return [match["code"].casefold()] if match["code"] else re.findall(r"\d+", match[0])
 
 
 def _numbers_in(days: Iterable[Day], times: Iterable[tuple[int, int]]) -> set[str]:
-    """The numbers that days and times are made of."""
+    """Return the numbers in days and times."""
     of_days = {str(part) for day in days for part in day if part}
     return of_days | {str(part) for h, m in times for part in (h, h % 12, m)}
 
 
 def canonical(number: str) -> str:
-    """A number without separators of thousands and final zeros: `1,200.50` is `1200.5`."""
+    """Return a number without separators of thousands and final zeros: `1,200.50` is `1200.5`."""
     digits = "".join(str(unicodedata.digit(one)) if one.isdigit() else one for one in number)
     if len(digits) > _LONGEST:
         return digits
@@ -242,7 +241,7 @@ def _units_at(match: re.Match[str]) -> Iterator[str]:
 
 
 def _same_unit(one: str, other: str) -> bool:
-    """`km` and `kilometres`, `%` and `percent`, `€` and `euros`."""
+    """Match `km` and `kilometres`, `%` and `percent`, `€` and `euros`."""
     if one == other:
         return True
     short, long = sorted((one, other), key=len)
@@ -257,7 +256,7 @@ def _same_unit(one: str, other: str) -> bool:
 def _in_words(
     text: str, languages: tuple[str, ...]
 ) -> tuple[list[tuple[str, list[str]]], set[int]]:
-    """Numbers that are written as words, each with the word after it, and the months."""
+    """Return numbers that are written as words, each with the word after it, and the months."""
     words = [folded(word) for word in _WORD.findall(text)]
     known, months = vocabulary("numbers", languages), vocabulary("months", languages)
     counts, dated = list[tuple[str, list[str]]](), set[int]()
@@ -272,7 +271,7 @@ def _in_words(
 
 
 def _is_dated(words: list[str], at: int) -> bool:
-    """Whether what looks like a month is one: it has its full name, a number or "in" beside it."""
+    """Return True for a month: it has its full name, or a number or "in" near it."""
     near = words[max(0, at - 2) : at + 2]
     return words[at] in MONTHS or any(one[0].isdigit() for one in near) or words[at - 1] in _IN
 
@@ -298,15 +297,15 @@ def _shown(day: Day) -> str:
 
 
 def has_passed(line: str, today: date, age: int) -> bool:
-    """Whether `line`, which was written `age` days ago, names days with their year, which all were
-    to come then and are over now."""
+    """Return True if all days with a year on `line` were to come when it was written, `age` days
+    ago, and are over now."""
     days = [date(*day) for day in figures_of(line).days if day[0]]
     written = today - timedelta(days=age)
     return bool(days) and all(written <= day < today for day in days)
 
 
 def begins_with_month(text: str) -> bool:
-    """Whether the first word of a text may be a month in any language."""
+    """Return True if the first word of a text may be a month in any language."""
     first = next(iter(_WORD.findall(text)), "")
     months = vocabulary("months", tuple(LANGUAGES))
     return any(folded(first)[:length] in months for length in range(3, 7))

@@ -1,21 +1,20 @@
-"""`/forget`: a fact and what it was learned from leave memory, search and prompts for good.
+"""`/forget`: a fact and its evidence leave memory, search and prompts for good.
 
-First a plan says exactly what will go; then it is carried out in this order, so that a crash never
-leaves less hidden than before and doing it again finishes it:
+A plan lists exactly what will go. Then it is applied in this order, so that a crash never leaves
+less hidden than before, and applying it again finishes the work:
 
-1. the record of what is forgotten, by which everything else passes it over (`Forgotten`);
+1. the record (`Forgotten`), by which everything else skips the fact;
 2. the messages that state it are retracted in their conversations;
 3. history entries lose the sentences that state it;
 4. the lines leave the long-term files, retired and pending facts, daily notes and digests.
 
-The conversations and earlier versions still hold the words: that is what `/forget --erase` is for.
+The conversations and earlier versions still hold the words: `/forget --erase` removes them.
 
-What is forgotten and must not come back stands in `memory/forgotten.jsonl` of a scope, one line for
-each `/forget`: which messages and history entries were retracted, by their numbers, and the words
-of each forgotten fact as salted hashes, by which the same fact is known again in other words. So
-the file names nothing that it hides. (Hashes of words withstand a glance, not a determined search;
-`/forget --erase` is for that.) What a person says again after they had it forgotten is not hidden,
-where its time is passed.
+`memory/forgotten.jsonl` of a scope has one line for each `/forget`: the numbers of the retracted
+messages and history entries, and the words of each fact as salted hashes, by which the fact is
+recognized in other words. So the file does not name the facts. (Hashes of words withstand a glance,
+not a determined search.) If the person repeats a forgotten fact later, it is not hidden from
+callers that pass its time.
 """
 
 from __future__ import annotations
@@ -70,8 +69,7 @@ FORGOTTEN = "memory/forgotten.jsonl"
 
 
 class _Record(Struct, frozen=True):
-    """One `/forget`. The words of `facts` are hashes; `messages` maps a session's key to the seqs
-    that were retracted."""
+    """One `/forget`. The words of `facts` are hashes; `messages` has the retracted seqs by key."""
 
     timestamp: datetime
     salt: str
@@ -94,27 +92,25 @@ class _Record(Struct, frozen=True):
 
 
 class Forgotten:
-    """What is forgotten in one scope; `root` is its folder. Reads cost one system call."""
+    """The forgotten facts of a scope, whose folder is `root`. A read costs one system call."""
 
     def __init__(self, root: Root) -> None:
         self._root = root
         self._read: tuple[FileState | None, list[_Record]] = (None, [])
 
     def hides_message(self, session: str, message: Message) -> bool:
-        """Whether a message was retracted as evidence. What was said later, in a new
-        conversation of the same name, has the number of a forgotten message and is not it."""
+        """Return True for a retracted message. A later message with the same number, in a new
+        conversation of the same name, is not it."""
         records = self._since(message.timestamp)
         return any(message.seq in record.messages.get(session, ()) for record in records)
 
     def hides_entry(self, cursor: int) -> bool:
-        """Whether the history entry said nothing but what was forgotten."""
+        """Return True if the history entry had only forgotten content."""
         return any(cursor in record.entries for record in self._since(None))
 
     def hides_line(self, line: str, said_at: datetime | None = None) -> bool:
-        """Whether a line states what was forgotten.
-
-        With `said_at`, the time of the newest evidence for it, only what was forgotten after that.
-        """
+        """Return True if a line states a forgotten fact. With `said_at`, the time of its newest
+        evidence, only facts that were forgotten after that count."""
         return any(record.hides(line) for record in self._since(said_at))
 
     def add(
@@ -125,8 +121,8 @@ class Forgotten:
         messages: Mapping[str, Sequence[int]],
         entries: Iterable[int] = (),
     ) -> None:
-        """Keep one more `/forget`, durably: its facts, which are still in clear, and the numbers of
-        messages and history entries."""
+        """Durably record a `/forget`: its facts, still in clear, and the numbers of messages and
+        entries."""
         hashed = (
             replace(fact, words=_hashes(salt, fact.words), keys=_hashes(salt, fact.keys))
             for fact in facts
@@ -142,7 +138,7 @@ class Forgotten:
                 return
 
     def _since(self, moment: datetime | None) -> list[_Record]:
-        """What was forgotten since then; lines that hold no record are left out."""
+        """Return the records since then, without lines that are no record."""
         state, (seen, records) = lstate_of(f"{self._root.path}/{FORGOTTEN}"), self._read
         if state != seen:
             content, records = b"", []
@@ -169,7 +165,7 @@ def _hashes(salt: bytes, found: frozenset[str]) -> frozenset[str]:
 async def _remove_lines(
     store: MemoryStore, lines: Sequence[FactLine]
 ) -> tuple[tuple[FactLine, ...], list[int]]:
-    """Take lines out of their files; those that did go, and the versions that this made."""
+    """Take lines out of their files. Return the removed ones, and the new versions."""
     versions, gone = list[int](), set[tuple[str, str]]()
 
     def left(text: str, path: str, texts: set[str]) -> str:
@@ -191,28 +187,28 @@ _SHOWN = 20
 
 
 class Sought(Struct, frozen=True):
-    """What is to be forgotten: what the person's words name, said as closely as `least`, and the
-    `facts` that were found by them."""
+    """The subject of `/forget`: the person's words, matched at least as closely as `least`, and the
+    `facts` found by them."""
 
     request: Request
     least: int = 2
     facts: tuple[Fact, ...] = ()
 
     def stated_by(self, text: str) -> bool:
-        """Whether some part of `text` states any of it."""
+        """Return True if a part of `text` states any of it."""
         is_named = self.request.closeness(text) >= self.least
         return is_named or any(fact.stated_by(text) for fact in self.facts)
 
 
 class Report(Struct, frozen=True):
-    """What an operation found or did: `text` for people, `data` for machines."""
+    """The result of an operation: `text` for people, `data` for machines."""
 
     text: str
     data: Mapping[str, JsonValue]
 
     @classmethod
     def of(cls, text: str, **data: object) -> Report:
-        """With data of any kind: structs become objects."""
+        """Convert data of any kind; structs become objects."""
         return cls(text, msgspec.to_builtins(data))
 
     @classmethod
@@ -221,10 +217,9 @@ class Report(Struct, frozen=True):
 
 
 class ForgetPlan(Struct, frozen=True):
-    """The effect of `/forget`, before it runs. `lines` are in files, `entries` are the cursors of
-    history entries, `emptied` the entries of which nothing is left, `paragraphs` are in HISTORY.md
-    without an entry. All of them state what is `sought`, which is None if there is nothing to
-    forget."""
+    """The effect of a `/forget`. `lines` are in files, `entries` are cursors of history entries,
+    `emptied` those of which nothing is left, `paragraphs` are in HISTORY.md without an entry.
+    `sought` is None if nothing states it."""
 
     scope: str
     lines: tuple[FactLine, ...] = ()
@@ -247,7 +242,7 @@ class ForgetPlan(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """For people: exactly what will go."""
+        """List for people exactly what will go."""
         if self.is_empty:
             return "Nothing that I remember says this."
         lines = (*self.lines, *self.paragraphs)
@@ -270,8 +265,7 @@ class ForgetPlan(Struct, frozen=True):
 
 
 def _forgotten(plan: ForgetPlan, versions: Sequence[int]) -> Report:
-    """What was done: `plan` has the lines that did go, `versions` are those that the files
-    became."""
+    """Report an applied plan with the removed lines and the new versions."""
     undo = " and ".join(f"/dream-restore --version {number}" for number in versions)
     back = f" Lines of long-term files can be brought back with {undo}." if undo else ""
     text = (
@@ -283,16 +277,14 @@ def _forgotten(plan: ForgetPlan, versions: Sequence[int]) -> Report:
 
 
 def bullet_list(lines: Sequence[str]) -> list[str]:
-    """The first lines as a list for people, and how many more there are."""
+    """Return the first lines as a list for people, and the number of others."""
     more = len(lines) - _SHOWN
     return [f"- {line}" for line in (*lines[:_SHOWN], *([f"and {more} more"] if more > 0 else []))]
 
 
 class Forgetter:
-    """Plans and carries out `/forget` in one scope at a time.
-
-    `pause_learning` keeps those who learn from writing meanwhile.
-    """
+    """Plans and applies `/forget` in one scope at a time. `pause_learning` stops writers of facts
+    in the meantime."""
 
     def __init__(
         self,
@@ -308,10 +300,8 @@ class Forgetter:
         self._scopes, self._clock = scopes, clock
 
     async def seek(self, text: str, scope: str) -> Sought:
-        """What `text` names, and the facts that lines of memory state of it in any wording.
-
-        Raises `NanobotError` for a text without words.
-        """
+        """Find the facts that `text` names, in any wording. Raises `NanobotError` for a text
+        without words."""
         if not Request.of(text).groups:
             raise NanobotError(
                 "this says too little to know what to forget",
@@ -320,18 +310,18 @@ class Forgetter:
         return await asyncio.to_thread(self._seek, text.strip(), scope)
 
     async def plan(self, text: str, scope: str) -> ForgetPlan:
-        """What forgetting `text` would take away; changes nothing. Raises like `seek`."""
+        """Plan to forget `text`; change nothing. Raises like `seek`."""
         return await self.plan_for(await self.seek(text, scope), scope)
 
     async def plan_for(self, sought: Sought, scope: str) -> ForgetPlan:
-        """The same for what was sought before."""
+        """Plan for the result of `seek`."""
         plan = await asyncio.to_thread(self._stating, sought, scope)
         if plan.is_empty and sought.least > 1:  # only relatives of the words may be there
             plan = await asyncio.to_thread(self._stating, Sought(sought.request, 1), scope)
         return plan
 
     async def apply(self, plan: ForgetPlan) -> Report:
-        """Carry out a plan. Repeated after a crash, with a new plan, it finishes the rest."""
+        """Apply a plan. After a crash, a new plan finishes the rest."""
         sought = plan.sought
         if sought is None:
             return _forgotten(plan, ())
@@ -365,7 +355,7 @@ class Forgetter:
         return Sought(request, close or 2, tuple(dict.fromkeys(one for one in facts if one.words)))
 
     def _stating(self, sought: Sought, scope: str) -> ForgetPlan:
-        """Forgetting all that states what is sought."""
+        """Plan to forget everything that states `sought`."""
         memory = self._memories.of(scope)
         entries = [one for one in paced(memory.history.entries()) if _entry_states(one, sought)]
         emptied = [one.cursor for one in entries if not without(one.summary, sought.stated_by)]
@@ -396,8 +386,8 @@ class Forgetter:
 
 
 def _lines_stating(memory: Memory, sought: Sought) -> tuple[FactLine, ...]:
-    """The facts that the request names, and the entries of all other files that state them: of
-    notes, of digests, and of what waits to be confirmed."""
+    """Return the facts that the request names, and entries of all other files that state them:
+    notes, digests, and pending facts."""
     close, facts = closest_lines(sought.request, lines_of(memory))
     files = (entries_in(memory, path) for path in (PENDING, *memory.store.files_by_hand()))
     entries = chain(*files, note_lines(memory))
@@ -406,7 +396,7 @@ def _lines_stating(memory: Memory, sought: Sought) -> tuple[FactLine, ...]:
 
 
 def _without_facts(text: str, sought: Sought) -> str:
-    """A text of history, or its paragraphs, without the sentences that state what is sought."""
+    """Return a text of history without the sentences that state `sought`."""
     kept = []
     for block in re.split(r"(\n\s*\n)", text):
         left = without(block, sought.stated_by) if block.strip() else block

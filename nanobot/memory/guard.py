@@ -1,10 +1,11 @@
-"""What a write to a long-term file may not do: forget many facts at once, or grow endlessly. Pure.
+"""Limits for every write to a long-term file: no loss of many facts at once, no endless growth.
+Pure.
 
 A fact is a line that is no heading, blank, rule, placeholder in parentheses, or line of the
-template. It is kept if it stands unchanged, or if some line that is new holds at least 60 % of its
-words, all of its numbers and names, and is negated as it is: facts are reworded and merged all the
-time. A line that stood there before speaks only for itself. Every other way to go counts, also to
-be retired, replaced or contradicted. Only the person takes out what they like.
+template. It is kept if it is unchanged, or if some new line has at least 60 % of its words, all of
+its numbers and names, and the same polarity: facts are reworded and merged all the time. An old
+line only keeps itself. Every other loss counts: retired, replaced, contradicted. Only the person
+may remove as many as they like.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _NO_FACT = re.compile(
 
 
 def fact_lines(text: str, template: str = "") -> list[str]:
-    """The facts that `text` states, without those of the untouched `template`."""
+    """Return the facts of `text`, without those of the untouched `template`."""
     return list(_facts(text, template))
 
 
@@ -54,8 +55,8 @@ def _facts(text: str, template: str) -> Iterator[str]:
 
 
 def find_line(line: str, text: str, *, facts_only: bool = True) -> str:
-    """The line of the file `text` that is `line`, whatever its list mark, indent, case and final
-    period: as it stands there, without blanks at its end; empty if none is."""
+    """Return the line of `text` that is `line`, whatever its list mark, indent, case and final
+    period, as it is in the file, or ""."""
     wanted = {_normalized(line), _normalized(f"- {line}")}  # a number may be a day
     lines = (raw.rstrip() for raw in text.split("\n"))
     same = (there for there in lines if there and _normalized(there) in wanted)
@@ -67,19 +68,17 @@ def indent(line: str) -> str:
 
 
 def without_list_mark(line: str) -> str:
-    """What makes a line the same fact: no list mark, no importance, no blanks around it."""
+    """Return what identifies a fact: no list mark, importance or blanks around it."""
     return _MARK.sub("", without_importance(line).strip())
 
 
 def without_bullet(text: str) -> str:
-    """A fact as somebody words it, without bullet and importance. A number in front stays: it may
-    be a day (`3. Mai`)."""
+    """Return a fact without bullet and importance. A number stays: it may be a day (`3. Mai`)."""
     return _BULLET.sub("", without_importance(text).strip())
 
 
 def with_words(line: str, words: str) -> str:
-    """The line with other words, behind its own indent and list mark; a number takes the place of
-    its number."""
+    """Replace the words of a line, but keep its indent and mark; a number replaces its number."""
     match, words = _MARK.match(line.lstrip()), without_bullet(words)
     mark = match[0] if match else ""
     is_numbered = mark[:1].isdigit() and _MARK.match(words)
@@ -87,7 +86,7 @@ def with_words(line: str, words: str) -> str:
 
 
 def lost_facts(before: str, after: str, template: str = "") -> list[str]:
-    """The facts of `before` that `after` does not keep."""
+    """Return the facts of `before` that `after` does not keep."""
     from nanobot.memory.statements import still_says  # a start does without
 
     old, new = fact_lines(before, template), fact_lines(after, template)
@@ -105,15 +104,13 @@ def lost_facts(before: str, after: str, template: str = "") -> list[str]:
 
 
 def may_lose(facts: int) -> int:
-    """How many of so many facts may go without the person's word."""
+    """Return how many of these facts may go without the person's word."""
     return max(3, facts // 5)
 
 
 def refusal(before: str, after: str, template: str = "") -> str:
-    """Why `before` may not become `after`, as a sentence; empty if it may.
-
-    Both are whole files. `template` is what the file held before anything was learned.
-    """
+    """Return why the file may not change from `before` to `after`, or "". `template` is its text
+    before anything was learned."""
     lost, facts = lost_facts(before, after, template), fact_lines(before, template)
     if before.strip() and not after.strip() and (lost or not facts):
         return "this would empty the file"
@@ -121,7 +118,7 @@ def refusal(before: str, after: str, template: str = "") -> str:
 
 
 def excess(lost: Collection[str], facts: int, when: str) -> str:
-    """Why so many of so many facts may not go, as a sentence; empty if they may."""
+    """Return why so many facts may not go, or ""."""
     allowed = may_lose(facts)
     if len(lost) <= allowed:
         return ""
@@ -133,7 +130,7 @@ def excess(lost: Collection[str], facts: int, when: str) -> str:
 
 
 def oversize(before: str, after: str, budget: int = SIZE_BUDGET) -> str:
-    """Why `after` is too large, as a sentence; empty where it is not, or shrinks the file."""
+    """Return why `after` is too large, or "". A file may always shrink."""
     size = estimate_tokens(after)
     if size <= budget or size <= estimate_tokens(before):
         return ""
@@ -149,8 +146,8 @@ _SINGLE = str.maketrans('"', "'")
 
 
 def summary_of_change(name: str, before: str, after: str) -> str:
-    """`wrote: Tom's birthday is on 3 May and 2 lines more`; `edited NAME` where no fact came, went
-    or became more or less important."""
+    """Return `wrote: Tom's birthday is on 3 May and 2 lines more`, or `edited NAME` if no fact and
+    no importance changed."""
     kind, lines = _changed_facts(before, after)
     if not lines:
         return f"edited {name}"
@@ -163,7 +160,7 @@ def summary_of_change(name: str, before: str, after: str) -> str:
 
 
 def _changed_facts(before: str, after: str) -> tuple[str, list[str]]:
-    """The kind of a change that says most, and the lines that it is about."""
+    """Return the most telling kind of change, and its lines."""
     old, new = dict.fromkeys(fact_lines(before)), dict.fromkeys(fact_lines(after))
     known, left = ({*map(without_importance, lines)} for lines in (old, new))
     changes = {
@@ -175,10 +172,8 @@ def _changed_facts(before: str, after: str) -> tuple[str, list[str]]:
 
 
 def memory_notice(before: str, after: str) -> str:
-    """`[memory changed: added "…"; removed "…"]`: what differs between two texts, in one line.
-
-    Empty when no line was added or removed. Long changes are cut, with a pointer to the file.
-    """
+    """Return `[memory changed: added "…"; removed "…"]` in one line, or "". Long changes are cut,
+    with a pointer to the file."""
     old, new = ([without_list_mark(line) for line in fact_lines(text)] for text in (before, after))
     known, left = set(old), set(new)
     changes = [("added", line) for line in new if line not in known]

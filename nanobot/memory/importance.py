@@ -1,13 +1,13 @@
-"""How much a fact matters: a mark at the end of its own line, from 1 to 5, with a reason. Pure.
+"""The importance of a fact: a mark at the end of its line, from 1 to 5, with a reason. Pure.
 
     - Allergic to penicillin <!-- importance 5: health -->
 
-So it is edited, moved, versioned, undone and forgotten with the line. A rendered file does not show
-it, and no prompt holds it. It is no part of what the line says: lines that differ in nothing else
-state the same fact. A line without a mark has the importance 3.
+So it is edited, moved, versioned, undone and forgotten with the line. Rendered files and prompts do
+not show it. It is not part of the fact: lines that only differ in it state the same. A line without
+a mark has the importance 3.
 
-Dream marks lines that have no mark, and changes none; the person changes them, by a command or in
-an editor.
+Dream marks lines without a mark, and changes none. The person changes them, by a command or in an
+editor.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _MARK = re.compile(
 
 
 class Importance(Struct, frozen=True):
-    """1 to 5, and why in a few words."""
+    """A level from 1 to 5, and a short reason."""
 
     level: int = USUAL
     reason: str = ""
 
     @classmethod
     def of(cls, level: int, reason: str = "") -> Importance:
-        """With the next level that there is, and a reason that can stand in a mark."""
+        """Use the nearest level, and a reason that can be in a mark."""
         words = " ".join(re.sub(r"[<>]|--+", " ", reason).split())
         return cls(min(max(level, 1), HIGHEST), words[:LONGEST_REASON].rstrip())
 
     @property
     def mark(self) -> str:
-        """What stands behind a line, with a blank in front."""
+        """The comment behind a line, with a blank in front."""
         return f" <!-- importance {self.shown} -->"
 
     @property
@@ -56,13 +56,13 @@ def importance_mark(line: str) -> str:
 
 
 def importance_of(line: str) -> Importance | None:
-    """What the mark of a line says; None where it has none."""
+    """Return the importance that a line is marked with, or None."""
     match = _MARK.search(line) if "<!--" in line else None
     return Importance.of(int(match[1]), match[2]) if match else None
 
 
 def without_importance(text: str) -> str:
-    """A line, or a whole text, without marks."""
+    """Return a line, or a whole text, without marks."""
     if "<!--" not in text:
         return text
     lines = (_MARK.sub("", line) if "<!--" in line else line for line in text.split("\n"))
@@ -70,12 +70,12 @@ def without_importance(text: str) -> str:
 
 
 def with_mark(line: str, mark: str) -> str:
-    """The line with this mark in place of its own; an empty one leaves none."""
+    """Replace the mark of a line; an empty one leaves none."""
     return unmarked(line) + mark
 
 
 def unmarked(line: str) -> str:
-    """The line without its mark and without white space at the end."""
+    """Return the line without its mark and without white space at the end."""
     return without_importance(line).rstrip()
 
 
@@ -89,6 +89,6 @@ def marks_of(text: str) -> dict[str, str]:
 
 
 def with_marks(text: str, marks: Mapping[str, str]) -> str:
-    """The text with these marks behind its lines, before white space at their ends."""
+    """Put these marks behind their lines, before white space at the ends."""
     pairs = ((raw, raw.rstrip()) for raw in text.split("\n"))
     return "\n".join(f"{line}{marks.get(line, '')}{raw[len(line) :]}" for raw, line in pairs)

@@ -1,13 +1,12 @@
-"""Finding a text however it is spelled, and taking it out.
+"""Find a text in any spelling, and remove it.
 
-Letter case makes no difference, nor do accents in one character or several, straight or curved
-quotation marks, any run of blanks and line breaks, and the escapes of JSON and Python (`\\u00fc`,
-`\\n`, `\\"`), however often they are nested. A text of fewer than six letters and digits only
-counts as a word of its own: "Ann" does not stand in "channel".
+Letter case makes no difference, nor do composed and decomposed accents, straight and curved quotes,
+runs of blanks and line breaks, and the escapes of JSON and Python (`\\u00fc`, `\\n`, `\\"`) at any
+depth. A text of fewer than six letters and digits must be a word of its own: "Ann" is not in
+"channel".
 
-JSON is parsed before anything in it is replaced. Names of fields are never changed, nor the values
-by which records are told apart (see `redacted_json`); a text that stands there stays, and a search
-afterwards says so. Pure.
+JSON is parsed before a replacement. Names of fields never change, nor the values that identify
+records (see `redacted_json`). A text there stays, and the search afterwards reports it. Pure.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _WORD_ENDS = rf"(?!{_IN_WORD}|\\+u(?:00[c-f]|0[1-9a-f]|1))"
 
 
 def _folded(text: str) -> str:
-    """The text with one spelling of each letter and mark."""
+    """Return the text with one spelling of each letter and mark."""
     folded = normalize("NFC", text.casefold()).replace("i\u0307", "i")
     for same, others in _ALSO.items():
         folded = re.sub(f"[{others}]", same, folded)
@@ -96,7 +95,7 @@ class TextMatcher:
         return self._may_be_in(text) and any(True for _ in self._found(normalize("NFC", text)))
 
     def redact(self, text: str) -> str:
-        """A stored text without it: JSON, lines of JSON, or plain."""
+        """Remove it from a stored text: JSON, lines of JSON, or plain."""
         if not self._may_be_in(text):
             return text
         document = redacted_json(text, self.redact_plain)
@@ -108,7 +107,7 @@ class TextMatcher:
         return "\n".join(known) if len(known) == len(lines) else self.redact_plain(text)
 
     def redact_plain(self, text: str) -> str:
-        """A text without it, whatever it means."""
+        """Remove it from any text."""
         if not self._may_be_in(text):
             return text
         normal = normalize("NFC", text)
@@ -116,7 +115,7 @@ class TextMatcher:
         return text if redacted == normal else redacted
 
     def blot(self, text: str) -> str:
-        """The same with as many bytes of UTF-8 as before."""
+        """Remove it, but keep the length in UTF-8."""
 
         def blotted(found: re.Match[str]) -> str:
             length = len(found[0].encode("utf-8", "surrogateescape"))
@@ -125,8 +124,8 @@ class TextMatcher:
         return self._replaced(text, blotted)
 
     def without_lines(self, text: str) -> str:
-        """A file of memory without the lines in which it stands, wholly or in part, and without
-        what belongs to them; a note of the person's own keeps the rest."""
+        """Remove every line that has a part of it from a file of memory, with its indented lines;
+        the person's own notes keep the rest."""
         if not self.is_in(text):
             return text
         text = normalize("NFC", text)
@@ -149,8 +148,8 @@ class TextMatcher:
         return "".join([*pieces, text[end:]])
 
     def _found(self, text: str) -> Iterator[re.Match[str]]:
-        """All occurrences, looked for piece by piece: over a large file one call would hold up
-        every other thread for seconds."""
+        """Yield all occurrences, piece by piece: one search of a large file would block every other
+        thread for seconds."""
         end = 0
         for start in paced(range(0, len(text), _PIECE)):
             following, most = start + _PIECE, start + _PIECE + 4 * LONGEST
@@ -165,7 +164,7 @@ class TextMatcher:
 
 
 def _spellings(letter: str) -> str:
-    """A pattern for the ways to write a letter: composed or not, in either case, as an escape."""
+    """Return a pattern for the ways to write a letter: composed or not, either case, escapes."""
     if letter.isascii() and letter not in _ALSO:
         return _escapes(letter)
     forms = {*_ALSO.get(letter, "")}
@@ -175,7 +174,8 @@ def _spellings(letter: str) -> str:
 
 
 def _escapes(character: str) -> str:
-    """A pattern for a character and its escapes; in front of a mark a backslash says nothing."""
+    """Return a pattern for a character and its escapes. A backslash in front of a mark has no
+    meaning."""
     code = ord(character)
     if character.isalnum() and character.isascii():
         return character

@@ -1,7 +1,7 @@
-"""Hold lines and changes that a model words against the conversation (`support`). Pure.
+"""Compare the lines and changes that a model words with the conversation (`support`). Pure.
 
 If the conversation does not support a number or a negation of a new fact, the person's closest line
-takes its place. A known fact changes only by the person's own plain words. If they named the change
+replaces it. A known fact changes only by the person's own plain words. If they named the change
 less plainly, it waits for them.
 """
 

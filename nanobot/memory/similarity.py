@@ -1,19 +1,19 @@
-"""When a text says a word, when it states a fact, and how alike two lines are: search's notion of
-words, for texts that stand in no index. Pure.
+"""Compare texts that are in no index by search's notion of words: whether a text has a word, states
+a fact, and how alike two lines are. Pure.
 
-A word is what search takes for one (`search.analysis`): without case, accents and endings, in the
-language of the text; of a script without spaces single characters and pairs. So whatever search
-finds by a word, `/forget` and `why` find by it, too.
+A word is what search takes for one (`analysis`): without case, accents and endings, in the language
+of the text; single characters and pairs in scripts without spaces. So `/forget` and `why` find
+whatever search finds.
 
-- A person's request (`Request`) is said by a text that holds all its words. Where some text holds
-  forms of them, relatives (`Haus` in `Hausarzt`) of other texts do not count.
-- A fact (`Fact`) is its content words and, among them, the keys: names, numbers, codes, without
-  which it would be another fact ("my sister Ann lives in Oslo" and "my sister Eve lives in Oslo"
-  share all but one). A text states a fact when it holds every key and most of the words; a fact
-  without keys needs nearly all of its words.
-- Long texts are judged by their sentences, two at a time, because a fact is often told in two, and
-  everything is told somewhere in a long text.
-- A line is a reworded other one where both hold half of all their words (Dice), stop words too.
+- A person's request (`Request`) matches a text with all its words. If some text has forms of them,
+  relatives (`Haus` in `Hausarzt`) in other texts do not count.
+- A fact (`Fact`) is its content words and, among them, the keys: names, numbers and codes that
+  distinguish it ("my sister Ann lives in Oslo" and "my sister Eve lives in Oslo" share all but
+  one). A text states a fact if it has every key and most of the words, or nearly all words of a
+  fact without keys.
+- Long texts are judged by their sentences, two at a time: a fact often takes two, and a long text
+  has every word somewhere.
+- A line is a reworded other one if both have half of all their words (Dice), stop words too.
 """
 
 from __future__ import annotations
@@ -52,20 +52,17 @@ so a file of many thousand changed lines is compared in a moment."""
 
 
 def words_of(line: str) -> frozenset[str]:
-    """The words of a line, without regard to case, nor to how important it is."""
+    """Return the words of a line, without case and importance."""
     return frozenset(plain_words(without_importance(line)))
 
 
 def similarity(one: frozenset[str], other: frozenset[str]) -> float:
-    """How alike two lines with these words are, 0.0 to 1.0; 0.0 where one has none."""
+    """Return how alike two lines with these words are, 0.0 to 1.0."""
     return 2 * len(one & other) / (len(one) + len(other)) if one and other else 0.0
 
 
 def most_similar(line: str, candidates: Iterable[str], least: float = LEAST) -> str:
-    """The candidate that is most like `line`, empty where none is alike by `least`.
-
-    Of equals, the first.
-    """
+    """Return the first of the most similar candidates, or "" if none is alike by `least`."""
     words, best, found = words_of(line), least, ""
     for candidate in candidates:
         alike = 1.0 if candidate == line else similarity(words, words_of(candidate))
@@ -75,10 +72,8 @@ def most_similar(line: str, candidates: Iterable[str], least: float = LEAST) -> 
 
 
 def rewordings(removed: Sequence[str], added: Sequence[str]) -> dict[str, str]:
-    """Which of the `removed` lines became which of the `added` ones; each stands for one other.
-
-    The likest pair first; of equals, the first in order. All lines of a sequence differ.
-    """
+    """Pair `removed` lines with the `added` ones that they became; each line once. The likest pair
+    comes first, of equals the first in order. All lines of a sequence differ."""
     old, new = [words_of(line) for line in removed], [words_of(line) for line in added]
     pairs = [
         (-alike, abs(first - second), first, second)
@@ -113,8 +108,8 @@ _MOST_OF_A_RUN = 2 / 3
 
 
 def words(text: str, language: str | None = None) -> frozenset[str]:
-    """The content words of `text` in their base form, a date or number of several parts as one;
-    single characters of what is written without spaces. None: the language that it shows."""
+    """Return the content words of `text` in their base form, a date or number of several parts as
+    one; single characters in scripts without spaces. None: detect the language."""
     language = language_of(text, ENGLISH) if language is None else language
     figures, rest = re.findall(_FIGURES, text), re.sub(f"{_FIGURES}|{_ELIDED}", " ", text)
     return frozenset([*figures, *_letters(text), *bases(rest, language)])
@@ -125,7 +120,7 @@ def _letters(text: str) -> list[str]:
 
 
 def similar(one: str, other: str) -> bool:
-    """Whether two base forms may be the same word in other forms (allergy, allergic)."""
+    """Return True if two base forms may be of the same word (allergy, allergic)."""
     if one == other:
         return True
     common = 0
@@ -137,15 +132,15 @@ def similar(one: str, other: str) -> bool:
 
 
 def share(wanted: Collection[str], text: str) -> float:
-    """Which part of the words `wanted` occurs in `text`, in this form or a similar one; 0 to 1."""
+    """Return the share of the words `wanted` that `text` has, in this form or a similar one."""
     said = words(text)
     hits = sum(word in said or any(similar(word, one) for one in said) for word in wanted)
     return hits / len(wanted) if wanted else 0.0
 
 
 class Fact(Struct, frozen=True):
-    """`words` in their base form, as in `language`; `keys` are those of them that may not be
-    missing, and `least` is the share of all that a text which states it holds."""
+    """`words` are base forms in `language`, `keys` those that a text must have, and `least` is the
+    share of all that it must have."""
 
     words: frozenset[str]
     keys: frozenset[str] = frozenset()
@@ -154,7 +149,7 @@ class Fact(Struct, frozen=True):
 
     @classmethod
     def of(cls, line: str) -> Fact:
-        """What a line of a memory file states."""
+        """Read a line of a memory file."""
         line = without_importance(line)
         language, keys = language_of(line, ENGLISH), set[str]()
         for sentence in sentences(line):
@@ -170,7 +165,7 @@ class Fact(Struct, frozen=True):
         return cls(found, frozenset(keys), language, 0.6 if is_distinct else 0.75)
 
     def named_by(self, request: Request) -> Fact:
-        """The same where a person named it by these words: of a fact without keys they are it."""
+        """Return the fact with the person's words as its keys, if it has none."""
         if self.keys:
             return self
         said = frozenset(tokens(" ".join(chain.from_iterable(request.groups)), self.language))
@@ -184,8 +179,8 @@ class Fact(Struct, frozen=True):
         return any(map(self.is_held_by, said_in(text, self.language)))
 
     def is_held_by(self, said: Collection[str]) -> bool:
-        """Whether a text with these tokens holds all keys and enough of the words; never where
-        there are none."""
+        """Return True if a text with these tokens has all keys and enough words; False without
+        words."""
         if not self.words or not all(key in said for key in self.keys):
             return False
         return sum(word in said for word in self.words) >= self.least * len(self.words)
@@ -198,10 +193,10 @@ def _cores(fact: Fact) -> tuple[str, ...]:
 
 
 class Request(Struct, frozen=True):
-    """The words by which a person names something: each counts, and so do the pairs of characters
-    of one that is written without spaces (`groups`). It is in the language `asked`, where it shows
-    one; `languages` are those of the texts, the likeliest first. `joined` is the same with each
-    word as one that was typed with hyphens."""
+    """The words by which a person names something. Each of the `groups` counts, and so do the pairs
+    of characters of a run without spaces. `asked` is the language, if it shows one; `languages` are
+    those of the texts, the likeliest first. `joined` is the request with each hyphenated word as
+    one."""
 
     groups: tuple[tuple[str, ...], ...]
     asked: tuple[str, ...] = ()
@@ -210,7 +205,7 @@ class Request(Struct, frozen=True):
 
     @classmethod
     def of(cls, text: str, languages: Sequence[str] = ()) -> Request:
-        """What a person typed."""
+        """Read what a person typed."""
         likely = language_of(text, next(iter(languages), ENGLISH))
         asked, letters = language_of(text), _letters(text)
 
@@ -232,8 +227,8 @@ class Request(Struct, frozen=True):
         return cls(tuple(dict.fromkeys(found)), shown, tuple(languages), other)
 
     def closeness(self, text: str) -> int:
-        """How closely some part of `text` holds all words: 2 in forms of them, 1 where one is a
-        relative, 0 where one is missing."""
+        """Return how closely a part of `text` has all words: 2 for forms of them, 1 if one is a
+        relative, 0 if one is missing."""
         close = self.joined.closeness(text) if self.joined else 0
         if not self._may_be_in(outline(text)):
             return close
@@ -250,7 +245,7 @@ class Request(Struct, frozen=True):
         return bool(self.groups) and all(any(core in plain for core in each) for each in cores)
 
     def facts(self) -> tuple[Fact, ...]:
-        """What a text states that holds the words, in each language that they may be in."""
+        """Return what a text with these words states, in each possible language."""
         found = []
         letters = [group[0] for group in self.groups if len(group[0]) == 1]
         for one in self.languages or ("",):
@@ -263,7 +258,7 @@ class Request(Struct, frozen=True):
 
 @lru_cache(maxsize=1 << 8)
 def _cores_of(group: Sequence[str], languages: Sequence[str]) -> frozenset[str]:
-    """Of which an outline holds one, or else no word of the group is there."""
+    """Return cores of which every outline with a word of the group has one."""
     forms = word_forms(group[0], (), tuple(languages)).forms if len(group) == 1 else group
     return frozenset(core(form, language) for form in forms for language in languages or ("",))
 
@@ -276,7 +271,7 @@ def _forms_of(
 
 
 def _closeness(forms: Sequence[WordForms], said: Collection[str]) -> int:
-    """How closely a text with these tokens holds a word, or most of the pairs of a run."""
+    """Return how closely a text with these tokens has a word, or most of the pairs of a run."""
     close = [one.closeness(said) for one in forms]
     found = sum(one > 0 for one in close)
     return min(close) if found == len(close) else int(found >= _MOST_OF_A_RUN * len(close))
@@ -284,7 +279,7 @@ def _closeness(forms: Sequence[WordForms], said: Collection[str]) -> int:
 
 @lru_cache(maxsize=8)
 def said_in(text: str, language: str) -> Sequence[frozenset[str]]:
-    """The tokens of what may state one fact: of a short text as a whole, else of neighbouring
+    """Return the tokens of each part that may state one fact: a short text, else pairs of
     sentences."""
     if len(text) < _SHORT and sum(1 for _ in plain_words(text[:_SHORT])) <= _SHORT_TEXT:
         return [_said(text, language)]
@@ -297,15 +292,13 @@ def _said(text: str, language: str) -> frozenset[str]:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text; a line break ends one."""
+    """Split a text into sentences; a line break ends one."""
     return [part for part in re.split(_SENTENCE_END, text) if part.strip()]
 
 
 def without(text: str, is_said: Callable[[str], bool]) -> str:
-    """`text` without the sentences, or pairs of them, that say something; the time in front stays.
-
-    Empty where nothing else is left.
-    """
+    """Remove the sentences, or pairs of them, that say something, but keep the time in front.
+    Return "" if nothing else is left."""
     stamp = match[0] if (match := re.match(_STAMP, text)) else ""
     said = sentences(text[len(stamp) :])
     left = list(filterfalse(is_said, said))

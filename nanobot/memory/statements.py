@@ -55,7 +55,7 @@ _FREELY_CAPITAL = "german"
 
 class Clause(Struct, frozen=True):
     """The meaning of a line or clause, with its content words in order. `over` and `now`: it has a
-    word for an end or a change. In a conversation `turn` is the number of the message, and `asks`
+    word for an end or a change. In a conversation, `turn` is the number of the message, and `asks`
     marks a part of a question."""
 
     words: tuple[str, ...]
@@ -97,7 +97,7 @@ def clauses_of(sentence: str) -> Iterator[str]:
 
 
 class Known:
-    """The facts of a file, found again by what they say."""
+    """The facts of a file, compared by their meaning."""
 
     def __init__(self, facts: Iterable[str], languages: tuple[str, ...]) -> None:
         self._languages = languages
@@ -113,7 +113,7 @@ class Known:
         return clause_of(bare(line), self._languages)
 
     def has(self, line: str) -> bool:
-        """Whether a fact says all that `line` does."""
+        """Return True if one fact says all that `line` does."""
         stated = self.read(line)
         return bool(stated.words) and any(
             stated.negated == other.negated
@@ -122,7 +122,7 @@ class Known:
         )
 
     def touched_by(self, line: str) -> str:
-        """The fact that `line` adds to, or says with another number or negated; empty for none."""
+        """Return the fact that `line` extends, negates or gives another number, or ""."""
         stated = self.read(line)
         for fact, other in self._near(stated):
             shared = len(stated.words) - len(stated.news(other))
@@ -143,7 +143,7 @@ def _beginnings(stated: Clause) -> frozenset[str]:
 
 
 def still_says(new: str, old: str) -> bool:
-    """Whether a rewording of `old` has its numbers and names, and is negated as it is."""
+    """Return True if a rewording of `old` keeps its numbers, names and polarity."""
     new, old = bare(new), bare(old)
     languages = languages_of((old, new))
     was, becomes = clause_of(old, languages), clause_of(new, languages)
@@ -157,8 +157,8 @@ def still_says(new: str, old: str) -> bool:
 
 
 def is_part_of(part: str, whole: str) -> bool:
-    """Whether `whole` says `part` as it is, word by word, with one more word at most in between:
-    so that nothing can be swapped."""
+    """Return True if `whole` has the words of `part` in order, with one more word at most in
+    between, so that nothing can be swapped."""
     inner, outer = (
         [stem_of(word) for word in _tokens(bare(line)) if not is_stop_word(word)]
         for line in (part, whole)
@@ -172,7 +172,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def bare(line: str) -> str:
-    """A line without list mark and importance. A number in front may be a day (`3. Mai`)."""
+    """Return a line without list mark and importance. A number may be a day (`3. Mai`)."""
     text = without_importance(line)
     found = _MARK.match(text)
     rest = text[found.end() :] if found else text
@@ -181,7 +181,7 @@ def bare(line: str) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def is_same(one: str, other: str) -> bool:
-    """Whether two words may be forms of one, or one is part of the other."""
+    """Return True if two words may be forms of one, or one is part of the other."""
     short, long = sorted((stem_of(one), stem_of(other)), key=len)
     is_part = long.startswith(short) or long.endswith(short)
     return short == long or (len(short) >= _PART and (is_part or similar(short, long)))
@@ -213,8 +213,8 @@ def asks(sentence: str) -> bool:
 
 
 def is_plain(sentence: str, languages: tuple[str, ...], about: Collection[str]) -> bool:
-    """Whether a sentence, in the first of these languages, is a plain statement that names only
-    people who are in the words `about`; a pronoun may be of one of them."""
+    """Return True if a sentence, in the first of these languages, is a plain statement and names
+    only people in `about`; a pronoun may be one of them."""
     spoken = _letters(sentence)
     is_hearsay = not _HEARSAY_WORDS.isdisjoint(spoken[1:2])
     if asks(sentence) or is_hearsay or has_cue(sentence, "doubt", languages):
@@ -224,7 +224,7 @@ def is_plain(sentence: str, languages: tuple[str, ...], about: Collection[str]) 
 
 
 def _people_in(sentence: str, languages: tuple[str, ...]) -> list[str]:
-    """The words for people, such as "sister", and the names."""
+    """Return the words for people, such as "sister", and the names."""
     spoken, names = _letters(sentence), re.findall(_NAME, sentence)
     own = vocabulary("own", languages[:1]).keys()
     begins_with_name = own and own.isdisjoint(spoken) and names[:1] != ["New"]
@@ -247,7 +247,7 @@ def _may_name(word: str, languages: Iterable[str]) -> bool:
 def has_cue(
     text: str, kind: Literal["over", "now", "doubt", "jest", "people"], languages: tuple[str, ...]
 ) -> bool:
-    """Whether `text` has a word of this kind in one of the languages."""
+    """Return True if `text` has a word of this kind in one of the languages."""
     cues, beginnings = vocabulary(kind, languages).keys(), _long_cues(kind, languages)
     exact = {f"={word.casefold()}" for word in re.findall(r"[^\W\d_]+", text) if word != "May"}
     plain = _letters(text)
@@ -258,20 +258,20 @@ def has_cue(
 
 @lru_cache(maxsize=256)
 def _long_cues(kind: str, languages: tuple[str, ...]) -> tuple[str, ...]:
-    """The cues that words may begin with."""
+    """Return the cues that words may begin with."""
     every = vocabulary(kind, languages)
     return tuple(cue for cue in every if cue[0] != "=" and len(cue) > _SHORT)
 
 
 @lru_cache(maxsize=256)
 def _idle_words(languages: tuple[str, ...]) -> frozenset[str]:
-    """Words that say nothing by themselves."""
+    """Return the words without a meaning of their own."""
     kinds = (vocabulary(kind, languages) for kind in ("words", "numbers"))
     return _LABELS.union(*kinds)
 
 
 def _runs_in(text: str, kind: str) -> list[str]:
-    """The words of this kind in `text` that are written without spaces."""
+    """Return the words of this kind in `text`, of scripts without spaces."""
     runs = () if text.isascii() else getattr(RUNS, kind).split()
     return [run for run in runs if run in text]
 

@@ -1,17 +1,17 @@
-"""Whether a conversation says what a model would remember of it: one check for consolidation, Dream
-and the agent's own tool. Pure.
+"""Decide whether a conversation supports a line that a model words: one check for consolidation,
+Dream and the agent's own tool. Pure.
 
 A line is compared with the messages behind it, clause by clause:
 
-- its words: a line that shares next to none of them with the conversation says nothing that can be
-  checked (junk, an echo, a translation);
+- its words: a line that shares almost none with the conversation can't be checked (junk, an echo, a
+  translation);
 - its figures (`figures`): each must be named near those words;
-- its negation: it is negated if the clause that says most of it is.
+- its polarity: it is that of the clause with most of its words.
 
-A line that is remembered already changes only by the person's own words, which must name the news
-and the topic plainly (`statements`). It is over only if they speak of it as over, and of no more.
-Not covered: to which of two people in one sentence a word belongs, and a negation that is part of
-a word ("dislikes").
+A known line changes only by the person's own words, which must name the news and the topic plainly
+(`statements`). It is over only if they speak of it, and of nothing else, as over. Not covered:
+which of two people in one sentence a word belongs to, and a negation that is part of a word
+("dislikes").
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Sentence(Struct, frozen=True):
 
 
 class _Turn(Struct, frozen=True):
-    """A message and its number; `own` if the person wrote it. `near` are its words and those of the
+    """A message and its number; `own` if the person wrote it. `near` has its words and those of the
     message before, which it may answer."""
 
     number: int
@@ -79,8 +79,8 @@ class _Turn(Struct, frozen=True):
 
 
 class Talk:
-    """A conversation of trusted messages. `material` is further text to rest on
-    (a day's notes, an entry of an imported home), which counts as the person's own."""
+    """A conversation of trusted messages. `material` is further text (a day's notes, an entry of an
+    imported home), which counts as the person's own."""
 
     def __init__(self, messages: Iterable[Message], material: Iterable[str] = ()) -> None:
         texts = [*_texts_of(messages), *((text, True, None) for text in material)]
@@ -102,9 +102,9 @@ class Talk:
     def objection(
         self, line: str, *, own: bool = False, lenient: bool = False, counted: int = 0
     ) -> str:
-        """Why the conversation does not support `line`, as part of a sentence; empty if it does.
-        `own` counts the person's words only; a `lenient` check takes a paraphrase; `counted` is a
-        number that the line may name without one."""
+        """Return why the conversation does not support `line`, or "". `own` counts the person's
+        words only, a `lenient` check accepts a paraphrase, and `counted` is a number that needs no
+        support."""
         stated = self._read(line)
         if not stated.words and stated.figures.is_empty:
             return "" if lenient else "it says nothing"
@@ -118,8 +118,7 @@ class Talk:
         return self._polarity_objection(stated, counts)
 
     def objection_to_change(self, old: str, new: str) -> str:
-        """Why `new` may not take the place of the line `old`; empty if the person said it, or only
-        the form changes."""
+        """Return why `new` may not replace the line `old`, or ""."""
         was, becomes = self._read(old), self._read(new)
         if not becomes.adds_to(was) and not was.figures.missing_in([becomes.figures]):
             return "it only leaves something out, or changes the form"
@@ -128,8 +127,7 @@ class Talk:
         return "the person did not say so"
 
     def names_change(self, old: str, new: str) -> bool:
-        """Whether a message of the person's names all that `new` changes in `old`, so that it is
-        worth a question."""
+        """Return True if a message of the person's names each change of `old`, worth a question."""
         was, becomes = self._read(old), self._read(new)
         turns = becomes.negated != was.negated
         return becomes.adds_to(was) and any(
@@ -144,7 +142,7 @@ class Talk:
         )
 
     def ends(self, old: str, new: str) -> bool:
-        """Whether `new`, which the person said, means that the line `old` is over."""
+        """Return True if `new`, which the person said, means that the line `old` is over."""
         was, becomes = self._read(old), self._read(new)
         news, gone = becomes.news(was), was.news(becomes)
         if not news:  # the same words with another number, or negated
@@ -164,7 +162,7 @@ class Talk:
         return any(self._says_change(turn, was, becomes) and is_over(turn) for turn in self._own)
 
     def says_over(self, line: str) -> bool:
-        """Whether the person spoke of the fact on `line`, and of nothing else, as over."""
+        """Return True if the person spoke of the fact on `line`, and of nothing else, as over."""
         stated = self._read(line)
         return any(
             self._ends_in(sentence, stated) and self._is_plain(turn, stated.words)
@@ -173,7 +171,7 @@ class Talk:
         )
 
     def quote(self, line: str) -> tuple[str, date | None] | None:
-        """The line of the person's that says most of `line`, and its day; None if none does."""
+        """Return the person's line most similar to `line`, and its day, or None."""
         words, best = self._read(line).words, 0
         found: tuple[str, date | None] | None = None
         for turn in self._own if words else ():
@@ -184,14 +182,14 @@ class Talk:
         return found
 
     def is_told(self, line: str) -> bool:
-        """Whether one message says nearly all of `line`, so that it is no copy of an example."""
+        """Return True if one message has nearly all of `line`: it is no copy of an example."""
         words = self._read(line).words
         return bool(words) and any(
             self._hits(words, turn.words) >= _NEARLY * len(words) for turn in self._turns
         )
 
     def has_own_line(self, line: str) -> bool:
-        """Whether the person wrote just this, as a line or a sentence."""
+        """Return True if the person wrote exactly this, as a line or a sentence."""
         plain = _plain(line)
         return bool(plain) and plain in self._own_lines
 
@@ -220,12 +218,12 @@ class Talk:
         return clause_of(bare(line), tuple(dict.fromkeys((shown, *self.languages))))
 
     def _forms_of(self, word: str) -> list[str]:
-        """The words that were said and may be this one."""
+        """Return the words of the conversation that may be this one."""
         near = {one for form in _ends_of(word) for one in self._forms.get(form, ())}
         return [one for one in near if is_same(word, one)]
 
     def _places_of(self, words: Sequence[str], *, own: bool) -> list[set[int]]:
-        """The clauses that hold each of the words, for each that any holds."""
+        """Return the clauses with each of the words, if any has it."""
         found = []
         for word in words:
             ids = {at for form in self._forms_of(word) for at in self._places[form]}
@@ -233,13 +231,13 @@ class Talk:
         return list(filter(None, found))
 
     def _figures_near(self, places: Iterable[int]) -> Iterator[Figures]:
-        """The figures of the messages with these clauses and of those next to them; of all messages
-        without clauses."""
+        """Yield the figures of the messages with these clauses, and next to them; else of all
+        messages."""
         near = {self._clauses[at].turn + step for at in places for step in (-1, 0, 1)}
         return (one.figures for one in self._turns if not near or one.number in near)
 
     def _polarity_objection(self, stated: Clause, counts: Counter[int]) -> str:
-        """Compare with the clauses that hold most of its words; `counts` has their number."""
+        """Compare with the clauses that have most of its words; `counts` has their number."""
         most = max(counts.values(), default=0)
         fair = (self._clauses[at] for at, count in counts.items() if count == most)
         if any(self._is_negated(one) == stated.negated for one in fair):
@@ -255,14 +253,14 @@ class Talk:
         return sum(self._is_said(word, words) for word in wanted)
 
     def _is_negated(self, clause: Clause) -> bool:
-        """Of a question its answer counts."""
+        """Return the polarity of a clause; of a question that of its answer."""
         if clause.asks and clause.turn + 1 < len(self._turns):
             answer = next(self._turns[clause.turn + 1].clauses, None)
             return answer is not None and answer.negated
         return clause.negated
 
     def _says_change(self, turn: _Turn, was: Clause, becomes: Clause) -> bool:
-        """Whether this message of the person's says plainly what is new in `becomes`."""
+        """Return True if this message of the person's plainly states the news of `becomes`."""
         news, about = becomes.news(was), (*was.words, *becomes.words)
         told = sum(
             _is_beside(word, about, turn) or self._is_changed(turn, (word,)) for word in news
@@ -282,7 +280,7 @@ class Talk:
         )
 
     def _agrees(self, turn: _Turn, was: Clause, becomes: Clause) -> bool:
-        """Whether the clauses that say most of `becomes` are negated as it is."""
+        """Return True if the clauses with most of `becomes` have its polarity."""
         fair = closest(becomes.words, turn.clauses)
         if becomes.negated != was.negated:
             least = _MUCH * len(becomes.words)
@@ -312,20 +310,20 @@ class Talk:
         )
 
     def _is_changed(self, turn: _Turn, news: Sequence[str]) -> bool:
-        """Whether a clause names some of the news, with a word of change."""
+        """Return True if a clause names some of the news, with a word of change."""
         return any((one.now or one.over) and self._hits(news, one.words) for one in turn.clauses)
 
 
 def _texts_of(messages: Iterable[Message]) -> Iterator[tuple[str, bool, date | None]]:
-    """The text of each message, whether it is the person's own, and its day."""
+    """Yield the text of each message, whether it is the person's own, and its day."""
     for one in messages:
         if text := one.own_words or one.content:
             yield text, bool(one.own_words), one.timestamp.date() if one.timestamp else None
 
 
 def _counts_so(turn: _Turn, was: Clause, becomes: Clause) -> bool:
-    """Return True if a message names the new figures. One that is left out must have another in its
-    place, or be over."""
+    """Return True if a message names the new figures. An omitted one must have a replacement, or be
+    over."""
     if becomes.figures.missing_in([was.figures, turn.figures]):
         return False
     is_replaced = bool(becomes.figures.missing_in([was.figures]))
@@ -334,7 +332,7 @@ def _counts_so(turn: _Turn, was: Clause, becomes: Clause) -> bool:
 
 
 def _is_beside(word: str, about: Collection[str], turn: _Turn) -> bool:
-    """Whether a sentence of the message has the word alone, or next to one that is known."""
+    """Return True if a sentence has the word alone, or next to a known one."""
     for said in (sentence.words for sentence in turn.sentences):
         for at in (at for at, one in enumerate(said) if is_same(word, one)):
             near = (*said[max(0, at - 1) : at], *said[at + 1 : at + 2])

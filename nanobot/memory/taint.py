@@ -1,23 +1,22 @@
-"""Taint: where foreign text in a conversation came from, and how a fact enters memory beside it.
-Pure.
+"""Taint: the origin of foreign text in a conversation, and the way of a fact into memory next to
+it. Pure.
 
-Foreign is what neither the person of a conversation, nor the model, nor nanobot said: a web page, a
-file, a forwarded message, another person in a group. A conversation that holds any is tainted.
+Foreign is everything but the words of the conversation's person, the model and nanobot: a web page,
+a file, a forwarded message, another person in a group. It taints a conversation.
 
-A mark is the name of a source (`tool:web_fetch`, `person:7`, `forwarded`), or of what passed text
-on, with the sources behind it: `helper:1a (person:7; tool:grep)`. What the model says carries the
-marks of all that it had read, and what passes that on carries them further. So marks are made of
-marks, and two things keep them small: a mark names each source once, whatever it came through, and
-beyond a number of them the rest becomes `others`. No message comes from there, so what carries it
-counts as foreign text from then on.
+A mark is the name of a source (`tool:web_fetch`, `person:7`, `forwarded`), or of a relay with the
+sources behind it: `helper:1a (person:7; tool:grep)`. The model's words carry the marks of
+everything that it had read, and a relay carries them further. Marks stay small: each names a source
+once, whatever it came through, and beyond a number of them the rest becomes `others`. No message
+comes from there, so its carrier counts as foreign from then on.
 
-A note that foreign content may have caused says so, `(from tool:web_fetch, unconfirmed)`, and is
-read as foreign text, in a prompt and in a search.
+A note that foreign content may have caused carries a mark, `(from tool:web_fetch, unconfirmed)`,
+and counts as foreign text in prompts and searches.
 
-Quoting is how a fact enters memory unasked in a tainted conversation: the model points at a line
-that the person wrote, by some of its words, and code copies the whole line. So nothing can be cut
-off that turns a line into its opposite ("not", "if", "says Bob"), and nothing can be added.
-Whatever the model words itself waits for the person.
+In a tainted conversation a fact enters memory unasked only as a quotation: the model points at a
+line of the person's, by some of its words, and code copies the whole line. So nothing can be cut
+off that turns a line into its opposite ("not", "if", "says Bob"), and nothing can be added. The
+model's own wording waits for the person.
 """
 
 from __future__ import annotations
@@ -39,13 +38,12 @@ _MOST = 16
 
 
 def is_foreign(message: Message) -> bool:
-    """Whether a message is the text of others than its person, the model and nanobot."""
+    """Return True if a message is not by its person, the model or nanobot."""
     return message.role != "assistant" and message.origin not in {"", _NANOBOT, ATTACHED}
 
 
 def origins_of(messages: Iterable[Message]) -> tuple[str, ...]:
-    """Where the foreign text among `messages`, or behind them, came from, each source once; empty
-    where there is none."""
+    """Return the sources of foreign text in, or behind, `messages`, each once."""
     found = dict[str, None]()
     for message in messages:
         # What the model says carries all that it had read.
@@ -62,17 +60,17 @@ def foreign_in(origins: Iterable[str]) -> tuple[str, ...]:
 
 
 def relayed_origin(by: str, marks: Iterable[str]) -> str:
-    """The mark of what `by` passes on after it read text with these marks."""
+    """Return the mark of what `by` passes on after it read text with these marks."""
     return f"{by} ({'; '.join(sources_of(marks))})"
 
 
 def combined_mark(marks: Iterable[str]) -> str:
-    """The marks that one message carries, as it holds them."""
+    """Join marks for one message."""
     return ",".join(_few(marks))
 
 
 def sources_of(marks: Iterable[str]) -> tuple[str, ...]:
-    """What stands behind all these marks, whatever it came through: 17 names at most."""
+    """Return the sources behind all these marks, whatever they came through: 17 names at most."""
     found = list[str]()
     for mark in marks:
         _, opened, behind = mark.partition(" (")
@@ -82,7 +80,7 @@ def sources_of(marks: Iterable[str]) -> tuple[str, ...]:
 
 
 def _few(marks: Iterable[str]) -> list[str]:
-    """Each once, in order; `OTHERS` in the place of those beyond the most. Sources come first."""
+    """Return each mark once, sources first; `OTHERS` in place of those beyond the most."""
     every = set(marks) - {""}
     known = sorted(every - {OTHERS}, key=lambda mark: (" (" in mark, mark))
     more = OTHERS in every or len(known) > _MOST
@@ -96,12 +94,9 @@ _SHOWN = 80
 
 
 def quotation(words: str, messages: Iterable[Message], today: date) -> str:
-    """The one line of the person's that `words` stand in, whole, as a fact: `“…” (2026-11-23)`,
-    with the day on which it was said.
-
-    Case and spaces make no difference to which line is meant. Raises `ToolError` where that is not
-    exactly one, or it is too long.
-    """
+    """Return the person's only line with `words`, whole, as a fact: `“…” (2026-11-23)`, with its
+    day. Case and spaces make no difference. Raises `ToolError` for no or several lines, or a long
+    one."""
     line, day = _line_with(words, messages)
     if text := quoted_line(line, day or today):
         return text
@@ -126,7 +121,7 @@ def _line_with(words: str, messages: Iterable[Message]) -> tuple[str, date | Non
 
 
 def quoted_line(line: str, day: date | None) -> str:
-    """A line of the person's as a fact; empty for one that is too long."""
+    """Return a line of the person's as a fact, or "" if it is too long."""
     if len(line) > _LONGEST_QUOTE:
         return ""
     said = f"“{without_importance(clean_line(line))}”"
@@ -134,8 +129,8 @@ def quoted_line(line: str, day: date | None) -> str:
 
 
 def _lines(messages: Iterable[Message]) -> Iterator[tuple[str, date | None]]:
-    """The lines that the person wrote, and the days on which they did; the latest come last. What
-    was written before something was edited may be what they took back by that."""
+    """Yield the person's lines and their days, the latest last, but none before an edit: the person
+    may have taken it back."""
     own = [message for message in messages if message.own_words]
     edited = [at for at, message in enumerate(own) if EDITED in message.content.split("\n")]
     for message in own[max(edited, default=0) :]:
@@ -159,7 +154,7 @@ _LONGEST_MARK = 280
 
 
 def mark_of(origins: Iterable[str]) -> str:
-    """What such a note begins with; empty where there are no origins."""
+    """Return the mark of such a note, or "" without origins."""
     named = ", ".join(" ".join(origin.split()) for origin in dict.fromkeys(origins))
     return f"(from {named[:_LONGEST_MARK]}, unconfirmed) " if named else ""
 
@@ -169,12 +164,12 @@ def is_unconfirmed(note: str) -> bool:
 
 
 def is_own_note(text: str) -> bool:
-    """Whether a piece of a file is a day's note that does not carry the mark."""
+    """Return True for a piece of a file that is a day's note without the mark."""
     return _NOTED.match(text) is not None and not is_unconfirmed(text)
 
 
 def unconfirmed_in(notes: str) -> str:
-    """Those of a day's notes that carry the mark, with what is indented under them."""
+    """Return the day's notes that carry the mark, with their indented lines."""
     if ", unconfirmed) " not in notes:  # asked with every message
         return ""
     return "".join(block for block in blocks_of(notes) if is_unconfirmed(block)).rstrip()

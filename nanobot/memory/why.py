@@ -1,10 +1,9 @@
-"""`/memory why`: from a remembered line back to the words that were said.
+"""`/memory why`: from a remembered line back to the words behind it.
 
 The chain is: the line, the version that gave it this wording, the wordings before (the most similar
-line that the version removed), and behind each the history entry and the messages that it stands
-for; or the notes, by way of the digest of their month; or the turn in which the agent wrote it; or
-the person's own hand. Nothing of another scope is ever shown: each link is checked, and a link that
-may not be followed is named as such.
+line that the version removed), and behind each the history entry and its messages; or the notes, by
+way of the digest of their month; or the turn in which the agent wrote it; or the person's own hand.
+Nothing of another scope is shown: each link is checked, and a closed one is named as such.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _RETIRED_ON = re.compile(r"^[-*+]\s+\d{4}-\d{2}-\d{2}:\s*")
 
 
 class FactLine(Struct, frozen=True, rename={"number": "line_number", "text": "line"}):
-    """A fact in a file of a scope; `path` is relative to the scope's folder, `number` from 1."""
+    """A fact in a file of a scope: the `path` in the scope's folder, the line's `number` from 1."""
 
     path: str
     number: int
@@ -53,8 +52,8 @@ class FactLine(Struct, frozen=True, rename={"number": "line_number", "text": "li
 
 
 class NoteSource(Struct, frozen=True):
-    """What was noted that a line rests on: the day or month of the notes, and lines of them; of a
-    digest's line also those of the days that it names."""
+    """The notes of a day or month behind a line. For the line of a digest also the notes of the
+    days that it names."""
 
     key: str
     found: tuple[FactLine, ...]
@@ -66,7 +65,7 @@ class NoteSource(Struct, frozen=True):
 
 
 class SourceMessage(Struct, frozen=True):
-    """A message behind a line; `kept`: it is marked to keep."""
+    """A message behind a line; `kept` if it is marked to keep."""
 
     session: str
     seq: int
@@ -77,8 +76,7 @@ class SourceMessage(Struct, frozen=True):
 
 
 class HistorySource(Struct, frozen=True):
-    """A history entry behind a line; `range` are the first and the last message of `session` that
-    it stands for, 0 for none."""
+    """A history entry behind a line. `range` has its first and last message, 0 for none."""
 
     cursor: int
     when: datetime
@@ -100,8 +98,8 @@ class HistorySource(Struct, frozen=True):
 
 
 class ProvenanceStep(Struct, frozen=True):
-    """A version that gave the line this wording (`line`), and what it rests on: a history entry or
-    a turn of a session, and messages. `note` says in a sentence what is not shown and why."""
+    """A version that gave the line this wording (`line`), and its sources: a history entry or a
+    turn of a session, and messages. `note` explains what is not shown."""
 
     version: int
     commit: str
@@ -136,9 +134,9 @@ class ProvenanceStep(Struct, frozen=True):
 
 
 class Provenance(FactLine, frozen=True):
-    """A line of a memory file with its wordings, newest first; none where no version has it. Notes
-    and digests have no versions: `noted` are the lines of notes behind that of a digest. `standing`
-    says whether a fact is in the prompt, and why."""
+    """A line with its wordings, newest first; empty if no version has it. Notes and digests have no
+    versions: `noted` are the notes behind a digest. `standing` tells whether a fact is in the
+    prompt, and why."""
 
     steps: tuple[ProvenanceStep, ...] = ()
     noted: tuple[FactLine, ...] = ()
@@ -171,7 +169,7 @@ class Explanation(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """For people: Markdown that reads well as it is."""
+        """Render for people, as Markdown that reads well as it is."""
         if not self.found:
             return "I remember nothing that says this. `/memory search` finds what was said."
         return "\n\n".join("\n".join(one.lines()) for one in self.found)
@@ -182,7 +180,7 @@ class Explainer:
         self._memories, self._sessions, self._scopes = memories, sessions, scopes
 
     async def why(self, text: str, scope: str, asker: str = "") -> Explanation:
-        """Where the lines that say `text` come from; the best few. `asker` as for `attributed`."""
+        """Explain the few lines that match `text` best. `asker` as for `attributed`."""
         memory = self._memories.of(scope)
         await memory.store.note_hand_edits()
 
@@ -200,7 +198,7 @@ class Explainer:
         return await asyncio.to_thread(explained)
 
     def provenance(self, memory: Memory, line: FactLine, asker: str = "") -> Provenance:
-        """Where one line comes from. Blocks."""
+        """Trace one line. Blocks."""
         if month := month_of(line.path.rpartition("/")[2]):
             behind = _notes_behind(memory, month, line)
             return Provenance(line.path, line.number, line.text, noted=behind)
@@ -209,13 +207,13 @@ class Explainer:
         return Provenance(line.path, line.number, line.text, steps)
 
     def wordings(self, memory: Memory, line: FactLine) -> tuple[str, ...]:
-        """A line as it reads and as it read before, the newest first. Blocks."""
+        """Return the wordings of a line, the newest first. Blocks."""
         earlier = islice(self._wordings(memory, line), _MOST_STEPS)
         return (line.text, *(wording for _, wording in earlier))
 
     def _wordings(self, memory: Memory, line: FactLine) -> Iterator[tuple[Version, str]]:
-        """The versions behind a line, newest first, with the wording of each; behind a retired one
-        also those of the file that it stood in."""
+        """Yield the versions behind a line with its wordings, newest first; for a retired fact also
+        those of its former file."""
         wording = ""
         for version, wording in self._lineage(memory, line.path, line.text):
             yield version, wording
@@ -227,8 +225,8 @@ class Explainer:
     def _lineage(
         self, memory: Memory, path: str, line: str, *, removed: bool = False
     ) -> Iterator[tuple[Version, str]]:
-        """The versions that worded `line` so, or a wording that it replaced; with `removed` from
-        where it was last taken out."""
+        """Yield the versions that worded `line` so, or a wording that it replaced. With `removed`,
+        begin at its latest removal."""
         wording = without_importance(line).strip()
         for snapshot in memory.versions.lineage(memory.prefix + path):
             if not removed and f"\n{wording}\n" in f"\n{snapshot.before}":
@@ -274,7 +272,8 @@ class Explainer:
         return step
 
     def _change_behind(self, memory: Memory, version: Version, line: str) -> Change:
-        """The change that held a line back until the person accepted it, else the version's own."""
+        """Return the change that made a line pending until the person accepted it, else the
+        version's."""
         if version.author == "you" and version.summary.startswith(CONFIRMED):
             for snapshot in memory.versions.lineage(memory.prefix + PENDING):
                 came = _lines(snapshot.after) - _lines(snapshot.before)
@@ -285,8 +284,8 @@ class Explainer:
     def _evidence(
         self, change: Change, entry: HistoryEntry | None, line: str, asker: str
     ) -> tuple[SourceMessage, ...]:
-        """The few messages that share most words with a line, in their order: of those behind a
-        history entry, else of the turn in which the agent wrote it."""
+        """Return the few messages most similar to a line, in order: of its history entry, else of
+        the turn in which the agent wrote it."""
         wanted, session = words(line), entry.session if entry else change.session
         every, found = self._messages_behind(change, entry, wanted)
         best = nlargest(_MOST_SAID, found, key=lambda one: share(wanted, one.content))
@@ -299,7 +298,7 @@ class Explainer:
     def _messages_behind(
         self, change: Change, entry: HistoryEntry | None, wanted: Collection[str]
     ) -> tuple[Sequence[Message], Sequence[Message]]:
-        """The messages there, and those of them that have to do with these words."""
+        """Return the messages there, and those about these words."""
         with suppress(UnknownSession):  # deleted by hand
             if entry and entry.last:
                 every = list(self._sessions.read_window(entry.session, entry.first, entry.last))
@@ -312,8 +311,8 @@ class Explainer:
     def _read_in_turn(
         self, change: Change, every: Sequence[Message], wanted: Collection[str]
     ) -> list[Message]:
-        """What the person asked in a turn, and what was read until then that says the same; all of
-        the turn if there is neither."""
+        """Return the person's messages of a turn, and results read until then that match; all of
+        the turn if there are none."""
         turn = [one for one in every if one.turn_id == change.turn and one.content]
         if not turn:
             return []
@@ -335,7 +334,7 @@ class Explainer:
 
 
 def _same_line(wanted: str, lines: Iterable[str]) -> str:
-    """The line that is `wanted`, whatever its list mark; empty for none."""
+    """Return the line that is `wanted`, whatever its list mark, or ""."""
     bare = without_list_mark(wanted)
     return next((line for line in lines if without_list_mark(line) == bare), "")
 
@@ -345,7 +344,7 @@ def excerpt(text: str) -> str:
 
 
 def lines_of(memory: Memory) -> Iterator[FactLine]:
-    """Every fact in the long-term files of a scope."""
+    """Yield every fact in the long-term files of a scope."""
     for path in ALL_FACTS:
         text = memory.store.read(path)
         facts = set(fact_lines(text))
@@ -355,27 +354,26 @@ def lines_of(memory: Memory) -> Iterator[FactLine]:
 
 
 def note_lines(memory: Memory) -> Iterator[FactLine]:
-    """The entries of all daily notes, each with all its lines, and the lines of all digests."""
+    """Yield the entries of all daily notes with all their lines, and the lines of all digests."""
     store = memory.store
     for path in (*map(note_path, store.note_days()), *map(digest_path, store.digest_months())):
         yield from entries_in(memory, path)
 
 
 def entries_in(memory: Memory, path: str) -> Iterator[FactLine]:
-    """The entries of one file, each with all its lines."""
+    """Yield the entries of one file, each with all its lines."""
     for number, block in numbered_blocks(memory.store.read(path)):
         yield FactLine(path, number, block)
 
 
 def _behind(change: Change, line: str) -> Operation:
-    """The operation by which a change made this line, where it says what is behind it; else an
-    empty one."""
+    """Return the operation that made this line, if it names its source, else an empty one."""
     made = (op for op in change.operations if without_importance(op.new).strip() == line.strip())
     return next((op for op in made if op.cursor or op.note), Operation())
 
 
 def _entry(memory: Memory, cursors: Iterable[int], line: str) -> HistoryEntry | None:
-    """The one of these history entries that a line rests on."""
+    """Return the history entry that is most similar to a line."""
     entries, wanted = filter(None, map(memory.history.get, cursors)), words(line)
 
     def alike(entry: HistoryEntry) -> float:
@@ -386,7 +384,7 @@ def _entry(memory: Memory, cursors: Iterable[int], line: str) -> HistoryEntry | 
 
 
 def _noted(memory: Memory, key: str, line: str) -> NoteSource | None:
-    """The notes of a day, or of the month of a digest, that a learned line rests on."""
+    """Return the notes of a day, or of the month of a digest, behind a line."""
     if not key:
         return None
     is_digest, lines = is_month(key), entries_in(memory, f"memory/{key}.md")
@@ -396,7 +394,7 @@ def _noted(memory: Memory, key: str, line: str) -> NoteSource | None:
 
 
 def _notes_behind(memory: Memory, month: str, line: FactLine) -> tuple[FactLine, ...]:
-    """Of the days that a digest's line names, the notes that share most words with it."""
+    """Return the notes most similar to a digest's line, of the days that it names."""
     digested = DigestLine.of(line.text, month)
     wanted, found = words(digested.text), list[FactLine]()
     for day in digested.days:
@@ -405,7 +403,7 @@ def _notes_behind(memory: Memory, month: str, line: FactLine) -> tuple[FactLine,
 
 
 def _alike(wanted: Collection[str], lines: Iterable[FactLine], most: int) -> list[FactLine]:
-    """Those lines that share most words with `wanted`, in their order."""
+    """Return the lines most similar to `wanted`, in their order."""
     scored = [(share(wanted, line.text), line) for line in lines]
     best = nlargest(most, (one for one in scored if one[0] >= _LIKE_ENOUGH), key=itemgetter(0))
     return sorted((line for _, line in best), key=lambda line: line.number)
@@ -416,7 +414,7 @@ def _noted_line(line: FactLine) -> str:
 
 
 def matching_lines(text: str, lines: Sequence[FactLine]) -> list[FactLine]:
-    """The lines that hold every word of `text`, or else relatives of them; the closest first."""
+    """Return the lines with every word of `text`, or relatives of them; the closest first."""
     request = Request.of(text, languages_of(line.text for line in lines))
     if not request.groups:
         return [line for line in lines if text.strip() and text.strip() in line.text]
@@ -424,8 +422,7 @@ def matching_lines(text: str, lines: Sequence[FactLine]) -> list[FactLine]:
 
 
 def closest_lines(request: Request, lines: Iterable[FactLine]) -> tuple[int, list[FactLine]]:
-    """Those lines that say the words of a request most closely, and how closely: as for
-    `Request.closeness`. Lines that say little besides come first."""
+    """Return the closest lines, those with few other words first, and their `Request.closeness`."""
     found = [(close, line) for line in lines if (close := request.closeness(line.text))]
     best = max((close for close, _ in found), default=0)
     closest = [line for close, line in found if close == best]
@@ -433,8 +430,8 @@ def closest_lines(request: Request, lines: Iterable[FactLine]) -> tuple[int, lis
 
 
 def only_match(text: str, lines: Sequence[FactLine]) -> FactLine:
-    """The one line that is `text`, or else holds its words, and of several the one with the fewest
-    others. Raises `NanobotError`."""
+    """Return the line that is `text`, or the one with its words and the fewest others. Raises
+    `NanobotError`."""
     exact = [line for line in lines if line.text.strip() == text.strip()]
     found = exact if len(exact) == 1 else matching_lines(text, lines)
     if not found:
@@ -450,8 +447,8 @@ def only_match(text: str, lines: Sequence[FactLine]) -> FactLine:
 def source_message(
     session: str, message: Message, about: Collection[str] = (), call: str = "", asker: str = ""
 ) -> SourceMessage:
-    """A message of a session, for people; of a tool's output the line that says most of `about`,
-    where that is given. `call` says what the tool was asked; `asker` as for `attributed`."""
+    """Render a message; of a tool's output the line most similar to `about`. `call` is the tool's
+    question; `asker` as for `attributed`."""
     who, text = attributed(message.role, message.name, message.content, message.origin, asker)
     if message.role == "tool":
         who = f"tool {call or message.name}".strip()
@@ -461,7 +458,7 @@ def source_message(
 
 
 def _previous(snapshot: VersionSnapshot, wording: str, before: set[str], after: set[str]) -> str:
-    """What the version replaced by `wording`; empty where the line was new."""
+    """Return the line that the version replaced by `wording`, or "" for a new one."""
     for operation in snapshot.version.change.operations:
         old, new = (without_importance(line).strip() for line in (operation.old, operation.new))
         if new == wording and old in before:
