@@ -252,19 +252,18 @@ LEARNING = "memory"
 def sum_usage(used: Iterable[DayUsage], session: str = "", since: str = "") -> UsageTotals:
     """Sum the usage of one conversation, or of all without memory's own calls, from the day `since`
     on."""
-
-    def is_wanted(key: str) -> bool:
-        return key == session if session else key != LEARNING
-
-    wanted = [one for one in used if one.day >= since and is_wanted(one.session_key)]
-    costs = [one.cost for one in wanted if one.cost is not None]
-    return UsageTotals(
-        sum(one.turns for one in wanted),
-        sum(one.prompt for one in wanted),
-        sum(one.cached for one in wanted),
-        sum(one.completion for one in wanted),
-        sum(costs) if costs else None,
-    )
+    total = UsageTotals()
+    for one in used:
+        is_wanted = one.session_key == session if session else one.session_key != LEARNING
+        if is_wanted and one.day >= since:
+            total = UsageTotals(
+                total.turns + one.turns,
+                total.prompt + one.prompt,
+                total.cached + one.cached,
+                total.completion + one.completion,
+                total.cost if one.cost is None else (total.cost or 0) + one.cost,
+            )
+    return total
 
 
 class Spent(Struct, frozen=True):

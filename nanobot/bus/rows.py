@@ -204,17 +204,8 @@ def encode_event(event: InboundMessage | OutboundPart) -> str:
     return _ENCODER.encode({name: one for name, one in fields if one and name not in beside})
 
 
-def decode_inbound(text: str) -> InboundMessage:
-    """The reverse of `encode_event`."""
-    return _decoded(InboundMessage, text)
-
-
-def decode_part(key: str, channel: str, chat_id: str, text: str) -> OutboundPart:
-    """The reverse of `encode_event`."""
-    return _decoded(OutboundPart, text, key=key, channel=channel, chat_id=chat_id)
-
-
-def _decoded(kind: type[T], text: str, **beside: str) -> T:
+def decode_event(kind: type[T], text: str, **beside: str) -> T:
+    """The reverse of `encode_event`, with what is `beside` it."""
     return convert(_EMPTY | convert(json.loads(text), dict[str, Any]) | beside, kind)
 
 
@@ -310,7 +301,7 @@ def number_in(report: Mapping[str, object], name: str) -> int | None:
 def decode_helper(helper_id: str, if_lost: str) -> InboundMessage | None:
     """What is to be said of a helper; None where it cannot be read."""
     try:
-        return decode_inbound(if_lost)
+        return decode_event(InboundMessage, if_lost)
     except ValueError as error:
         logger.warning("the notice about lost helper {} cannot be read: {}", helper_id, error)
         return None
@@ -326,7 +317,7 @@ def stored_entry(row: Sequence[Any], *, recovered: bool) -> InboxEntry:
     payload, state, turn_id, received_at, row_id, attempts, runs, not_before, reason, scope = row
     under_way = state == "working"
     return InboxEntry(
-        *(row_id, decode_inbound(str(payload or "")), attempts, runs),
+        *(row_id, decode_event(InboundMessage, str(payload or "")), attempts, runs),
         turn_id=turn_id if under_way else "",
         not_before=not_before,
         reason=reason,
@@ -370,7 +361,9 @@ def stored_part(row: Sequence[Any]) -> OutboxPart:
     """The part in a row of `PART` and a scope. Raises `ValueError` if it cannot be read."""
     row_id, turn_id, call, number, channel, chat_id, attempts, next_try_at, doubts, *rest = row
     payload, scope = rest
-    part = decode_part(f"{turn_id}/{call}/{number}", channel, chat_id, str(payload or ""))
+    key = f"{turn_id}/{call}/{number}"
+    place = {"key": key, "channel": channel, "chat_id": chat_id}
+    part = decode_event(OutboundPart, str(payload or ""), **place)
     return OutboxPart(row_id, part, attempts, next_try_at, doubts, scope)
 
 

@@ -171,19 +171,15 @@ class SqliteJournal(Journal):
     @transaction
     def _leftovers_after(self, marks: Sequence[Mark]) -> Steps[Leftovers]:
         for mark in marks:
-            yield from self._apply_mark(mark)
+            query = f"SELECT channel, chat_id FROM outbox WHERE {WAITING_PARTS} AND id = ?"
+            for channel, chat_id in (yield from fetch(query, mark.part_id)):
+                if mark.state in ("sent", "kept"):
+                    sent, keep = (mark.part_id, channel, chat_id), mark.state == "kept"
+                    yield from self._mark_sent(*sent, mark.platform_id, keep=keep)
+                else:
+                    changed = "UPDATE outbox SET state = ?, in_doubt = ? WHERE id = ?"
+                    yield from send(changed, mark.state, mark.doubts, mark.part_id)
         return (yield from self._leftovers(None))
-
-    def _apply_mark(self, mark: Mark) -> Steps[None]:
-        """Bring a part that is not delivered up to date."""
-        query = f"SELECT channel, chat_id FROM outbox WHERE {WAITING_PARTS} AND id = ?"
-        rows = yield from fetch(query, mark.part_id)
-        if rows and mark.state in ("sent", "kept"):
-            (channel, chat_id), keep = rows[0], mark.state == "kept"
-            yield from self._mark_sent(mark.part_id, channel, chat_id, mark.platform_id, keep=keep)
-        elif rows:
-            changed = "UPDATE outbox SET state = ?, in_doubt = ? WHERE id = ?"
-            yield from send(changed, mark.state, mark.doubts, mark.part_id)
 
     async def add_helper(self, helper_id: str, if_lost: InboundMessage) -> None:
         row = (helper_id, self._clock.now().isoformat(), encode_event(if_lost))

@@ -162,22 +162,14 @@ def _parted(
     )
     border = max(goes, default=-1)
     for at, line in enumerate(numbered(live)):
-        match line.record:
-            case Metadata():
+        record = line.record
+        seq = record.seq if isinstance(record, Message | Epoch | Mark | Retraction) else 0
+        stays = seq > cut or at > border
+        if isinstance(record, Message) and seq <= archived:
+            if _digest(_raw(line)) in known:
                 continue
-            case Message(seq=seq) if seq <= archived:
-                if _digest(_raw(line)) in known:
-                    continue
-                stays = True
-            case Message(seq=seq):
-                stays = seq > cut
-            case Epoch(seq=seq) | Mark(seq=seq):
-                stays = seq > cut or at > border
-            case Retraction(last=last):
-                stays = last > cut or at > border
-            case _:
-                stays = at > border
-        if stays == stay:
+            stays = True
+        if stays == stay and not isinstance(record, Metadata):
             yield from _content(live, line)
 
 
@@ -202,9 +194,9 @@ def _raw(line: NumberedLine) -> bytes:
     """The line as it stood; a message that had no number gets its own, so that it is not counted
     again."""
     fields = decode_fields(line.raw) if line.counted else None
-    if fields is None or not isinstance(line.record, Message):
+    if fields is None:
         return line.raw
-    return encode_fields(fields | {"seq": line.record.seq}).rstrip("\n").encode()
+    return encode_fields(fields | {"seq": line.counted}).rstrip("\n").encode()
 
 
 def _file(header: Metadata, lines: Iterable[bytes]) -> Iterator[bytes]:

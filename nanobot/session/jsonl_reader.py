@@ -65,12 +65,13 @@ _PREVIEW = 80
 
 
 class NumberedLine(NamedTuple):
-    """A line of a file and its record. `counted`: its number came from its place. An overlong line
+    """A line of a file and its record. `counted`: the number that it has by its place, if it says
+    none. An overlong line
     has its offset and size in `start` and `size`, and only its beginning in `raw`."""
 
     raw: bytes
     record: Record | None
-    counted: bool
+    counted: int = 0
     start: int = 0
     size: int = 0
 
@@ -154,7 +155,7 @@ def place(line: bytes, number: int) -> tuple[NumberedLine, int]:
     match record:
         case Message(seq=0):
             number += 1
-            return NumberedLine(line, replace(record, seq=number), counted=True), number
+            return NumberedLine(line, replace(record, seq=number), number), number
         case Message():
             number = record.seq
         case Metadata():
@@ -163,7 +164,7 @@ def place(line: bytes, number: int) -> tuple[NumberedLine, int]:
             number += 1
         case None if b'"role"' in line:
             number += 1
-    return NumberedLine(line, record, counted=False), number
+    return NumberedLine(line, record), number
 
 
 def load(path: Path, archived: int, now: datetime) -> tuple[Contents, FileState]:
@@ -179,13 +180,12 @@ def load(path: Path, archived: int, now: datetime) -> tuple[Contents, FileState]
             newest = newest_metadata(descriptor, state.size) or _NO_METADATA
             bound = max(archived, newest.last_consolidated if newest.first_seq else 0)
             records, counted, broken = list[Record](), 0, 0
-            for _, record, is_counted, *_ in numbered(descriptor, bound + 1):
-                if record is None:
+            for line in numbered(descriptor, bound + 1):
+                counted = max(counted, line.counted)
+                if line.record is None:
                     broken += 1
-                    continue
-                records.append(record)
-                if is_counted and isinstance(record, Message):
-                    counted = max(counted, record.seq)
+                else:
+                    records.append(line.record)
             torn = tail_without_newline(descriptor, state.size) != b""
             torn = torn and os.pread(descriptor, 1, 0) == b"{"  # else it was never a session
     except FileNotFoundError:

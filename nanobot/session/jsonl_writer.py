@@ -158,7 +158,11 @@ def _missing(descriptor: int, data: bytes, archived: int) -> bytes:
     lines = [(line, decode(line)) for line in data.splitlines(keepends=True)]
     lowest = min((one.seq for _, one in lines if isinstance(one, Message)), default=1)
     there = {_identity(line.record) for line in numbered(descriptor, lowest)}
-    known = [_is_archived(one, archived) or _identity(one) in there for _, one in lines]
+    known = [
+        _identity(one) in there
+        or (isinstance(one, Message | Epoch | Retraction) and one.seq <= archived)
+        for _, one in lines
+    ]
     if not lines or known[-1]:
         return b""
     return b"".join(line for (line, _), is_known in zip(lines, known, strict=True) if not is_known)
@@ -173,13 +177,6 @@ def _identity(record: Record | None) -> tuple[int, str, str]:
         case None | Foreign():
             return 0, "", ""
     return 0, "", encode(record)
-
-
-def _is_archived(record: Record | None, archived: int) -> bool:
-    match record:
-        case Message(seq=seq) | Epoch(seq=seq) | Retraction(last=seq):
-            return seq <= archived
-    return False
 
 
 T = TypeVar("T")

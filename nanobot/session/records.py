@@ -24,6 +24,7 @@ import json
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import cast
 from urllib.parse import unquote_to_bytes
@@ -82,6 +83,11 @@ class Retraction(Struct, frozen=True):
     first: int
     last: int
     timestamp: datetime | None
+
+    @property
+    def seq(self) -> int:
+        """The last message that it concerns."""
+        return self.last
 
     def covers(self, message: Message) -> bool:
         """Whether this takes `message` out of the window."""
@@ -257,9 +263,11 @@ def _message_fields(message: Message) -> dict[str, JsonValue]:
 
 
 def _message(fields: Mapping[str, JsonValue]) -> Message | Foreign:
-    role = fields.get("role")
+    role, provider_data = fields.get("role"), None
     if role not in ("user", "assistant", "tool"):
         return Foreign(numbered=True)
+    with suppress(ValidationError):
+        provider_data = convert(fields.get("provider_data"), ProviderData | None)
     return Message(
         role=cast("Role", role),
         content=_content(fields.get("content")),
@@ -273,17 +281,8 @@ def _message(fields: Mapping[str, JsonValue]) -> Message | Foreign:
         media=_texts(fields["media"]) if "media" in fields else (),
         origin=_text(fields.get("origin")),
         notice=_text(fields.get("notice")),
-        provider_data=_provider_data(fields.get("provider_data")),
+        provider_data=provider_data,
     )
-
-
-def _provider_data(value: JsonValue) -> ProviderData | None:
-    if value is None:
-        return None
-    try:
-        return convert(value, ProviderData)
-    except ValidationError:
-        return None
 
 
 def _metadata(fields: Mapping[str, JsonValue]) -> Metadata:

@@ -16,7 +16,7 @@ import psycopg
 from msgspec import Struct, field
 
 from nanobot.bus.events import InboundMessage
-from nanobot.bus.rows import decode_inbound, decode_report, number_in
+from nanobot.bus.rows import decode_event, decode_report, number_in
 from nanobot.errors import NanobotError
 from nanobot.team import schema
 from nanobot.team.connection import Row, storable
@@ -170,7 +170,7 @@ class _Scopes(Struct):
 
 def _decoded(payload: str | None) -> InboundMessage | None:
     try:
-        return decode_inbound(payload) if payload else None
+        return decode_event(InboundMessage, payload) if payload else None
     except ValueError:
         return None
 
