@@ -2,9 +2,9 @@
 
 `Writer` has the one thread that changes session files while the gateway runs. Lines of a session
 are written in the order they came and are kept until they are durable. The thread gets what has
-queued up for all sessions at once: one write per file, then one sync per file. A session whose file
-the disk refuses keeps its backlog, which is tried again after 1, 2, 4 … 60 seconds, while the
-others go on. Other changes of a file (archiving) run in the same thread when it has no backlog.
+queued up for all sessions at once: one write per file, then one sync per file. If the disk refuses
+a file, the others go on. Its backlog is tried again after 1, 2, 4 … 60 seconds, or when another
+session writes. Other changes of a file (archiving) run in the same thread when it has no backlog.
 
 What an append that failed has written is cut off, because the kernel may have dropped bytes that it
 could not sync. The next one looks which lines are there, and writes the others.
@@ -186,15 +186,13 @@ _LONGEST_PAUSE = 60.0
 
 
 class _Backlog(Struct):
-    """What waits for one file. `reason`: why the disk did not take it the last time; `refused`: it
-    is not tried again for now. `gone` is set once nothing waits any more, even where all callers
-    were cancelled meanwhile."""
+    """What waits for one file. `reason`: why the disk did not take it the last time. `gone` is set
+    once nothing waits any more, even if all callers were cancelled."""
 
     lines: list[bytes] = field(default_factory=list)
     written: list[asyncio.Future[None]] = field(default_factory=list)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     reason: str = ""
-    refused: bool = False
 
 
 class Writer:
@@ -212,7 +210,8 @@ class Writer:
         self._jobs: list[SessionFile] = []
         self._background = Background()
         self._writing: asyncio.Task[None] | None = None
-        self._closing = self._retry_planned = self._asked_again = False
+        self._pause: asyncio.Task[None] | None = None
+        self._again, self._closing = asyncio.Event(), False
         self._backoff = Backoff(clock, _LONGEST_PAUSE)
 
     def append(self, file: SessionFile, lines: bytes) -> asyncio.Future[None]:
@@ -223,7 +222,8 @@ class Writer:
         backlog = self._backlogs.setdefault(file, _Backlog())
         backlog.lines.append(lines)
         backlog.written.append(written)
-        self._wake()
+        if not backlog.reason:
+            self.retry()
         return written
 
     async def run(self, file: SessionFile, work: Callable[[], T]) -> T:
@@ -256,18 +256,14 @@ class Writer:
 
     def retry(self) -> None:
         """Try again what the disk refused, and what it refuses in the attempt under way."""
-        self._asked_again = True
-        for backlog in self._backlogs.values():
-            backlog.refused = False
-        self._wake()
+        self._again.set()
+        if self._backlogs and (self._writing is None or self._writing.done()):
+            self._writing = self._background.start(self._write_all(), name="session writes")
 
     async def close(self) -> None:
         """Try everything once more and end the thread."""
         self._closing = True
-        for _ in range(2):  # what is being written may be refused yet
-            if self._writing is not None:
-                await asyncio.wait((self._writing,))
-            self.retry()
+        self.retry()
         if self._writing is not None:
             await asyncio.wait((self._writing,))
         for file, backlog in self._backlogs.items():
@@ -281,39 +277,37 @@ class Writer:
         await self._background.drain(0)
         await asyncio.to_thread(self._thread.shutdown)
 
-    def _wake(self) -> None:
-        if self._backlogs and (self._writing is None or self._writing.done()):
-            self._writing = self._background.start(self._write_all(), name="session writes")
-
     async def _write_all(self) -> None:
-        """Write until nothing is left but what the disk refused."""
-        while True:
+        """Write until nothing is left. Try again what the disk refused when other lines come, on
+        `retry`, and after a pause."""
+        while self._backlogs:
+            self._again.clear()
             if self._gather and not self._closing:
                 await asyncio.sleep(self._gather)
-            ready = [file for file, waiting in self._backlogs.items() if not waiting.refused]
-            batch = {file: self._backlogs[file].lines.copy() for file in ready[:_MOST_FILES]}
-            if not batch:
-                return
-            self._asked_again = False
+            ready = sorted(self._backlogs, key=lambda file: bool(self._backlogs[file].reason))
+            most = None if self._closing else _MOST_FILES
+            batch = {file: self._backlogs[file].lines.copy() for file in ready[:most]}
             loop = asyncio.get_running_loop()
             errors = await loop.run_in_executor(self._thread, self._append, batch)
             for file, lines in batch.items():
                 self._settle(file, len(lines), errors.get(file))
-            if not errors and not any(backlog.refused for backlog in self._backlogs.values()):
+            if not errors:
                 self._backoff.reset()
+            elif not self._closing:
+                if self._pause is None or self._pause.done():
+                    self._pause = self._background.start(self._retry_later(), name="retry")
+                await self._again.wait()
+            elif not self._again.is_set():
+                return
 
     def _settle(self, file: SessionFile, count: int, error: StorageError | None) -> None:
         """The first `count` lines for `file` are durable, or were refused."""
         backlog = self._backlogs[file]
         if error is not None:
-            backlog.refused = not self._asked_again
             # One notice for each reason, however many files and attempts.
             if error.reason not in {each.reason for each in self._backlogs.values()}:
                 logger.error("{}; it is kept and tried again. {}", error, error.hint)
             backlog.reason = error.reason
-            if not self._retry_planned:
-                self._retry_planned = True
-                self._background.start(self._retry_later(), name="retry session writes")
             return
         written = backlog.written[:count]
         del backlog.lines[:count], backlog.written[:count]
@@ -327,8 +321,7 @@ class Writer:
 
     async def _retry_later(self) -> None:
         await self._backoff.wait()
-        self._retry_planned = False
-        self.retry()
+        self._again.set()
 
     def _run(self, work: Callable[[], T]) -> T:
         try:
