@@ -1,23 +1,37 @@
-"""Find damage in the journal's file before it is opened.
+"""A damaged journal: find the damage before the file is opened, and rebuild the file.
 
-`mend` runs at each start, by the owner of the home. A small file is checked whole, a large one as
-far as a start needs it; `check_rest` looks at the rest while nanobot runs. Whatever finds damage
-later leaves a note (`note_damage`), and the next start rebuilds (`nanobot.bus.repair`).
+`find_damage` runs at each start, by the owner of the home. A small file is checked whole, a large
+one as far as a start needs it; `check_rest` looks at the rest while nanobot runs. Whatever finds
+damage later leaves a note (`note_damage`), and the next start rebuilds.
 
 SQLite ignores everything in the write-ahead log behind its first damaged frame. Whether that was
 stored before is known from the log's index (-shm), in which a killed process leaves the number of
 the last frame: a log that a power loss cut short is no damage.
+
+Nothing is changed in place. The file, its log (WAL) and its index are first copied to
+`journal.db.damaged-<time>/`. The pages in the log are then written to a second copy, and the rows
+of each table are copied to a new file with new indexes. Documents that cannot be read come from
+`documents.json`. Health shows the report of the losses as long as `report.txt` is in that folder.
+
+If rows of running turns or parts of the log are lost, a message may have been worked on although
+the journal says that it waits. Such messages are not run again by themselves (`settle`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import shutil
 import sqlite3
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 
+from loguru import logger
 from msgspec import Struct, field
 
 from nanobot.bus.journal import QueueCounts
@@ -29,19 +43,50 @@ from nanobot.bus.journal_file import (
     is_json,
     queue_counts,
 )
-from nanobot.bus.sqlite import is_damaged, layout, opened_read_only
+from nanobot.bus.rows import WAITING_MESSAGES
+from nanobot.bus.sqlite import Schema, is_damaged, layout, lenient_text, open_file, opened_read_only
+from nanobot.errors import StorageError
 from nanobot.io import replace_file, sync_folder
 
 SMALL = 2_000_000
 """Bytes of a journal that is checked whole at the start: it takes 4 ms per megabyte."""
-ASIDE, REPORT = ".damaged-", "report.txt"
+_ASIDE, _REPORT = ".damaged-", "report.txt"
 """Part of the name of the folder with a damaged journal, and the report in it."""
-NEW = ".rebuilt"
+_NEW = ".rebuilt"
 """Ends the name of the journal that is to replace the damaged one."""
 _NOTE = ".suspect"
-PAGE = 4096
+_PAGE = 4096
 _TABLES_OF_START = ("cursor", "document", "helper", "spending", "step", "unfiled")
 """Small tables, which are checked in a large journal as well."""
+
+_WORK = ".salvage"
+_TIME = "%Y%m%dT%H%M%S"
+_MOST_AN_HOUR = 5
+"""Copies of an hour, and copies that are kept: a disk that damages the journal again and again is
+not written full."""
+_TRIES = 2_000
+"""Reads between damaged pages of a table, of which a damaged number may make a desert."""
+_MOST_MISSING = 1 << 30
+"""Bytes: a header that speaks of more is damaged."""
+_UNUSED = 1_000_000
+"""Numbers that are skipped after a loss: other files name rows by numbers that may be lost."""
+_OWN_TABLES = Schema(SCHEMA.tables)
+
+_NAMES = {
+    "inbox": "messages",
+    "outbox": "replies",
+    "turn": "reports of turns",
+    "step": "steps of running turns",
+    "unfiled": "newest lines of conversations",
+    "cursor": "positions on platforms",
+    "button": "buttons",
+    "helper": "subagents",
+    "prompt": "system prompts",
+    "document": "jobs, pairings and other documents",
+    "spending": "usage by day",
+    "used": "usage by conversation",
+}
+"""What people read of a table."""
 
 Settle = Callable[[sqlite3.Connection, str], int]
 """Set the messages of a condition aside in the rebuilt file; how many."""
@@ -66,27 +111,35 @@ def find_damage(path: Path, log: Log) -> str:
         return "its first page is damaged"  # to SQLite it is a file that may only be read
     try:
         with opened_read_only(path) as db:
-            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            found = check(db, path.parent, whole=path.stat().st_size <= SMALL)
+            found = _check(db, path.parent, whole=path.stat().st_size <= SMALL)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         return str(error) if is_damaged(error) else ""
     lost = log.lost(Log(path).present)
     return f"its log is damaged: {lost} stored pages cannot be read" if lost else found
 
 
-def check(db: sqlite3.Connection, state: Path, *, whole: bool) -> str:
-    """What SQLite finds wrong in all of the journal in the folder `state`, or in its small
+def check_rest(path: Path) -> str:
+    """The same for all of a large journal while it is used; blocks for 4 ms per megabyte. Raises
+    nothing."""
+    try:
+        if path.stat().st_size > SMALL:
+            with opened_read_only(path) as db:
+                return _check(db, path.parent, whole=True)
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+        return str(error) if is_damaged(error) else ""
+    return ""
+
+
+def _check(db: sqlite3.Connection, state: Path, *, whole: bool) -> str:
+    """Return what SQLite finds wrong in all of the journal in the folder `state`, or in its small
     tables."""
     if SCHEMA.mismatch(db):  # opening it says so
         return ""
-    present = layout(db)
-    if not present and not (state / COPY).exists():  # killed before it made its tables
-        return ""
-    if not SCHEMA.layout() <= present:
-        return "its list of tables is damaged"
-    pragmas = [f"integrity_check({name})" for name in _TABLES_OF_START]
-    for pragma in ["integrity_check(1)"] if whole else pragmas:
-        found = "; ".join(str(row[0]) for row in db.execute(f"PRAGMA {pragma}"))
+    if not SCHEMA.layout() <= (present := layout(db)):
+        was_made = present or (state / COPY).exists()  # else killed before it made its tables
+        return "its list of tables is damaged" if was_made else ""
+    for of in (1,) if whole else _TABLES_OF_START:
+        found = "; ".join(str(row[0]) for row in db.execute(f"PRAGMA integrity_check({of})"))
         if found != "ok":
             return " ".join(found.removeprefix("*** in database main ***").split())[:300]
     copied = copied_documents(state / COPY) or {}
@@ -94,18 +147,6 @@ def check(db: sqlite3.Connection, state: Path, *, whole: bool) -> str:
         if name in copied and not is_json(content):
             return f"the document {name!r} in it is damaged"
     return ""
-
-
-def check_rest(path: Path) -> str:
-    """The same for all of a large journal while it is used; blocks for 4 ms per megabyte. Raises
-    nothing."""
-    if not path.exists() or path.stat().st_size <= SMALL:
-        return ""
-    try:
-        with opened_read_only(path) as db:
-            return check(db, path.parent, whole=True)
-    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
-        return str(error) if is_damaged(error) else ""
 
 
 class JournalInspection(Struct, frozen=True):
@@ -125,7 +166,7 @@ def inspect_journal(path: Path) -> JournalInspection:
         if path.exists():
             with opened_read_only(path) as db:
                 (version,) = db.execute("PRAGMA user_version").fetchone()
-                if found := SCHEMA.mismatch(db) or check(db, path.parent, whole=True):
+                if found := SCHEMA.mismatch(db) or _check(db, path.parent, whole=True):
                     return JournalInspection(version, found)
                 if version:  # else it has no tables yet
                     counts = queue_counts(db)
@@ -140,16 +181,16 @@ def inspect_journal(path: Path) -> JournalInspection:
 def damage_reports(state: Path) -> Iterator[tuple[str, str, str]]:
     """Of each damage that was mended in the folder `state` and not put away by its owner: its name,
     what was lost, and what to do."""
-    for folder in sorted(state.glob(f"*{ASIDE}*")):
+    for folder in sorted(state.glob(f"*{_ASIDE}*")):
         with contextlib.suppress(OSError):
-            text = (folder / REPORT).read_text("utf-8", "replace").strip()
+            text = (folder / _REPORT).read_text("utf-8", "replace").strip()
             hint = f"A copy from before is in {folder}. Remove that folder to end this notice."
             yield folder.name, text, hint
 
 
 def finish(path: Path) -> None:
     """Put the rebuilt file in place, which must not meet the log of the one before."""
-    new = path.with_name(path.name + NEW)
+    new = path.with_name(path.name + _NEW)
     if not new.exists():
         return
     for suffix in ("-wal", "-shm", _NOTE):
@@ -177,7 +218,7 @@ class Log:
         self._order = "<" if head[3:4] == b"\x82" else ">"
         is_log = head[:3] == b"\x37\x7f\x06"
         self._is_whole = is_log and _checksum(self._order, b"", head[:24]) == head[24:_HEAD]
-        self._page = struct.unpack_from(">I", head, 8)[0] if self._is_whole else PAGE
+        self._page = struct.unpack_from(">I", head, 8)[0] if self._is_whole else _PAGE
         step = self._page + _FRAME_HEAD
         self._starts = range(_HEAD, size - step + 1, step)
         self._salt = head[16:24] if self._is_whole else head[_HEAD + 8 : _HEAD + 16]
@@ -215,32 +256,32 @@ class Log:
         end = read + self.lost(read)  # the index of a power loss may be older than the log
         damaged = max(0, end - len(self._starts))
         with path.open("r+b") as file:
-            for at, start in enumerate(self._starts[:end]):
+            for at in frames[:end]:
                 if not self._is_frame(at):
                     damaged += 1
                     continue
-                file.seek((struct.unpack_from(">I", self._log, start)[0] - 1) * self._page)
-                file.write(self._log[start + _FRAME_HEAD : start + _FRAME_HEAD + self._page])
+                frame = self._frame(at)
+                file.seek((struct.unpack_from(">I", frame)[0] - 1) * self._page)
+                file.write(frame[_FRAME_HEAD:])
         return damaged > 0 and self.copied < end
 
-    def _ends_transaction(self, at: int) -> bool:
-        """Whether a frame, counted from 0, is of this round of the log and the last of its
-        transaction."""
+    def _frame(self, at: int) -> bytes:
+        """Return a frame, counted from 0: its head and a page."""
         start = self._starts[at]
-        return self._log[start + 8 : start + 16] == self._salt and any(
-            self._log[start + 4 : start + 8]
-        )
+        return self._log[start : start + _FRAME_HEAD + self._page]
+
+    def _ends_transaction(self, at: int) -> bool:
+        """Whether a frame is of this round of the log and the last of its transaction."""
+        frame = self._frame(at)
+        return frame[8:16] == self._salt and any(frame[4:8])
 
     def _is_frame(self, at: int) -> bool:
         """Whether a frame of this round is as it was written, after the one before it."""
-        start = self._starts[at]
-        head = self._log[start : start + _FRAME_HEAD]
-        before = self._log[24:_HEAD]
-        if at:
-            before = self._log[self._starts[at - 1] + 16 : self._starts[at - 1] + _FRAME_HEAD]
-        page = self._log[start + _FRAME_HEAD : start + _FRAME_HEAD + self._page]
-        is_whole = _checksum(self._order, before, head[:8] + page) == head[16:]
-        return head[8:16] == self._salt and (is_whole or not (at or self._is_whole))
+        frame = self._frame(at)
+        before = self._frame(at - 1)[16:_FRAME_HEAD] if at else self._log[24:_HEAD]
+        written = _checksum(self._order, before, frame[:8] + frame[_FRAME_HEAD:])
+        is_whole = written == frame[16:_FRAME_HEAD] or not (at or self._is_whole)
+        return frame[8:16] == self._salt and is_whole
 
 
 _HEAD, _FRAME_HEAD = 32, 24
@@ -263,3 +304,197 @@ def _content(path: Path, size: int = -1) -> bytes:
             return file.read(size)
     except FileNotFoundError:
         return b""
+
+
+def rebuild(path: Path, cause: str, log: Log, now: datetime, settle: Settle) -> None:
+    """Rebuild the journal at `path`. Raises `StorageError`, `sqlite3.Error` or `OSError`; it is as
+    it was then."""
+    work = path.with_name(path.name + _WORK)
+    shutil.rmtree(work, ignore_errors=True)  # of an attempt that was killed, or met a full disk
+    copies = sorted(path.parent.glob(f"{path.name}{_ASIDE}*"))
+    hour_ago = f"{path.name}{_ASIDE}{now - timedelta(hours=1):{_TIME}}"
+    if sum(copy.name > hour_ago for copy in copies) >= _MOST_AN_HOUR:
+        hint = "Check the disk. Try again in an hour."
+        raise StorageError(path, "it is damaged again and again", hint=hint)
+    work.mkdir(mode=0o700)
+    try:
+        for name in (path.name, f"{path.name}-wal", f"{path.name}-shm", COPY):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(path.with_name(name), work / name)
+        lost = _salvage(work, path.name, log, settle)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)  # a full disk has no room for half a copy
+        raise
+    shown = "".join(filter(str.isprintable, cause))
+    report = f"The journal was damaged ({shown}) and has been rebuilt. {lost}\n"
+    (work / _REPORT).write_text(report)
+    ready = (work / "new.db").replace(path.with_name(path.name + _NEW + "-part"))
+    os.sync()  # all of that is on the disk before the damaged file goes
+    work.rename(path.with_name(f"{path.name}{_ASIDE}{now:{_TIME}}"))
+    ready.replace(path.with_name(path.name + _NEW))
+    finish(path)
+    logger.error("{}", report.strip())
+    for copy in copies[: 1 - _MOST_AN_HOUR]:
+        shutil.rmtree(copy)
+
+
+def _salvage(work: Path, name: str, log: Log, settle: Settle) -> str:
+    """Make `new.db` in the folder `work` of the copies there. Return a report of the losses."""
+    source, new = work / "source.db", work / "new.db"
+    source.touch(mode=0o600)
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copyfile(work / name, source)
+    is_log_damaged = log.apply_to(source)
+    with contextlib.closing(open_file(new, _OWN_TABLES)) as target:
+        _make_readable(source)
+        with contextlib.closing(sqlite3.connect(source)) as damaged:
+            damaged.text_factory = lenient_text
+            target.execute("BEGIN")
+            report = _fill(damaged, target, work / COPY, settle, is_log_damaged=is_log_damaged)
+            target.execute("COMMIT")
+        target.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    for rest in (*work.glob(f"{source.name}*"), *work.glob(f"{new.name}-*")):
+        rest.unlink()
+    return report
+
+
+def _fill(
+    source: sqlite3.Connection,
+    target: sqlite3.Connection,
+    copy: Path,
+    settle: Settle,
+    *,
+    is_log_damaged: bool,
+) -> str:
+    """Bring the readable rows of a journal to a new one. Return a report of the losses."""
+    lost = {name: _Table(source, target, name).copy() for name in tables(target)}
+    with contextlib.suppress(sqlite3.Error):  # of `sends.log`, which goes by numbers of rows
+        ((identity,),) = source.execute("PRAGMA application_id")
+        target.execute(f"PRAGMA application_id = {identity}")
+    restored, set_aside = _fill_documents(target, copy, lost), 0
+    if is_log_damaged or lost["step"] or lost["turn"]:
+        set_aside = settle(target, WAITING_MESSAGES if is_log_damaged else "state = 'working'")
+    texts = [f"{_NAMES[name]} ({extent})" for name, extent in lost.items() if extent]
+    texts += ["the newest changes"] if is_log_damaged else []
+    may_lack = is_log_damaged or lost["inbox"] or lost["outbox"]
+    told = (
+        (True, f"Lost: {', '.join(texts)}." if texts else "Nothing was lost."),
+        (may_lack, "If a message gets no answer, send it again."),
+        (restored, f"Restored from {COPY}: {', '.join(restored)}."),
+        (set_aside, f"Messages that may have been worked on: {set_aside}; /retry runs them again."),
+    )
+    return " ".join(text for is_so, text in told if is_so)
+
+
+def _fill_documents(target: sqlite3.Connection, copy: Path, lost: dict[str, str]) -> list[str]:
+    """Put in the documents that could not be read, from their copy. Return their names."""
+    copied = copied_documents(copy) or {}
+    query = "SELECT name, content FROM document"
+    whole = {name for name, content in target.execute(query) if is_json(content)}
+    missing = sorted(copied.keys() - whole)
+    for name in missing:
+        row = (name, json.dumps(copied[name], indent=1))
+        target.execute("INSERT OR REPLACE INTO document VALUES (?, ?, 1)", row)
+    if missing and set(copied) <= whole | {*missing}:
+        lost["document"] = ""
+    return missing
+
+
+def _make_readable(work: Path) -> None:
+    """Give a damaged copy of a journal the size that it says to have, and, if its first page or its
+    list of tables is damaged, those of a new journal: each has its tables in the same places."""
+    with work.open("r+b") as file:
+        head, size = file.read(100), file.seek(0, 2)
+        (pages,) = struct.unpack(">I", head[28:32]) if len(head) == 100 else (0,)
+        if size < pages * _PAGE <= size + _MOST_MISSING:
+            file.truncate(pages * _PAGE)
+    unreadable = contextlib.suppress(sqlite3.Error, UnicodeDecodeError)
+    with unreadable, contextlib.closing(sqlite3.connect(work)) as db:
+        if size < _PAGE or {*_NAMES} <= {*tables(db)}:
+            return
+    new = work.with_name("tables.db")
+    open_file(new, _OWN_TABLES).close()
+    content = new.read_bytes()
+    new.unlink()
+    # The first page, whose cells lead to the others that list tables
+    # (sqlite.org/fileformat2.html#b_tree_pages).
+    (cells,) = struct.unpack_from(">H", content, 103)
+    places = struct.unpack_from(f">{cells}H", content, 112)
+    below = [struct.unpack_from(">I", content, place)[0] for place in (108, *places)]
+    with work.open("r+b") as file:
+        for page in (0, *(page - 1 for page in below)):
+            file.seek(page * _PAGE)
+            file.write(content[page * _PAGE : (page + 1) * _PAGE])
+        file.seek(28)
+        file.write(bytes(4))  # the size, which SQLite takes from the file then
+        if head.startswith(b"SQLite format 3\0"):
+            file.seek(68)
+            file.write(head[68:72])  # the identity, of `sends.log`
+
+
+class _Table:
+    """A table whose rows are brought from one database to another, as far as they can be read."""
+
+    def __init__(self, source: sqlite3.Connection, target: sqlite3.Connection, name: str) -> None:
+        self._source, self._target, self._name = source, target, name
+        query = "SELECT sql FROM sqlite_master WHERE name = ?"
+        (self._sql,) = target.execute(query, (name,)).fetchone()
+        info = target.execute(f"PRAGMA table_info({name})").fetchall()
+        self._columns = [row[1] for row in info]
+        self._keys = ["rowid"]
+        if "WITHOUT ROWID" in self._sql:
+            self._keys = [row[1] for row in sorted(info, key=itemgetter(5)) if row[5]]
+        self._found, self._tries = 0, _TRIES
+
+    def copy(self) -> str:
+        """Bring the readable rows. Return how much is lost: nothing (""), some or all."""
+        is_whole, low = self._read("1")
+        if not is_whole:
+            _, high = self._read("1", "DESC")
+            if self._keys == ["rowid"] and low is not None and high is not None:
+                self._read_between(low + 1, high - 1)
+        if "AUTOINCREMENT" in self._sql:
+            self._keep_numbers()
+        return "" if is_whole else "some" if self._found else "all"
+
+    def _read_between(self, first: int, last: int) -> None:
+        """Look for rows between damaged pages."""
+        if first > last or self._tries <= 0:
+            return
+        self._tries -= 1
+        middle = (first + last) // 2
+        is_whole, read = self._read(f"rowid BETWEEN {middle} AND {last}")
+        self._read_between(first, middle - 1)
+        if not is_whole:
+            self._read_between((middle if read is None else read) + 1, last)
+
+    def _read(self, condition: str, order: str = "ASC") -> tuple[bool, int | None]:
+        """Bring rows until one cannot be read. Return whether all could be, and the last rowid."""
+        columns, last = ", ".join(self._columns), None
+        by = ", ".join(f"{key} {order}" for key in self._keys)
+        marks = ", ".join("?" * len(self._columns))
+        insert = f"INSERT OR IGNORE INTO {self._name} ({columns}) VALUES ({marks})"
+        number = "rowid" if self._keys == ["rowid"] else "0"
+        query = f"SELECT {number}, {columns} FROM {self._name} NOT INDEXED WHERE {condition}"
+        try:
+            for rowid, *row in self._source.execute(f"{query} ORDER BY {by}"):
+                with contextlib.suppress(sqlite3.IntegrityError):  # garbage is no row of ours
+                    self._found += self._target.execute(insert, row).rowcount
+                last = rowid
+        except (sqlite3.Error, OverflowError, MemoryError, UnicodeDecodeError) as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
+                raise
+            return False, last
+        return True, last
+
+    def _keep_numbers(self) -> None:
+        """Skip numbers, so that none is used twice: other files name rows by them."""
+        known = 0
+        with contextlib.suppress(sqlite3.Error):
+            query = "SELECT max(seq) FROM sqlite_sequence WHERE name = ?"
+            known = self._source.execute(query, (self._name,)).fetchone()[0] or 0
+        query = f"SELECT coalesce(max(id), 0) FROM {self._name}"
+        highest = max(known, self._target.execute(query).fetchone()[0])
+        self._target.execute("DELETE FROM sqlite_sequence WHERE name = ?", (self._name,))
+        row = (self._name, highest + _UNUSED)
+        self._target.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", row)

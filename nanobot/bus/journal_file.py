@@ -43,7 +43,7 @@ _TABLES = f"""{TABLES}
     CREATE INDEX outbox_open ON outbox (state) WHERE state IN ('pending', 'sending', 'dead')
 """
 """The indexes come last: so the tables of a new file and of a compacted one are in the same places,
-which a damaged list of tables is made again from (`nanobot.bus.repair`)."""
+which a damaged list of tables is made again from (`nanobot.bus.damage`)."""
 
 COPY = "documents.json"
 """The copy of all documents, beside the database."""

@@ -14,7 +14,15 @@ from pathlib import Path
 from secrets import randbelow
 from typing import Any, TypeVar
 
-from nanobot.bus.damage import Log, check_rest, damage_reports, find_damage, finish, note_damage
+from nanobot.bus.damage import (
+    Log,
+    check_rest,
+    damage_reports,
+    find_damage,
+    finish,
+    note_damage,
+    rebuild,
+)
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import KEEP_DAYS, Leftovers, OutboxPart, Redact
 from nanobot.bus.journal_file import SCHEMA, SqliteState, compact, redact_rows
@@ -64,8 +72,6 @@ class SqliteJournal(Journal):
             finish(self._path)
             log = Log(self._path)  # SQLite makes the index again when it opens the file
             if cause := find_damage(self._path, log):
-                from nanobot.bus.repair import rebuild  # which a start hardly ever needs
-
                 rebuild(self._path, cause, log, self._clock.now(), self._settle)
         except (sqlite3.Error, OSError) as error:
             raise storage_error(self._path, error) from error
