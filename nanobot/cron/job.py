@@ -98,11 +98,6 @@ class Job(Struct, frozen=True):
     def address(self) -> Address:
         return Address(self.channel, self.chat_id, self.thread_id)
 
-    @property
-    def runs_once(self) -> bool:
-        """Whether it is over after its run."""
-        return isinstance(self.schedule, At)
-
 
 Jobs = Mapping[str, Job]
 """All jobs by their ids, the oldest first."""
@@ -222,10 +217,6 @@ class JobStore(Document[Jobs]):
         super().__init__(store, "jobs", decoded, lambda jobs: encoded(jobs.values()), {}, _ADVICE)
 
 
-class _File(Struct):
-    jobs: list[Job]
-
-
 def encoded(jobs: Iterable[Job]) -> bytes:
     entries = [
         {**to_builtins(job, builtin_types=(datetime,)), "schedule": job.schedule.text}
@@ -238,10 +229,10 @@ def encoded(jobs: Iterable[Job]) -> bytes:
 def decoded(content: bytes) -> Jobs:
     """What a document holds. Raises `InvalidDocument` where it is no list of jobs of this
     version."""
-    top = versioned_object(content, _VERSION)
+    entries = versioned_object(content, _VERSION).get("jobs")
     try:
         # Of all types, the format does not know how a schedule is written.
-        jobs = convert(top, _File, dec_hook=lambda _, value: parse(str(value))).jobs
+        jobs = convert(entries, list[Job], dec_hook=lambda _, value: parse(str(value)))
     except (ValidationError, ScheduleError) as error:
         raise InvalidDocument(str(error)) from error
     for job in jobs:
@@ -293,7 +284,7 @@ def due_run(job: Job, now: datetime) -> Run | None:
 
 def after_run(job: Job, run: Run) -> Job | None:
     """The job once `run` has been published; None where it is over."""
-    if job.runs_once:
+    if isinstance(job.schedule, At):
         return None
     return replace(job, after=run.through, runs=(*job.runs, run.due)[-KEPT_RUNS:], begun=None)
 

@@ -20,6 +20,7 @@ its own skips some (`*/30 2 * * *`) and, asked within a repeated hour, answers w
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 
 from cronsim import CronSim, CronSimError
@@ -86,7 +87,7 @@ class Cron(Schedule, Struct, frozen=True):
         place = zone or moment.tzinfo
         assert place is not None
         local = moment.astimezone(place)
-        if self._is_hourly:
+        if self.text.split()[1] in {"*", "*/1", "0-23"}:  # for every hour
             found = next(CronSim(self.text, local), None)
             # By way of UTC: a midnight that the clocks leave out gets the name it has.
             return found.astimezone(UTC).astimezone(place) if found else None
@@ -95,10 +96,6 @@ class Cron(Schedule, Struct, frozen=True):
             if placed.astimezone(UTC) > moment.astimezone(UTC):
                 return placed
         return None
-
-    @property
-    def _is_hourly(self) -> bool:
-        return self.text.split()[1] in {"*", "*/1", "0-23"}
 
 
 class At(Schedule, Struct, frozen=True):
@@ -127,7 +124,10 @@ def parse(text: str) -> Schedule:
     if kind == "every":
         return _every(text, "".join(words[1:]).casefold())
     if kind == "at":
-        return _at(text, " ".join(words[1:]))
+        time = " ".join(words[1:])
+        with suppress(ValueError):
+            return At(datetime.fromisoformat(time), f"at {time}")
+        raise ScheduleError(text, "after `at` comes a time such as 2026-12-01T09:00")
     return _cron(text, words)
 
 
@@ -153,14 +153,6 @@ def _every(text: str, span: str) -> Every:
     if not 1 <= seconds <= _LONGEST.total_seconds():
         raise ScheduleError(text, "the time must be between a second and ten years")
     return Every(timedelta(seconds=seconds), f"every {span}")
-
-
-def _at(text: str, time: str) -> At:
-    try:
-        found = datetime.fromisoformat(time)
-    except ValueError:
-        raise ScheduleError(text, "after `at` comes a time such as 2026-12-01T09:00") from None
-    return At(found, f"at {time}")
 
 
 def _cron(text: str, fields: list[str]) -> Cron:

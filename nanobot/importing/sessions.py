@@ -242,7 +242,10 @@ def _conversations(files: Transfer) -> Iterator[tuple[ImportFile, Head]]:
         if (is_coded or _PLAIN.fullmatch(one.path)) and stem != one.place.name:
             with suppress(OSError), open_file(one.place) as file:
                 head = head_of(lines_of(file))
-                named = _decoded(stem) if is_coded else stem.replace("_", ":", 1)
+                named = stem.replace("_", ":", 1)
+                if is_coded:
+                    with suppress(ValueError):
+                        named = base64.urlsafe_b64decode(stem + "=" * (-len(stem) % 4)).decode()
                 yield one, replace(head, key=head.key or named)
 
 
@@ -278,10 +281,3 @@ def _metadata(key: str, people: People) -> Mapping[str, JsonValue]:
     if channel in (TERMINAL, *OURS) or channel not in people.mine:
         return {}
     return {"scope": "owner"}
-
-
-def _decoded(stem: str) -> str:
-    try:
-        return base64.urlsafe_b64decode(stem + "=" * (-len(stem) % 4)).decode()
-    except ValueError:
-        return stem.replace("_", ":", 1)

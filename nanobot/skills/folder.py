@@ -24,7 +24,7 @@ import yaml
 from msgspec import Struct, field
 
 from nanobot.errors import NanobotError
-from nanobot.security.paths import FolderEntry, Place
+from nanobot.security.paths import Place
 from nanobot.text import escape_invisible, printable
 
 Source = Literal["workspace", "built-in"]
@@ -305,8 +305,13 @@ def read(folder: Place) -> Contents:
             path = "/".join(place.names[skipped:])
             if number == MOST_FILES:
                 raise NotASkill(f"it has more than {MOST_FILES:,} files")
-            if problem := _unusable(entry, printable(path), path):
-                raise NotASkill(problem)
+            shown = printable(path)
+            if entry.kind == "link":
+                raise NotASkill(f"{shown} is a link, and links are not followed")
+            if entry.kind == "other":
+                raise NotASkill(f"{shown} is not a plain file")
+            if shown != path:
+                raise NotASkill(f"{shown} is not a valid file name in a skill")
             if entry.kind == "file":
                 content = place.read_bytes(room)
                 if content is None:
@@ -349,11 +354,3 @@ def described(contents: Contents) -> tuple[SkillFile, ...]:
         digest = hashlib.sha256(content).hexdigest()
         files.append(SkillFile(path, len(content), digest, kind))
     return tuple(files)
-
-
-def _unusable(entry: FolderEntry, shown: str, path: str) -> str:
-    if entry.kind == "link":
-        return f"{shown} is a link, and links are not followed"
-    if entry.kind == "other":
-        return f"{shown} is not a plain file"
-    return "" if shown == path else f"{shown} is not a valid file name in a skill"

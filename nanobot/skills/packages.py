@@ -13,6 +13,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import re
 import struct
 import tarfile
 import unicodedata
@@ -37,6 +38,7 @@ MOST_UNPACKED = 2 * MOST_BYTES
 
 _LIMITS = EgressLimits(seconds=120.0, bytes=MOST_BYTES, https_only=True)
 _DEEPEST = 20
+_ENDING = re.compile(r"\.(zip|tar|tgz|tar\.gz)$")
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _DAMAGE = (
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, struct.error, EOFError, OSError),
@@ -92,7 +94,9 @@ def unpack(archive: Archive, target: Path, folder: str = "") -> Path:
     names the one that is meant where there are several. Raises `NanobotError`."""
     files = _files(archive)
     home = _home_of(archive, files, folder)
-    place = target / (PurePosixPath(home).name or _plain_name(archive.name))
+    # A skill that does not name itself is called after its archive.
+    last = _ENDING.sub("", PurePosixPath(archive.name.partition("?")[0]).name)
+    place = target / (PurePosixPath(home).name or last or "skill")
     start = 0 if home == "." else len(home) + 1
     inside = {path[start:]: content for path, content in files.items() if _is_within(path, home)}
     for path in inside:
@@ -130,14 +134,6 @@ def _home_of(archive: Archive, files: Iterable[str], folder: str) -> str:
 
 def _is_within(path: str, folder: str) -> bool:
     return path != folder and (folder == "." or path.startswith(f"{folder}/"))
-
-
-def _plain_name(name: str) -> str:
-    """A folder's name after an archive's, for a skill that does not name itself."""
-    last = PurePosixPath(name.partition("?")[0]).name
-    for ending in (".zip", ".tar.gz", ".tgz", ".tar"):
-        last = last.removesuffix(ending)
-    return last or "skill"
 
 
 def _files(archive: Archive) -> dict[str, bytes]:

@@ -131,19 +131,15 @@ class _Mount(Struct, frozen=True):
             return ""
         if self.options & {"soft", "softerr"}:
             return "it is mounted with `soft`, which loses what was written when the server is slow"
-        if not self._is_fresh:
+        # Whether the client asks the server each time (nfs(5), "Attribute caching"). It trusts the
+        # names in a folder only as long as the folder's attributes, so any `lookupcache` will do.
+        is_fresh = "noac" in self.options or {"acregmax=0", "acdirmax=0"} <= self.options
+        if not is_fresh or self.options & {"nocto", "softreval"}:
             return (
                 "its NFS client caches the attributes of files, so this worker would go on with a"
                 " conversation or a memory as it was before another worker changed it"
             )
         return ""
-
-    @property
-    def _is_fresh(self) -> bool:
-        """Whether the client asks the server each time (nfs(5), "Attribute caching"). It trusts the
-        names in a folder only as long as the folder's attributes, so any `lookupcache` will do."""
-        never = "noac" in self.options or {"acregmax=0", "acdirmax=0"} <= self.options
-        return never and not self.options & {"nocto", "softreval"}
 
 
 def check_mounts(shared: Path, mounts: str | None = None) -> None:

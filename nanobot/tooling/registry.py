@@ -169,7 +169,11 @@ class ToolRegistry:
         that an approved call works on. Raises `ToolError`."""
         tool = self._find(call.name)
         if tool is None or not _is_for(tool, caller.scope):
-            raise self._unknown(call.name, caller.scope)
+            names, wanted = [spec.name for spec in self.specs(caller.scope)], call.name[:80]
+            near = close_matches(wanted, names, 1)
+            hint = f"Did you mean {near[0]}? " if near else ""
+            known = ", ".join(names) or "none"
+            raise ToolError(f"no tool named {wanted!r}", hint=f"{hint}The tools are: {known}.")
         if call.malformed:
             raise CallRefused(
                 "your call could not be read, so nothing was run: arguments must be a JSON object"
@@ -279,13 +283,6 @@ class ToolRegistry:
         """By its name, also as some models write it."""
         found = self._tools.get(name) or self._tools.get(name.strip().removeprefix("functions."))
         return found[0] if found else None
-
-    def _unknown(self, name: str, scope: str) -> ToolError:
-        names = [spec.name for spec in self.specs(scope)]
-        near = close_matches(name[:80], names, 1)
-        hint = f"Did you mean {near[0]}? " if near else ""
-        known = ", ".join(names) or "none"
-        return ToolError(f"no tool named {name[:80]!r}", hint=f"{hint}The tools are: {known}.")
 
     def _clean(self, text: str, caller: TurnContext) -> str:
         # Lone surrogates (names that are not UTF-8) would make the whole next request invalid.

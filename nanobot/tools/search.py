@@ -134,7 +134,18 @@ class Grep(Tool, Struct, frozen=True):
     arguments = GrepArguments
 
     async def __call__(self, arguments: GrepArguments, caller: TurnContext) -> ToolResult:
-        _refuse_invalid(arguments.pattern)
+        pattern = arguments.pattern
+        if not pattern or len(pattern) > 1_000:
+            raise ToolError("the pattern is empty or too long")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                re.compile(pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ToolError(
+                f"the pattern is not a regular expression: {error}",
+                hint=f"To search for the text itself, escape it: {re.escape(pattern)[:200]}",
+            ) from error
         start = self.roots(caller).place(arguments.path)
         return await asyncio.to_thread(self._search, start, arguments)
 
@@ -214,17 +225,3 @@ def _chosen(start: Place, glob: str) -> list[Place]:
     below = (place for place, entry in _below(start) if entry.kind == "file")
     chosen = [place for place in below if matches(place.names[len(start.names) :])]
     return sorted(chosen, key=lambda place: place.shown)
-
-
-def _refuse_invalid(pattern: str) -> None:
-    if not pattern or len(pattern) > 1_000:
-        raise ToolError("the pattern is empty or too long")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise ToolError(
-            f"the pattern is not a regular expression: {error}",
-            hint=f"To search for the text itself, escape it: {re.escape(pattern)[:200]}",
-        ) from error

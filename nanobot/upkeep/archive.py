@@ -372,7 +372,13 @@ def _extract(
         if files > head.files or size > head.size:
             raise BadBackup("it holds more than it says")
         if wanted(path):
-            _write(tar, member, folder / path)
+            place, content = folder / path, tar.extractfile(member)
+            assert content is not None
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with content, place.open("xb") as out:
+                shutil.copyfileobj(content, out, _BLOCK)
+                os.fchmod(out.fileno(), member.mode & 0o777 | 0o400)
+            os.utime(place, (member.mtime, member.mtime))
         progress(member.size, head.size)
     _make_others(folder, {path: others[path] for path in filter(wanted, others)})
     return files, size
@@ -394,16 +400,6 @@ def _make_others(folder: Path, others: Mapping[str, tarfile.TarInfo]) -> None:
             (folder / path).symlink_to(member.linkname)
         else:
             raise BadBackup(f"{path!r} is neither a file nor a folder")
-
-
-def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
-    content = tar.extractfile(member)
-    assert content is not None
-    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with content, place.open("xb") as out:
-        shutil.copyfileobj(content, out, _BLOCK)
-        os.fchmod(out.fileno(), member.mode & 0o777 | 0o400)
-    os.utime(place, (member.mtime, member.mtime))
 
 
 def _path_of(name: str) -> str:

@@ -133,7 +133,11 @@ class Ending(Struct, frozen=True):
             return f"timed out after {self.seconds:g} s and was killed; the outcome is unknown"
         if self.how == "killed":
             return "was killed; the outcome is unknown"
-        return f"exit code {self.code}" if self.code >= 0 else f"ended by {_named(-self.code)}"
+        if self.code >= 0:
+            return f"exit code {self.code}"
+        with suppress(ValueError):
+            return f"ended by {signal.Signals(-self.code).name}"
+        return f"ended by signal {-self.code}"
 
 
 class Process:
@@ -184,10 +188,3 @@ class Process:
             if size > _FREE:
                 await self._clock.sleep(len(chunk) / _PER_SECOND)
         self.output.feed(b"", final=True)
-
-
-def _named(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -262,7 +262,9 @@ class WebFetch(Tool, Struct, frozen=True):
     async def __call__(self, arguments: WebFetchArguments, caller: TurnContext) -> ToolResult:
         url = str(parse_url(arguments.url))
         page = url, Addresses.of(caller.messages_read()).typed[url]
-        asking = partial(self._fetch_page, url, caller)
+        limits = EgressLimits(self.seconds, int(self.megabytes * MEGABYTE), types=_TYPES)
+        egress = self.egress if caller.scope == OWNER else self.for_others or self.egress
+        asking = partial(egress.fetch, EgressRequest(url, headers={"Accept": _ACCEPT}), limits)
         answer = await self.pages.once(caller.conversation, page, asking)
         if not 200 <= answer.status < 300:
             status = str(answer.status)
@@ -273,11 +275,6 @@ class WebFetch(Tool, Struct, frozen=True):
             return image_result(answer.url, answer.body, mime)
         title, text = await asyncio.to_thread(self._text, answer)
         return ToolResult(_piece(answer.url, title, text, arguments.start))
-
-    async def _fetch_page(self, url: str, caller: TurnContext) -> EgressResponse:
-        limits = EgressLimits(self.seconds, int(self.megabytes * MEGABYTE), types=_TYPES)
-        egress = self.egress if caller.scope == OWNER else self.for_others or self.egress
-        return await egress.fetch(EgressRequest(url, headers={"Accept": _ACCEPT}), limits)
 
     def _text(self, answer: EgressResponse) -> tuple[str, str]:
         from nanobot.tools.web.pages import decode, read_page  # 0.2 MB until a page is read
