@@ -128,7 +128,7 @@ async def test_in_a_backup_made_at_any_moment_each_message_is_answered_once(
         for text, chat in said:
             await channel.say(text, chat)
 
-    async with running(home, ScriptedModel(author=echo), channel):
+    async with running(home, ScriptedModel(author=echo), channel, NANOBOT_AGENT__ON_BUSY="queue"):
         talking = asyncio.ensure_future(talk())
         for number in range(2):
             await channel.received(1 + 2 * number, "1")
@@ -144,7 +144,7 @@ async def test_in_a_backup_made_at_any_moment_each_message_is_answered_once(
         assert isinstance(received, int)
         assert received >= 1
         there = FakeChannel()
-        async with running(new, ScriptedModel(author=echo), there):
+        async with running(new, ScriptedModel(author=echo), there, NANOBOT_AGENT__ON_BUSY="queue"):
             for chat in "0123":
                 await later(there, "the last one", chat)
         counted = Counter(
