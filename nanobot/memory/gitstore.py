@@ -331,21 +331,17 @@ class GitStore:
     def line_times(self, path: str) -> dict[str, datetime]:
         """Return when each line of the newest version of a file was written as it stands there,
         without its importance. Versions before the last call are not read again."""
-        known_at, known = self._line_times.get(path, ("", {}))
-        left, newest, times = set[str](), "", dict[str, datetime]()
         with self.locked():
-            for snapshot in paced(self.lineage(path)):
-                commit = snapshot.version.commit
-                if not newest:
-                    left, newest = _stripped_lines(snapshot.after), commit
-                if commit == known_at:
-                    times |= {line: known[line] for line in left if line in known}
-                    break
-                before = _stripped_lines(snapshot.before)
-                times |= dict.fromkeys(left - before, snapshot.version.when)
-                left &= before
-        self._line_times[path] = newest, times
-        return times
+            known_at, times = self._line_times.get(path, ("", {}))
+            steps = list(self._steps(path))
+            commits = [version.commit for version, _, _ in steps]
+            known = commits.index(known_at) + 1 if known_at in commits else 0
+            times = times if known else {}
+            for version, _, blob in paced(steps[known:]):
+                lines = _stripped_lines(self._blob_text(blob))
+                times = {line: times.get(line, version.when) for line in lines}
+            self._line_times[path] = commits[-1] if commits else "", times
+            return times
 
     def applied_cursors(self) -> frozenset[int]:
         """Return the history entries whose changes a version holds. Blocks. Dream's versions name

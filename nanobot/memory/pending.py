@@ -83,23 +83,23 @@ class PendingFact(Struct, frozen=True, rename={"origins": "from", "old": "replac
         return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:_CODE]
 
     @property
+    def _effect(self) -> str:
+        where = self.path.removeprefix("memory/")
+        return f"{where}: {self.line}" if self.line else f"{where}, remove: {self.old}"
+
+    @property
     def shown(self) -> str:
         """What it would do, in a line for people."""
-        where = self.path.removeprefix("memory/")
-        if not self.line:
-            return f"{where}, remove: {self.old}"
-        instead = f" (instead of: {self.old})" if fact_lines(self.old) else ""
-        return f"{where}: {self.line}{instead}"
+        rewords = self.line and fact_lines(self.old)
+        return f"{self._effect} (instead of: {self.old})" if rewords else self._effect
 
     def as_text(self) -> str:
         """Its lines in the file, without the last newline."""
-        where = self.path.removeprefix("memory/")
-        head = f"- [{self.day.isoformat()}] (from {', '.join(self.origins)}) -> {where}"
-        if not self.line:
-            return f"{head}, remove: {self.old}"
-        lines = [f"{head}: {self.line}"]
-        lines += [f"{_OLD}{self.old}"] if self.old else []
-        lines += [f"{_SECTION}{self.section}"] if self.section else []
+        origins = ", ".join(self.origins)
+        lines = [f"- [{self.day.isoformat()}] (from {origins}) -> {self._effect}"]
+        if self.line:
+            details = (_OLD, self.old), (_SECTION, self.section)
+            lines += [name + value for name, value in details if value]
         return "\n".join(lines)
 
     def fitted(self, text: str) -> Operation:
