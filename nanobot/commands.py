@@ -101,11 +101,6 @@ class Command(Struct, frozen=True):
     ordered: bool = False
 
 
-def no_reply(_: InboundMessage) -> str:
-    """No message stands for a command, as while no question is open."""
-    return ""
-
-
 class CommandRegistry:
     """All commands of a nanobot. `is_owner` is asked about a channel and a sender's id.
 
@@ -121,7 +116,8 @@ class CommandRegistry:
     ) -> None:
         self._commands = {command.name: command for command in commands}
         self._is_owner = is_owner
-        self.interpret_reply: Callable[[InboundMessage], str] = no_reply
+        # No message stands for a command while no question is open.
+        self.interpret_reply: Callable[[InboundMessage], str] = lambda _: ""
 
     def register(self, command: Command) -> None:
         self._commands[command.name] = command

@@ -100,11 +100,8 @@ class Launch(Struct, frozen=True):
             except BaseException:
                 child.kill()
                 raise
-        code, texts = (
-            child.returncode,
-            (said.decode(errors="replace"), complaints.decode(errors="replace")),
-        )
-        return subprocess.CompletedProcess(self.argv, code, *texts)
+        texts = (said.decode(errors="replace"), complaints.decode(errors="replace"))
+        return subprocess.CompletedProcess(self.argv, child.returncode, *texts)
 
 
 def find(name: str, path: str | None = None) -> str:

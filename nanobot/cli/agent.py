@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from nanobot.cli.answer import Data
-from nanobot.cli.client import Client
+from nanobot.cli.client import Client, Data
 from nanobot.cli.command import Commands, Options, WrongUsage, print_text
 from nanobot.cli.gateway import connected
 from nanobot.config import not_imported

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from nanobot.cli.answer import Data
+from nanobot.cli.client import Data
 from nanobot.cli.command import (
     Commands,
     Options,

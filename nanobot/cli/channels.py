@@ -13,8 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nanobot.cli.answer import Data
-from nanobot.cli.client import Client
+from nanobot.cli.client import Client, Data
 from nanobot.cli.command import Commands, Options, settings_of, table, words
 from nanobot.cli.gateway import in_gateway_or_here, owned
 from nanobot.errors import NanobotError

@@ -31,7 +31,7 @@ from nanobot.bus.events import TERMINAL
 from nanobot.bus.journal_file import SCHEMA, documents_set_aside
 from nanobot.channel import Check, CheckRequest
 from nanobot.channel import CheckFinding as Finding
-from nanobot.cli.answer import Data
+from nanobot.cli.client import Data
 from nanobot.cli.command import settings_of, size
 from nanobot.cli.modelcheck import try_models, try_voice
 from nanobot.cli.service import lingers, me

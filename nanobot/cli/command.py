@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from nanobot.cli.answer import Data
+from nanobot.cli.client import Data
 from nanobot.cli.gateway import operate
 from nanobot.config import home_folder
 from nanobot.errors import NanobotError

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nanobot.cli.answer import Data
+from nanobot.cli.client import Data
 from nanobot.cli.command import (
     Commands,
     Options,

@@ -16,8 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from nanobot.cli.answer import Data
-from nanobot.cli.client import Client, NoGateway
+from nanobot.cli.client import Client, Data, NoGateway
 from nanobot.errors import HomeLocked, NanobotError
 
 if TYPE_CHECKING:

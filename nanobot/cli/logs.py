@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING
 
-from nanobot.cli.answer import Data
+from nanobot.cli.client import Data
 from nanobot.cli.command import (
     Commands,
     Options,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from nanobot.cli.answer import Data
+from nanobot.cli.client import Data
 from nanobot.cli.command import Commands, Options, Parser, WrongUsage, count, day, said_yes, words
 from nanobot.errors import NanobotError
 

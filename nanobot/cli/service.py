@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nanobot.cli.answer import Data
+from nanobot.cli.client import Data
 from nanobot.cli.command import Commands, Options, Parser, indent, print_text, table, write_stdout
 from nanobot.cli.gateway import expect_free, when_free
 from nanobot.cli.status import of_gateway

@@ -9,7 +9,7 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING
 
-from nanobot.cli.answer import Data
+from nanobot.cli.client import Data
 from nanobot.cli.command import (
     Commands,
     Options,

@@ -14,8 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from nanobot.cli.answer import Data
-from nanobot.cli.client import Client, ConnectionLost, NoGateway
+from nanobot.cli.client import Client, ConnectionLost, Data, NoGateway
 from nanobot.cli.command import (
     Commands,
     Options,

@@ -7,8 +7,7 @@ import os
 import select
 import sys
 
-from nanobot.cli.answer import Data
-from nanobot.cli.client import REJOIN_SECONDS, Client, ConnectionLost, NoGateway
+from nanobot.cli.client import REJOIN_SECONDS, Client, ConnectionLost, Data, NoGateway
 from nanobot.cli.command import Commands, Options, print_json, print_text, table
 from nanobot.cli.gateway import connected
 

@@ -177,7 +177,8 @@ def check_owner(document: ConfigDocument) -> Mapping[str, tuple[str, ...]]:
     for name in settings.owner:
         if name not in installed:
             hint = suggestion(name, installed)
-            document.warn(("owner", name), "no such channel is installed", hint)
+            text = "no such channel is installed"
+            document.problem(("owner", name), text, hint, is_doubtful=True)
     return settings.owner
 
 

@@ -112,8 +112,8 @@ class ConfigDocument:
         """
         made, faults = examine(model, _given(dict(section)), self.home, also_known)
         for fault in faults:
-            note = self.warn if fault.is_doubtful else self.problem
-            note((*path, *fault.key), fault.message, fault.hint)
+            where = (*path, *fault.key)
+            self.problem(where, fault.message, fault.hint, is_doubtful=fault.is_doubtful)
         return made
 
     def place(self, path: KeyPath) -> ConfigPlace:
@@ -138,10 +138,13 @@ class ConfigDocument:
         self.places = {key: at for key, at in self.places.items() if key[: len(where)] != where}
         self.places[where] = place
 
-    def problem(self, path: KeyPath, message: str, hint: str = "") -> None:
-        """Note a problem with the key at `path`."""
+    def problem(
+        self, path: KeyPath, message: str, hint: str = "", *, is_doubtful: bool = False
+    ) -> None:
+        """Note a problem with the key at `path`; a doubtful one works all the same."""
         place = self.place(path)
-        self.problem_at(place, label(place, path), message, hint)
+        note = self.warn_at if is_doubtful else self.problem_at
+        note(place, label(place, path), message, hint)
 
     def problem_at(self, place: ConfigPlace, key: str, message: str, hint: str = "") -> None:
         """Note that something is wrong with `key`, dotted as in `model.name`."""
@@ -152,11 +155,6 @@ class ConfigDocument:
         """Note that a file cannot be used."""
         self.problem_at(place, key, message, hint)
         self.is_broken = True
-
-    def warn(self, path: KeyPath, message: str, hint: str) -> None:
-        """Note that the key at `path` should be fixed though it works."""
-        place = self.place(path)
-        self.warn_at(place, label(place, path), message, hint)
 
     def warn_at(self, place: ConfigPlace, key: str, message: str, hint: str) -> None:
         """Note that something should be fixed though it works."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nanobot.agent.media import MediaStore
 from nanobot.agent.runner import AgentRunner, TurnLog
-from nanobot.cli.answer import Data
+from nanobot.cli.client import Data
 from nanobot.cli.extensions import _servers_text
 from nanobot.providers.port import Prompt, Toolset, system_message, user_message
 from nanobot.testing import FakeClock, ScriptedModel, calls, says
