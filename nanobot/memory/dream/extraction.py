@@ -192,16 +192,12 @@ class Update(Struct, frozen=True):
 
 
 def classify(
-    wanted: Iterable[FactCandidate],
-    entries: Sequence[DreamEntry],
-    files: Mapping[str, str],
-    *,
-    owner: bool,
+    wanted: Iterable[FactCandidate], entries: Sequence[DreamEntry], files: Mapping[str, str]
 ) -> Iterator[Update]:
     """What becomes of the candidates of one question about `entries`.
 
-    `files` are the texts that the model was shown. How the agent behaves is the owner's to say;
-    another person's wish about it is a fact about them.
+    `files` are the texts that may change. How the agent behaves is the owner's to say; without that
+    file, another person's wish about it is a fact about them.
     """
     tainted = any(entry.origins for entry in entries)
     for item in wanted:
@@ -209,16 +205,16 @@ def classify(
         if item.only_rates:
             yield from () if tainted else _rated(item, files)
         elif tainted:
-            yield from _from_tainted(item, entry, files, owner=owner)
+            yield from _from_tainted(item, entry, files)
         else:
-            path, old, new = _located(item, files, owner=owner)
+            path, old, new = _located(item, files)
             marked = with_mark(new, item.mark) if new and path != MANNER else new
             if old or new:
                 yield Update(path, Operation(old, marked, "", entry.cursor, entry.note))
 
 
 def _from_tainted(
-    item: FactCandidate, entry: DreamEntry, files: Mapping[str, str], *, owner: bool
+    item: FactCandidate, entry: DreamEntry, files: Mapping[str, str]
 ) -> Iterator[Update]:
     """The person's own line that a candidate quotes; without one the candidate waits."""
     if line := _quoted(item, entry):
@@ -226,7 +222,7 @@ def _from_tainted(
             step = Operation("", f"- {line}", "", entry.cursor, entry.note)
             yield Update(item.path, step, verbatim=True)
         return
-    path, old, new = _located(item, files, owner=owner)
+    path, old, new = _located(item, files)
     if old or new:
         waiting = Operation(old, f"- {new}" if new else "", "", entry.cursor, entry.note)
         yield Update(path, waiting, entry.origins or ("unknown",))
@@ -268,14 +264,13 @@ def _quoted(item: FactCandidate, entry: DreamEntry) -> str:
         return ""
 
 
-def _located(item: FactCandidate, files: Mapping[str, str], *, owner: bool) -> tuple[str, str, str]:
+def _located(item: FactCandidate, files: Mapping[str, str]) -> tuple[str, str, str]:
     """The file that an item changes, the line of it that goes, and the new fact; without either
     there is nothing to do."""
     path, old = _found(item.old, files)
     if not old:
-        path = PERSON if item.path == MANNER and not owner else item.path
         stands = any(find_line(item.new, text) for text in files.values())
-        return path, "", "" if stands else item.new
+        return item.path if item.path in files else PERSON, "", "" if stands else item.new
     if item.new and (same := find_line(item.new, files[path])):
         return path, "" if same == old else old, ""
     return path, old, item.new

@@ -12,7 +12,7 @@ person has undone it since. See `dream` for what always holds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, time
 from functools import partial
@@ -90,6 +90,8 @@ _LATELY = 50
 """Versions among which one from before a crash is looked for."""
 
 T = TypeVar("T")
+Ages = Mapping[str, Mapping[str, int]]
+"""The age in days of each line of a file, by path."""
 
 
 class DreamRun:
@@ -302,30 +304,21 @@ class DreamRun:
         updates: dict[Update, None],
         set_aside: list[str],
     ) -> list[DreamEntry]:
-        """Add what these entries come to. Return the ones that the model left out."""
-        wanted, left = await self._extract(group, files)
-        # In a large memory finding the lines takes long.
-        kept, aside = await asyncio.to_thread(self._screened, wanted, group, files)
-        updates |= dict.fromkeys(kept)
-        set_aside += aside
-        return left
-
-    async def _extract(
-        self, group: Sequence[DreamEntry], files: Mapping[str, str]
-    ) -> tuple[list[FactCandidate], list[DreamEntry]]:
-        """Phase 1: what was found, without what was forgotten, and the entries left out."""
+        """Phase 1: add what these entries come to, but for what was forgotten. Return the ones that
+        the model left out."""
         store, recall = self._memory.store, self._memory.recall
         said, newest = [entry.text for entry in group], max(entry.said_at for entry in group)
 
-        def read_files() -> tuple[dict[str, str], str]:
+        def read_files() -> tuple[Ages, dict[str, str], str]:
+            ages = {path: store.fact_ages(path) for path in files}
             levels = {path: recall.levels(path) for path in files}
             shown = {
-                path: with_ages(recall.related(path, said), store.fact_ages(path), levels[path])
+                path: with_ages(recall.related(path, said), ages[path], levels[path])
                 for path in files
             }
-            return shown, "\n".join(line for rated in levels.values() for line in rated)
+            return ages, shown, "\n".join(line for rated in levels.values() for line in rated)
 
-        shown, rated = await asyncio.to_thread(read_files)
+        ages, shown, rated = await asyncio.to_thread(read_files)
         messages = self._opening("dream_phase1.md", extraction_request(shown, group))
         reading = partial(read_extraction, count=len(group))
         items, read = await self._ask_until_read(messages, reading, EXTRACTION)
@@ -337,18 +330,23 @@ class DreamRun:
                 return False
             return not item.only_rates or not find_line(item.old, rated)
 
-        left = [entry for number, entry in enumerate(group) if number not in read]
-        return list(filter(is_wanted, items)), left
+        changes = classify(filter(is_wanted, items), group, files)
+        # In a large memory finding the lines takes long.
+        kept, aside = await asyncio.to_thread(self._screened, changes, group, files, ages)
+        updates |= dict.fromkeys(kept)
+        set_aside += aside
+        return [entry for number, entry in enumerate(group) if number not in read]
 
     def _screened(
-        self, wanted: Sequence[FactCandidate], group: Sequence[DreamEntry], files: Mapping[str, str]
-    ) -> tuple[list[Update], list[str]]:
-        """What becomes of the candidates of one question, and what is set aside. Blocks."""
-        store = self._memory.store
-        changes = classify(wanted, group, files, owner=self._memory.scope == OWNER)
+        self,
+        changes: Iterable[Update],
+        group: Sequence[DreamEntry],
+        files: Mapping[str, str],
+        ages: Ages,
+    ) -> tuple[Iterable[Update], list[str]]:
+        """What is kept of the changes of one question, and what is set aside. Blocks."""
         if any(map(_is_tainted, group)):
             return list(changes)[:MOST_UPDATES], []
-        ages = {path: store.fact_ages(path) for path in files}
 
         def is_past(path: str, line: str) -> bool:
             age = ages.get(path, {}).get(line.strip())

@@ -221,7 +221,7 @@ def test_a_nested_line_is_replaced_where_it_stands(old: str) -> None:
     wanted = FactCandidate("Ana lives in Porto", old, entry=0)
     entry = entry_of_note(date(2026, 3, 9), "- Ana lives in Porto, not in Lisbon", None)
     assert entry is not None
-    updates = tuple(one.step for one in classify([wanted], [entry], files, owner=True))
+    updates = tuple(one.step for one in classify([wanted], [entry], files))
     written = integrated(
         Operation(old, "Ana lives in Porto"),
         updates=updates,
@@ -237,7 +237,7 @@ def test_a_fact_that_is_said_to_replace_itself_stays(new: str) -> None:
     entry = entry_of_note(date(2026, 3, 9), "- Ana lives in Lisbon", None)
     assert entry is not None
     wanted = FactCandidate(new, "Ana lives in Lisbon", entry=0)
-    assert [*classify([wanted], [entry], {"memory/MEMORY.md": NESTED}, owner=True)] == []
+    assert [*classify([wanted], [entry], {"memory/MEMORY.md": NESTED})] == []
 
 
 def test_a_nested_line_is_reworded_and_removed_like_any_other() -> None:
