@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date
 
 from msgspec import Struct
@@ -67,9 +68,11 @@ class DigestLine(Struct, frozen=True):
         """What stands on a line of the digest of `month`; a line of a person's own may name no
         days."""
         bare, found = without_list_mark(line), _DAYS.search(line)
-        named = found[1].strip(", ").split(", ") if found else ()
-        days = (_day(f"{month[:4]}-{day}") for day in named)
-        return cls(_DAYS.sub("", bare), tuple(filter(None, days)))
+        days = list[date]()
+        for day in found[1].strip(", ").split(", ") if found else ():
+            with suppress(ValueError):
+                days.append(date.fromisoformat(f"{month[:4]}-{day}"))
+        return cls(_DAYS.sub("", bare), tuple(days))
 
     def __str__(self) -> str:
         days = ", ".join(f"{day:%m-%d}" for day in self.days)
@@ -157,13 +160,6 @@ def recurring(
         again = (share(wanted, other.text) >= _SAME for other in other_months)
         if len(line.days) >= _OFTEN or any(again):
             yield line
-
-
-def _day(text: str) -> date | None:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        return None
 
 
 def _cut(text: str, most: int) -> str:

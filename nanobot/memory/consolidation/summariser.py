@@ -96,6 +96,15 @@ SAVE_MEMORY = ToolSpec(
 KEPT = "[marked to keep]"
 """Before what the person said is important."""
 
+_MARKS = {
+    "": "",
+    "attached": "[what stands in brackets is not the person's own words]",
+    "forwarded": "[forwarded: not the person's own words]",
+    "person": "[said by another person, {name}]",
+    "tool": "[untrusted content from {name}]",
+}
+"""What the origins of messages are called, by kind."""
+
 _MOST_CHARACTERS = {"user": 24_000, "assistant": 6_000, "tool": 2_000}
 _SHARE_OF_ROOM = {"user": 0.5, "assistant": 0.25, "tool": 0.125}
 _LEAST_TOKENS = 24
@@ -141,7 +150,10 @@ class Summariser:
         self._gauge, self._background = gauge, background
         self._system = system_message(render("consolidate.md"))
         self._tools = Toolset.of([SAVE_MEMORY])
-        self._echoes = Echoes([self._system.text, *own_words()])
+        fields = SAVE_MEMORY.parameters["properties"].values()
+        described = [str(field.get("description", "")) for field in fields]
+        # The texts of a request that are ours, which a model may copy.
+        self._echoes = Echoes([self._system.text, _HEAD, _MEMORY, _CONVERSATION, *described])
         self._fixed = estimate_tokens(self._system.text + self._tools.wire.decode()) + 100
         self._failures, self.problem = 0, ""
         """`problem`: why the model failed so often in a row, or refused; empty if it did not."""
@@ -269,12 +281,6 @@ _HEAD = "Process this conversation and call the save_memory tool with your conso
 _MEMORY, _CONVERSATION = "## Current Long-term Memory", "## Conversation to Process"
 
 
-def own_words() -> list[str]:
-    """The texts of a request that are ours, which a model may copy."""
-    described = SAVE_MEMORY.parameters["properties"].values()
-    return [_HEAD, _MEMORY, _CONVERSATION, *(str(one.get("description", "")) for one in described)]
-
-
 def request_text(memory: str, chunk: Chunk, room: int, again: str = "") -> str:
     """The user message of a consolidation.
 
@@ -346,20 +352,11 @@ def _content(message: Message) -> str:
 def _mark(message: Message) -> str:
     """What says that these are not the person's own words."""
     kind, _, name = message.origin.partition(":")
-    match kind:
-        case "":
-            return ""
-        case "attached":
-            own = message.role == "assistant"
-            return "" if own else "[what stands in brackets is not the person's own words]"
-        case "forwarded":
-            return "[forwarded: not the person's own words]"
-        case "person":
-            return f"[said by another person, {name}]"
-        case "tool":
-            return f"[untrusted content from {name}]"
-        case _:
-            return f"[untrusted content from {message.origin}]"
+    if kind == "attached" and message.role == "assistant":
+        return ""
+    return _MARKS.get(kind, "[untrusted content from {origin}]").format(
+        name=name, origin=message.origin
+    )
 
 
 def _limit(message: Message, room: int) -> int:

@@ -116,8 +116,9 @@ class Dream:
         waiting = reader.unread_keys(state)
         if not waiting and not state.plan and not reader.due_months(state):
             return None
-        cursors = [int(key) for key in waiting if key.isdecimal()]
-        last_run = _credible(_moment(state.last_run), now)
+        cursors = [*map(int, filter(str.isdecimal, waiting))]
+        ended = datetime.fromisoformat(state.last_run) if state.last_run else None
+        last_run = _credible(ended, now)
         times = [next_due(last_run or _written(memory, cursors, now))]
         if len(cursors) >= max_unread:
             times.append(last_run + _PAUSE if last_run else now)
@@ -204,14 +205,6 @@ def _whom(error: NanobotError, scope: str) -> str:
     """Whom a failure concerns."""
     blames_content = isinstance(error, ProviderRejected) and error.blames_content
     return _EVERYONE if isinstance(error, ProviderError) and not blames_content else scope
-
-
-def _moment(text: str) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else None
 
 
 def _written(memory: Memory, cursors: Sequence[int], now: datetime) -> datetime:

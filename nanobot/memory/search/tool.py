@@ -48,6 +48,9 @@ _FRAME = 300
 _PASSAGE, _NEIGHBOUR, _REPLY = 700, 250, 100
 """Characters of a hit, of what stands beside it, and of a reply there that answers no question."""
 
+_FARTHEST = 4
+"""So many passages away from a hit something is shown: as far as a `Hit` knows."""
+
 _REPEATED = 0.7
 """The share of a reply's words that stand in its message, from which on it repeats that."""
 
@@ -185,7 +188,7 @@ class _Page:
     def __init__(self, result: SearchResult, first: int, room: int) -> None:
         self.shown: dict[str, Passage] = {}
         self._texts: dict[str, str] = {}
-        self._headers: set[str] = set()
+        self._groups: dict[str, list[Passage]] = {}
         self._room, self._terms = room, result.terms
         self._numbers = {hit.passage.id: number for number, hit in enumerate(result.hits, first)}
         self.count = 0
@@ -197,17 +200,13 @@ class _Page:
                 break
             self.count += 1
             self._add_beside(hit, 1)
-        farther = range(2, 1 + max(max(len(h.before), len(h.after)) for h in result.hits))
-        for distance in farther:
+        for distance in range(2, _FARTHEST + 1):
             for hit in result.hits[: self.count]:
                 self._add_beside(hit, distance)
 
     def groups(self) -> Iterator[str]:
         """The passages of one conversation and day under one header, the best group first."""
-        groups: dict[str, list[Passage]] = {}
-        for passage in self.shown.values():
-            groups.setdefault(_group(passage), []).append(passage)
-        for header, passages in groups.items():
+        for header, passages in self._groups.items():
             passages.sort(key=lambda one: (one.id.rpartition(":")[0], one.seq))
             yield "\n".join([header, *(self._texts[one.id] for one in passages)])
 
@@ -219,11 +218,11 @@ class _Page:
     def _add(self, passage: Passage, text: str) -> bool:
         """Show `text` of a passage; False where there is no room for it."""
         header = _group(passage)
-        cost = len(text) + 1 + (len(header) + 2) * (header not in self._headers)
+        cost = len(text) + 1 + (len(header) + 2) * (header not in self._groups)
         if cost > self._room:
             return False
         self._room -= cost
-        self._headers.add(header)
+        self._groups.setdefault(header, []).append(passage)
         self.shown[passage.id], self._texts[passage.id] = passage, text
         return True
 
@@ -274,20 +273,16 @@ def _asks(passage: Passage) -> bool:
 
 def around_text(id: str, passages: Sequence[Passage], most: int) -> Shown:
     """A stretch of a conversation or document, in its order; the passage asked for is marked."""
-    each = max(100, most // len(passages) - 200)
-    texts = [
-        f"{'> ' if one.id == id else ''}{_who_when_where(one)}\n{_indented(one.text, each)}"
-        for one in passages
-    ]
+    each, texts = max(100, most // len(passages) - 200), list[str]()
+    for one in passages:
+        mark = "> " if one.id == id else ""
+        when = f"{one.when:%Y-%m-%d %a %H:%M}" if one.when else "no date"
+        where = printable(one.session if one.source == "message" else one.place)
+        about = f"{when} · {_speaker(one)} · {where}{_marks(one)} · id={_id(one)}"
+        texts.append(f"{mark}{about}\n{_indented(one.text, each)}")
     head = f"Around {_LINE_END.sub(' ', id)}, in order:"
     tail = f"Before this: around={_id(passages[0])}. After this: around={_id(passages[-1])}."
     return "\n\n".join([head, *texts, tail]), passages
-
-
-def _who_when_where(passage: Passage) -> str:
-    when = f"{passage.when:%Y-%m-%d %a %H:%M}" if passage.when else "no date"
-    where = printable(passage.session if passage.source == "message" else passage.place)
-    return f"{when} · {_speaker(passage)} · {where}{_marks(passage)} · id={_id(passage)}"
 
 
 def _marks(passage: Passage) -> str:
