@@ -111,7 +111,8 @@ class Approving:
                     minutes, code = math.ceil(one.seconds_left / 60), one.shown.code
                     lines.append(
                         f"- May I {one.shown.what}? `/approve {code}` or `/deny {code}` in"
-                        f" {one.address.key}, for {one.caller.session_key}; {minutes} min left"
+                        f" {one.shown.address.key}, for {one.caller.session_key};"
+                        f" {minutes} min left"
                     )
                 for entry in entries:
                     known = f"{entry.subject}; {_lasts(entry)}; allowed by {entry.given_by}"
@@ -153,7 +154,7 @@ def _question_fields(question: Question) -> dict[str, object]:
     shown, caller = question.shown, question.caller
     return {
         "code": shown.code,
-        "asked_in": question.address.key,
+        "asked_in": shown.address.key,
         "session": caller.session_key,
         "turn": caller.turn_id,
         "scope": caller.scope,

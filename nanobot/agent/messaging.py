@@ -38,7 +38,7 @@ from nanobot.messages import Message
 from nanobot.security.paths import Place
 from nanobot.text import counted, one_line, printable
 from nanobot.tooling import Arguments, Risk, RootsOf, Tool, ToolResult, TurnContext
-from nanobot.tooling.schema import parse_arguments
+from nanobot.tooling.registry import parse_arguments
 from nanobot.tools.reading import Received, missing
 
 _MOST_REMEMBERED = 64

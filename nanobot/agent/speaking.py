@@ -27,7 +27,7 @@ from nanobot.messages import Message
 from nanobot.session.records import JsonValue
 from nanobot.session.session import Session
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
-from nanobot.tooling.schema import parse_arguments
+from nanobot.tooling.registry import parse_arguments
 
 if TYPE_CHECKING:
     from nanobot.voice.engines import Speech

@@ -348,6 +348,10 @@ class _OfTurn(_InThread, frozen=True):
     chat_id: str
     turn_id: str
 
+    @property
+    def address(self) -> Address:
+        return Address(self.channel, self.chat_id, self.thread_id)
+
 
 class TurnStarted(_OfTurn, frozen=True):
     """The agent began to work on the events named."""

@@ -8,7 +8,7 @@ the owner's setting for its kind says so, and under `auto` only while nothing un
 conversation. After that no words are compared: who may have written what the call passes on makes
 no difference.
 
-`registry` is the gate that every call passes, `approvals` asks the owner, `schema` reads arguments.
+`registry` is the gate that every call passes, `approvals` asks the owner.
 """
 
 from __future__ import annotations

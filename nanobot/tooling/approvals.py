@@ -259,10 +259,6 @@ class Question(Struct, frozen=True):
     caller: TurnContext
     seconds_left: float
 
-    @property
-    def address(self) -> Address:
-        return Address(self.shown.channel, self.shown.chat_id, self.shown.thread_id)
-
 
 class _Waiting(Struct):
     """`answer` is that, and by whom. `shown` is None until the question is out, which it is `since`
@@ -279,11 +275,6 @@ class _Waiting(Struct):
     @property
     def what(self) -> str:
         return escape_invisible(self.asked.risk.what)
-
-    @property
-    def address(self) -> Address | None:
-        shown = self.shown
-        return Address(shown.channel, shown.chat_id, shown.thread_id) if shown else None
 
 
 def no_announcement(_: str, __: object) -> None:
@@ -364,7 +355,8 @@ class Approvals:
     ) -> str:
         """The same for a question of this worker of a team. Without a code the only question of
         the chat can be denied."""
-        here = {c: w for c, w in self._waiting.items() if address in (None, w.address)}
+        all_waiting = self._waiting.items()
+        here = {c: w for c, w in all_waiting if address in (None, w.shown and w.shown.address)}
         if here and not code and (answer not in NEVER or len(here) > 1):
             verb = "deny" if answer in NEVER else "approve"
             return "\n".join(

@@ -15,8 +15,7 @@ from nanobot.errors import NanobotError
 from nanobot.messages import ToolCall
 from nanobot.providers.port import estimate_tokens
 from nanobot.tooling import OwnersPolicy, ToolResult, TurnContext
-from nanobot.tooling.registry import ToolRegistry
-from nanobot.tooling.schema import parameters_of
+from nanobot.tooling.registry import ToolRegistry, parameters_of
 from nanobot.validation import build
 from tests.cron.office import Office, berlin
 

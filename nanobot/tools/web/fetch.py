@@ -26,7 +26,7 @@ from nanobot.messages import Message, ToolCall
 from nanobot.security.egress import MEGABYTE, Egress, EgressLimits, EgressRequest, EgressResponse
 from nanobot.security.egress.urls import EgressRefused, Url, parse_url
 from nanobot.tooling import OWNER, Arguments, Risk, Tool, ToolResult, TurnContext
-from nanobot.tooling.schema import parse_arguments
+from nanobot.tooling.registry import parse_arguments
 from nanobot.tools.reading import image_result, image_type
 from nanobot.tools.web.search import SEARCH
 

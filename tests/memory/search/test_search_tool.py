@@ -14,8 +14,7 @@ from nanobot.memory.search import Hit, Passage, Query, SearchResult, Source
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.tool import SearchArguments, SearchMemory
 from nanobot.tooling import TurnContext
-from nanobot.tooling.registry import ToolRegistry
-from nanobot.tooling.schema import parse_arguments
+from nanobot.tooling.registry import ToolRegistry, parse_arguments
 
 OWNER = TurnContext("telegram", "1", "telegram:1", "t1")
 GUEST = replace(OWNER, scope="people/telegram_7")

@@ -8,7 +8,7 @@ import pytest
 
 from nanobot.errors import ToolError
 from nanobot.messages import ATTACHED, Message
-from nanobot.tooling.schema import parse_arguments
+from nanobot.tooling.registry import parse_arguments
 from nanobot.tools.web.fetch import Addresses
 from nanobot.tools.web.search import WebSearchArguments
 
