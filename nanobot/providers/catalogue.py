@@ -35,7 +35,6 @@ class KnownProvider(Struct, frozen=True):
     name: str
     base_url: str
     example: str
-    source: str
     key_variable: str = ""
     keys_at: str = ""
     start: str = ""
@@ -91,9 +90,8 @@ PROVIDERS: tuple[KnownProvider, ...] = (
     KnownProvider(
         id="openai",
         name="OpenAI",
-        base_url="https://api.openai.com/v1",
+        base_url="https://api.openai.com/v1",  # https://platform.openai.com/docs/api-reference
         example="gpt-5-mini",
-        source="https://platform.openai.com/docs/api-reference",
         key_variable="OPENAI_API_KEY",
         keys_at="https://platform.openai.com/api-keys",
         embeddings="text-embedding-3-small",
@@ -102,9 +100,9 @@ PROVIDERS: tuple[KnownProvider, ...] = (
     KnownProvider(
         id="anthropic",
         name="Anthropic",
+        # https://platform.claude.com/docs/en/api/messages/create
         base_url="https://api.anthropic.com/v1",
         example="claude-sonnet-4-6",
-        source="https://platform.claude.com/docs/en/api/messages/create",
         key_variable="ANTHROPIC_API_KEY",
         keys_at="https://platform.claude.com/settings/keys",
         listing="/v1/models?limit=1000",
@@ -115,9 +113,9 @@ PROVIDERS: tuple[KnownProvider, ...] = (
     KnownProvider(
         id="gemini",
         name="Google Gemini",
+        # https://ai.google.dev/gemini-api/docs/openai
         base_url="https://generativelanguage.googleapis.com/v1beta/openai",
         example="gemini-3.5-flash",
-        source="https://ai.google.dev/gemini-api/docs/openai",
         key_variable="GEMINI_API_KEY",
         keys_at="https://aistudio.google.com/apikey",
         listing="/v1beta/models?pageSize=1000",
@@ -127,18 +125,16 @@ PROVIDERS: tuple[KnownProvider, ...] = (
     KnownProvider(
         id="openrouter",
         name="OpenRouter",
-        base_url="https://openrouter.ai/api/v1",
+        base_url="https://openrouter.ai/api/v1",  # https://openrouter.ai/docs/quickstart
         example="openai/gpt-5-mini",
-        source="https://openrouter.ai/docs/quickstart",
         key_variable="OPENROUTER_API_KEY",
         keys_at="https://openrouter.ai/settings/keys",
     ),
     KnownProvider(
         id="groq",
         name="Groq",
-        base_url="https://api.groq.com/openai/v1",
+        base_url="https://api.groq.com/openai/v1",  # https://console.groq.com/docs/openai
         example="openai/gpt-oss-120b",
-        source="https://console.groq.com/docs/openai",
         key_variable="GROQ_API_KEY",
         keys_at="https://console.groq.com/keys",
         transcription="whisper-large-v3-turbo",
@@ -146,18 +142,16 @@ PROVIDERS: tuple[KnownProvider, ...] = (
     KnownProvider(
         id="deepseek",
         name="DeepSeek",
-        base_url="https://api.deepseek.com",
+        base_url="https://api.deepseek.com",  # https://api-docs.deepseek.com/
         example="deepseek-v4-flash",
-        source="https://api-docs.deepseek.com/",
         key_variable="DEEPSEEK_API_KEY",
         keys_at="https://platform.deepseek.com/api_keys",
     ),
     KnownProvider(
         id="mistral",
         name="Mistral",
-        base_url="https://api.mistral.ai/v1",
+        base_url="https://api.mistral.ai/v1",  # https://docs.mistral.ai/api/
         example="mistral-medium-latest",
-        source="https://docs.mistral.ai/api/",
         key_variable="MISTRAL_API_KEY",
         keys_at="https://console.mistral.ai/api-keys",
         embeddings="mistral-embed",
@@ -166,44 +160,41 @@ PROVIDERS: tuple[KnownProvider, ...] = (
     KnownProvider(
         id="xai",
         name="xAI",
-        base_url="https://api.x.ai/v1",
+        base_url="https://api.x.ai/v1",  # https://docs.x.ai/docs/api-reference
         example="grok-4.3",
-        source="https://docs.x.ai/docs/api-reference",
         key_variable="XAI_API_KEY",
         keys_at="https://console.x.ai",
     ),
     KnownProvider(
         id="ollama",
         name="Ollama",
-        base_url="http://127.0.0.1:11434/v1",
+        base_url="http://127.0.0.1:11434/v1",  # https://docs.ollama.com/api/openai-compatibility
         example="qwen3:8b",
-        source="https://docs.ollama.com/api/openai-compatibility",
         start="ollama serve",
         embeddings="nomic-embed-text",
     ),
     KnownProvider(
         id="lmstudio",
         name="LM Studio",
-        base_url="http://127.0.0.1:1234/v1",
+        base_url="http://127.0.0.1:1234/v1",  # https://lmstudio.ai/docs/developer/openai-compat
         example="qwen/qwen3-8b",
-        source="https://lmstudio.ai/docs/developer/openai-compat",
         start="lms server start",
         embeddings="text-embedding-nomic-embed-text-v1.5",
     ),
     KnownProvider(
         id="llamacpp",
         name="llama.cpp",
+        # https://github.com/ggml-org/llama.cpp/tree/master/tools/server
         base_url="http://127.0.0.1:8080/v1",
         example="qwen3-8b",
-        source="https://github.com/ggml-org/llama.cpp/tree/master/tools/server",
         start="llama-server -m MODEL.gguf --jinja",
     ),
     KnownProvider(
         id="vllm",
         name="vLLM",
+        # https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html
         base_url="http://127.0.0.1:8000/v1",
         example="Qwen/Qwen3-8B",
-        source="https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html",
         start="vllm serve MODEL --enable-auto-tool-choice --tool-call-parser hermes",
     ),
 )

@@ -84,16 +84,14 @@ def _vectors(data: object) -> Iterator[tuple[int, list[float]]]:
     for position, item in enumerate(items(data)):
         fields = mapping(item)
         index = fields.get("index", position)
-        vector = [_finite(value) for value in items(fields.get("embedding"))]
-        numbers = [value for value in vector if value is not None]
+        vector = items(fields.get("embedding"))
+        numbers = [
+            float(one)
+            for one in vector
+            if isinstance(one, int | float) and not isinstance(one, bool) and math.isfinite(one)
+        ]
         if isinstance(index, int) and numbers and len(numbers) == len(vector):
             yield index, numbers
-
-
-def _finite(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if math.isfinite(value) else None
 
 
 def _sendable(text: str, characters: int) -> str:

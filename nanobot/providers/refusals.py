@@ -59,10 +59,16 @@ class ErrorBody(Struct, frozen=True):
 
     @classmethod
     def of(cls, error: object) -> ErrorBody:
-        """Read JSON of any shape; without a message if nothing in it looks like a reason."""
-        reader = _Reader()
-        reader.read(error, _DEEPEST)
-        return reader.found()
+        """Read JSON of any shape, without repetition and reasons that only say that something
+        failed. Without a message if nothing in it looks like a reason."""
+        codes: dict[str, Any] = {}
+        texts = list(filter(None, map(str.strip, _reasons_in(error, _DEEPEST, codes))))
+        known: list[str] = []
+        for text in texts:
+            if not _GENERIC.match(text) and not any(text in other for other in known):
+                known = [*(other for other in known if other not in text), text]
+        message = ": ".join(known) or (_NO_REASON if texts else "")
+        return cls(message[:_LONGEST], **codes)
 
     @classmethod
     def in_body(cls, body: bytes) -> ErrorBody:
@@ -179,104 +185,91 @@ _NESTED = ("error", "base_resp", "errors")
 _CODES = ("code", "status_code", "error_code", "err_code", "status")
 
 
-class _Reader:
-    """Gathers everything that an error says, from JSON of any shape."""
+def _reasons_in(value: object, depth: int, codes: dict[str, Any]) -> list[str]:
+    """Return the reasons in JSON of any shape, inner ones first, and add the fields of `ErrorBody`
+    that it holds to `codes`."""
+    if depth > 0 and isinstance(value, str):
+        return _reasons_in_text(value.strip(), depth - 1, codes)
+    if depth > 0 and isinstance(value, list):
+        return _reasons_in_list(value, depth - 1, codes)
+    if depth > 0 and isinstance(value, dict):
+        lower = {str(key).lower(): one for key, one in value.items()}
+        return _reasons_in_object(lower, depth - 1, codes)
+    return []
 
-    def __init__(self) -> None:
-        self._texts: list[str] = []
-        self._named = 0
-        self._fields: dict[str, Any] = {}
 
-    def found(self) -> ErrorBody:
-        """Return the sum, without reasons that only say that something failed and without
-        repetition."""
-        known: list[str] = []
-        texts = list(filter(None, map(str.strip, self._texts)))
-        for text in texts:
-            if not _GENERIC.match(text) and not any(text in other for other in known):
-                known = [*(other for other in known if other not in text), text]
-        message = ": ".join(known) or (_NO_REASON if texts else "")
-        return ErrorBody(message[:_LONGEST], named=self._named, **self._fields)
+def _reasons_in_text(text: str, depth: int, codes: dict[str, Any]) -> list[str]:
+    """Text may be JSON, or end in JSON (`Error from provider: {"error": …}`)."""
+    found = _JSON_BEGINS.search(text)
+    start = found.start() if found else len(text)
+    before, end = text[:start].removeprefix("data:").strip(), 0
+    inner: object = None
+    with suppress(ValueError, RecursionError):
+        inner, end = json.JSONDecoder().raw_decode(text[start:])
+    is_all = not text[start + end :].strip(" \n).") and (isinstance(inner, dict) or not before)
+    reasons = _reasons_in(inner, depth, codes) if is_all else []
+    if reasons:
+        return [f"{before} {reasons[0]}".strip(), *reasons[1:]]
+    return [] if end and is_all and not before else [_TRACE.sub("", text)[:_LONGEST]]
 
-    def read(self, value: object, depth: int) -> None:
-        """Take in a value, its inner parts first."""
-        if depth <= 0:
-            return
-        if isinstance(value, str):
-            self._read_text(value.strip(), depth - 1)
-        elif isinstance(value, list):
-            self._read_list(value, depth - 1)
-        elif isinstance(value, dict):
-            self._read_object({str(key).lower(): one for key, one in value.items()}, depth - 1)
 
-    def _read_text(self, text: str, depth: int) -> None:
-        """Text, which may be JSON, or end in JSON (`Error from provider: {"error": …}`)."""
-        found = _JSON_BEGINS.search(text)
-        start = found.start() if found else len(text)
-        before, known, end = text[:start].removeprefix("data:").strip(), len(self._texts), 0
-        inner: object = None
-        with suppress(ValueError, RecursionError):
-            inner, end = json.JSONDecoder().raw_decode(text[start:])
-        is_all = not text[start + end :].strip(" \n).") and (isinstance(inner, dict) or not before)
-        if isinstance(inner, dict | list | str) and is_all:
-            self.read(inner, depth)
-            if len(self._texts) > known and before:
-                self._texts[known] = f"{before} {self._texts[known]}"
-            if len(self._texts) > known or not before:
-                return
-        self._texts.append(_TRACE.sub("", text)[:_LONGEST])
+def _reasons_in_list(values: list[object], depth: int, codes: dict[str, Any]) -> list[str]:
+    """FastAPI lists each fault with its place; others put one error into an array."""
+    faults = [fault for fault in map(mapping, values) if "loc" in fault and "msg" in fault]
+    if faults:
+        codes |= {"kind": string(faults[0].get("type")), "named": 422}
+        return ["; ".join(f"{_place(one)}{one['msg']}" for one in faults[:8])]
+    return next(filter(None, (_reasons_in(one, depth, codes) for one in values)), [])
 
-    def _read_list(self, values: list[object], depth: int) -> None:
-        """FastAPI lists each fault with its place; others put one error into an array."""
-        faults = [fault for fault in map(mapping, values) if "loc" in fault and "msg" in fault]
-        for value in values if not faults else ():
-            if self._texts:
-                return
-            self.read(value, depth)
-        if faults:
-            self._texts.append("; ".join(f"{_place(one)}{one['msg']}" for one in faults[:8]))
-            self._fields["kind"], self._named = string(faults[0].get("type")), 422
 
-    def _read_object(self, fields: Mapping[str, object], depth: int) -> None:
-        known = len(self._texts)
-        for key in _NESTED:
-            self.read(fields.get(key), depth)
-        self._read_upstream(fields, depth)
-        for key in _TEXTS:
-            self.read(fields.get(key), depth)
-        if " " in (param := string(fields.get("param"))):  # a sentence (Xiaomi), not a name
-            self._texts.append(param)
-        if len(self._texts) == known:
-            for inner in fields.values():
-                self.read(None if isinstance(inner, str) else inner, depth)
-        self._read_codes(fields)
+def _reasons_in_object(
+    fields: Mapping[str, object], depth: int, codes: dict[str, Any]
+) -> list[str]:
+    reasons = [one for key in _NESTED for one in _reasons_in(fields.get(key), depth, codes)]
+    reasons += _upstream_reasons(fields, depth, codes)
+    for key in _TEXTS:
+        reasons += _reasons_in(fields.get(key), depth, codes)
+    if " " in (param := string(fields.get("param"))):  # a sentence (Xiaomi), not a name
+        reasons.append(param)
+    if not reasons:
+        others = (one for one in fields.values() if not isinstance(one, str))
+        reasons = [reason for one in others for reason in _reasons_in(one, depth, codes)]
+    _note_codes(fields, codes)
+    return reasons
 
-    def _read_codes(self, fields: Mapping[str, object]) -> None:
-        codes = (fields.get(key) for key in _CODES)
-        own = {
-            "code": next((str(one) for one in codes if one and isinstance(one, str | int)), ""),
-            "kind": string(fields.get("type")) or string(fields.get("status")),
-            "generation": string(fields.get("failed_generation")),
-            "prompt_tokens": count(fields.get("n_prompt_tokens")),
-            "window": count(fields.get("n_ctx")),
-        }
-        self._fields = {name: one for name, one in own.items() if one} | self._fields
-        self._named = _status_in(fields) or self._named
 
-    def _read_upstream(self, fields: Mapping[str, object], depth: int) -> None:
-        """The reason of the provider behind OpenRouter, with that provider's name.
+def _note_codes(fields: Mapping[str, object], codes: dict[str, Any]) -> None:
+    own = {
+        "code": next((str(one) for one in map(fields.get, _CODES) if _is_code(one)), ""),
+        "kind": string(fields.get("type")) or string(fields.get("status")),
+        "generation": string(fields.get("failed_generation")),
+        "prompt_tokens": count(fields.get("n_prompt_tokens")),
+        "window": count(fields.get("n_ctx")),
+    }
+    for name, one in own.items():
+        codes[name] = codes.get(name) or one
+    codes["named"] = _status_in(fields) or codes.get("named", 0)
 
-        Source: https://openrouter.ai/docs/api/reference/errors-and-debugging
-        """
-        metadata, known = mapping(fields.get("metadata")), len(self._texts)
-        self.read(metadata.get("raw"), depth)
-        if reasons := items(metadata.get("reasons")):  # moderation
-            self._texts.append("; ".join(map(str, reasons)))
-        name = string(metadata.get("provider_name"))
-        if name and len(self._texts) > known:
-            self._texts[known] = f"{name}: {self._texts[known]}"
-        elif name and _GENERIC.match(string(fields.get("message"))):
-            self._texts.append(f"{name} returned an error without a reason")
+
+def _is_code(value: object) -> bool:
+    return bool(value) and isinstance(value, str | int)
+
+
+def _upstream_reasons(fields: Mapping[str, object], depth: int, codes: dict[str, Any]) -> list[str]:
+    """Return the reasons of the provider behind OpenRouter, with that provider's name.
+
+    Source: https://openrouter.ai/docs/api/reference/errors-and-debugging
+    """
+    metadata = mapping(fields.get("metadata"))
+    reasons = _reasons_in(metadata.get("raw"), depth, codes)
+    if listed := items(metadata.get("reasons")):  # moderation
+        reasons.append("; ".join(map(str, listed)))
+    name = string(metadata.get("provider_name"))
+    if name and reasons:
+        reasons[0] = f"{name}: {reasons[0]}"
+    elif name and _GENERIC.match(string(fields.get("message"))):
+        reasons.append(f"{name} returned an error without a reason")
+    return reasons
 
 
 def _place(fault: Mapping[str, object]) -> str:

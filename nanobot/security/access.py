@@ -32,6 +32,7 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.security.pairing import (
     CODE_SECONDS,
+    KINDS,
     MOST_WRONG,
     REQUEST_SECONDS,
     AccessState,
@@ -82,8 +83,7 @@ _NO_RULES = AccessRules()
 
 
 class OpenRequest(Struct, frozen=True):
-    """Somebody who asked within the hour. `seconds_left` is how long the code still holds, 0 where
-    it does not."""
+    """A request of the last hour, and how long its code still holds; 0 where it does not."""
 
     request: PairingRequest
     seconds_left: float
@@ -95,8 +95,8 @@ class Approved(Struct, frozen=True):
 
     grant: Grant
     chat_id: str = ""
-    news: bool = True
     thread_id: str = ""
+    news: bool = True
 
 
 class Revoked(Struct, frozen=True):
@@ -251,8 +251,7 @@ class Access:
         def shut_out(state: AccessState) -> AccessState:
             key = _by_address(text, state.grants.values())
             if key is None:
-                kinds: tuple[Kind, ...] = ("person", "group")
-                configured = any(self._configured((channel, kind, id)) for kind in kinds)
+                configured = any(self._configured((channel, kind, id)) for kind in KINDS)
                 raise NanobotError(
                     f"{printable(text)} was not let in by pairing",
                     hint="config.yaml lets them in: change it there." if configured else "",
@@ -365,11 +364,10 @@ def _approved(key: Key, state: AccessState, now: datetime, owner: bool) -> Appro
     assert shown is not None
     if owner and shown.kind == "group":
         raise NanobotError(f"{label(shown)} is a group, and only a person can be the owner")
-    chat_id, thread_id = (request.chat_id, request.thread_id) if request else ("", "")
+    place = (request.chat_id, request.thread_id) if request else ("", "")
     if before is not None and before.owner >= owner:
-        return Approved(before, chat_id, news=False, thread_id=thread_id)
-    grant = Grant(*key, shown.name, now.replace(microsecond=0), owner)
-    return Approved(grant, chat_id, thread_id=thread_id)
+        return Approved(before, *place, news=False)
+    return Approved(Grant(*key, shown.name, now.replace(microsecond=0), owner), *place)
 
 
 def _lists(people: Collection[str], ids: Set[str]) -> bool:

@@ -24,6 +24,7 @@ from nanobot.bus.state import Document, InvalidDocument, StateStore, versioned_o
 from nanobot.text import printable, shortened
 
 Kind = Literal["person", "group"]
+KINDS: tuple[Kind, ...] = ("person", "group")
 Key = tuple[str, Kind, str]
 """Channel, kind and id: what everything here is found by."""
 

@@ -64,8 +64,12 @@ def start(spec: Spec, command: Sequence[str]) -> NoReturn:
         _complete(spec)
         triggers = TreeWatch(spec)
         spec = spec._replace(held=(*triggers.held(), *triggers.linked()))
-    if spec.kind == "landlock":
-        spec = _with_own_folder(spec)
+    if spec.kind == "landlock":  # a private folder in place of the system's temporary one
+        made = f"{spec.temporary}/nanobot-{os.urandom(8).hex()}"
+        os.mkdir(made, 0o700)
+        os.mkdir(f"{made}/home", 0o700)
+        own = {"TMPDIR": made, "HOME": f"{made}/home"}
+        spec = spec._replace(temporary=made, environment={**own, **spec.environment})
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
     info_read, info_write = os.pipe() if spec.kind == "bubblewrap" else (-1, -1)
     _leave_watcher(Watcher(spec, triggers), info_read, info_write)
@@ -80,16 +84,8 @@ def start(spec: Spec, command: Sequence[str]) -> NoReturn:
     arguments_fd = str(_file("\0".join(_bubblewrap_arguments(spec))))
     os.set_inheritable(info_write, True)
     # Neither arguments nor environment: commands can read those of bubblewrap.
-    line = [
-        spec.bubblewrap,
-        "--info-fd",
-        str(info_write),
-        "--args",
-        arguments_fd,
-        "--",
-        *inside,
-        *command,
-    ]
+    line = [spec.bubblewrap, "--info-fd", str(info_write), "--args", arguments_fd, "--"]
+    line += [*inside, *command]
     try:
         os.execve(line[0], line, {})  # noqa: S606 - what this is for
     except OSError as error:
@@ -118,16 +114,6 @@ def _ensure(root: int, path: str) -> None:
             elif last:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
                 os.close(os.open(last, flags, 0o600, dir_fd=folder))
-
-
-def _with_own_folder(spec: Spec) -> Spec:
-    """A private folder in the place of the system's temporary one; the watcher removes it."""
-    made = f"{spec.temporary}/nanobot-{os.urandom(8).hex()}"
-    home = f"{made}/home"
-    os.mkdir(made, 0o700)
-    os.mkdir(home, 0o700)
-    own = {"TMPDIR": made, "HOME": home}
-    return spec._replace(temporary=made, environment={**own, **spec.environment})
 
 
 def _leave_watcher(watcher: Watcher, info_read: int, info_write: int) -> None:

@@ -133,10 +133,6 @@ class Tree(NamedTuple):
             return [Trigger(below, "repository", "", f"{folder}{head}") for head in heads], []
         return self._sort_out(descriptor, folder, names, None if is_built(below) else links, heads)
 
-    def _kind_of(self, folder: str, name: str, heads: Collection[str]) -> Kind:
-        is_plain_head = plain(name) == HEAD and name not in heads
-        return "" if is_plain_head else kind(folder, name, strict=self.strict)
-
     def _sort_out(
         self,
         descriptor: int,
@@ -150,7 +146,9 @@ class Tree(NamedTuple):
             path = f"{folder}{name}"
             if path in self.without:
                 continue
-            of_kind = self._kind_of(folder.rstrip("/"), name, heads)
+            of_kind = kind(folder.rstrip("/"), name, strict=self.strict)
+            if plain(name) == HEAD and name not in heads:  # no repository is around it
+                of_kind = ""
             if of_kind:
                 with suppress(FileNotFoundError):
                     triggers.append(_trigger(descriptor, path, name, of_kind))

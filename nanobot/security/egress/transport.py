@@ -92,18 +92,15 @@ class _Body(httpx2.AsyncByteStream):
                 size += len(chunk)
                 if self._most and size > self._most:
                     raise httpx2.StreamError(f"the answer has more than {self._most:,} bytes")
-                if self._values:
-                    self._count(self._values, chunk)
+                try:
+                    if self._values:
+                        self._values.feed(chunk)
+                except TooManyValues as error:
+                    raise httpx2.StreamError(f"the answer has {error}") from error
                 yield chunk
 
     async def aclose(self) -> None:
         await self._stream.aclose()
-
-    def _count(self, values: ValueCounter, chunk: bytes) -> None:
-        try:
-            values.feed(chunk)
-        except TooManyValues as error:
-            raise httpx2.StreamError(f"the answer has {error}") from error
 
 
 class _Backend(httpcore2.AnyIOBackend):
