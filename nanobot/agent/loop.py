@@ -18,6 +18,7 @@ from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.agent.notifier import failure_text
+from nanobot.agent.session_queue import refusal_notice, turn_ended
 from nanobot.agent.turn import Turns
 from nanobot.agent.turn_state import AgentParts, RunningTurn
 from nanobot.bus.events import TERMINAL, InboundMessage
@@ -51,7 +52,7 @@ class AgentLoop:
         """The commands that have begun what must not be done twice."""
         self._suspects: dict[str, asyncio.Event] = {}
         parts.queue.handle = self._handle
-        parts.bus.on_refusal = parts.queue.notify_refusal
+        parts.bus.on_refusal = self._notify_refusal
 
     def may_not_wait(self, message: InboundMessage) -> bool:
         """Whether a message is handled at once, whatever else waits."""
@@ -212,8 +213,16 @@ class AgentLoop:
         once."""
         was_told = entry.reason == str(error) or self._parts.bus.held is error
         if not was_told:
-            self._queue.notify_refusal(entry.message, error)
+            self._notify_refusal(entry.message, error)
         self._queue.delay(replace(entry, reason=str(error)), DISK_PAUSE)
+
+    def _notify_refusal(self, inbound: InboundMessage, error: StorageError) -> None:
+        """Tell a message's person, if it has one, what the disk refused."""
+        logger.error("session {}: {}", inbound.session_key, error)
+        show, is_owners = self._parts.screen.show_progress, self._parts.scopes.is_owners
+        if inbound.expects_answer:
+            show(refusal_notice(inbound, error, is_owners))
+        show(turn_ended(inbound, "", (inbound.answered_event,), "held"))
 
     async def _turn(self, entry: InboxEntry) -> None:
         """A turn, which ends here or waits for the disk. What is logged in it, and by what it

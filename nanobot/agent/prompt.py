@@ -111,13 +111,8 @@ _ESSENTIAL = frozenset({"note", "search_memory", "read_file", "cron"})
 """The tools that a model with a small window is offered."""
 
 
-class _ShownSkills(Struct, frozen=True):
-    """What is made of the `skills` of a scope."""
-
-    version: int
-    skills: tuple[Skill, ...]
-    parts: tuple[PromptPart, ...]
-    triggers: Triggers
+_SkillsInUse = tuple[int, tuple[Skill, ...]]
+"""The version of all skills, and those of a scope."""
 
 
 class ScopedSources:
@@ -141,7 +136,8 @@ class ScopedSources:
         self._tools, self._few = tools, few_tools
         self._file_budget = min(4_000, budget // 8)
         self._encoded: dict[bool, tuple[int, Toolset]] = {}
-        self._shown: dict[str, _ShownSkills] = {}
+        self._shown: dict[str, tuple[_SkillsInUse, Sequence[PromptPart], Triggers]] = {}
+        """What is made of the skills of a scope."""
 
     @property
     def forgotten(self) -> int:
@@ -178,7 +174,7 @@ class ScopedSources:
         others = (self._memories.of(other) for other in self._scopes.readable(scope)[1:])
         facts = (memory.recall.memory_part() for memory in (*others, mine))
         parts += (PromptPart(block, LONG_TERM) for block in filter(None, facts))
-        return [*parts, *self._skills_of(scope).parts]
+        return [*parts, *self._skills_of(scope)[1]]
 
     def memory_text(self, session: Session) -> str | None:
         """The long-term memory as it is now, to tell what changed since; None where it cannot be
@@ -215,12 +211,12 @@ class ScopedSources:
         """The line that names the skills whose triggers are in the person's own words: of those
         that were in use when a system prompt was made, or the owner enabled one."""
         known = self._shown.get(scope)
-        if known is None or known.version != self._skills.version:
+        if known is None or known[0][0] != self._skills.version:
             known = self._skills_of(scope)
-        names = known.triggers.called_by(said) if said else ()
+        names = known[-1].called_by(said) if said else ()
         return f"[skills: {', '.join(names)}]" if names else ""
 
-    def _skills_of(self, scope: str) -> _ShownSkills:
+    def _skills_of(self, scope: str) -> tuple[_SkillsInUse, Sequence[PromptPart], Triggers]:
         """The skills in use, read from disk."""
         version, skills = self._skills.version, tuple[Skill, ...]()
         try:
@@ -228,10 +224,10 @@ class ScopedSources:
         except NanobotError as error:
             logger.warning("skills cannot be read: {}", error)
         known = self._shown.get(scope)
-        if known is None or (known.version, known.skills) != (version, skills):
+        if known is None or known[0] != (version, skills):
             sections = filter(None, (active_section(skills), summary_section(skills)))
             parts = tuple(map(PromptPart, sections))
-            known = self._shown[scope] = _ShownSkills(version, skills, parts, Triggers(skills))
+            known = self._shown[scope] = (version, skills), parts, Triggers(skills)
         return known
 
 

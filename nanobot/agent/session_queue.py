@@ -217,16 +217,9 @@ class SessionQueue:
     handle: Callable[[InboxEntry], Awaitable[None]]
 
     def __init__(
-        self,
-        commands: CommandRegistry,
-        lanes: Lanes,
-        screen: Screen,
-        background: Background,
-        clock: Clock,
-        is_owners: Callable[[InboundMessage], bool],
+        self, commands: CommandRegistry, lanes: Lanes, background: Background, clock: Clock
     ) -> None:
-        self._commands, self.lanes, self._screen = commands, lanes, screen
-        self._is_owners = is_owners
+        self._commands, self.lanes = commands, lanes
         self._background, self._clock = background, clock
         self._waiting: dict[str, deque[InboxEntry]] = {}
         self.paused: set[str] = set()
@@ -272,15 +265,6 @@ class SessionQueue:
         self.put_back((entry,))
         self.paused.add(entry.message.session_key)
         self.resume_later(entry.message.session_key, seconds)
-
-    def notify_refusal(self, inbound: InboundMessage, error: StorageError) -> None:
-        """Tell a message's person, if it has one, what the disk refused."""
-        logger.error("session {}: {}", inbound.session_key, error)
-        place = (inbound.channel, inbound.chat_id)
-        if inbound.expects_answer:
-            text = storage_text(error, is_owner=self._is_owners(inbound))
-            self._screen.show_progress(Notice(*place, text, inbound.thread_id))
-        self._screen.show_progress(turn_ended(inbound, "", (inbound.answered_event,), "held"))
 
     def waiting(self, key: str) -> tuple[InboxEntry, ...]:
         """What waits in a session, in order; nothing while it is paused."""
@@ -332,17 +316,21 @@ def turn_ended(
     )
 
 
-def storage_text(error: StorageError, *, is_owner: bool) -> str:
-    """The one notice while the disk refuses."""
+def refusal_notice(
+    inbound: InboundMessage, error: StorageError, is_owners: Callable[[InboundMessage], bool]
+) -> Notice:
+    """The one notice to the person of a message while the disk refuses."""
     if isinstance(error, SessionDamaged):
-        return (
+        text = (
             "Your message is waiting: the file of this conversation is damaged. /new keeps it"
             " aside, starts a new conversation, and answers your message there."
         )
-    if not is_owner:
-        return "Your message is waiting. It will be answered as soon as the owner has mended this."
-    said = str(error).rstrip(". ")
-    return (
-        f"Your message is waiting: {said}. {error.hint} It will be answered as soon as that is"
-        " fixed."
-    )
+    elif is_owners(inbound):
+        said = str(error).rstrip(". ")
+        text = (
+            f"Your message is waiting: {said}. {error.hint} It will be answered as soon as that is"
+            " fixed."
+        )
+    else:
+        text = "Your message is waiting. It will be answered as soon as the owner has mended this."
+    return Notice(inbound.channel, inbound.chat_id, text, inbound.thread_id)

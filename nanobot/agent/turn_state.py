@@ -29,7 +29,7 @@ from nanobot.agent.runner import (
     whole_groups,
     with_stopped_calls,
 )
-from nanobot.agent.session_queue import SessionQueue, turn_ended
+from nanobot.agent.session_queue import Screen, SessionQueue, turn_ended
 from nanobot.agent.speaking import Speaking
 from nanobot.bus.events import Address, InboundMessage, TurnEnded
 from nanobot.bus.journal import InboxEntry, Step
@@ -73,6 +73,7 @@ class AgentParts(Struct, frozen=True):
     clock: Clock
     background: Background
     awaited_background: Background
+    screen: Screen
     hook: AgentHook
     commands: CommandRegistry
     queue: SessionQueue

@@ -20,7 +20,7 @@ from typing import Literal
 from loguru import logger
 from msgspec import Struct
 
-from nanobot.agent.session_queue import storage_text
+from nanobot.agent.session_queue import refusal_notice
 from nanobot.bus.events import API, PAGE, TERMINAL, InboundMessage, Media, Notice, OutboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.queue import MessageBus
@@ -314,9 +314,7 @@ class Host:
         for message in messages:
             if message.expects_answer and message.chat_key not in self._told_of_disk:
                 self._told_of_disk.add(message.chat_key)
-                place = (message.channel, message.chat_id)
-                text = storage_text(error, is_owner=self._parts.is_owners(message))
-                self._parts.show(Notice(*place, text, message.thread_id))
+                self._parts.show(refusal_notice(message, error, self._parts.is_owners))
 
     async def _send(self, name: str, reply: Outgoing) -> None:
         try:

@@ -58,18 +58,17 @@ class Conversations:
         query = optional_text(arguments, "query").casefold()
         offset = number_argument(arguments, "offset")
         limit = min(number_argument(arguments, "limit", 50), _MOST)
-        infos = self._sessions.list_sessions(within=_AGE_SECONDS)
-        if not scope and not query:  # of ten thousand only those that are shown are looked at
-            shown = list(islice(infos, offset, offset + limit))
+        infos, of = self._sessions.list_sessions(within=_AGE_SECONDS), self._scopes.of_session
+        if scope or query:
+            asked = (one for one in infos if query in _searched(one))
+            owned = ((one, of(one.key, one.metadata)) for one in asked)
+            found = [one for one in owned if scope in ("", one[1])]
+            shown, total = found[offset : offset + limit], len(found)
+        else:  # of ten thousand only those that are shown are looked at
+            some = islice(infos, offset, offset + limit)
+            shown = [(one, of(one.key, one.metadata)) for one in some]
             total = offset + len(shown) if 0 < len(shown) < limit else self._sessions.count()
-            of = self._scopes.of_session
-            listed = [_listed(one, of(one.key, one.metadata)) for one in shown]
-            return {"total": total, "conversations": listed}
-        asked = (info for info in infos if query in _searched(info))
-        owned = ((info, self._scopes.of_session(info.key, info.metadata)) for info in asked)
-        found = [one for one in owned if scope in ("", one[1])]
-        chosen = [_listed(*one) for one in found[offset : offset + limit]]
-        return {"total": len(found), "conversations": chosen}
+        return {"total": total, "conversations": [_listed(*one) for one in shown]}
 
     async def show(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """The newest `limit` messages of the conversation `key`, of those `before` a seq where one
