@@ -28,7 +28,6 @@ from nanobot.memory.guard import find_line, without_list_mark
 from nanobot.memory.history import paragraph_of
 from nanobot.memory.importance import HIGHEST, Importance, with_mark, without_importance
 from nanobot.memory.lines import Operation as Line
-from nanobot.memory.lines import lines_of
 from nanobot.memory.pending import MOST_SHOWN
 from nanobot.memory.recall import PERSON
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_group, is_scope, prefix_of
@@ -394,7 +393,7 @@ def _overview(memory: Memory, versions: Sequence[Version]) -> Overview:
         except ToolError as error:
             overview.problem = error.for_people()
             continue
-        lines = _under_headings(text, frozenset(facts))
+        lines = views.under_headings(text, {*facts})
         if facts:
             tokens = estimate_tokens(without_importance(text))
             latest = next((one for one in newest if memory.prefix + path in one.blobs), None)
@@ -409,16 +408,6 @@ def _overview(memory: Memory, versions: Sequence[Version]) -> Overview:
     overview.digests = len(memory.store.digest_months())
     overview.latest_version = newest[0].number if newest else 0
     return overview
-
-
-def _under_headings(text: str, facts: frozenset[str]) -> tuple[str, ...]:
-    """The facts in their order, each group after its heading."""
-    found, above = list[str](), ""
-    for line, section in lines_of(text):
-        if line.strip() in facts:
-            found += [line.strip()] if section == above else [section, line.strip()]
-            above = section
-    return tuple(found)
 
 
 def _expect_a_fact(text: str) -> None:

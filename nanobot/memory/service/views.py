@@ -9,7 +9,7 @@ was written, so code that prints to a terminal takes control characters out. Tim
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import accumulate
 from typing import Literal
@@ -22,7 +22,7 @@ from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.forget import Report
 from nanobot.memory.guard import without_list_mark
 from nanobot.memory.importance import Importance, importance_of, without_importance
-from nanobot.memory.lines import is_heading
+from nanobot.memory.lines import is_heading, lines_of
 from nanobot.memory.losses import Loss
 from nanobot.memory.pending import NOT_SAID, PendingFact
 from nanobot.memory.scopes import OWNER
@@ -36,6 +36,7 @@ _LINE, _NEIGHBOUR = 300, 120
 _FACTS_SHOWN, _DIFF_SHOWN, _PATHS_SHOWN = 60, 200, 3
 _HELD, _HELD_SIZE = 8, 3_000
 _MOST_LOST = 12
+_USUAL = Importance()
 
 
 class FileView(Struct, frozen=True):
@@ -101,7 +102,7 @@ def _facts(file: FileView) -> Iterator[str]:
     """The facts of a file: where they are many, the most important ones."""
     if file.path != LONG_TERM:
         yield from (f"From {file.path}:", "")
-    shown = _most_important(file.lines)
+    shown = _most_important(file)
     for number, line in enumerate(shown):
         yield from ("",) if number and is_heading(line) else ()
         yield shortened(without_importance(line), _LINE) + _importance(line)
@@ -114,17 +115,21 @@ def _importance(line: str) -> str:
     return f" (importance {found.shown})" if found else ""
 
 
-def _most_important(lines: Sequence[str]) -> list[str]:
+def _most_important(file: FileView) -> Sequence[str]:
     """As many facts as are shown, in their order, with their headings."""
-    usual = Importance()
-    facts = [at for at, line in enumerate(lines) if not is_heading(line)]
-    facts.sort(key=lambda at: -(importance_of(lines[at]) or usual).level)
-    chosen, shown, above = {*facts[:_FACTS_SHOWN]}, list[str](), ""
-    for at, line in enumerate(lines):
-        above = line if is_heading(line) else above
-        if at in chosen:
-            shown, above = [*shown, *filter(None, (above,)), line], ""
-    return shown
+    facts = [line for line in file.lines if not is_heading(line)]
+    facts.sort(key=lambda line: -(importance_of(line) or _USUAL).level)
+    return under_headings("\n".join(file.lines), {*facts[:_FACTS_SHOWN]})
+
+
+def under_headings(text: str, facts: Container[str]) -> tuple[str, ...]:
+    """The facts of a text in their order, each group after its heading."""
+    found, above = list[str](), ""
+    for line, section in lines_of(text):
+        if line.strip() in facts:
+            found += [line.strip()] if section == above else [section, line.strip()]
+            above = section
+    return tuple(found)
 
 
 def _size(file: FileView) -> str:
