@@ -15,7 +15,7 @@ import re
 from collections.abc import Collection, Iterator
 from itertools import islice
 
-from nanobot.memory.importance import without_importance
+from nanobot.memory.importance import importance_mark, without_importance
 from nanobot.memory.lines import split
 from nanobot.memory.similarity import words_of
 from nanobot.memory.version import Author
@@ -145,39 +145,38 @@ _NOTICE_LINES, _NOTICE_CHARACTERS = 8, 160
 _SINGLE = str.maketrans('"', "'")
 
 
+def _changed_facts(before: str, after: str) -> dict[str, list[str]]:
+    """Return the facts that came, went, and changed their importance, whatever their list marks."""
+    old, new = (
+        {without_list_mark(line): importance_mark(line) for line in fact_lines(text)}
+        for text in (before, after)
+    )
+    return {
+        "wrote": [fact for fact in new if fact not in old],
+        "took out": [fact for fact in old if fact not in new],
+        "how important": [fact for fact, mark in new.items() if old.get(fact, mark) != mark],
+    }
+
+
 def summary_of_change(name: str, before: str, after: str) -> str:
     """Return `wrote: Tom's birthday is on 3 May and 2 lines more`, or `edited NAME` if no fact and
     no importance changed."""
-    kind, lines = _changed_facts(before, after)
-    if not lines:
+    changes = _changed_facts(before, after)
+    kind = next((kind for kind, facts in changes.items() if facts), "")
+    if not kind:
         return f"edited {name}"
-    short = [without_list_mark(line) for line in lines if len(line) <= _LONGEST_NAMED]
-    named = short[:_MOST_NAMED]
-    if more := len(lines) - len(named):
+    named = [fact for fact in changes[kind] if len(fact) <= _LONGEST_NAMED][:_MOST_NAMED]
+    if more := len(changes[kind]) - len(named):
         rest = counted(more, "line")
         return f"{kind}: {'; '.join(named)} and {rest} more" if named else f"{kind}: {rest}"
     return f"{kind}: {'; '.join(named)}"
 
 
-def _changed_facts(before: str, after: str) -> tuple[str, list[str]]:
-    """Return the most telling kind of change, and its lines."""
-    old, new = dict.fromkeys(fact_lines(before)), dict.fromkeys(fact_lines(after))
-    known, left = ({*map(without_importance, lines)} for lines in (old, new))
-    changes = {
-        "wrote": [line for line in new if without_importance(line) not in known],
-        "took out": [line for line in old if without_importance(line) not in left],
-        "how important": [line for line in new if line not in old],
-    }
-    return next(((kind, lines) for kind, lines in changes.items() if lines), ("", []))
-
-
 def memory_notice(before: str, after: str) -> str:
     """Return `[memory changed: added "…"; removed "…"]` in one line, or "". Long changes are cut,
     with a pointer to the file."""
-    old, new = ([without_list_mark(line) for line in fact_lines(text)] for text in (before, after))
-    known, left = set(old), set(new)
-    changes = [("added", line) for line in new if line not in known]
-    changes += [("removed", line) for line in old if line not in left]
+    came, went, _ = _changed_facts(before, after).values()
+    changes = [*(("added", fact) for fact in came), *(("removed", fact) for fact in went)]
     if not changes:
         return ""
     shown = [
