@@ -21,7 +21,7 @@ from functools import partial
 
 from nanobot import programs
 from nanobot.agent.runner import TurnEvent
-from nanobot.app.services import Parts, heartbeat_operation
+from nanobot.app.services import Parts, build_heartbeat
 from nanobot.bus.events import (
     Address,
     ApprovalAsked,
@@ -102,7 +102,7 @@ def build_operations(parts: Parts, pairing: Pairing) -> dict[str, Operation]:
         **pairing.table(),
         **toolbox.skills.table(),
         **CronOperations(toolbox.cron, base.known_chats, base.clock).table(),
-        "heartbeat.show": heartbeat_operation(base, parts.memory),
+        "heartbeat.show": build_heartbeat(base, parts.memory).show,
         **toolbox.helpers.table(),
         **toolbox.mcp.table(),
         **toolbox.approving.table(),

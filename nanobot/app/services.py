@@ -4,7 +4,7 @@ backups, and the watch over it all."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,9 +24,9 @@ from nanobot.app.base import Base, Models, about, expect_own
 from nanobot.app.memory import MemoryParts
 from nanobot.app.tools import Toolbox
 from nanobot.bus.events import Address, Notice
-from nanobot.channel import Operation, Serving
+from nanobot.channel import Serving
 from nanobot.config.settings import Settings
-from nanobot.cron.heartbeat import ActiveHours, Heartbeat, show_heartbeat
+from nanobot.cron.heartbeat import ActiveHours, Heartbeat
 from nanobot.cron.schedule import parse
 from nanobot.errors import StorageError
 from nanobot.gateway.channels import HostParts, SenderRateLimit, Supervisor
@@ -212,30 +212,23 @@ def build_schedules(base: Base, memory: MemoryParts, toolbox: Toolbox) -> Iterat
         yield memory.schedule
     if settings.cron.enabled:
         yield toolbox.cron
-    if (every := settings.heartbeat.interval) is not None:
-        yield Heartbeat(
-            *_heartbeat_text(memory),
-            base.known_chats.owners_latest,
-            base.bus.publish_internal,
-            base.clock,
-            every,
-            ActiveHours(*settings.heartbeat.hours),
-            base.stores.journal.is_busy,
-        )
+    if settings.heartbeat.interval is not None:
+        yield build_heartbeat(base, memory)
 
 
-def heartbeat_operation(base: Base, memory: MemoryParts) -> Operation:
-    """What the owner sees of the heartbeat, whether it beats or not."""
-    wanted = base.settings.heartbeat
-    read, template = _heartbeat_text(memory)
-    hours = ActiveHours(*wanted.hours)
-    return partial(show_heartbeat, read, template, base.clock, wanted.interval, hours)
-
-
-def _heartbeat_text(memory: MemoryParts) -> tuple[Callable[[], str], str]:
-    """How HEARTBEAT.md is read, and what it begins with."""
-    document = memory.memories.of(OWNER).store
-    return partial(document.read, HEARTBEAT), document.template_of(HEARTBEAT)
+def build_heartbeat(base: Base, memory: MemoryParts) -> Heartbeat:
+    """What beats, and what the owner sees of it, whether it beats or not."""
+    document, wanted = memory.memories.of(OWNER).store, base.settings.heartbeat
+    return Heartbeat(
+        partial(document.read, HEARTBEAT),
+        document.template_of(HEARTBEAT),
+        base.known_chats.owners_latest,
+        base.bus.publish_internal,
+        base.clock,
+        wanted.interval,
+        ActiveHours(*wanted.hours),
+        base.stores.journal.is_busy,
+    )
 
 
 class Upkeep:

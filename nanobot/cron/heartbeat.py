@@ -66,9 +66,9 @@ def last_beat(moment: datetime, every: timedelta) -> datetime:
 
 
 class Heartbeat(Periodic):
-    """`read` gives the text of HEARTBEAT.md and may block, `template` is the text it begins with.
-    `chat` gives the address of the chat that the owner used last, empty where there is none, and
-    may block; `busy` is as in `CronService`."""
+    """Beats `every` so often, never where that is None. `read` gives the text of HEARTBEAT.md and
+    may block, `template` is the text it begins with. `chat` gives the address of the chat that the
+    owner used last, empty where there is none, and may block; `busy` is as in `CronService`."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Heartbeat(Periodic):
         chat: Callable[[], str],
         publish: Callable[[InboundMessage], Awaitable[object]],
         clock: Clock,
-        every: timedelta,
+        every: timedelta | None,
         hours: ActiveHours,
         busy: Callable[[str], Awaitable[bool]],
     ) -> None:
@@ -85,11 +85,13 @@ class Heartbeat(Periodic):
         self._read, self._template, self._chat = read, template, chat
         self._publish, self._interval, self._hours, self._busy = publish, every, hours, busy
         now = clock.now()
-        self._last = last_beat(now, every)
-        if not hours.cover(now):
+        self._last = now if every is None else last_beat(now, every)
+        if every is not None and not hours.cover(now):
             self._last -= every  # it may be the one that waits for the hours to begin
 
     async def run_once(self) -> None:
+        if self._interval is None:
+            return
         now = self._clock.now()
         beat, last = last_beat(now, self._interval), self._last
         if beat > last and self._hours.cover(now):
@@ -97,6 +99,32 @@ class Heartbeat(Periodic):
             await self._beat(beat)
         elif last - beat > SMALL_STEP:
             self._last = beat
+
+    async def show(self, _: Mapping[str, object]) -> dict[str, object]:
+        """The operation `heartbeat.show`.
+
+        Whether it is `on`, every how many `seconds`, when the `next` beat is due within the hours
+        `start` to `end`, the `text` of HEARTBEAT.md and whether that `asks` for anything. What was
+        done stands in the conversation `session`.
+        """
+        text, now = await asyncio.to_thread(self._read), self._clock.now()
+        every, hours, following = self._interval, self._hours, None
+        if every is not None:
+            following = last_beat(now, every).astimezone(now.tzinfo) + every
+            if not hours.cover(following):
+                begin = hours.start
+                start = following.replace(hour=begin.hour, minute=begin.minute, second=0)
+                following = start if start >= following else start + timedelta(days=1)
+        return {
+            "on": every is not None,
+            "seconds": int(every.total_seconds()) if every else 0,
+            "start": hours.start.isoformat("minutes"),
+            "end": hours.end.isoformat("minutes"),
+            "next": following.isoformat(timespec="minutes") if following else None,
+            "text": text[:MOST_TEXT],
+            "asks": has_tasks(text, self._template),
+            "session": SESSION,
+        }
 
     async def _beat(self, beat: datetime) -> None:
         if await self._busy(SESSION):
@@ -124,37 +152,3 @@ class Heartbeat(Periodic):
                 scope=OWNER,
             )
         )
-
-
-async def show_heartbeat(
-    read: Callable[[], str],
-    template: str,
-    clock: Clock,
-    every: timedelta | None,
-    hours: ActiveHours,
-    _: Mapping[str, object],
-) -> dict[str, object]:
-    """The operation `heartbeat.show`; `every` is None where it is off, and the rest as in
-    `Heartbeat`.
-
-    Whether it is `on`, every how many `seconds`, when the `next` beat is due within the hours
-    `start` to `end`, the `text` of HEARTBEAT.md and whether that `asks` for anything. What was done
-    stands in the conversation `session`.
-    """
-    text, now = await asyncio.to_thread(read), clock.now()
-    following = None
-    if every is not None:
-        following = last_beat(now, every).astimezone(now.tzinfo) + every
-        if not hours.cover(following):
-            start = following.replace(hour=hours.start.hour, minute=hours.start.minute, second=0)
-            following = start if start >= following else start + timedelta(days=1)
-    return {
-        "on": every is not None,
-        "seconds": int(every.total_seconds()) if every else 0,
-        "start": hours.start.isoformat("minutes"),
-        "end": hours.end.isoformat("minutes"),
-        "next": following.isoformat(timespec="minutes") if following else None,
-        "text": text[:MOST_TEXT],
-        "asks": has_tasks(text, template),
-        "session": SESSION,
-    }

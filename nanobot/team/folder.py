@@ -17,6 +17,8 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import filterfalse
 from pathlib import Path
 
 import psycopg
@@ -220,7 +222,7 @@ def temporaries(
         for folder, inner, names in os.walk(shared / top):
             if is_over():
                 return made
-            inner[:] = [name for name in inner if not _is_passed_over(folder, name)]
+            inner[:] = filterfalse(partial(_is_passed_over, folder), inner)
             if top == "workspace" and not everywhere:
                 place = Path(folder).relative_to(shared / top).parts
                 inner[:] = [name for name in inner if _leads_to_memory((*place, name))]

@@ -272,6 +272,10 @@ class _Waiting(Struct):
     since: float = 0.0
     settled: bool = False
 
+    def is_in(self, address: Address | None) -> bool:
+        """Whether it is shown in that chat; None stands for the place where all are shown."""
+        return address is None or (self.shown is not None and self.shown.address == address)
+
     @property
     def what(self) -> str:
         return escape_invisible(self.asked.risk.what)
@@ -355,8 +359,7 @@ class Approvals:
     ) -> str:
         """The same for a question of this worker of a team. Without a code the only question of
         the chat can be denied."""
-        all_waiting = self._waiting.items()
-        here = {c: w for c, w in all_waiting if address in (None, w.shown and w.shown.address)}
+        here = {c: w for c, w in self._waiting.items() if w.is_in(address)}
         if here and not code and (answer not in NEVER or len(here) > 1):
             verb = "deny" if answer in NEVER else "approve"
             return "\n".join(

@@ -404,7 +404,7 @@ def _explained(model: type[Arguments], faults: Sequence[Fault]) -> str:
     for fault in faults[:8]:
         where = printable(dotted(fault.key)[:80]) or "the arguments"
         given = f"; it was {shortened(repr(fault.given), 60)}" if fault.given is not None else ""
-        hint = f" {printable(fault.hint)}" if fault.hint else ""
+        hint = f" {printable(fault.hint)}".rstrip()
         lines.append(f"- {where}: {printable(fault.message)}{given}.{hint}")
     fields = fields_of(model)
     required = [name for name, field in fields.items() if field.required]

@@ -76,16 +76,9 @@ class ServerRunner:
         life = self._life
         return life is not None and life.ready.done() and not life.over.is_set()
 
-    async def ready(self) -> None:
-        """Start the server if need be, and have its tools listed as they are now.
-
-        Raises `McpError` where it cannot be started or is left alone for a while.
-        """
-        await self._current()
-
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool. Raises `McpError`, whose text says whether it may have happened."""
-        life, session = await self._current()
+        life, session = await self.ready()
         seconds = self._server.timeout_seconds
         life.calls += 1  # while it is called, it does not rest
         try:
@@ -112,7 +105,11 @@ class ServerRunner:
             self._life.over.set()
         await self._background.drain(grace)
 
-    async def _current(self) -> tuple[_Run, McpSession]:
+    async def ready(self) -> tuple[_Run, McpSession]:
+        """Start the server if need be, and have its tools listed as they are now.
+
+        Raises `McpError` where it cannot be started or is left alone for a while.
+        """
         life, session = await self._alive()
         if not life.stale:
             return life, session
