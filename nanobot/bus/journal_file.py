@@ -240,17 +240,11 @@ def fail_open_work(path: Path) -> int:
         with closing(sqlite3.connect(path)) as db, db:
             for helper_id, started_at, text in db.execute("SELECT * FROM helper").fetchall():
                 if lost := decode_helper(helper_id, text):
+                    place = lost.channel, lost.chat_id, lost.event_id
                     db.execute(
                         "INSERT INTO inbox (channel, chat_id, event_id, session_key, received_at,"
                         " payload) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                        (
-                            lost.channel,
-                            lost.chat_id,
-                            lost.event_id,
-                            lost.session_key,
-                            started_at,
-                            text,
-                        ),
+                        (*place, lost.session_key, started_at, text),
                     )
             db.execute("DELETE FROM helper")
             db.execute("UPDATE turn SET state = 'failed' WHERE state = 'running'")

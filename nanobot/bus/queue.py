@@ -94,22 +94,15 @@ class MessageBus:
         self._is_ending = True
         self._pauses.cancel()
 
-    def pause_intake(self, why: StorageError) -> None:
-        """The same until `resume_intake`, because there is little room on the disk."""
-        self._hold(why, self._refused)
-
-    def resume_intake(self) -> None:
-        """Take messages from channels again."""
-        self._hold(None, self._refused)
+    def hold_intake(self, why: StorageError | None) -> None:
+        """The same because there is little room on the disk, until that is over (None)."""
+        self._low = why
+        self._count(0)
 
     @property
     def held(self) -> StorageError | None:
         """Why `publish` waits for the disk, if it does."""
         return self._low or self._refused
-
-    def _hold(self, low: StorageError | None, refused: StorageError | None) -> None:
-        self._low, self._refused = low, refused
-        self._count(0)
 
     async def publish_internal(self, message: InboundMessage) -> None:
         """Store a message that comes from within: a turn must not wait for the end of turns.
@@ -156,14 +149,16 @@ class MessageBus:
                 if is_first:
                     self.on_refusal(message, error)
                 is_first = False
-                self._hold(self._low, error)
+                self._refused = error
+                self._count(0)
                 if self._is_ending:
                     raise
                 pause = self._pauses.start(self._clock.sleep(DISK_PAUSE), name="disk")
                 await asyncio.wait((pause,))  # which `end_waits` cuts short
                 continue
             if self._refused is not None:
-                self._hold(self._low, None)
+                self._refused = None
+                self._count(0)
             return stored
 
     async def commit(self, completion: Completion) -> Committed:

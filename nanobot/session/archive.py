@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 
 from msgspec import Struct
@@ -128,8 +129,10 @@ def archive_messages(
         if cut > archived:  # else a crash came before the live file was replaced
             make_folder(folder, files)
             number = present[-1].number + 1 if present else 1
-            replace_file(folder / f"{number:04}{SUFFIX}", _file(header, going), files=files)
-        replace_file(path, _file(replace(header, first_seq=cut + 1), staying), files=files)
+            lines = chain([encode(header).encode()], going)
+            replace_file(folder / f"{number:04}{SUFFIX}", lines, files=files)
+        left = encode(replace(header, first_seq=cut + 1)).encode()
+        replace_file(path, chain([left], staying), files=files)
     return FileState.of(path.stat())
 
 
@@ -197,11 +200,6 @@ def _raw(line: NumberedLine) -> bytes:
     if fields is None:
         return line.raw
     return encode_fields(fields | {"seq": line.counted}).rstrip("\n").encode()
-
-
-def _file(header: Metadata, lines: Iterable[bytes]) -> Iterator[bytes]:
-    yield encode(header).encode()
-    yield from lines
 
 
 def rewrite(files: FileOps, path: Path, folder: Path, redact: Redact) -> int:

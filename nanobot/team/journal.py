@@ -45,9 +45,8 @@ from nanobot.tasks import Background
 from nanobot.team.connection import Connection, execute
 from nanobot.team.leases import IS_LOST, MAY_BEGIN, SINGLE
 from nanobot.team.maintenance import erase, prune
-from nanobot.team.postgres import Database
+from nanobot.team.postgres import Database, Work, only_stamp
 from nanobot.team.state import PostgresState
-from nanobot.team.transaction import Work, only_stamp
 
 T = TypeVar("T")
 

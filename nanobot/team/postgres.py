@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
+from typing import TypeVar
 
 import psycopg
 from loguru import logger
@@ -38,7 +39,9 @@ from nanobot.team.connection import (
     Row,
     session_name,
 )
-from nanobot.team.transaction import COLLISIONS, Fenced, has_lost, only_stamp, run_all
+
+T = TypeVar("T")
+Work = Callable[[Connection], Awaitable[T]]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 """Seconds between attempts after the first two, of which the second is made at once."""
@@ -47,6 +50,27 @@ _LONG_SECONDS = 0.5
 """A commit that takes longer may have no end."""
 
 _TRIES = 3
+
+
+_OWN_FAULTS = (
+    psycopg.IntegrityError,
+    psycopg.DataError,
+    psycopg.ProgrammingError,
+    psycopg.NotSupportedError,
+)
+"""Errors that blame a statement. All others of psycopg blame the server or the way there."""
+
+_COLLISIONS = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+"""Another worker was in the way, and is not any more."""
+
+_STAMP = """
+    INSERT INTO stamp SELECT id, %s FROM worker WHERE id = %s FOR KEY SHARE
+    ON CONFLICT (worker) DO UPDATE SET number = excluded.number RETURNING number
+"""
+
+
+class _Fenced(Exception):
+    """The row of this worker is gone."""
 
 
 class _Doubt(Struct, frozen=True):
@@ -173,7 +197,7 @@ class Database(WriteQueue):
                 jobs = await self._settle(connection) + jobs
                 await self._transact(connection, [job for job in jobs if job.work])
                 self.refusal, self._refused, self._pause = None, None, 0.0
-        except Fenced:
+        except _Fenced:
             return self._end(jobs)
         except (psycopg.Error, StorageError) as error:
             return await self._refuse(jobs, error)
@@ -187,21 +211,28 @@ class Database(WriteQueue):
             try:
                 return await self._attempt(connection, jobs, apart=tries > 1)
             except Exception as error:
-                if has_lost(connection, error):
+                if _has_lost(connection, error):
                     raise psycopg.OperationalError(str(error)) from error
                 self._doubt = None
                 await connection.execute("ROLLBACK")
-                again = tries == 1 or isinstance(error, COLLISIONS)
-                if isinstance(error, Fenced) or not again or tries == _TRIES:
+                again = tries == 1 or isinstance(error, _COLLISIONS)
+                if isinstance(error, _Fenced) or not again or tries == _TRIES:
                     raise
         return None
 
     async def _attempt(self, connection: Connection, jobs: list[Job], *, apart: bool) -> None:
-        """One transaction; `apart`: with a savepoint before each job, instead of in a pipeline."""
+        """One transaction, with the worker's stamp; `apart`: with a savepoint before each job,
+        instead of in a pipeline, so that statements can be in flight together."""
         number = next(self._numbers)
         async with contextlib.nullcontext() if apart else connection.pipeline():
             await connection.execute("BEGIN")
-            await run_all(connection, jobs, self.worker, number, apart=apart)
+            stamp = None
+            if self.worker is not None:
+                stamp = await connection.execute(_STAMP, (number, self.worker))
+            for job in jobs:
+                await _run(connection, job, apart=apart)
+            if stamp is not None and await stamp.fetchone() is None:
+                raise _Fenced
             self._doubt = _Doubt(number, jobs)
             ended = await connection.execute("COMMIT")
         if ended.statusmessage != "COMMIT":
@@ -218,7 +249,7 @@ class Database(WriteQueue):
             async with connection.transaction():
                 mine = "SELECT 1 FROM worker WHERE id = %s FOR UPDATE"
                 if not await (await connection.execute(mine, (self.worker,))).fetchone():
-                    raise Fenced
+                    raise _Fenced
                 # A statement of its own: it sees what was committed while the first one waited.
                 query = "SELECT 1 FROM stamp WHERE worker = %s AND number = %s"
                 found = await connection.execute(query, (self.worker, doubt.number))
@@ -294,3 +325,33 @@ def _give_up(jobs: Sequence[Job], error: StorageError) -> list[Job]:
     """Tell `error` to who does not wait until it is stored; what is to be run again."""
     resolve(take_outcomes((job for job in jobs if not job.until_stored), error))
     return [job for job in jobs if job.retry and job.work]
+
+
+async def _run(connection: Connection, job: Job, *, apart: bool) -> None:
+    """Run it in the transaction; with `apart` it undoes only itself if it fails."""
+    assert job.work is not None
+    if not apart:
+        job.result, job.error = await job.work(connection), None
+        return
+    await connection.execute("SAVEPOINT job")
+    try:
+        job.result, job.error = await job.work(connection), None
+    except Exception as error:
+        if isinstance(error, psycopg.Error) and not isinstance(error, _OWN_FAULTS):
+            raise
+        job.error = error
+        await connection.execute("ROLLBACK TO SAVEPOINT job")
+    await connection.execute("RELEASE SAVEPOINT job")
+
+
+async def only_stamp(db: Connection) -> None:
+    """Do nothing but the transaction itself, which stamps its worker's row."""
+
+
+def _has_lost(connection: Connection, error: Exception) -> bool:
+    """Whether the connection is no use any more, so that a commit may have no answer."""
+    fatal = isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized in (
+        "FATAL",
+        "PANIC",
+    )
+    return fatal or connection.closed

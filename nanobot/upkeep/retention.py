@@ -95,7 +95,7 @@ class DiskReserve(Periodic):
                 " taken in"
             )
             if not was_low:
-                self._intake.pause_intake(StorageError(self._home, self.text, hint=self.hint))
+                self._intake.hold_intake(StorageError(self._home, self.text, hint=self.hint))
                 await self._notify_owner(
                     "low",
                     f"My disk is nearly full: {left} are left. New messages wait where they are"
@@ -103,7 +103,7 @@ class DiskReserve(Periodic):
                 )
         elif was_low and free * 100 >= self._reserve * _BACK:
             self.text = ""
-            self._intake.resume_intake()
+            self._intake.hold_intake(None)
             logger.info("there is room on the disk again: {}", left)
             await self._notify_owner("back", f"There is room on my disk again ({left}); I go on.")
 

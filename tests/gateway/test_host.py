@@ -195,11 +195,11 @@ async def test_who_writes_while_intake_is_held_is_told_why(
     journal: Journal, tmp_path: Path
 ) -> None:
     core = Core(journal, tmp_path, "person")
-    core.bus.pause_intake(StorageError(tmp_path, "only 10 MB are left"))
+    core.bus.hold_intake(StorageError(tmp_path, "only 10 MB are left"))
     waiting = asyncio.create_task(core.host.publish((said("m1"),)))
     await asyncio.sleep(0)
     assert "only 10 MB are left" in core.shown[0].text
-    core.bus.resume_intake()
+    core.bus.hold_intake(None)
     assert await waiting
 
 
@@ -210,10 +210,10 @@ async def test_publishing_excuses_a_silence_no_longer_than_it_takes(
     await core.host.publish((said("m1"),))
     assert core.state.due is None
     core.host.report_alive(60.0)
-    core.bus.pause_intake(StorageError(tmp_path, "only 10 MB are left"))
+    core.bus.hold_intake(StorageError(tmp_path, "only 10 MB are left"))
     waiting = asyncio.create_task(core.host.publish((said("m2"),)))
     await asyncio.sleep(0)
     assert (core.state.heard_at, core.state.due) == (0.0, None)
-    core.bus.resume_intake()
+    core.bus.hold_intake(None)
     assert await waiting
     assert core.state.due == 60.0

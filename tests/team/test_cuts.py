@@ -10,8 +10,7 @@ import pytest
 
 from nanobot.errors import StorageError
 from nanobot.team.connection import Connection, execute
-from nanobot.team.postgres import Database
-from nanobot.team.transaction import Work
+from nanobot.team.postgres import Database, Work
 from tests.doubles.postgres import PostgresServer, Relay, relayed
 from tests.team.support import enlist, opened, sql
 

@@ -22,8 +22,7 @@ from nanobot.team.connection import (
     execute,
 )
 from nanobot.team.journal import PostgresJournal
-from nanobot.team.postgres import Database
-from nanobot.team.transaction import Work
+from nanobot.team.postgres import Database, Work
 from nanobot.testing import FakeClock
 from tests.doubles.postgres import PostgresServer, relayed
 from tests.team.support import enlist, opened, sql
