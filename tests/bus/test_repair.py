@@ -414,7 +414,7 @@ async def test_a_journal_that_was_moved_takes_nothing(tmp_path: Path, clock: Fak
         home.rename(tmp_path / "elsewhere")
         with pytest.raises(HomeMoved):
             await journal.receive("fake", [said("m1")])
-        assert [type(one) for one in failures] == [HomeMoved]
+        assert {type(one) for one in failures} == {HomeMoved}  # once for each attempt to write
     assert rows(tmp_path / "elsewhere" / "journal.db", "SELECT count(*) FROM inbox") == [(0,)]
     assert not home.exists()
 
