@@ -156,4 +156,5 @@ def attributed(role: str, name: str, text: str, origin: str, asker: str) -> tupl
         return "you", said
     if origin.startswith(PROGRAM):
         return f"the program {origin.removeprefix(PROGRAM)}", said
-    return speaker or name.removesuffix(role) or origin.removeprefix("person:") or role, said
+    names = (speaker, name.removesuffix(role), origin.removeprefix("person:"), role)
+    return next(filter(None, names)), said

@@ -144,7 +144,7 @@ def clean(text: str) -> str:
 def _without_hidden(text: str, before: Sequence[str]) -> str:
     """`text`, which follows on `before`, without all that is not plainly seen."""
     kept, marks = list[str](), 0 if before else MOST_MARKS
-    last = before[-1][-1:] if before else ""
+    last = "".join(before[-1:])[-1:]
     for at, character in enumerate(text):
         kind = _kind(character)
         if kind == "mark":

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from inspect import signature
+from operator import attrgetter
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -210,7 +211,8 @@ class _Reader:
     """Reads one value, and collects what is wrong with it and within."""
 
     def __init__(self, home: Path, also_known: Sequence[str] = ()) -> None:
-        self.home, self.also_known = home, also_known
+        self.home = home
+        self.also_known: Mapping[KeyPath, Sequence[str]] = {(): also_known}
         self.faults: list[Fault] = []
 
     def value(self, kind: Any, given: object, path: KeyPath) -> Any:
@@ -239,10 +241,10 @@ class _Reader:
                 self._wrong((*path, name), None, "is required")
         for key in given:
             if key not in known:
-                meant = [*known, *(() if path else self.also_known)]
+                meant = [*known, *self.also_known.get(path, ())]
                 hint = suggestion(str(key), meant) if len(self.faults) < _MOST_HINTS else ""
                 self._wrong((*path, key), given[key], "there is no such key", hint)
-        if not all(fault.is_doubtful for fault in self.faults[before:]):
+        if not all(map(attrgetter("is_doubtful"), self.faults[before:])):
             return _WRONG
         made = model(**values)
         for fault in made.faults(self.home):

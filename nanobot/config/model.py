@@ -365,23 +365,18 @@ class ModelSettings(AnyModel, frozen=True):
         """What is wrong with this model, apart from its fallbacks and the models for speech."""
         yield from self._room_faults()
         if not self.name and is_official(self.base_url):
-            yield Fault(
-                ("name",),
-                "is required by the official OpenAI API",
-                "Write the model's name, or `provider: offline` to try nanobot without a model.",
-            )
+            hint = "Write the model's name, or `provider: offline` to try nanobot without a model."
+            yield Fault(("name",), "is required by the official OpenAI API", hint)
         if needs_key(self.base_url, self.api_key):
             yield missing_key("api_key")
 
     def _room_faults(self) -> Iterator[Fault]:
         if self.prompt_tokens < LEAST_PROMPT_TOKENS:
             least = self.context_window - self.prompt_tokens + LEAST_PROMPT_TOKENS
-            yield Fault(
-                ("context_window",),
-                f"leaves {max(0, self.prompt_tokens):,} tokens for the prompt; "
-                f"it needs {LEAST_PROMPT_TOKENS:,}",
-                f"Set it to {least:,} or more, or `max_completion_tokens` to less.",
-            )
+            left = max(0, self.prompt_tokens)
+            text = f"leaves {left:,} tokens for the prompt; it needs {LEAST_PROMPT_TOKENS:,}"
+            hint = f"Set it to {least:,} or more, or `max_completion_tokens` to less."
+            yield Fault(("context_window",), text, hint)
 
 
 def _checked_model_name(text: str) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
 from nanobot.config.channels import (
@@ -259,18 +259,11 @@ def _info(path: tuple[str, ...], schema: Json, value: object, document: ConfigDo
         line, variable = place.line, place.variable
     kind, default, about = kind_of(schema), schema.get("default"), schema.get("description", "")
     choices, key = tuple(schema.get("enum", ())), ".".join(path)
-    return KeyInfo(key, kind, shown(value), default, source, line, variable, about, choices)
+    shown = to_builtins(value, enc_hook=_without_secret)
+    return KeyInfo(key, kind, shown, default, source, line, variable, about, choices)
 
 
-def shown(value: object) -> object:
-    """A validated value for JSON; a secret is a sign that there is one."""
-    match value:
-        case SecretStr():
-            return HIDDEN if len(value) else ""
-        case Struct():
-            return {name: shown(getattr(value, name)) for name in value.__struct_fields__}
-        case Mapping():
-            return {str(key): shown(item) for key, item in value.items()}
-        case tuple() | list():
-            return [shown(item) for item in value]
-    return value
+def _without_secret(value: object) -> str:
+    if isinstance(value, SecretStr):
+        return HIDDEN if len(value) else ""
+    raise NotImplementedError  # no other value of a setting is foreign to JSON

@@ -268,11 +268,10 @@ class HealthSettings(Checked, frozen=True):
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.enabled and not self.token.get_secret_value() and self.host not in _LOOPBACK:
-            yield Fault(
-                ("token",),
-                "is required where other machines can ask",
-                "Write `token: ${HEALTH_TOKEN}` and set that variable, or leave `health.host` out.",
+            hint = (
+                "Write `token: ${HEALTH_TOKEN}` and set that variable, or leave `health.host` out."
             )
+            yield Fault(("token",), "is required where other machines can ask", hint)
 
 
 def _usable_recipient(text: str) -> str:
@@ -307,13 +306,11 @@ class BackupSettings(Checked, frozen=True):
         except NanobotError as error:
             yield Fault(("folder",), f"cannot be used: {error}", error.hint)
             return
+        own, backups = home.resolve(), (home / "backups").resolve()
         if folder.is_relative_to((home / "workspace").resolve()):
             yield Fault(("folder",), _SHOWN, _ELSEWHERE)
-        elif folder.is_relative_to(home.resolve()) and not folder.is_relative_to(
-            (home / "backups").resolve()
-        ):
-            reason = "is in nanobot's own folder, which is backed up"
-            yield Fault(("folder",), reason, _ELSEWHERE)
+        elif folder.is_relative_to(own) and not folder.is_relative_to(backups):
+            yield Fault(("folder",), "is in nanobot's own folder, which is backed up", _ELSEWHERE)
 
     def place(self, home: Path) -> Path:
         """Where they go. Raises `NanobotError` for a user who is not known."""
@@ -450,11 +447,10 @@ class Settings(Checked, frozen=True):
 
     def _shown_backups(self, home: Path) -> Iterator[Fault]:
         """Whether programs of the agent could read the backups, and with them all secrets."""
-        servers = self.mcp.servers.values()
+        servers, folder = self.mcp.servers.values(), self.backup.place(home)
         shown = [path for server in servers for path in (*server.paths, *server.writable)]
-        folder = self.backup.place(home) if self.backup.folder else None
-        paths = (*self.tools.exec.paths, *shown)
-        if folder and any(folder.is_relative_to(Path(path).resolve()) for path in paths):
+        paths = (Path(path).resolve() for path in (*self.tools.exec.paths, *shown))
+        if self.backup.folder and any(map(folder.is_relative_to, paths)):
             yield Fault(("backup", "folder"), _SHOWN, _ELSEWHERE)
 
 

@@ -100,11 +100,8 @@ class SearchSettings(Checked, frozen=True):
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.provider in ("brave", "tavily") and not self.api_key.get_secret_value():
-            yield Fault(
-                ("api_key",),
-                f"is required by {self.provider}",
-                f"Write `api_key: ${{{self.provider.upper()}_API_KEY}}` and set that variable.",
-            )
+            hint = f"Write `api_key: ${{{self.provider.upper()}_API_KEY}}` and set that variable."
+            yield Fault(("api_key",), f"is required by {self.provider}", hint)
         if self.provider == "searxng" and not self.base_url:
             example = "Write it like https://search.example.org."
             yield Fault(("base_url",), "is required by searxng", example)

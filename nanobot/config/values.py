@@ -41,6 +41,7 @@ def secrets_in(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Sec
 
 
 OFFICIAL_API = "https://api.openai.com/v1"
+_MCP_URL = "https://mcp.example.org/mcp"
 
 
 def _checked_address(url: str, example: str, keys: str) -> str:
@@ -63,10 +64,6 @@ def _checked_url(text: str) -> str:
             "must stop before the name of the operation", "Leave off what follows /v1."
         )
     return url
-
-
-def _checked_server(text: str) -> str:
-    return _checked_address(text.strip(), "https://mcp.example.org/mcp", "headers")
 
 
 def _checked_proxy(secret: SecretStr) -> SecretStr:
@@ -147,7 +144,7 @@ HostName = Annotated[str, Check(_host)]
 Count = Annotated[int, Meta(ge=1)]
 Duration = Annotated[float, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
-ServerUrl = Annotated[str, Check(_checked_server)]
+ServerUrl = Annotated[str, Check(lambda url: _checked_address(url.strip(), _MCP_URL, "headers"))]
 ProxyUrl = Annotated[SecretStr, Check(_checked_proxy)]
 Domain = Annotated[str, Check(_domain)]
 HostRule = Annotated[str, Check(_rule)]
