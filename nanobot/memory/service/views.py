@@ -105,14 +105,11 @@ def _facts(file: FileView) -> Iterator[str]:
     shown = _most_important(file)
     for number, line in enumerate(shown):
         yield from ("",) if number and is_heading(line) else ()
-        yield shortened(without_importance(line), _LINE) + _importance(line)
+        found = importance_of(line)
+        importance = f" (importance {found.shown})" if found else ""
+        yield shortened(without_importance(line), _LINE) + importance
     if (more := file.facts - sum(not is_heading(line) for line in shown)) > 0:
         yield f"… and {counted(more, 'more fact')} in {file.path}"
-
-
-def _importance(line: str) -> str:
-    found = importance_of(line)
-    return f" (importance {found.shown})" if found else ""
 
 
 def _most_important(file: FileView) -> Sequence[str]:
@@ -133,8 +130,9 @@ def under_headings(text: str, facts: Container[str]) -> tuple[str, ...]:
 
 
 def _size(file: FileView) -> str:
-    by = f" {TAGS[file.author]}" if file.author else ""
-    changed = f", changed {format_minute(file.changed)}{by}" if file.changed else ""
+    changed = ""
+    if file.changed and file.author:
+        changed = f", changed {format_minute(file.changed)} {TAGS[file.author]}"
     size = f"{counted(file.facts, 'fact')}, about {counted(file.tokens, 'token')}"
     if file.left_out:
         size += f" ({file.left_out:,} facts have no room in the prompt; search finds them)"
@@ -309,23 +307,17 @@ def pending_notice(facts: Sequence[PendingFact]) -> str:
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     more = len(facts) - len(shown)
     asked = "remember this" if all(fact.line for fact in facts) else "change memory like this"
-    lines = [
-        f"**May I {asked}?**\n{fence}\n{text}\n{fence}",
-        _reason_to_ask(facts),
-    ]
+    origins = dict.fromkeys(origin for fact in facts for origin in fact.origins)
+    named = shortened(", ".join(origins), _NEIGHBOUR)
+    why = f"I worded it after reading untrusted content ({named}), so it waits for your word."
+    if {*origins} == {NOT_SAID}:
+        why = "I'm not sure that you meant this, or too much would go at once, so I ask you first."
+    lines = [f"**May I {asked}?**\n{fence}\n{text}\n{fence}", why]
     if len(facts) > 1:
         lines.append("Some of it: `/memory accept N` or `/memory drop N`.")
     if more:
         lines.append(f"{counted(more, 'more waits', 'more wait')}: `/memory pending`.")
     return "\n".join(lines)
-
-
-def _reason_to_ask(facts: Sequence[PendingFact]) -> str:
-    origins = dict.fromkeys(origin for fact in facts for origin in fact.origins)
-    if {*origins} == {NOT_SAID}:
-        return "I'm not sure that you meant this, or too much would go at once, so I ask you first."
-    named = shortened(", ".join(origins), _NEIGHBOUR)
-    return f"I worded it after reading untrusted content ({named}), so it waits for your word."
 
 
 def loss_notice(loss: Loss) -> str:
