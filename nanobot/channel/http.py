@@ -12,8 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -99,17 +98,28 @@ class HttpClient:
         """The answer, of at most `limit` bytes, within `seconds`; `content` as httpx takes it.
         Raises `HttpFault`."""
         failure: HttpFault
-        request = _Request()
+        is_own = is_written = False
+
+        async def note(event: str, known: Mapping[str, Any]) -> None:
+            """How far the request was written. A server acts on whole requests only: one that broke
+            off had no effect. httpcore reports each step, those of a proxy's CONNECT as well."""
+            nonlocal is_own, is_written
+            if event.endswith(".send_request_headers.started"):
+                is_own = known["request"].method != b"CONNECT"
+                if is_own:
+                    WRITING.get()()
+            elif event.endswith(".send_request_body.complete"):
+                is_written = is_own
+
+        content["extensions"] = {"trace": note}
         try:
             async with asyncio.timeout(seconds):
-                return await self._exchange(
-                    method, _parsed(url), seconds, limit, {**content, "extensions": request.hooks}
-                )
+                return await self._exchange(method, _parsed(url), seconds, limit, content)
         except httpx.HTTPError as error:
             said = one_line(self.scrubbed(str(error)), _WORDS_CHARACTERS)
             why = f" ({said or type(error).__name__})"
             failure = Unsent(f"no connection{why}")
-            if request.is_written:
+            if is_written:
                 failure = Unconfirmed(f"the connection broke before the whole answer came{why}")
         except httpx.InvalidURL:
             failure = BadAddress("an address that is none")
@@ -127,33 +137,24 @@ class HttpClient:
         timeout = httpx.Timeout(
             connect=_CONNECT_SECONDS, read=seconds, write=_WRITE_SECONDS, pool=_CONNECT_SECONDS
         )
-        async with (
-            client.stream(method, url, timeout=timeout, **content) as response,
-            self._kept_while_open(client, response),
-        ):
-            headers, body = response.headers, bytearray()
-            length = headers.get("Content-Length", "")
-            is_too_large = length.isdigit() and int(length) > limit
-            if not is_too_large:
-                async for chunk in response.aiter_raw():
-                    body += chunk
-                    if is_too_large := len(body) > limit:
-                        break
-            if is_too_large:
-                raise AnswerTooLarge(f"an answer of more than {limit:,} bytes")
-            return HttpAnswer(response.status_code, bytes(body), headers.get("Retry-After", ""))
-
-    @asynccontextmanager
-    async def _kept_while_open(
-        self, client: httpx.AsyncClient, response: httpx.Response
-    ) -> AsyncIterator[None]:
-        """Cut the connection at the end where all were cut meanwhile: the library forgets one that
-        was being opened just then, and would leave it open."""
-        try:
-            yield
-        finally:
-            if client is not self._client:
-                await response.extensions["network_stream"].aclose()
+        async with client.stream(method, url, timeout=timeout, **content) as response:
+            try:
+                headers, body = response.headers, bytearray()
+                length = headers.get("Content-Length", "")
+                is_too_large = length.isdigit() and int(length) > limit
+                if not is_too_large:
+                    async for chunk in response.aiter_raw():
+                        body += chunk
+                        if is_too_large := len(body) > limit:
+                            break
+                if is_too_large:
+                    raise AnswerTooLarge(f"an answer of more than {limit:,} bytes")
+                return HttpAnswer(response.status_code, bytes(body), headers.get("Retry-After", ""))
+            finally:
+                # Where all were cut meanwhile, the library forgets a connection that was being
+                # opened just then, and would leave it open.
+                if client is not self._client:
+                    await response.extensions["network_stream"].aclose()
 
     def scrubbed(self, text: str) -> str:
         return text.replace(self._secret, "…")
@@ -171,27 +172,6 @@ class HttpClient:
                 keepalive_expiry=_IDLE_SECONDS,
             ),
         )
-
-
-class _Request:
-    """How far a request was written. A server acts on whole requests only: one that broke off had
-    no effect. httpcore reports each step here, those of a proxy's CONNECT as well."""
-
-    def __init__(self) -> None:
-        self._is_own = self.is_written = False
-
-    @property
-    def hooks(self) -> Mapping[str, Any]:
-        """Extensions as httpx takes them."""
-        return {"trace": self._note}
-
-    async def _note(self, event: str, known: Mapping[str, Any]) -> None:
-        if event.endswith(".send_request_headers.started"):
-            self._is_own = known["request"].method != b"CONNECT"
-            if self._is_own:
-                WRITING.get()()
-        elif event.endswith(".send_request_body.complete"):
-            self.is_written = self._is_own
 
 
 def _parsed(url: str) -> httpx.URL:
