@@ -185,7 +185,7 @@ def build_provider(
 def _counted(model: ModelSettings, dialects: Dialects | None) -> Model:
     prices = model.prices
     costs = Prices(prices.input, prices.cached_input, prices.output, prices.cache_write)
-    return Model(model_name(model), build_adapter(model, dialects), costs)
+    return Model(model.name or model.provider, build_adapter(model, dialects), costs)
 
 
 _READING_SHARE = 5
@@ -236,11 +236,6 @@ def build_embedder(settings: Settings, clock: Clock, worker: VectorWorker) -> Em
     return OpenAIEmbedder(endpoint_of(chosen, "memory.embeddings"), clock)
 
 
-def model_name(model: ModelSettings) -> str:
-    """The main model's name for people."""
-    return model.name or model.provider
-
-
 def secret_values(settings: Settings) -> Iterator[str]:
     """Every secret value in the settings, those of channels included, for redaction."""
     model = settings.model
@@ -277,15 +272,6 @@ def enabled_channels(settings: Settings) -> Iterator[Channel]:
     found = adapters()
     for name in sorted(wanted):
         yield found[name].load()(settings.channels[name].options)
-
-
-def build_web(settings: Settings) -> WebChannel:
-    """The page, which is there in any case and sleeps until it is wanted."""
-    chosen = settings.channels.get(WebChannel.name)
-    if chosen is None:
-        return WebChannel(enabled=False)
-    assert isinstance(chosen.options, WebSettings)
-    return WebChannel(chosen.options, enabled=chosen.enabled)
 
 
 def build_access(
@@ -353,7 +339,11 @@ class Base:
         self.background, self.awaited_background = Background(), Background()
         self.cli = cli = CliChannel()
         enabled = enabled_channels(settings) if has_channels else ()
-        self.outlets = {c.name: c for c in (cli, build_web(settings), *channels, *enabled)}
+        web = WebChannel(enabled=False)  # it is there in any case, and sleeps until it is wanted
+        if chosen := settings.channels.get(WebChannel.name):
+            assert isinstance(chosen.options, WebSettings)
+            web = WebChannel(chosen.options, enabled=chosen.enabled)
+        self.outlets = {c.name: c for c in (cli, web, *channels, *enabled)}
         everyone = tuple(self.outlets) if admit_everyone else (cli.name,)
         self.access = build_access(settings, stores.journal.state, clock, everyone)
         self.scopes = scopes = build_scopes(settings, self.access)

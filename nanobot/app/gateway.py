@@ -44,7 +44,7 @@ from nanobot.config.settings import Settings
 from nanobot.errors import DatabaseDamaged, HomeMoved, NanobotError, StorageError
 from nanobot.gateway import STOP_MARGIN
 from nanobot.gateway.control import ControlServer
-from nanobot.gateway.lock import HomeLock, Leaving, home_lock
+from nanobot.gateway.lock import Leaving, home_lock
 from nanobot.gateway.pairing import Pairing
 from nanobot.io import raise_descriptor_limit
 from nanobot.providers.port import Provider
@@ -138,40 +138,31 @@ class Gateway:
         """Run until stopped; the exit code. `on_stop` is called when the stop begins, or a signal
         asks for it during the start. Raises `HomeLocked` or `StorageError` if it cannot start."""
         self._on_stop = on_stop
-        self._stop, self._event_loop = asyncio.Event(), asyncio.get_running_loop()
+        stop = self._stop = asyncio.Event()
+        self._event_loop = asyncio.get_running_loop()
         sys.setswitchinterval(SWITCH_SECONDS)
         raise_descriptor_limit()
         if self.stop_requested:
             return 0
         with home_lock(self._parts.base.stores.state) as lock:
             try:
-                await self._live(lock, on_ready, signals=signals)
+                try:
+                    await self._startup(signals)
+                    logger.info("ready")
+                    self._parts.monitoring.systemd.send("READY=1")
+                    if on_ready is not None:
+                        on_ready()
+                    await stop.wait()
+                finally:
+                    self._note_stop()
+                    stopping: Leaving = "stopping" if signals else "ending"
+                    lock.mark("starting" if self.restart_requested else stopping)
+                    await self._shutdown()
+                    self._event_loop = None
             except DatabaseDamaged:
                 if not self.restart_requested:  # else the next start rebuilds it
                     raise
         return 0
-
-    async def _live(
-        self,
-        lock: HomeLock,
-        on_ready: Callable[[], None] | None,
-        *,
-        signals: bool,
-    ) -> None:
-        assert self._stop is not None
-        try:
-            await self._startup(signals)
-            logger.info("ready")
-            self._parts.monitoring.systemd.send("READY=1")
-            if on_ready is not None:
-                on_ready()
-            await self._stop.wait()
-        finally:
-            self._note_stop()
-            stopping: Leaving = "stopping" if signals else "ending"
-            lock.mark("starting" if self.restart_requested else stopping)
-            await self._shutdown()
-            self._event_loop = None
 
     @property
     def stop_seconds(self) -> float:
