@@ -99,7 +99,6 @@ class ThinkingFilter:
         self._state = self._begin
         self._closing, self._end = _END_OF_ANALYSIS, _END_OF_ANSWER
         self._end_tokens: tuple[str, ...] = _END_TOKENS
-        self._keep = _LONGEST_TAG
         self._code = ""
         self._trim = self._any = self._void = self._ended = False
         self.thought = False

@@ -69,8 +69,18 @@ class Root(Struct, frozen=True, eq=False):
     writing: threading.Lock = field(default_factory=threading.Lock)
 
     def place(self, path: str) -> Place:
-        """The place that `path`, relative to this root, names. Raises `PathRefused`."""
-        return Place(self, _relative_names(path, self.name))
+        """The place that `path`, relative to this root, names. Raises `PathRefused` where it would
+        leave the root. `..` is resolved as text, which is exact because links are never followed.
+        """
+        names = _resolved(path)
+        if names is None or path == "~" or path.startswith(("~/", "/")):
+            raise PathRefused(
+                f"{printable(path)} is outside the {self.name}",
+                hint=f"Use a path relative to the {self.name}.",
+            )
+        if any(map(_masked, names)):
+            raise PathRefused(f"{printable(path)}: nothing inside .git is read or written")
+        return Place(self, names)
 
     def create(self) -> None:
         """Make the folder itself (0700) where there is none. Raises `StorageError`."""
@@ -158,7 +168,12 @@ class Place(Struct, frozen=True):
             self.root.writing,
             self._folder(self.names[:-1], create=True) as folder,
         ):
-            self._replace(folder, content, expected)
+            name, mode = self.names[-1], 0o600
+            with suppress(FileNotFoundError):
+                status = self._status(folder)
+                self._refuse_unless_plain(status)
+                mode = stat.S_IMODE(status.st_mode) & 0o777
+            replace_in(folder, name, content, mode, lambda: self._check(expected))
 
     @contextmanager
     def opened(self, flags: int, *, create: bool = False) -> Iterator[int]:
@@ -230,14 +245,6 @@ class Place(Struct, frozen=True):
         if not self.names:
             raise PathRefused(f"{self.shown} is a folder")
 
-    def _replace(self, folder: int, content: bytes, expected: bytes | EllipsisType | None) -> None:
-        name, mode = self.names[-1], 0o600
-        with suppress(FileNotFoundError):
-            status = self._status(folder)
-            self._refuse_unless_plain(status)
-            mode = stat.S_IMODE(status.st_mode) & 0o777
-        replace_in(folder, name, content, mode, lambda: self._check(expected))
-
     def _check(self, expected: bytes | EllipsisType | None) -> None:
         if expected is ...:
             return
@@ -296,21 +303,6 @@ class Place(Struct, frozen=True):
                     f"{self.shown} is not a plain file; links are not followed"
                 ) from error
             raise StorageError.of(self.shown, error) from error
-
-
-def _relative_names(path: str, root: str) -> tuple[str, ...]:
-    """The names on the way from a root to `path`; raises `PathRefused` where it would leave it.
-
-    `..` is resolved as text, which is exact because links are never followed.
-    """
-    names = _resolved(path)
-    if names is None or path == "~" or path.startswith(("~/", "/")):
-        raise PathRefused(
-            f"{printable(path)} is outside the {root}", hint=f"Use a path relative to the {root}."
-        )
-    if any(map(_masked, names)):
-        raise PathRefused(f"{printable(path)}: nothing inside .git is read or written")
-    return names
 
 
 def _masked(name: str) -> bool:

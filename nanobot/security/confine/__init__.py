@@ -35,16 +35,6 @@ class ConfineRefused(Exception):
     """The command cannot be started; `str(error)` says why."""
 
 
-class ProcessLimits(NamedTuple):
-    """`processes` counts threads. `memory_megabytes` hold for each process, for all together, and
-    for all commands; `file_megabytes` is the longest file, `disk_megabytes` what is left free."""
-
-    memory_megabytes: int
-    processes: int
-    file_megabytes: int
-    disk_megabytes: int
-
-
 class Spec(NamedTuple):
     """All paths are absolute, save `read_only` and `held`.
 
@@ -54,8 +44,10 @@ class Spec(NamedTuple):
     `own_folder`: no person works in the workspace. `strict`: no name with a dot stays there.
     `relay` is the socket that is given a listener inside. `held` is what was there of what no
     command may change (`tree`), as (tree, path in it, kind); `relay_descriptor` is the open way to
-    `relay`. `ledger` is a file, open, in which all
-    commands write how much memory they use.
+    `relay`. `ledger` is a file, open, in which all commands write how much memory they use.
+
+    `processes` counts threads. `memory_megabytes` hold for each process, for all together, and for
+    all commands; `file_megabytes` is the longest file, `disk_megabytes` what is left free.
     """
 
     kind: str
@@ -66,7 +58,10 @@ class Spec(NamedTuple):
     own_folder: bool
     writable: Sequence[str]
     environment: Mapping[str, str]
-    limits: ProcessLimits
+    memory_megabytes: int
+    processes: int
+    file_megabytes: int
+    disk_megabytes: int = 512
     readable: Sequence[str] = ()
     borrowed: Sequence[str] = ()
     links: Sequence[tuple[str, str]] = ()
@@ -95,8 +90,7 @@ class Spec(NamedTuple):
     @classmethod
     def of_text(cls, text: str) -> Spec:
         """What `as_text` made, with lists for tuples."""
-        spec = cls(*json.loads(text))
-        return spec._replace(limits=ProcessLimits(*spec.limits))
+        return cls(*json.loads(text))
 
 
 def parents(path: str) -> list[str]:

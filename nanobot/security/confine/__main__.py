@@ -169,7 +169,7 @@ _HOME = "/tmp/home"  # noqa: S108 - in the sandbox's own, empty one
 def _bubblewrap_arguments(spec: Spec) -> list[str]:
     """What bubblewrap is told, save the command itself."""
     user, group = os.getuid() or _USER, os.getgid() or _USER
-    megabytes = min(spec.limits.file_megabytes, spec.limits.memory_megabytes // 4)
+    megabytes = min(spec.file_megabytes, spec.memory_megabytes // 4)
     size = str(max(1, megabytes) * 1024 * 1024)  # what is in them is memory
     made = ["--unshare-user", "--unshare-all", "--die-with-parent"]
     made += ["--new-session", "--hostname", "sandbox", "--uid", str(user), "--gid", str(group)]

@@ -24,7 +24,6 @@ from nanobot.security.confine import (
     DEVICES,
     RELAY_PORT,
     ConfineRefused,
-    ProcessLimits,
     Spec,
     kernel,
     parents,
@@ -51,7 +50,7 @@ def in_namespaces(spec: Spec, command: Sequence[str]) -> NoReturn:
     for path in spec.borrowed:
         with suppress(OSError):  # two of them may be one
             kernel.unmount(path)
-    _limit(spec.limits, spec.limits.processes)
+    _limit(spec, spec.processes)
     _give_up_capabilities()
     _become(spec, command, seccomp.COMMON)
 
@@ -66,7 +65,7 @@ def in_landlock(spec: Spec, command: Sequence[str]) -> NoReturn:
     for tree in spec.trees:
         grants.writable(tree, _protected(spec, tree))
     grants.writable(spec.temporary, Layout((), (), ()))
-    _limit_with_all_of_user(spec.limits)
+    _limit_with_all_of_user(spec)
     os.chdir(spec.cwd)
     _give_up_capabilities()
     grants.enter()
@@ -78,7 +77,7 @@ def in_landlock(spec: Spec, command: Sequence[str]) -> NoReturn:
 
 def in_the_open(spec: Spec, command: Sequence[str]) -> NoReturn:
     """Become the command, with limits and nothing else: the owner's choice."""
-    _limit_with_all_of_user(spec.limits)
+    _limit_with_all_of_user(spec)
     _become(spec, command, ())
 
 
@@ -211,13 +210,13 @@ def _bounded_by(capability: int) -> bool:
         return False  # no such capability
 
 
-def _limit(limits: ProcessLimits, processes: int | None) -> None:
+def _limit(spec: Spec, processes: int | None) -> None:
     """Limit what each process can use. `processes` are those of this user in this namespace, with
     all their threads, or None for no limit of that kind."""
     wanted = {
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_DATA: limits.memory_megabytes * _MEGABYTE,
-        resource.RLIMIT_FSIZE: limits.file_megabytes * _MEGABYTE,
+        resource.RLIMIT_DATA: spec.memory_megabytes * _MEGABYTE,
+        resource.RLIMIT_FSIZE: spec.file_megabytes * _MEGABYTE,
         resource.RLIMIT_NOFILE: _OPEN_FILES,
         resource.RLIMIT_MSGQUEUE: 0,
         resource.RLIMIT_NPROC: processes,
@@ -229,7 +228,7 @@ def _limit(limits: ProcessLimits, processes: int | None) -> None:
             resource.setrlimit(kind, (allowed, allowed))
 
 
-def _limit_with_all_of_user(limits: ProcessLimits) -> None:
+def _limit_with_all_of_user(spec: Spec) -> None:
     """Limit it where no namespace holds it: all threads of this user on the machine, as far as can
     be seen, count as well. For root the kernel has no limit."""
     count = 0
@@ -237,7 +236,7 @@ def _limit_with_all_of_user(limits: ProcessLimits) -> None:
         with suppress(OSError):
             if os.stat(f"/proc/{name}").st_uid == os.getuid():
                 count += len(os.listdir(f"/proc/{name}/task"))
-    _limit(limits, count + limits.processes if os.getuid() else None)
+    _limit(spec, count + spec.processes if os.getuid() else None)
 
 
 def lower_priority() -> None:

@@ -132,14 +132,14 @@ class Watcher:
                 if reason := reason or self._filled() or self._replaced():
                     reasons.append(reason)
                     return
-                busy = threads > self._spec.limits.processes // 4
+                busy = threads > self._spec.processes // 4
                 looks += 1
                 time.sleep(_QUICK if busy or looks < _YOUNG else _SLOW)
         finally:
             os.close(tells)
 
     def _filled(self) -> str:
-        reserve = self._spec.limits.disk_megabytes * MEGABYTE
+        reserve = self._spec.disk_megabytes * MEGABYTE
         kept = reserve, reserve // _BYTES_OF_A_FILE
         disks = zip(_free(self._spec), self._free, strict=False)
         full = any(is_used_up(left, before, kept) for left, before in disks)
@@ -269,7 +269,7 @@ class ProcessUsage:
 
     def __init__(self, spec: Spec, process: int) -> None:
         self._spec, self._process = spec, process
-        self._most = spec.limits.memory_megabytes * MEGABYTE
+        self._most = spec.memory_megabytes * MEGABYTE
         self._buffer = 2 * int(_text("/proc/sys/net/core/wmem_default"))
         self._tcp, self._shared = _tcp(), _shmem()
         in_memory = spec.temporary and kernel.is_memory(spec.temporary)
@@ -277,16 +277,16 @@ class ProcessUsage:
 
     def looked_at(self) -> tuple[int, str]:
         """How many threads there are, and why the command is ended, if it is."""
-        limits, tally = self._spec.limits, _tally(self._process)
+        spec, tally = self._spec, _tally(self._process)
         memory = self._memory(tally)
-        if tally.threads > limits.processes + 4:  # bubblewrap's own
-            return tally.threads, f"more than {limits.processes} processes"
+        if tally.threads > spec.processes + 4:  # bubblewrap's own
+            return tally.threads, f"more than {spec.processes} processes"
         if memory > self._most:
-            return tally.threads, f"more than {limits.memory_megabytes} MB of memory"
+            return tally.threads, f"more than {spec.memory_megabytes} MB of memory"
         all_of_them = self._note(memory)
         if sum(all_of_them) > self._most and memory == max(all_of_them):
             return tally.threads, (
-                f"all commands together took more than {limits.memory_megabytes} MB of memory, and"
+                f"all commands together took more than {spec.memory_megabytes} MB of memory, and"
                 " this one most of it"
             )
         return tally.threads, ""

@@ -29,7 +29,7 @@ from msgspec import Struct, field
 
 from nanobot.errors import ToolError
 from nanobot.programs import Launch, find
-from nanobot.security.confine import RELAY_PORT, VARIABLE, ProcessLimits, Spec
+from nanobot.security.confine import RELAY_PORT, VARIABLE, Spec
 
 Kind = Literal["bubblewrap", "landlock", "none"]
 
@@ -104,7 +104,6 @@ def readable(*, names: bool) -> tuple[str, ...]:
 
 
 _PROGRAM = Path(__file__).parent.parent / "confine"
-_DISK_MEGABYTES = 512
 _PROXY = f"http://127.0.0.1:{RELAY_PORT}"
 _NOWHERE = "localhost,127.0.0.1,::1"
 
@@ -147,9 +146,6 @@ class Sandbox(Struct, frozen=True):
         end decides about; with none there is no network, save without a sandbox. Raises
         `SandboxRefused`.
         """
-        limits = ProcessLimits(
-            confined.memory_megabytes, confined.processes, confined.file_megabytes, _DISK_MEGABYTES
-        )
         spec = Spec(
             kind=self.kind,
             workspace=str(confined.workspace),
@@ -159,7 +155,9 @@ class Sandbox(Struct, frozen=True):
             own_folder=confined.own_folder,
             writable=tuple(map(str, confined.writable)),
             environment={**self._environment(relay), **confined.environment},
-            limits=limits,
+            memory_megabytes=confined.memory_megabytes,
+            processes=confined.processes,
+            file_megabytes=confined.file_megabytes,
             ledger=confined.ledger,
             strict=confined.strict,
         )

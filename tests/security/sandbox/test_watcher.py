@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nanobot.security.confine import ProcessLimits, Spec
+from nanobot.security.confine import Spec
 from nanobot.security.confine.watcher import Watcher
 
 
@@ -17,8 +17,8 @@ from nanobot.security.confine.watcher import Watcher
 def watcher(disk_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watcher:
     """Beside this process, which does not end meanwhile."""
     monkeypatch.setattr(sys, "setswitchinterval", lambda _: None)
-    limits = ProcessLimits(1_000_000, 1_000_000, 1, 0)
-    spec = Spec("none", str(disk_path), str(disk_path), (), True, False, (), {}, limits)
+    limits = (1_000_000, 1_000_000, 1, 0)
+    spec = Spec("none", str(disk_path), str(disk_path), (), True, False, (), {}, *limits)
     return Watcher(spec, None)
 
 
