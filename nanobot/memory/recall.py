@@ -17,6 +17,7 @@ what is indented under it.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, timedelta
@@ -324,56 +325,42 @@ class Selection(Struct, frozen=True):
     left_out: int = 0
 
 
-class _Fact(Struct):
-    """The numbers of its lines, and of the headings above it."""
-
-    lines: list[int]
-    headings: tuple[int, ...]
-
-
 def select_facts(
     text: str, facts: Collection[str], budget: int, weight: Callable[[str], float]
 ) -> Selection:
-    """The text where it fits `budget` tokens, else as many of its `facts` as do: those with the
+    """Return the text if it fits `budget` tokens, else as many of its `facts` as do: those with the
     highest `weight`, of equals the last ones. `facts` are lines without blanks around them."""
     if estimate_tokens(text) <= budget:
         return Selection(text)
     lines = split(text)
     found = _facts_of(lines, facts)
-    weighed = [(max(weight(lines[at]) for at in fact.lines), fact) for fact in found]
+
+    def rank(fact: tuple[list[int], list[int]]) -> tuple[float, int]:
+        return max(weight(lines[at]) for at in fact[1]), fact[1][0]
+
     kept, count, room = set[int](), 0, float(budget)
-    for _, fact in sorted(weighed, key=lambda one: (-one[0], -one[1].lines[0])):
-        new = [at for at in (*fact.headings, *fact.lines) if at not in kept]
+    for headings, own in sorted(found, key=rank, reverse=True):
+        new = [at for at in (*headings, *own) if at not in kept]
         cost = sum(estimate_tokens(lines[at]) + _LINE_END for at in new)
         if cost <= room:
             kept.update(new)
             room, count = room - cost, count + 1
-    return Selection(_with_blanks(lines[at] for at in sorted(kept)), len(found) - count)
+    chosen = (lines[at] for at in sorted(kept))
+    spaced = "\n".join(f"\n{line}\n" if is_heading(line) else line for line in chosen)
+    shown = re.sub(r"\n{3,}", "\n\n", spaced).strip("\n")
+    return Selection(shown, len(found) - count)
 
 
-def _with_blanks(lines: Iterable[str]) -> str:
-    """The lines as a text, with blank ones around headings."""
-    shown = list[str]()
-    for line in lines:
-        if shown and (is_heading(line) or is_heading(shown[-1])):
-            shown.append("")
-        shown.append(line)
-    return "\n".join(shown)
-
-
-def _facts_of(lines: Sequence[str], facts: Collection[str]) -> list[_Fact]:
-    found, above = list[_Fact](), list[int]()
+def _facts_of(lines: Sequence[str], facts: Collection[str]) -> list[tuple[list[int], list[int]]]:
+    """Return for each fact the numbers of the headings above it, and of its lines."""
+    found, above = list[tuple[list[int], list[int]]](), list[int]()
     for at, line in enumerate(lines):
         if is_heading(line):
-            above = [one for one in above if _level(lines[one]) < _level(line)] + [at]
+            level = line.split()[0]
+            above = [*(one for one in above if lines[one].split()[0] < level), at]
         elif line.strip() in facts:
-            headings = tuple(above)
-            if line[0].isspace() and found and found[-1].headings == headings:
-                found[-1].lines.append(at)
+            if line[0].isspace() and found and found[-1][0] == above:
+                found[-1][1].append(at)
             else:
-                found.append(_Fact([at], headings))
+                found.append((above, [at]))
     return found
-
-
-def _level(heading: str) -> int:
-    return len(heading) - len(heading.lstrip("#"))
