@@ -113,7 +113,7 @@ class SkillsService:
         return in_threads(
             {
                 "skills.list": self._list,
-                "skills.show": self._show,
+                "skills.show": lambda given: fields(self._find(text_argument(given, "name"))),
                 "skills.file": self._file,
                 "skills.enable": self._enable,
                 "skills.disable": self._disable,
@@ -132,9 +132,6 @@ class SkillsService:
     def _list(self, _: Arguments) -> Data:
         skills = [line_fields(skill) for skill in self.loader.list()]
         return {"skills": skills, "trouble": self.loader.state.problem}
-
-    def _show(self, arguments: Arguments) -> Data:
-        return fields(self._find(text_argument(arguments, "name")))
 
     def _file(self, arguments: Arguments) -> Data:
         """`name`, `file`: of a skill that is enabled or not, for the owner to judge. What cannot be

@@ -17,7 +17,9 @@ from nanobot.text import one_line, printable
 from nanobot.tooling import ResultFile, ToolResult
 from nanobot.tools.reading import image_type
 
-_PARTS, _TASKS = "nanobot/parts", "nanobot/needs-tasks"
+_PARTS = "nanobot/parts"
+TASKS = "nanobot/needs-tasks"
+"""In the `_meta` of a tool of a mended listing: whether it can only be run as a task."""
 _MOST_PARTS = 500
 MOST_TEXT = 400_000
 """Characters of an answer that are kept at all."""
@@ -47,11 +49,6 @@ def mend(result: dict[str, object]) -> None:
         }
 
 
-def needs_tasks(meta: JsonObject | None) -> bool:
-    """Whether a tool of a mended listing can only be run as a task."""
-    return bool(meta and meta.get(_TASKS))
-
-
 def _tool(given: JsonObject) -> dict[str, object]:
     schema, hints = _object(given.get("inputSchema")), _object(given.get("annotations"))
     about = given.get("description")
@@ -61,7 +58,7 @@ def _tool(given: JsonObject) -> dict[str, object]:
         "description": about if isinstance(about, str) else "",
         "inputSchema": {**schema, "type": "object"},
         "annotations": {"readOnlyHint": hints.get("readOnlyHint") is True},
-        "_meta": {_TASKS: support == "required"},
+        "_meta": {TASKS: support == "required"},
     }
 
 

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loguru import logger
-from msgspec.structs import replace
 
 from nanobot import __version__
 from nanobot.clock import first_error
@@ -365,19 +364,23 @@ class McpSession:
 
     async def list_tools(self) -> tuple[ToolDescription, ...]:
         """Its tools as they are now. Raises `McpError`."""
-        from nanobot.tools.mcp.answers import needs_tasks
+        from nanobot.tools.mcp.answers import TASKS
 
         found: list[ToolDescription] = []
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
             with _in_words(self._ours, self._reason):
                 page = await self._client.list_tools(cursor=cursor)
-            for tool in page.tools:
-                read_only = tool.annotations is not None and tool.annotations.read_only_hint is True
-                described = tool_description(
-                    tool.name, tool.description or "", tool.input_schema, read_only=read_only
+            found += [
+                tool_description(
+                    tool.name,
+                    tool.description or "",
+                    tool.input_schema,
+                    read_only=bool(tool.annotations and tool.annotations.read_only_hint),
+                    needs_tasks=bool(tool.meta and tool.meta.get(TASKS)),
                 )
-                found.append(replace(described, needs_tasks=needs_tasks(tool.meta)))
+                for tool in page.tools
+            ]
             cursor = page.next_cursor
             if cursor is None:
                 break

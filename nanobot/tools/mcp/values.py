@@ -228,13 +228,18 @@ _NOT_AT_THE_TOP = frozenset({"$schema", "$id", "anyOf", "oneOf", "allOf", "not",
 
 
 def tool_description(
-    name: str, description: str, schema: Mapping[str, Any], *, read_only: bool
+    name: str,
+    description: str,
+    schema: Mapping[str, Any],
+    *,
+    read_only: bool,
+    needs_tasks: bool = False,
 ) -> ToolDescription:
     """What the model gets to see of a tool that a server has described so."""
     text = escape_invisible(description).strip()
     if len(text) > MOST_DESCRIPTION:
         text = f"{text[: MOST_DESCRIPTION - 1]}…"
-    return ToolDescription(name, text, _schema(schema), read_only)
+    return ToolDescription(name, text, _schema(schema), read_only, needs_tasks)
 
 
 def usable(tools: Iterable[ToolDescription]) -> tuple[ToolDescription, ...]:
