@@ -217,7 +217,7 @@ def build_schedules(base: Base, memory: MemoryParts, toolbox: Toolbox) -> Iterat
 
 
 def build_heartbeat(base: Base, memory: MemoryParts) -> Heartbeat:
-    """What beats, and what the owner sees of it, whether it beats or not."""
+    """The heartbeat; also the one that is off, which can only be shown."""
     document, wanted = memory.memories.of(OWNER).store, base.settings.heartbeat
     return Heartbeat(
         partial(document.read, HEARTBEAT),

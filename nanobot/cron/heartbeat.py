@@ -66,9 +66,9 @@ def last_beat(moment: datetime, every: timedelta) -> datetime:
 
 
 class Heartbeat(Periodic):
-    """Beats `every` so often, never where that is None. `read` gives the text of HEARTBEAT.md and
-    may block, `template` is the text it begins with. `chat` gives the address of the chat that the
-    owner used last, empty where there is none, and may block; `busy` is as in `CronService`."""
+    """Beats at this interval (`every`), or never if it is None. `read` returns the text of
+    HEARTBEAT.md, `template` is its first text. `chat` returns the address of the chat that the
+    owner used last, or an empty text. Both may block. `busy` is as in `CronService`."""
 
     def __init__(
         self,
@@ -103,9 +103,9 @@ class Heartbeat(Periodic):
     async def show(self, _: Mapping[str, object]) -> dict[str, object]:
         """The operation `heartbeat.show`.
 
-        Whether it is `on`, every how many `seconds`, when the `next` beat is due within the hours
-        `start` to `end`, the `text` of HEARTBEAT.md and whether that `asks` for anything. What was
-        done stands in the conversation `session`.
+        Whether it is `on`, its interval in `seconds`, when the `next` beat is due within the hours
+        `start` to `end`, the `text` of HEARTBEAT.md and whether that `asks` for anything. The
+        answers are in the conversation `session`.
         """
         text, now = await asyncio.to_thread(self._read), self._clock.now()
         every, hours, following = self._interval, self._hours, None

@@ -273,7 +273,7 @@ class _Waiting(Struct):
     settled: bool = False
 
     def is_in(self, address: Address | None) -> bool:
-        """Whether it is shown in that chat; None stands for the place where all are shown."""
+        """Whether it is shown in that chat. None is the owner's list, which has all of them."""
         return address is None or (self.shown is not None and self.shown.address == address)
 
     @property

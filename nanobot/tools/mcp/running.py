@@ -108,7 +108,7 @@ class ServerRunner:
     async def ready(self) -> tuple[_Run, McpSession]:
         """Start the server if need be, and have its tools listed as they are now.
 
-        Raises `McpError` where it cannot be started or is left alone for a while.
+        Raises `McpError` if it cannot be started or has a pause after failures.
         """
         life, session = await self._alive()
         if not life.stale:
