@@ -47,7 +47,9 @@ def _show(options: Options, data: Data) -> None:
         import segno
 
         segno.make(url, error="l").terminal(border=2, compact=True)
-    if not options.no_open and _has_browser():
+    # In a session without a screen a browser in the terminal would open.
+    has_screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if not options.no_open and has_screen and sys.stdout.isatty():
         open_browser(url)
 
 
@@ -64,13 +66,6 @@ def open_browser(url: str) -> None:
         launch = programs.Launch((opener, url), programs.environment(variables))
         with contextlib.suppress(OSError):
             launch.popen(stdin=DEVNULL, stdout=DEVNULL)
-
-
-def _has_browser() -> bool:
-    """Whether this session has a screen: in others a browser in the terminal would open."""
-    return sys.stdout.isatty() and bool(
-        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    )
 
 
 def _wait(client: Client) -> None:

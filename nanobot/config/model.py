@@ -222,7 +222,8 @@ class NamedModel(AnyModel, frozen=True):
     def completed(self, main: ModelSettings) -> ModelSettings:
         """All settings of this model: its own, and the rest from `main`. Key, headers and fields of
         requests are only sent to the server that they were set for."""
-        own = {name: value for name, value in asdict(self).items() if _is_given(name, value)}
+        left_out = asdict(NamedModel())
+        own = {name: value for name, value in asdict(self).items() if value != left_out[name]}
         is_same = own.get("base_url", main.base_url) == main.base_url
         base = main if is_same else ModelSettings()
         inherited = {name: getattr(base, name) for name in _OF_A_SERVER}
@@ -232,12 +233,6 @@ class NamedModel(AnyModel, frozen=True):
 
 
 _OF_A_SERVER = ("api_key", "api", "extra_body", "headers")
-
-
-def _is_given(name: str, value: object) -> bool:
-    if isinstance(value, PriceSettings):
-        return value != PriceSettings()
-    return value is not None if name == "temperature" else bool(value)
 
 
 class FallbackModel(NamedModel, frozen=True):

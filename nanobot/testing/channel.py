@@ -137,12 +137,11 @@ class FakeChannel:
     async def next_with_buttons(self) -> OutboundPart:
         """The next part with buttons that was not given before, once it is here."""
         async with self._arrivals:
-            await self._arrivals.wait_for(lambda: self._with_buttons() > self._buttons_seen)
+            (part, *_) = await self._arrivals.wait_for(
+                lambda: [part for part in self.sent if part.buttons][self._buttons_seen :]
+            )
         self._buttons_seen += 1
-        return [part for part in self.sent if part.buttons][self._buttons_seen - 1]
-
-    def _with_buttons(self) -> int:
-        return sum(bool(part.buttons) for part in self.sent)
+        return part
 
     def _future(self) -> asyncio.Future[ChannelHost]:
         if self._host is None:

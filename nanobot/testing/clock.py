@@ -30,7 +30,7 @@ class FakeClock:
         self._auto = auto
         self._order = count()
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
-        self._changed: list[asyncio.Future[None]] = []
+        self._fell_asleep = asyncio.Event()
         self.slept: list[float] = []
 
     def now(self) -> datetime:
@@ -51,7 +51,7 @@ class FakeClock:
             return
         wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._sleepers, (due, next(self._order), wake))
-        self._announce()
+        self._fell_asleep.set()
         await wake
 
     @property
@@ -62,9 +62,8 @@ class FakeClock:
     async def until_sleeping(self, number: int = 1) -> None:
         """Wait until at least `number` sleep, so that an advance reaches them."""
         while self.sleeping < number:
-            change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._changed.append(change)
-            await change
+            self._fell_asleep.clear()
+            await self._fell_asleep.wait()
 
     async def advance(self, seconds: float) -> None:
         """Move on, waking the tasks that are due on the way in order of time, each at its own
@@ -88,12 +87,6 @@ class FakeClock:
         passed = max(due - self._seconds, 0.0)
         self._seconds += passed
         self._civil += timedelta(seconds=passed)
-
-    def _announce(self) -> None:
-        changed, self._changed = self._changed, []
-        for change in changed:
-            if not change.done():
-                change.set_result(None)
 
     async def _settle(self) -> None:
         for _ in range(_TURNS):

@@ -25,6 +25,8 @@ class Failure(Struct, frozen=True):
 
 
 _NO_USAGE = Usage()
+_PIECE = 12
+"""Characters that a stream brings at a time."""
 Line = Reply | Failure
 """What one call comes to."""
 Author = Callable[[Prompt], Line]
@@ -93,8 +95,8 @@ class ScriptedModel:
         if self._hold is not None:
             await self._hold()
         if on_text is not None:
-            for piece in pieces_of(line.text):
-                on_text(piece, False)
+            for start in range(0, len(line.text), _PIECE):
+                on_text(line.text[start : start + _PIECE], False)
         if isinstance(line, Failure):
             raise line.error
         return replace(line, tool_calls=tuple(map(self._with_id, line.tool_calls)))
@@ -117,8 +119,3 @@ class ScriptedModel:
             return call
         self._ids += 1
         return replace(call, id=f"call_{self._ids}")
-
-
-def pieces_of(text: str, size: int = 12) -> list[str]:
-    """`text` in a few pieces, as a stream brings it."""
-    return [text[start : start + size] for start in range(0, len(text), size)]
