@@ -304,12 +304,13 @@ def _last_words(lines: list[bytes], gone: list[Retraction]) -> tuple[datetime | 
     lines. Parses no more of them than that takes."""
     said, preview, last = None, "", -1
     for line in reversed(lines):
+        message = None if _MARK in line else decode(line)
+        if not isinstance(message, Message):
+            continue
+        said, last = said or message.timestamp, message.seq if last < 0 else last
+        spoken = message.from_person or message.role == "assistant"
+        if spoken and not preview and not any(one.covers(message) for one in gone):
+            preview = shortened(message.content, _PREVIEW)
         if said and preview:
             break
-        message = None if _MARK in line else decode(line)
-        if isinstance(message, Message):
-            said, last = said or message.timestamp, message.seq if last < 0 else last
-            spoken = message.from_person or message.role == "assistant"
-            if spoken and not preview and not any(one.covers(message) for one in gone):
-                preview = shortened(message.content, _PREVIEW)
     return said, preview, max(0, last)

@@ -56,8 +56,7 @@ class JsonlStore:
 
     Lines of a conversation are stored in the order in which they are appended, each whole or not at
     all, and never twice. Methods that are not coroutines block and may be called from any thread,
-    but for `append`, `is_current`, `is_idle`, `mark_stale` and `retry`: those belong to the event
-    loop. `StorageError` means that nothing was changed.
+    but for `retry`, which belongs to the event loop. `StorageError` means that nothing was changed.
     """
 
     def __init__(
@@ -98,24 +97,6 @@ class JsonlStore:
             start = archived + 1
             empty = Contents(now, now, last_consolidated=archived, first_seq=start, next_seq=start)
             return empty, None
-
-    def is_current(self, key: str) -> bool:
-        """Whether the file is as it was when it was read last; quick."""
-        file = self._file(key)
-        return not file.stale and state_of(file.path) == file.known
-
-    def is_idle(self, key: str) -> bool:
-        """Whether all that was appended to a conversation is durable."""
-        return self._writer.is_idle(self._file(key))
-
-    def mark_stale(self, key: str) -> None:
-        """Have a conversation read again at its next use."""
-        self._file(key).stale = True
-
-    def append(self, key: str, lines: str) -> asyncio.Future[None]:
-        """Add whole lines. They are kept and tried again while the disk refuses them. The future is
-        done once they are durable. If `close` gave up, it holds a `StorageError`."""
-        return self._writer.append(self._file(key), lines.encode())
 
     async def restore(self, key: str, lines: str) -> None:
         """Append the journaled lines that are missing, durably.

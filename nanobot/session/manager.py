@@ -77,8 +77,11 @@ class SessionManager(JsonlStore):
         while True:
             while (others := self._loading.get(key)) is not None:
                 await others.wait()
-            session = self._alive.get(key)
-            if session is None or (self._is_settled(session) and not self.is_current(key)):
+            session, file = self._alive.get(key), self._file(key)
+            if session is None or (
+                self._is_settled(session)
+                and (file.stale or state_of(file.path) != file.known)  # quick
+            ):
                 self._loading[key] = asyncio.Event()
                 try:
                     session = await self._read(key, session)
@@ -106,7 +109,7 @@ class SessionManager(JsonlStore):
         another worker may have changed it and an NFS client may not show that yet."""
         for key, session in list(self._alive.items()):
             if not self.is_held(key, session.metadata):
-                self.mark_stale(key)
+                self._file(key).stale = True
         self._catalogue.expire()
 
     @property
@@ -257,7 +260,7 @@ class SessionManager(JsonlStore):
                     logger.warning("{}: not archived for now: {}", key, error)
             return session
         if session.has_staged:
-            self.mark_stale(key)
+            self._file(key).stale = True
             return None
         session.load_edited(contents)
         return session
@@ -276,12 +279,12 @@ class SessionManager(JsonlStore):
 
     def _is_settled(self, session: Session) -> bool:
         """Whether nothing of it exists in memory only."""
-        return not session.has_staged and self.is_idle(session.key)
+        return not session.has_staged and self._writer.is_idle(self._file(session.key))
 
     def _append(self, session: Session, lines: str) -> asyncio.Future[None]:
         if lines:
             self._touch(session)
-            return self.append(session.key, lines)
+            return self._writer.append(self._file(session.key), lines.encode())
         nothing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         nothing.set_result(None)
         return nothing

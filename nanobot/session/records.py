@@ -380,9 +380,11 @@ def key_of(stem: str) -> str:
         return ""
     readable = stem.partition(_HASH_MARK)[0].replace("_", ":", 1)
     # A name that is not UTF-8 has lone surrogates, which the other way round become escapes.
-    return unquote_to_bytes(readable.encode("utf-8", "backslashreplace")).decode(
-        "utf-8", "surrogatepass" if _valid(stem) else "replace"
-    )
+    raw = unquote_to_bytes(readable.encode("utf-8", "backslashreplace"))
+    try:
+        return raw.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return raw.decode("utf-8", "replace")
 
 
 def foreign_stem_of(key: str) -> str:
@@ -397,11 +399,3 @@ def foreign_stem_of(key: str) -> str:
 def _quoted(text: str) -> str:
     raw = text.encode("utf-8", "surrogatepass")
     return _UNSAFE.sub(lambda match: b"%%%02X" % match[0][0], raw).decode("ascii")
-
-
-def _valid(stem: str) -> bool:
-    try:
-        unquote_to_bytes(stem).decode("utf-8", "surrogatepass")
-    except UnicodeError:
-        return False
-    return True

@@ -245,12 +245,9 @@ class Session:
         self._stage(replace(planned, metadata=kept))
 
     def mark_consolidated(self, seq: int) -> str:
-        """Memory holds everything up to `seq` now; returns the line that says so, empty where that
-        is nothing new. `SessionManager.mark_consolidated` calls this.
-
-        At once and beside whatever is staged: it concerns only messages that are visible already,
-        so a turn may be under way. Raises ValueError where no message has that number yet.
-        """
+        """Note that memory holds everything up to `seq`. Return the line for the file, or "" if
+        that is nothing new. A turn may be under way: this concerns visible messages only. Raises
+        ValueError if no message has that number yet."""
         if seq >= self.next_seq:
             raise ValueError(f"session {self.key} ends at {self.next_seq - 1}, not at {seq}")
         if seq <= self.last_consolidated:
@@ -260,11 +257,8 @@ class Session:
         return encode(self.as_metadata())
 
     def retract_messages(self, numbers: Iterable[int]) -> str:
-        """The messages with these seqs left the window and memory; returns the lines that say so.
-        `SessionManager.retract` calls this.
-
-        At once and beside whatever is staged, as `mark_consolidated` is.
-        """
+        """Take messages out of the window and memory. Return the lines for the file. A turn may be
+        under way."""
         now = self._clock.now()
         gone = [Retraction("", seq, seq, now) for seq in sorted(set(numbers))]
         for record in gone:
@@ -272,11 +266,8 @@ class Session:
         return "".join(map(encode, gone))
 
     def mark_message(self, seq: int, *, kept: bool, by: str, via: str) -> str:
-        """The message `seq` is to be kept, or no longer; returns the line that says so.
-        `SessionManager.mark` calls this.
-
-        At once and beside whatever is staged. What prompts show stays the same.
-        """
+        """Note that the message `seq` is to be kept, or no longer. Return the line for the file. A
+        turn may be under way. What prompts show stays the same."""
         mark = Mark(seq, kept, by, via, self._clock.now())
         self._hold(with_marks(self._messages, [mark]))
         return encode(mark)
