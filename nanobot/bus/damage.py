@@ -367,16 +367,16 @@ def _fill(
     is_log_damaged: bool,
 ) -> str:
     """Bring the readable rows of a journal to a new one. Return a report of the losses."""
-    lost = {name: _Table(source, target, name).copy() for name in tables(target)}
+    lost = {name: some for name in tables(target) if (some := _Table(source, target, name).copy())}
     with contextlib.suppress(sqlite3.Error):  # of `sends.log`, which goes by numbers of rows
         ((identity,),) = source.execute("PRAGMA application_id")
         target.execute(f"PRAGMA application_id = {identity}")
     restored, set_aside = _fill_documents(target, copy, lost), 0
-    if is_log_damaged or lost["step"] or lost["turn"]:
+    if is_log_damaged or lost.keys() & {"step", "turn"}:
         set_aside = settle(target, WAITING_MESSAGES if is_log_damaged else "state = 'working'")
-    texts = [f"{_NAMES[name]} ({extent})" for name, extent in lost.items() if extent]
+    texts = [f"{_NAMES[name]} ({extent})" for name, extent in lost.items()]
     texts += ["the newest changes"] if is_log_damaged else []
-    may_lack = is_log_damaged or lost["inbox"] or lost["outbox"]
+    may_lack = is_log_damaged or lost.keys() & {"inbox", "outbox"}
     told = (
         (True, f"Lost: {', '.join(texts)}." if texts else "Nothing was lost."),
         (may_lack, "If a message gets no answer, send it again."),
@@ -396,7 +396,7 @@ def _fill_documents(target: sqlite3.Connection, copy: Path, lost: dict[str, str]
         row = (name, json.dumps(copied[name], indent=1))
         target.execute("INSERT OR REPLACE INTO document VALUES (?, ?, 1)", row)
     if missing and set(copied) <= whole | {*missing}:
-        lost["document"] = ""
+        lost.pop("document", None)
     return missing
 
 

@@ -178,11 +178,11 @@ MOST_ASKED = 10
 EXCERPT = 80
 """Characters of a message that are shown in the queue."""
 
-_UNREADABLE = (
+UNREADABLE = (
     "A message of yours was damaged on my disk before I could answer it. Please send it again."
 )
 
-_DAMAGED = (
+DAMAGED = (
     "My journal was damaged while I had a message of yours, and I may have done some of it. Look"
     " before you repeat it: /retry runs it again."
 )
@@ -343,14 +343,9 @@ def gather_turns(
     return tuple(sorted(waiting, key=lambda entry: entry.id))
 
 
-def unreadable_notice(channel: str, chat_id: str, event_id: str) -> Outgoing:
-    """What is said to the person whose message cannot be read."""
-    return Outgoing("reply", (OutboundMessage(channel, chat_id, _UNREADABLE),), (event_id,))
-
-
-def damage_notice(channel: str, chat_id: str, event_id: str) -> Outgoing:
-    """What is said to the person whose message may have been worked on."""
-    return Outgoing("reply", (OutboundMessage(channel, chat_id, _DAMAGED),), (event_id,))
+def damage_notice(text: str, channel: str, chat_id: str, event_id: str) -> Outgoing:
+    """What is said to the person whose message was damaged."""
+    return Outgoing("reply", (OutboundMessage(channel, chat_id, text),), (event_id,))
 
 
 PART = "id, turn_id, call, part, channel, chat_id, attempts, next_try_at, in_doubt, payload"

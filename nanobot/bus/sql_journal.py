@@ -52,8 +52,10 @@ from nanobot.bus.rows import (
     MOST_ASKED,
     OPEN_PARTS,
     PART,
+    UNREADABLE,
     WAITING_MESSAGES,
     WAITING_PARTS,
+    damage_notice,
     decode_helper,
     decode_report,
     encode_event,
@@ -61,7 +63,6 @@ from nanobot.bus.rows import (
     number_in,
     stored_entry,
     stored_part,
-    unreadable_notice,
 )
 from nanobot.bus.sql import Row, Statement, Steps, fetch, rows_of, send, transaction
 from nanobot.bus.sql_outbox import Broken, SqlOutbox, set_aside_parts, split_readable
@@ -378,7 +379,7 @@ class Journal(SqlOutbox):
             logger.error("in-{} cannot be read: {}", row_id, error)
             failed = "UPDATE inbox SET state = 'failed', reason = ? WHERE id = ?"
             yield from send(failed, f"it cannot be read: {error}", row_id)
-            outgoing = (unreadable_notice(*place),)
+            outgoing = (damage_notice(UNREADABLE, *place),)
             yield from self._insert_outgoing(f"unreadable-{row_id}", outgoing, now, [row_id])
 
     def _insert_inbound(

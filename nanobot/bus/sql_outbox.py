@@ -177,11 +177,9 @@ class SqlOutbox(SqlQueries):
         except ValueError as error:
             raise unreadable_row(row) from error
 
-    async def _revive(self, part_ids: Sequence[int]) -> tuple[OutboxPart, ...]:
+    @transaction
+    def _revive(self, part_ids: Sequence[int]) -> Steps[tuple[OutboxPart, ...]]:
         """Make parts ready that are dead. Return those."""
-        return await self._transact(lambda: self._revive_dead(part_ids))
-
-    def _revive_dead(self, part_ids: Sequence[int]) -> Steps[tuple[OutboxPart, ...]]:
         rows = yield from fetch(
             "UPDATE outbox SET state = 'pending', attempts = 0, next_try_at = 0, in_doubt = 0,"
             f" reason = '' WHERE id {self.AMONG} AND state = 'dead' RETURNING {PART}, {self.SCOPE}",

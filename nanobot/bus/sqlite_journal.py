@@ -40,7 +40,14 @@ from nanobot.bus.damage import (
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import KEEP_DAYS, Leftovers, OutboxPart, Redact
 from nanobot.bus.journal_file import SCHEMA, SqliteState, compact, redact_rows
-from nanobot.bus.rows import IS_NOTICE, WAITING_PARTS, damage_notice, encode_event, spending_key
+from nanobot.bus.rows import (
+    DAMAGED,
+    IS_NOTICE,
+    WAITING_PARTS,
+    damage_notice,
+    encode_event,
+    spending_key,
+)
 from nanobot.bus.sql import Row, Statement, Steps, fetch, send, transaction
 from nanobot.bus.sql_journal import Journal
 from nanobot.bus.sql_queries import USED_DAYS
@@ -334,7 +341,7 @@ class SqliteJournal(Journal):
             reason = "the journal was damaged while it was under way"
             set_failed = "UPDATE inbox SET state = 'failed', reason = ? WHERE id = ?"
             db.execute(set_failed, (reason, row_id))
-            outgoing = damage_notice(channel, chat_id, event_id)
+            outgoing = damage_notice(DAMAGED, channel, chat_id, event_id)
             run_steps(db, self._insert_outgoing(f"damaged-{row_id}", (outgoing,), now))
         working = "SELECT turn_id FROM inbox WHERE state = 'working'"
         ended = "UPDATE turn SET state = 'failed' WHERE state = 'running' AND id NOT IN"

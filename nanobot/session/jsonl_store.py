@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from itertools import chain
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -164,23 +163,22 @@ class JsonlStore:
         """
         waiting = {file.key: file for file in self._writer.waiting()}
         # Before the catalogue looks: else a new one may be in neither.
-        new = [] if sealed else [f for f in waiting.values() if state_of(f.path) is None]
+        new = {} if sealed else {k: f for k, f in waiting.items() if state_of(f.path) is None}
         stored = self._catalogue.sessions(sealed=sealed, within=0.0 if waiting else within)
-        now = self._clock.now()
-        keys = {file.key for file in new}
-        return chain(
-            (
-                SessionInfo(
-                    f.key, f.created_at, now, 0, "", str(f.path), metadata=self.metadata_of(f.key)
-                )
-                for f in new
-            ),
-            (
-                replace(one, metadata=self.metadata_of(one.key)) if one.key in waiting else one
-                for one in stored
-                if one.key not in keys
-            ),
-        )
+        return self._infos(waiting, new, stored)
+
+    def _infos(
+        self,
+        waiting: Mapping[str, SessionFile],
+        new: Mapping[str, SessionFile],
+        stored: Iterable[SessionInfo],
+    ) -> Iterator[SessionInfo]:
+        now, of = self._clock.now(), self.metadata_of
+        for key, file in new.items():
+            yield SessionInfo(key, file.created_at, now, 0, "", str(file.path), metadata=of(key))
+        for one in stored:
+            if one.key not in new:
+                yield replace(one, metadata=of(one.key)) if one.key in waiting else one
 
     def count(self) -> int:
         """How many sessions there are. Blocks."""

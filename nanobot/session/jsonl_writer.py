@@ -158,14 +158,12 @@ def _missing(descriptor: int, data: bytes, archived: int) -> bytes:
     lines = [(line, decode(line)) for line in data.splitlines(keepends=True)]
     lowest = min((one.seq for _, one in lines if isinstance(one, Message)), default=1)
     there = {_identity(line.record) for line in numbered(descriptor, lowest)}
-    known = [
-        _identity(one) in there
-        or (isinstance(one, Message | Epoch | Retraction) and one.seq <= archived)
-        for _, one in lines
-    ]
-    if not lines or known[-1]:
-        return b""
-    return b"".join(line for (line, _), is_known in zip(lines, known, strict=True) if not is_known)
+    missing, is_known = b"", False
+    for line, one in lines:
+        is_archived = isinstance(one, Message | Epoch | Retraction) and one.seq <= archived
+        is_known = is_archived or _identity(one) in there
+        missing += b"" if is_known else line
+    return b"" if is_known else missing
 
 
 def _identity(record: Record | None) -> tuple[int, str, str]:
