@@ -68,11 +68,6 @@ class TurnContext(Struct, frozen=True):
         """Whether somebody is there who can be asked."""
         return self.initiator == "person"
 
-    @property
-    def watched(self) -> bool:
-        """Whether the turn is in a conversation with a person, who sees how it goes on."""
-        return self.initiator in {"person", "report"}
-
 
 RootsOf = Callable[[TurnContext], Roots]
 """The folders that a caller may touch: what is not its own does not exist for it."""
@@ -156,9 +151,11 @@ def line_excerpt(text: str, name: str, start: int, end: int | None = None, *, ma
     if not piece:
         cut = f"[line {start} has {len(within[0]):,} characters and is cut here]"
         piece = [within[0][:max_text], cut]
-    if start > 1 or shown < total:
-        more = f"; read on with start_line={shown + 1}" if shown < total else ""
-        piece.append(f"[lines {start}-{shown} of {total}{more}]")
+    lines_shown = f"lines {start}-{shown} of {total}"
+    if shown < total:
+        piece.append(f"[{lines_shown}; read on with start_line={shown + 1}]")
+    elif start > 1:
+        piece.append(f"[{lines_shown}]")
     return "\n".join(piece)
 
 
