@@ -72,7 +72,6 @@ class Launch(Struct, frozen=True):
         stdout: int | None,
         stderr: int | None = _NONE,
         session: bool = True,
-        bufsize: int = -1,
     ) -> subprocess.Popen[bytes]:
         """Start it without an event loop. With None it shares our input or output. Without a
         `session` of its own it gets Ctrl-C as well. Raises `OSError` and `ValueError`."""
@@ -80,7 +79,6 @@ class Launch(Struct, frozen=True):
 
         return subprocess.Popen(  # noqa: S603 - the rules above
             self.argv,
-            bufsize=bufsize,
             env=self.env,
             cwd=self.cwd,
             pass_fds=self.pass_fds,

@@ -5,8 +5,7 @@ The product imports nothing from here. The fakes of whole platforms are in `test
 
 from nanobot.testing.channel import FakeChannel
 from nanobot.testing.clock import FakeClock
-from nanobot.testing.model import ScriptedModel, calls, fails, says, together
-from nanobot.testing.person import ScriptedPerson
+from nanobot.testing.model import ScriptedModel, ScriptedPerson, calls, fails, says, together
 
 __all__ = [
     "FakeChannel",

@@ -1,13 +1,15 @@
-"""A language model that says what a test tells it to."""
+"""A language model and a person that say what a test tells them to."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nanobot.channel import WentBack
 from nanobot.errors import ProviderError
 from nanobot.messages import ToolCall
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink, Usage
@@ -119,3 +121,49 @@ class ScriptedModel:
             return call
         self._ids += 1
         return replace(call, id=f"call_{self._ids}")
+
+
+class ScriptedPerson:
+    """A person who sets something up, for `nanobot.channel.Setup`.
+
+    Gives one answer after the other. An empty one takes the default, as Enter does. A choice is
+    answered by its number from 1, or by a part of its words. The answer `<` goes back.
+
+    `said` is all that the person was told or asked, in order.
+    """
+
+    def __init__(self, *answers: str) -> None:
+        self._answers = deque(answers)
+        self.said: list[str] = []
+
+    @property
+    def left(self) -> int:
+        """Answers that nobody asked for."""
+        return len(self._answers)
+
+    def say(self, text: str) -> None:
+        """See `nanobot.channel.Person`, here and below."""
+        self.said.append(text)
+
+    async def ask(self, question: str, default: str = "", *, secret: bool = False) -> str:
+        return self._next(question) or default
+
+    async def confirm(self, question: str, *, default: bool = True) -> bool:
+        answer = self._next(question)
+        return answer == "y" if answer else default
+
+    async def choose(self, question: str, choices: Sequence[str], default: int = 0) -> int:
+        answer = self._next("\n".join([question, *choices]))
+        if answer.isdecimal():
+            return int(answer) - 1
+        fitting = [at for at, choice in enumerate(choices) if answer in choice]
+        return fitting[0] if answer else default
+
+    def _next(self, question: str) -> str:
+        self.said.append(question)
+        if not self._answers:
+            raise AssertionError(f"nobody expected: {question}")
+        answer = self._answers.popleft()
+        if answer == "<":
+            raise WentBack
+        return answer
