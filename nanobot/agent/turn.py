@@ -203,7 +203,7 @@ class Turns:
                 is_too_long = isinstance(error, ContextTooLong)
                 if is_too_long and (turn.inbound.off_record or error is refused):
                     raise
-                if not blinded and self._may_do_without_images(turn, error):
+                if self._may_do_without_images(turn, error):
                     blinded = True
                 elif not isinstance(error, ContextTooLong):
                     if blinded:

@@ -274,6 +274,15 @@ def enabled_channels(settings: Settings) -> Iterator[Channel]:
         yield found[name].load()(settings.channels[name].options)
 
 
+def build_web(settings: Settings) -> WebChannel:
+    """The page, which is there in any case and sleeps until it is wanted."""
+    chosen = settings.channels.get(WebChannel.name)
+    if chosen is None:
+        return WebChannel(enabled=False)
+    assert isinstance(chosen.options, WebSettings)
+    return WebChannel(chosen.options, enabled=chosen.enabled)
+
+
 def build_access(
     settings: Settings, store: StateStore, clock: Clock, everyone: Collection[str] = ()
 ) -> Access:
@@ -339,11 +348,7 @@ class Base:
         self.background, self.awaited_background = Background(), Background()
         self.cli = cli = CliChannel()
         enabled = enabled_channels(settings) if has_channels else ()
-        web = WebChannel(enabled=False)  # it is there in any case, and sleeps until it is wanted
-        if chosen := settings.channels.get(WebChannel.name):
-            assert isinstance(chosen.options, WebSettings)
-            web = WebChannel(chosen.options, enabled=chosen.enabled)
-        self.outlets = {c.name: c for c in (cli, web, *channels, *enabled)}
+        self.outlets = {c.name: c for c in (cli, build_web(settings), *channels, *enabled)}
         everyone = tuple(self.outlets) if admit_everyone else (cli.name,)
         self.access = build_access(settings, stores.journal.state, clock, everyone)
         self.scopes = scopes = build_scopes(settings, self.access)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from errno import EXDEV
 from functools import partial
@@ -66,7 +66,7 @@ def plan_init(settings: Settings) -> Plan:
     folder.check_folder(home, shared)
     half, is_begun = _half(home, TO_TEAM)
     finish = f"keep the old journal as state/{MOVED}", partial(_finish, half, home)
-    own = [name for name in _names(settings, home) if _has_files(home / name)]
+    own = _filled(home, _names(settings, home))
     with _connected(address) as db:
         here, there = folder.word_of_database(db), folder.word_of_folder(shared)
         if here == _word(half):
@@ -142,8 +142,7 @@ def address_of(settings: Settings) -> DatabaseAddress:
 
 def _expect_room(home: Path, shared: Path, names: Sequence[str]) -> None:
     """Raise `NanobotError` if a folder that is to be moved has files in the shared one."""
-    here_still = (name for name in names if os.path.lexists(home / name))
-    if taken := [name for name in here_still if _has_files(shared / name)]:
+    if taken := _filled(shared, (name for name in names if os.path.lexists(home / name))):
         raise NanobotError(
             f"there is something in {shared} already: {', '.join(taken)}",
             hint="Name an empty folder in team.shared, or move those away.",
@@ -274,7 +273,7 @@ def _open(half: Path, home: Path, shared: Path) -> None:
 
 def _expect_nothing(home: Path, names: Sequence[str]) -> None:
     """Raise `NanobotError` where something of a home's own is in the way."""
-    found = [name for name in names if _has_files(home / name)]
+    found = _filled(home, names)
     if (home / "state" / JOURNAL).exists():
         found.append(f"state/{JOURNAL}")
     if found:
@@ -294,6 +293,10 @@ def _names(settings: Settings, place: Path) -> list[str]:
     found = sorted(path.name for path in channels.iterdir()) if channels.is_dir() else []
     found = [name.removeprefix(".").removesuffix(".moved") for name in found]
     return [*FOLDERS, *(f"state/channels/{n}" for n in dict.fromkeys(found) if n not in each)]
+
+
+def _filled(place: Path, names: Iterable[str]) -> list[str]:
+    return [name for name in names if _has_files(place / name)]
 
 
 def _has_files(place: Path) -> bool:

@@ -356,11 +356,11 @@ class _Layout:
     def _block(self, token: Token) -> list[Line]:
         block: list[Line] = []  # the end of a paragraph is none
         match token.type:
-            case "paragraph_open" | "heading_open":
-                level = int(token.tag[1]) if token.type == "heading_open" else 0
-                inline = _Inline(self._dialect, ("strong",) if level else ())
-                content = inline.write(self._next().children)
-                block = [Line(spans, heading=level) for spans in content]
+            case "paragraph_open":
+                block = list(map(Line, _Inline(self._dialect).write(self._next().children)))
+            case "heading_open":
+                title = _Inline(self._dialect, ("strong",)).write(self._next().children)
+                block = [Line(spans, heading=int(token.tag[1])) for spans in title]
             case "fence":
                 block = _fence(token)
             case "code_block":

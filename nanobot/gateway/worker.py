@@ -322,14 +322,14 @@ class TeamWorker:
         self._news, self._due = set(), set()
         if everywhere:
             self._waiting.clear()
-        await self._deliver(self._scopes.keys() if everywhere else due & self._scopes.keys())
+        if mine := self._scopes.keys() if everywhere else due & self._scopes.keys():
+            await self._deliver(mine)
         if not self._claimed and not self._ending.is_set():
             await self._claim(None if everywhere else due - self._scopes.keys())
         for scope in news - self._scopes.keys() - self._claimed.keys():
             self._note_refused(scope)
             self.waking.tell("work", scope)
-        if everywhere:
-            self._recover_again()
+        self._recover_again()
         if self._claimed:
             await self._take_up()
             async with self._changed:
@@ -360,8 +360,7 @@ class TeamWorker:
             claimed = await self._leases.claim(free)
             self._claimed |= claimed
             wanted -= claimed.keys()
-            for scope in claimed:
-                self._refused.discard(scope)
+            self._refused -= claimed.keys()
         for scope in wanted:
             self._note_refused(scope)
             self.waking.tell("want", scope)
@@ -426,8 +425,6 @@ class TeamWorker:
 
     async def _deliver(self, names: Collection[str]) -> None:
         """Hand out what is new in these scopes of this worker, and forget what has ended."""
-        if not names:
-            return
         scopes = {name: self._scopes[name] for name in names}
         asked = {name: set(self._asked[name]) for name in scopes.keys() & self._asked.keys()}
         known = set[int]().union(*(one.entries for one in scopes.values()))
