@@ -202,9 +202,7 @@ def _returned(
 ) -> Sequence[Mapping[str, object]]:
     """Return the model's thinking and text in their order, or only the text. If the text was
     shortened later, it is the shortened one."""
-    content = _content(message, source)
-    if any(_signature(block) in stale for block in content):
-        content = []
+    content = _content(message, source, stale)
     text = "".join(string(one.get("text")) for one in content if one.get("type") == "text")
     if not content or text != message.text:
         thinking = [one for one in content if one.get("type") in THINKING_TYPES]
@@ -215,12 +213,15 @@ def _returned(
     return content
 
 
-def _content(message: PromptMessage, source: str) -> list[Mapping[str, object]]:
-    """The thinking and text that came from `source` with a message."""
+def _content(
+    message: PromptMessage, source: str, stale: Collection[str] = ()
+) -> list[Mapping[str, object]]:
+    """The thinking and text that came from `source` with a message, unless any of it is stale."""
     data = message.provider_data
     if data is None or data.source != source:
         return []
-    return [mapping(block) for block in items(data.fields.get("content"))]
+    content = [mapping(block) for block in items(data.fields.get("content"))]
+    return [] if any(_signature(block) in stale for block in content) else content
 
 
 def _signature(block: Mapping[str, object]) -> str:

@@ -29,10 +29,10 @@ _DEEPEST = 200
 
 # Repairs are rare, so their patterns are compiled at the first use, which `re` remembers.
 _PIECE = r"""(?xs)
-      (?P<blank>\s++ | //[^\n]*+ | \#[^\n]*+ | /\*.*?\*/)
-    | (?P<open>[{\[]) | (?P<close>[}\]]) | (?P<comma>,) | (?P<colon>:)
-    | (?P<value>"(?:[^"\\]++|\\.)*+" | '(?:[^'\\]++|\\.)*+' | -?[0-9][0-9.eE+-]*+
-        | [A-Za-z_][A-Za-z0-9_]*+)
+    (?:\s++ | //[^\n]*+ | \#[^\n]*+ | /\*.*?\*/)*+
+    (?:(?P<open>[{\[]) | (?P<close>[}\]]) | (?P<comma>,) | (?P<colon>:)
+      | (?P<value>"(?:[^"\\]++|\\.)*+" | '(?:[^'\\]++|\\.)*+' | -?[0-9][0-9.eE+-]*+
+        | [A-Za-z_][A-Za-z0-9_]*+))
     """
 _BEFORE = r"\s*+(?:`++[\w-]*+\s*+)?(?:\{\s*+\}\s*+)*+(?=[{\[])"
 """A code fence and empty objects in front of the one that is meant."""
@@ -44,7 +44,7 @@ _WORDS = {
 }
 _IN_STRING = r"""(?s)\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|\\.|"|[\x00-\x1f]"""
 _CONTROLS = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_SPACED = {",": ", ", ":": ": "}
+_SPACED = {",": ", ", ":": ": ", **{mark: mark for mark in "{}[]"}}
 _HALVES = (
     r"(?s)(?P<other>\\[^u]|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     r"|\\u[dD](?P<byte>[cC][89a-fA-F][0-9a-fA-F])?(?:(?(byte)|[89a-fA-F][0-9a-fA-F]{2}))"
@@ -85,15 +85,13 @@ def first_object(text: str, start: int) -> tuple[str, int] | None:
     out: list[str] = []
     depth, before, at, tokens = 0, "open", start, re.compile(_PIECE)
     while found := tokens.match(text, at):
-        kind, token, at = str(found.lastgroup), found[0], found.end()
-        if kind == "blank":
-            continue
+        kind, at = str(found.lastgroup), found.end()
         if kind in ("value", "open") and before in ("value", "close"):
             return None
         if kind == "close" and before == "comma":
             out.pop()
         depth += {"open": 1, "close": -1}.get(kind, 0)
-        out.append(_as_json(text, found) if kind == "value" else _SPACED.get(token, token))
+        out.append(_as_json(text, found[kind], at) if kind == "value" else _SPACED[found[kind]])
         before = kind
         if depth <= 0:
             whole = _checked("".join(out))
@@ -164,14 +162,14 @@ def _checked(written: str) -> str | None:
     return written
 
 
-def _as_json(text: str, found: re.Match[str]) -> str:
-    """Return a text, number or word as JSON has it. What means nothing stays, for the parser."""
-    token = found[0]
+def _as_json(text: str, token: str, end: int) -> str:
+    """Return a string, number or word of `text` as JSON has it. What means nothing stays, for the
+    parser."""
     if token[0] in "\"'":
         return f'"{re.sub(_IN_STRING, _in_string, token[1:-1])}"'
     if token[0].isdigit() or token[0] == "-":
         return token
-    is_key = re.compile(r"\s*+:").match(text, found.end())
+    is_key = re.compile(r"\s*+:").match(text, end)
     return f'"{token}"' if is_key else _WORDS.get(token, token)
 
 

@@ -278,19 +278,15 @@ def _checked(written: WrittenCall, specs: Mapping[str, ToolSpec]) -> TextCall:
     spec = specs.get(written.name)
     if spec is None:
         return TextCall(written.name, "{}", written.source, f"no tool is named {written.name!r}")
-    if written.arguments is None:
-        return TextCall(spec.name, _from_pairs(written.parameters, spec), written.source)
+    if written.arguments is None:  # those that aren't texts are read as JSON
+        properties = mapping(spec.parameters.get("properties"))
+        pairs = written.parameters
+        values = {key: _value(text, mapping(properties.get(key))) for key, text in pairs}
+        return TextCall(spec.name, json.dumps(values, ensure_ascii=False), written.source)
     arguments = read_arguments(written.arguments)
     if arguments is None:
         return TextCall(spec.name, "{}", written.source, "its arguments are no JSON object")
     return TextCall(spec.name, arguments, written.source)
-
-
-def _from_pairs(pairs: Sequence[tuple[str, str]], spec: ToolSpec) -> str:
-    """Return parameters as a JSON object. Those that aren't texts are read as JSON."""
-    properties = mapping(spec.parameters.get("properties"))
-    values = {key: _value(text, mapping(properties.get(key))) for key, text in pairs}
-    return json.dumps(values, ensure_ascii=False)
 
 
 def _value(text: str, schema: Mapping[str, object]) -> object:
