@@ -122,7 +122,13 @@ def parse(text: str) -> Schedule:
         raise ScheduleError(text, "it is empty")
     kind = words[0].casefold()
     if kind == "every":
-        return _every(text, "".join(words[1:]).casefold())
+        span = "".join(words[1:]).casefold()
+        if not _SPAN.fullmatch(span):
+            raise ScheduleError(text, "after `every` comes a day, or a time such as 90m, 24h or 7d")
+        seconds = sum(int(number) * _SECONDS[unit] for number, unit in _PART.findall(span))
+        if not 1 <= seconds <= _LONGEST.total_seconds():
+            raise ScheduleError(text, "the time must be between a second and ten years")
+        return Every(timedelta(seconds=seconds), f"every {span}")
     if kind == "at":
         time = " ".join(words[1:])
         with suppress(ValueError):
@@ -144,15 +150,6 @@ def placed_in(wall: datetime, zone: tzinfo) -> datetime:
 def _is_shown(wall: datetime, zone: tzinfo) -> bool:
     there_and_back = wall.replace(tzinfo=zone, fold=0).astimezone(UTC).astimezone(zone)
     return there_and_back.replace(tzinfo=None, fold=0) == wall.replace(fold=0)
-
-
-def _every(text: str, span: str) -> Every:
-    if not _SPAN.fullmatch(span):
-        raise ScheduleError(text, "after `every` comes a day, or a time such as 90m, 24h or 7d")
-    seconds = sum(int(number) * _SECONDS[unit] for number, unit in _PART.findall(span))
-    if not 1 <= seconds <= _LONGEST.total_seconds():
-        raise ScheduleError(text, "the time must be between a second and ten years")
-    return Every(timedelta(seconds=seconds), f"every {span}")
 
 
 def _cron(text: str, fields: list[str]) -> Cron:

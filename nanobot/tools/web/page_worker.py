@@ -40,6 +40,8 @@ _BLOCKS = frozenset(_BLOCK_TAGS.split())
 _ANY_BLOCK = _BLOCK_TAGS.replace(" ", ", ")
 _HEADING = re.compile("h[1-6]")
 _ROWS = frozenset({"thead", "tbody", "tfoot"})
+_LAYOUT = "table, h1, h2, h3, ul, ol, pre, p + p, div div"
+"""In a row of a table, what shows that it lays out a page and holds no data."""
 _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 _SPACE = re.compile(r"[ \t\n\r\f\v]+")
 _BREAK = "\0"
@@ -200,7 +202,7 @@ class Writer:
         for part in self._children(table, depth):
             for row in self._children(part, depth) if part.tag in _ROWS else (part,):
                 cells = [self.blocks(cell, link, depth) for cell in self._children(row, depth)]
-                if row.tag == "tr" and _is_data(row):
+                if row.tag == "tr" and row.css_first(_LAYOUT) is None:
                     texts = (
                         " ".join(cell).replace("\n", " ").replace("|", "\\|") for cell in cells
                     )
@@ -243,11 +245,6 @@ def _fenced(code: str) -> list[str]:
     code = code.strip("\n")
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall(r"`{3,}", code))])
     return [f"{fence}\n{code}\n{fence}"] if code.strip() else []
-
-
-def _is_data(row: LexborNode) -> bool:
-    """Whether a table's row holds words, and not the layout of a page."""
-    return row.css_first("table, h1, h2, h3, ul, ol, pre, p + p, div div") is None
 
 
 def main() -> None:
