@@ -257,6 +257,15 @@ def rotate_files(names: Sequence[Path]) -> None:
             newer.replace(older)
 
 
+def read_up_to(descriptor: int, limit: int) -> bytes:
+    """At most `limit` bytes from where the descriptor stands."""
+    pieces, left = [], limit
+    while left and (piece := os.read(descriptor, min(left, 1 << 20))):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
 def sync_folder(folder: Path, files: FileOps = DISK) -> None:
     """Make the names in `folder` survive a power cut. Raises `OSError`."""
     with _folder(folder) as descriptor:

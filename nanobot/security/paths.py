@@ -28,7 +28,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from nanobot.errors import PathRefused, StorageError, ToolError, WriteConflict
-from nanobot.io import FENCE, own_inode_in, replace_in, storage_errors
+from nanobot.io import FENCE, own_inode_in, read_up_to, replace_in, storage_errors
 from nanobot.text import printable
 
 _MAX_PATH, _MAX_NAME = 4096, 255
@@ -147,10 +147,7 @@ class Place(Struct, frozen=True):
             try:
                 status = os.fstat(descriptor)
                 self._refuse_unless_plain(status)
-                content = b""
-                if status.st_size <= limit:
-                    with open(descriptor, "rb", closefd=False) as file:
-                        content = file.read(limit + 1)
+                content = read_up_to(descriptor, limit + 1) if status.st_size <= limit else b""
             finally:
                 os.close(descriptor)
             if max(status.st_size, len(content)) > limit:
