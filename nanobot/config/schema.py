@@ -15,7 +15,6 @@ from functools import cache
 from inspect import getsource
 from itertools import pairwise
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 from msgspec import Struct, to_builtins
@@ -44,10 +43,9 @@ def descriptions(model: type[Checked]) -> Mapping[str, str]:
     for kind in reversed(model.__mro__):
         if kind is Checked or not issubclass(kind, Checked):
             continue
-        definition = _definition(kind)
-        if definition is None:  # an adapter without its source
-            continue
-        for statement, text in pairwise(definition.body):
+        definition = _definitions(kind.__module__).get(kind.__qualname__)
+        # An adapter may come without its source.
+        for statement, text in pairwise(definition.body if definition else ()):
             match statement, text:
                 case (
                     ast.AnnAssign(target=ast.Name(id=key)),
@@ -55,16 +53,6 @@ def descriptions(model: type[Checked]) -> Mapping[str, str]:
                 ):
                     found[key] = " ".join(words.split())
     return found
-
-
-def _definition(kind: type) -> ast.ClassDef | None:
-    """The source of a class, parsed; None where it is not there."""
-    if "<locals>" not in kind.__qualname__:
-        return _definitions(kind.__module__).get(kind.__qualname__)
-    with suppress(OSError):
-        (found,) = ast.parse(dedent(getsource(kind))).body
-        return found if isinstance(found, ast.ClassDef) else None
-    return None
 
 
 @cache
