@@ -28,7 +28,6 @@ from nanobot.agent.runner import AgentRunner, TurnLog
 from nanobot.bus.events import NANOBOT, InboundMessage
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sql_journal import Journal
-from nanobot.channel import Operation
 from nanobot.clock import with_timeout
 from nanobot.errors import NanobotError, ToolError
 from nanobot.memory.taint import origins_of, relayed_origin
@@ -119,9 +118,6 @@ class Helpers:
         self._places_of_others = asyncio.Semaphore(max(1, at_once // 2))
         self._tasks = Background()
         self._at_work: dict[str, _Helper] = {}
-
-    def table(self) -> Mapping[str, Operation]:
-        return {"helpers.list": self.list}
 
     async def list(self, _: Mapping[str, object]) -> dict[str, object]:
         """Those at work, the one that began first before the others."""

@@ -27,7 +27,7 @@ from nanobot.bus.events import API, PULLED, InboundMessage
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.bus.state import StateStore
-from nanobot.channel import Channel, Operation
+from nanobot.channel import Channel
 from nanobot.clock import Clock, SystemClock
 from nanobot.commands import CommandRegistry
 from nanobot.config.load import CONFIG_FILE, SECRETS_FILE
@@ -408,11 +408,9 @@ class Models:
     def closables(self) -> tuple[Closable, ...]:
         return (self.provider, *self.voice.closables)
 
-    def table(self) -> Mapping[str, Operation]:
-        return {"dialects.replace": self._replace_dialects}
-
-    async def _replace_dialects(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Replace learned dialects, by source (`learned`), with what a trial has shown."""
+    async def replace_dialects(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """The operation `dialects.replace`: put what a trial has shown in place of learned
+        dialects, by source (`learned`)."""
         try:
             learned = convert(arguments.get("learned"), dict[str, Dialect | None])
         except ValidationError as error:

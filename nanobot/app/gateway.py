@@ -198,7 +198,7 @@ class Gateway:
     async def _restart(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """The operation `restart`. Raises `NanobotError`, which tells what is under way, unless
         `sure` is true."""
-        running = len(self._parts.agent.turns.running)
+        running = len(self._parts.agent.loop.turns.running)
         if arguments.get("sure") is not True:
             hint = "Each gets a moment to end, and goes on afterwards. Say `sure: true`."
             raise NanobotError(

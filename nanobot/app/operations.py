@@ -96,14 +96,14 @@ _MOST = 10
 def build_operations(parts: Parts, pairing: Pairing) -> dict[str, Operation]:
     base, toolbox = parts.base, parts.toolbox
     return {
-        **parts.monitoring.status.table(),
-        **parts.models.table(),
+        "status": parts.monitoring.status.status,
+        "dialects.replace": parts.models.replace_dialects,
         **parts.memory.service.table(),
         **pairing.table(),
         **toolbox.skills.table(),
         **CronOperations(toolbox.cron, base.known_chats, base.clock).table(),
         "heartbeat.show": build_heartbeat(base, parts.memory).show,
-        **toolbox.helpers.table(),
+        "helpers.list": toolbox.helpers.list,
         **toolbox.mcp.table(),
         **toolbox.approving.table(),
         **parts.platforms.supervisor.table(),

@@ -148,7 +148,6 @@ class Agent:
             sees_apart=bool(settings.use.pictures),
         )
         self.loop = AgentLoop(self.parts)
-        self.turns = self.loop.turns
 
 
 class Platforms:
@@ -329,7 +328,7 @@ class Monitoring:
         states = platforms.supervisor.states
         monitor = HealthMonitor(states, journal, clock, base.background, others)
         self.counted = LogCounter()
-        turns = agent.turns
+        turns = agent.loop.turns
         live = RuntimeStatus(
             clock.monotonic(),
             lambda: len(turns.running),

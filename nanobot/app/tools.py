@@ -21,6 +21,7 @@ from nanobot.agent.speaking import Speaking, VoiceTool
 from nanobot.agent.truncation import PromptRoom
 from nanobot.app.base import Base, Closable, Models, secret_values
 from nanobot.app.memory import MemoryParts
+from nanobot.app.voice import sandbox_of_programs
 from nanobot.bus.events import Address, Button
 from nanobot.clock import Clock
 from nanobot.config.load import load_settings
@@ -333,12 +334,8 @@ def _build_mcp(base: Base, registry: ToolRegistry) -> McpServers:
 
 
 def _mcp_connections(settings: Settings) -> Connections:
-    wanted = settings.tools.exec.sandbox
-    # That the owner lets the shell run without a sandbox does not say that other people's programs
-    # may as well: the entry of a server says so for itself.
-    finder = SandboxFinder("auto" if wanted == "none" else wanted, *settings.folders)
     egress = build_egress(settings, settings.tools.web.allow_hosts)
-    return Connections(settings.home / "mcp", finder, egress)
+    return Connections(settings.home / "mcp", sandbox_of_programs(settings), egress)
 
 
 async def try_server(settings: Settings, name: str, clock: Clock) -> Sequence[str]:

@@ -12,8 +12,9 @@ from nanobot.config.settings import Settings
 if TYPE_CHECKING:
     from nanobot.providers.endpoint import Endpoint
     from nanobot.providers.speech import SpeechServer, Transcriber
+    from nanobot.security.sandbox import SandboxFinder
     from nanobot.voice.engines import ProgramSpeaker, ProgramTranscriber, Speech
-    from nanobot.voice.programs import Program, Programs
+    from nanobot.voice.programs import Program
 
 FOLDER = "voice"
 """In the state folder of a home: where programs work."""
@@ -37,7 +38,10 @@ class Voice:
         self.speech: Speech | None = None
         speaker: ProgramSpeaker | SpeechServer | None = None
         if speaking.is_on or listening.command:
-            programs = _programs(settings, folder or settings.home / "state" / FOLDER)
+            from nanobot.voice.programs import Programs
+
+            folder = folder or settings.home / "state" / FOLDER
+            programs = Programs(sandbox_of_programs(settings), folder)
         if listening.command:
             from nanobot.voice.engines import ProgramTranscriber
 
@@ -61,14 +65,13 @@ class Voice:
         self.closables = tuple(one for one in (self.listener, speaker) if one)
 
 
-def _programs(settings: Settings, folder: Path) -> Programs:
+def sandbox_of_programs(settings: Settings) -> SandboxFinder:
+    """The sandbox of programs that are other people's, or read what others sent. That the owner
+    lets the shell run without one says nothing of these: each entry says so for itself."""
     from nanobot.security.sandbox import SandboxFinder
-    from nanobot.voice.programs import Programs
 
-    # That the shell runs without a sandbox says nothing of programs that read what others sent.
     wanted = settings.tools.exec.sandbox
-    finder = SandboxFinder("auto" if wanted == "none" else wanted, *settings.folders)
-    return Programs(finder, folder)
+    return SandboxFinder("auto" if wanted == "none" else wanted, *settings.folders)
 
 
 def _program(wanted: TranscriptionSettings | SpeechSettings) -> Program:

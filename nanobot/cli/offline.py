@@ -167,9 +167,9 @@ async def _operate(
         return {"running": False, "channels": [state.as_json(0.0) for state in states]}
 
     table: dict[str, Operation] = {
-        **Status(known, journal, stores.sessions, clock, None).table(),
+        "status": Status(known, journal, stores.sessions, clock, None).status,
         **Operations(settings.chat_model, journal, stores.sessions, None).table(),
-        **models.table(),
+        "dialects.replace": models.replace_dialects,
         **memory.service.table(),
         **Pairing(base.access).table(),
         **toolbox.skills.table(),

@@ -29,7 +29,7 @@ from nanobot.bus.damage import damage_reports
 from nanobot.bus.events import TERMINAL
 from nanobot.bus.journal import LEARNING, in_currency, sum_usage
 from nanobot.bus.sql_journal import Journal
-from nanobot.channel import Operation, WebhookReply, WebhookRequest, came_by_proxy
+from nanobot.channel import WebhookReply, WebhookRequest, came_by_proxy
 from nanobot.clock import Clock
 from nanobot.commands import CommandCall
 from nanobot.errors import ExtraMissing, NanobotError
@@ -133,9 +133,6 @@ class Status:
         self._clock, self._live = clock, live
         self._sizes: Mapping[str, int] = {}
         self._sizes_until = -1.0
-
-    def table(self) -> Mapping[str, Operation]:
-        return {"status": self.status}
 
     async def status(self, _: Mapping[str, object]) -> dict[str, object]:
         """All of it, for programs. Returns within seconds, whatever hangs: where the journal does

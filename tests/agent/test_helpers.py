@@ -146,7 +146,7 @@ async def test_those_at_work_are_listed_until_they_report(bench: Bench) -> None:
     bench.build()
     await bench.spawn("count the stars")
     await gate.reached.wait()
-    listed = await bench.helpers.table()["helpers.list"]({})
+    listed = await bench.helpers.list({})
     assert listed == {
         "helpers": [
             {
