@@ -48,6 +48,7 @@ _CAREFUL = (
     " (docs/security.md)\n"
 )
 _EXAMPLE = "config.example.yaml"
+_TRUTH = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 
 def add_config(commands: Commands) -> None:
@@ -239,6 +240,8 @@ def parse_value(path: KeyPath, texts: Sequence[str]) -> object:
     if not isinstance(value, str):
         return value or ""
     kind = kind_of(schema_at(path))
+    if kind == "boolean":
+        value = _TRUTH.get(value.lower(), value)
     if kind in ("integer", "number", "boolean"):
         with suppress(ValueError):
             return json.loads(value.lower())
