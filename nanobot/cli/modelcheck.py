@@ -113,20 +113,20 @@ def _checked(
 ) -> Iterator[Finding]:
     """Check one model, with a trial if there is a clock."""
     from nanobot.providers.catalogue import provider_for
-    from nanobot.providers.discovery import locate_models, model_facts
+    from nanobot.providers.discovery import ModelServer
     from nanobot.providers.endpoint import Endpoint
 
     key = model.api_key.get_secret_value()
     provider = provider_for(model.base_url, model.api)
+    server = ModelServer(model.base_url, key, _PROBE_SECONDS, provider)
     try:
-        listing = locate_models(model.base_url, key, _PROBE_SECONDS, provider, every=True)
-        url, models = asyncio.run(listing)
+        server, models = asyncio.run(server.located(every=True))
         names = [listed.name for listed in models]
         yield _served(model, names)
-        if url != model.base_url:
+        if (url := server.base_url) != model.base_url:
             yield Finding("warn", f"it answers at {url}", f"Set {section}.base_url: {url}")
         model = replace(model, name=model.name or next(iter(names), "default"))
-        facts = asyncio.run(model_facts(url, model.name, key, _PROBE_SECONDS, provider))
+        facts = asyncio.run(server.facts(model.name))
     except NanobotError as error:
         yield Finding("fail", str(error), error.hint)
         return

@@ -11,10 +11,10 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from types import MappingProxyType
 from urllib.parse import urljoin, urlsplit
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.errors import ProviderError, ProviderGarbage, ProviderRejected
@@ -31,64 +31,6 @@ class ListedModel(Struct, frozen=True):
 
     name: str
     window: int = 0
-
-
-async def listed_models(
-    base_url: str,
-    api_key: str,
-    *,
-    seconds: float,
-    provider: KnownProvider | None = None,
-    every: bool = False,
-) -> tuple[ListedModel, ...]:
-    """Return the models for conversations with tools that a server lists, or `every` model. A
-    server without a list has none. `seconds` bound the connection and each silence. The default
-    `provider` is the one at the address. Raises `ProviderError`."""
-    place = _Place(base_url.rstrip("/"), "", api_key.strip(), seconds)
-    models = {  # Mistral lists some names twice
-        name: ListedModel(name, _window_in(entry))
-        for entry in await _listing(place, provider or provider_at(base_url))
-        if (every or _converses(entry)) and (name := _name_in(entry))
-    }
-    return tuple(models.values())
-
-
-async def locate_models(
-    base_url: str,
-    api_key: str,
-    seconds: float,
-    provider: KnownProvider | None = None,
-    *,
-    every: bool = False,
-) -> tuple[str, Sequence[ListedModel]]:
-    """Return the address at which a server lists its models, and the list: an address without a
-    path may lack /v1. Raises `ProviderError`."""
-    ask = partial(listed_models, api_key=api_key, seconds=seconds, provider=provider, every=every)
-    models = await ask(base_url)
-    longer = f"{base_url.rstrip('/')}/v1"
-    if not models and lacks_path(base_url) and (found := await ask(longer)):
-        return longer, found
-    return base_url, models
-
-
-def lacks_path(base_url: str) -> bool:
-    return urlsplit(base_url).path in ("", "/")
-
-
-async def _listing(place: _Place, known: KnownProvider | None) -> list[Mapping[str, object]]:
-    """Return the entries with a name. Raises `ProviderError`."""
-    if known and known.listing:
-        headers = {**known.headers, known.key_header: place.key}
-        place = replace(place, url=urljoin(place.url, "/").rstrip("/"), headers=headers)
-    try:
-        answer = await place.object_at(known.listing if known and known.listing else "/models")
-    except ProviderGarbage:
-        return []
-    except ProviderRejected as error:
-        if error.status not in _NO_LIST:
-            raise
-        return []
-    return _entries(answer)
 
 
 def _entries(answer: Mapping[str, object]) -> list[Mapping[str, object]]:
@@ -180,14 +122,14 @@ async def _server(name: str, port: int, seconds: float) -> LocalServer | None:
         async with asyncio.timeout(seconds):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.close()
-        place = _Place(f"http://127.0.0.1:{port}/v1", "", "", seconds)
-        answer = await place.object_at("/models")
+        server = ModelServer(f"http://127.0.0.1:{port}/v1", "", seconds)
+        answer = await server.object_at("/models")
     except (OSError, ProviderError):  # a timeout is an OSError
         return None
     if not ({"data", "models"} & answer.keys()):
         return None
     models = {_name_in(one): None for one in _entries(answer) if _converses(one)}
-    return LocalServer(name, place.url, tuple(models))
+    return LocalServer(name, server.base_url, tuple(models))
 
 
 _NUM_CTX = re.compile(r"^num_ctx\s+([0-9]{1,9})\s*$", re.MULTILINE)
@@ -250,62 +192,59 @@ class ModelFacts(Struct, frozen=True):
         )
 
 
-async def model_facts(
-    base_url: str,
-    model: str,
-    api_key: str,
-    seconds: float,
-    provider: KnownProvider | None = None,
-) -> ModelFacts:
-    """Ask the server at `base_url` about a model. `seconds` bound each question. A server that does
-    not answer raises nothing. `provider` as with `listed_models`."""
-    place = _Place(base_url.rstrip("/"), model, api_key.strip(), seconds)
-    known = provider or provider_at(base_url)
-    entry = await _entry(place, known)
-    most = _window_in(entry)
-    if "max_model_len" in entry:
-        return ModelFacts(most, most, server="vLLM")
-    if most or (known and not known.is_local):
-        return ModelFacts(most=most)
-    root = replace(place, url=place.url.removesuffix("/v1"))  # only local servers have the rest
-    answers = await asyncio.gather(_llama(root, entry), _ollama(root), _studio(root))
-    return next((facts for facts in answers if facts), ModelFacts())
+class ModelServer(Struct, frozen=True):
+    """A server to ask about its models. `seconds` bound the connection and each silence. The
+    default `provider` is the one at the address."""
 
-
-async def _entry(place: _Place, known: KnownProvider | None) -> Mapping[str, object]:
-    """Return the model's entry in the list, or the only one if it has no name."""
-    entries: list[Mapping[str, object]] = []
-    with suppress(ProviderError):
-        entries = await _listing(place, known)
-    if not place.model and len(entries) == 1:
-        return entries[0]
-    bare = place.model.removeprefix("models/") if known and known.listing else place.model
-    return next((one for one in entries if _name_in(one) == bare), {})
-
-
-async def create_larger_variant(
-    base_url: str, model: str, api_key: str, tokens: int, seconds: float
-) -> str:
-    """Have Ollama make a variant of a model that takes `tokens` and shares the model's files.
-    Return its name, or "" if Ollama did not.
-
-    Source: https://github.com/ollama/ollama/blob/main/docs/api.md#create-a-model
-    """
-    root = base_url.rstrip("/").removesuffix("/v1")
-    name = f"{model.replace(':', '-')}-{tokens // 1024}k"
-    wanted = {"model": name, "from": model, "parameters": {"num_ctx": tokens}, "stream": False}
-    answer = await _Place(root, model, api_key.strip(), seconds).ask("/api/create", wanted)
-    return name if answer.get("status") == "success" else ""
-
-
-class _Place(Struct, frozen=True):
-    """A server, and the model that is asked about."""
-
-    url: str
-    model: str
-    key: str
+    base_url: str
+    api_key: str
     seconds: float
-    headers: Mapping[str, str] = field(default_factory=dict)
+    provider: KnownProvider | None = None
+
+    async def models(self, *, every: bool = False) -> tuple[ListedModel, ...]:
+        """Return the models for conversations with tools that the server lists, or `every` model. A
+        server without a list has none. Raises `ProviderError`."""
+        models = {  # Mistral lists some names twice
+            name: ListedModel(name, _window_in(entry))
+            for entry in await self._listing()
+            if (every or _converses(entry)) and (name := _name_in(entry))
+        }
+        return tuple(models.values())
+
+    async def located(self, *, every: bool = False) -> tuple[ModelServer, Sequence[ListedModel]]:
+        """Return the server at the address at which it lists its models, and the list: an address
+        without a path may lack /v1. Raises `ProviderError`."""
+        models = await self.models(every=every)
+        longer = replace(self, base_url=f"{self.base_url.rstrip('/')}/v1")
+        if not models and lacks_path(self.base_url) and (found := await longer.models(every=every)):
+            return longer, found
+        return self, models
+
+    async def facts(self, model: str) -> ModelFacts:
+        """Ask about a model. A server that does not answer raises nothing."""
+        entry = await self._entry(model)
+        most = _window_in(entry)
+        if "max_model_len" in entry:
+            return ModelFacts(most, most, server="vLLM")
+        known = self._known
+        if most or (known and not known.is_local):
+            return ModelFacts(most=most)
+        root = self._root  # only local servers have the rest
+        answers = await asyncio.gather(
+            _llama(root, entry), _ollama(root, model), _studio(root, model)
+        )
+        return next((facts for facts in answers if facts), ModelFacts())
+
+    async def create_larger_variant(self, model: str, tokens: int) -> str:
+        """Have Ollama make a variant of a model that takes `tokens` and shares the model's files.
+        Return its name, or "" if Ollama did not.
+
+        Source: https://github.com/ollama/ollama/blob/main/docs/api.md#create-a-model
+        """
+        name = f"{model.replace(':', '-')}-{tokens // 1024}k"
+        wanted = {"model": name, "from": model, "parameters": {"num_ctx": tokens}, "stream": False}
+        answer = await self._root.ask("/api/create", wanted)
+        return name if answer.get("status") == "success" else ""
 
     async def ask(
         self, path: str, body: Mapping[str, object] | None = None
@@ -317,10 +256,14 @@ class _Place(Struct, frozen=True):
         return {}
 
     async def object_at(
-        self, path: str, body: Mapping[str, object] | None = None
+        self,
+        path: str,
+        body: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> Mapping[str, object]:
         """Do the same. Raises `ProviderError` if there is none."""
-        endpoint = Endpoint(self.url, self.model, self.key, headers=self.headers)
+        url = self.base_url.rstrip("/")
+        endpoint = Endpoint(url, "", self.api_key.strip(), headers=headers)
         connection = HttpConnection(
             endpoint, connect=self.seconds, stall=self.seconds, finds_v1=False
         )
@@ -329,34 +272,72 @@ class _Place(Struct, frozen=True):
         finally:
             await connection.close()
 
+    @property
+    def _known(self) -> KnownProvider | None:
+        return self.provider or provider_at(self.base_url)
 
-async def _llama(place: _Place, entry: Mapping[str, object]) -> ModelFacts | None:
+    @property
+    def _root(self) -> ModelServer:
+        return replace(self, base_url=self.base_url.rstrip("/").removesuffix("/v1"))
+
+    async def _listing(self) -> list[Mapping[str, object]]:
+        """Return the entries with a name. Raises `ProviderError`."""
+        known = self._known
+        try:
+            if known and known.listing:
+                headers = {**known.headers, known.key_header: self.api_key.strip()}
+                root = replace(self, base_url=urljoin(self.base_url, "/"))
+                return _entries(await root.object_at(known.listing, None, headers))
+            return _entries(await self.object_at("/models"))
+        except ProviderGarbage:
+            return []
+        except ProviderRejected as error:
+            if error.status not in _NO_LIST:
+                raise
+            return []
+
+    async def _entry(self, model: str) -> Mapping[str, object]:
+        """Return the model's entry in the list, or the only one if it has no name."""
+        entries: list[Mapping[str, object]] = []
+        with suppress(ProviderError):
+            entries = await self._listing()
+        if not model and len(entries) == 1:
+            return entries[0]
+        bare = model.removeprefix("models/") if self._known and self._known.listing else model
+        return next((one for one in entries if _name_in(one) == bare), {})
+
+
+def lacks_path(base_url: str) -> bool:
+    return urlsplit(base_url).path in ("", "/")
+
+
+async def _llama(root: ModelServer, entry: Mapping[str, object]) -> ModelFacts | None:
     """`entry` is the model's in the list of models.
 
     Source: llama.cpp, tools/server/README.md, GET /props and GET /v1/models; its answers of 2026.
     """
-    props, meta = await place.ask("/props"), mapping(entry.get("meta"))
+    props, meta = await root.ask("/props"), mapping(entry.get("meta"))
     now = count(mapping(props.get("default_generation_settings")).get("n_ctx"))
     now, most = now or count(meta.get("n_ctx")), count(meta.get("n_ctx_train"))
     tools = _flag(mapping(props.get("chat_template_caps")).get("supports_tools"))
     return ModelFacts(now, most, tools, "llama.cpp") if now or most else None
 
 
-async def _ollama(place: _Place) -> ModelFacts | None:
+async def _ollama(root: ModelServer, model: str) -> ModelFacts | None:
     """A model's own `num_ctx` counts. Otherwise it is the window that it was loaded with.
 
     Source: https://docs.ollama.com/api-reference/show-model-details and
     https://docs.ollama.com/capabilities/tool-calling; `capabilities` since Ollama 0.6.4.
     """
-    shown = await place.ask("/api/show", {"model": place.model})
+    shown = await root.ask("/api/show", {"model": model})
     if not (facts := mapping(shown.get("model_info"))):
         return None
     most = max((count(facts[key]) for key in facts if key.endswith(".context_length")), default=0)
     if written := _NUM_CTX.search(string(shown.get("parameters"))):
         now = int(written[1])
     else:
-        loaded = map(mapping, items((await place.ask("/api/ps")).get("models")))
-        names = (place.model, f"{place.model}:latest")
+        loaded = map(mapping, items((await root.ask("/api/ps")).get("models")))
+        names = (model, f"{model}:latest")
         lengths = (count(one.get("context_length")) for one in loaded if one.get("name") in names)
         now = next(lengths, 0)
     able = items(shown.get("capabilities"))
@@ -364,16 +345,16 @@ async def _ollama(place: _Place) -> ModelFacts | None:
     return ModelFacts(min(now, most) if most else now, most, tools, "Ollama")
 
 
-async def _studio(place: _Place) -> ModelFacts | None:
+async def _studio(root: ModelServer, model: str) -> ModelFacts | None:
     """The length that the model is loaded with counts, not the longest that it could have.
 
     Source: https://lmstudio.ai/docs/developer/rest/list (since LM Studio 0.4).
     """
-    answer = await place.ask("/api/v1/models")
+    answer = await root.ask("/api/v1/models")
     for entry in map(mapping, items(answer.get("models"))):
         loaded = [mapping(one) for one in items(entry.get("loaded_instances"))]
         most = count(entry.get("max_context_length"))
-        if most and place.model in (entry.get("key"), *(one.get("id") for one in loaded)):
+        if most and model in (entry.get("key"), *(one.get("id") for one in loaded)):
             lengths = (count(mapping(one.get("config")).get("context_length")) for one in loaded)
             now, able = min(filter(None, lengths), default=0), mapping(entry.get("capabilities"))
             return ModelFacts(now, most, _flag(able.get("trained_for_tool_use")), "LM Studio")

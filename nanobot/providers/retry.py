@@ -248,10 +248,10 @@ class ServedModels(Struct, frozen=True):
 
     async def names(self) -> tuple[str, ...]:
         """Their names; none where the server does not say."""
-        from nanobot.providers.discovery import listed_models  # seldom needed
+        from nanobot.providers.discovery import ModelServer  # seldom needed
 
         try:
-            models = await listed_models(self.base_url, self.api_key, seconds=5.0)
+            models = await ModelServer(self.base_url, self.api_key, 5.0).models()
         except ProviderError as error:
             logger.info("the model server gave no list of its models: {}", error)
             return ()

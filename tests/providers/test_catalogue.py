@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from nanobot.config.values import OFFICIAL_API
 from nanobot.errors import ProviderRejected, ProviderUnavailable
 from nanobot.providers.catalogue import PROVIDERS, KnownProvider, provider_at, similar_names
-from nanobot.providers.discovery import ListedModel, listed_models, model_facts
+from nanobot.providers.discovery import ListedModel, ModelServer
 from nanobot.providers.endpoint import Endpoint
 from tests.doubles.server import Served
 
@@ -143,9 +143,9 @@ async def listing(known: KnownProvider) -> AsyncIterator[tuple[KnownProvider, li
 @pytest.mark.parametrize("known", PROVIDERS, ids=lambda one: one.id)
 async def test_a_list_is_read_in_the_shape_that_the_provider_has_it(known: KnownProvider) -> None:
     async with listing(known) as (there, asked):
-        models = await listed_models(there.base_url, KEY, seconds=20.0, provider=there)
+        models = await ModelServer(there.base_url, KEY, 20.0, there).models()
         with pytest.raises(ProviderRejected, match="401"):
-            await listed_models(there.base_url, "sk-2", seconds=20.0, provider=there)
+            await ModelServer(there.base_url, "sk-2", 20.0, there).models()
     assert list(models) == LISTS[known.id][1]
     for name, value in known.headers.items():
         assert asked[0].headers[name] == value
@@ -161,7 +161,7 @@ async def test_a_list_is_read_in_the_shape_that_the_provider_has_it(known: Known
 async def test_a_window_is_what_the_list_says(id: str, most: int) -> None:
     name = LISTS[id][1][0].name
     async with listing(BY_ID[id]) as (there, asked):
-        window = await model_facts(there.base_url, name, KEY, seconds=20.0, provider=there)
+        window = await ModelServer(there.base_url, KEY, 20.0, there).facts(name)
     assert window.most == most
     if not there.is_local:
         assert len(asked) == 1, "a provider has none of the questions of local servers"

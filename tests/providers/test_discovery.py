@@ -8,8 +8,8 @@ import pytest
 
 from nanobot.providers.discovery import (
     LocalServer,
+    ModelServer,
     find_local_servers,
-    listed_models,
 )
 from tests.doubles.openai.server import MODEL, FakeOpenAI
 
@@ -53,8 +53,8 @@ CHATS = (
 
 async def test_models_that_are_for_other_things_are_not_offered_for_a_chat() -> None:
     async with FakeOpenAI(models=(*OTHERS, *CHATS)) as server:
-        chats = await listed_models(server.base_url, "", seconds=5)
-        every = await listed_models(server.base_url, "", seconds=5, every=True)
+        chats = await ModelServer(server.base_url, "", 5).models()
+        every = await ModelServer(server.base_url, "", 5).models(every=True)
     assert tuple(one.name for one in chats) == CHATS
     assert [one.name for one in every] == [*OTHERS, *CHATS]
 
@@ -63,7 +63,7 @@ async def test_the_type_in_a_list_says_it_too() -> None:
     types = {"a": "chat", "b": "embedding", "c": "rerank", "d": "image", "e": "language"}
     pages = {"/v1/models": {"data": [{"id": name, "type": kind} for name, kind in types.items()]}}
     async with FakeOpenAI(pages=pages) as server:
-        models = await listed_models(server.base_url, "", seconds=5)
+        models = await ModelServer(server.base_url, "", 5).models()
     assert [one.name for one in models] == ["a", "e"]
 
 

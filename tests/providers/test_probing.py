@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from nanobot.errors import ProviderRejected, ProviderUnavailable
-from nanobot.providers.discovery import listed_models
+from nanobot.providers.discovery import ModelServer
 from tests.doubles.openai.server import FakeOpenAI
 
 
@@ -29,7 +29,7 @@ async def answering(status: str, body: str) -> AsyncIterator[str]:
 
 
 async def served(base_url: str) -> tuple[str, ...]:
-    return tuple(one.name for one in await listed_models(base_url, "sk-1", seconds=5))
+    return tuple(one.name for one in await ModelServer(base_url, "sk-1", 5).models())
 
 
 async def test_a_server_that_answers_says_what_it_serves() -> None:

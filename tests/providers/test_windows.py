@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from aiohttp import web
 
-from nanobot.providers.discovery import ModelFacts, model_facts
+from nanobot.providers.discovery import ModelFacts, ModelServer
 from tests.doubles.server import Served
 
 MODELS = {"data": [{"id": "other", "max_model_len": 7}, {"id": "tiny"}]}
@@ -49,7 +49,7 @@ async def asked(answers: Mapping[str, object], model: str = "tiny") -> ModelFact
     app.router.add_route("*", "/{path:.*}", answer)
     served = await Served.start(app)
     try:
-        return await model_facts(f"http://127.0.0.1:{served.port}/v1", model, "", seconds=20.0)
+        return await ModelServer(f"http://127.0.0.1:{served.port}/v1", "", 20.0).facts(model)
     finally:
         await served.stop()
 

@@ -33,11 +33,9 @@ from nanobot.providers.discovery import (
     ListedModel,
     LocalServer,
     ModelFacts,
-    create_larger_variant,
+    ModelServer,
     find_local_servers,
     lacks_path,
-    locate_models,
-    model_facts,
 )
 from nanobot.validation import SecretStr
 
@@ -208,6 +206,10 @@ class ModelStep:
     def _at(self, base_url: str) -> KnownProvider | None:
         return provider_at(base_url, self._providers)
 
+    def _server(self, wanted: ModelSettings, seconds: float) -> ModelServer:
+        url, key = wanted.base_url, wanted.api_key.get_secret_value()
+        return ModelServer(url, key, seconds, self._at(url))
+
     async def _keyed(self, wanted: ModelSettings, *, asks: bool) -> ModelSettings:
         """Ask for the key, if the server may want one."""
         if not asks:
@@ -260,16 +262,15 @@ class ModelStep:
     async def _models(self, wanted: ModelSettings) -> tuple[str, Sequence[ListedModel]]:
         """Return the address at which the server answers, and its models. Raises
         `ProviderError`."""
-        url, key = wanted.base_url, wanted.api_key.get_secret_value()
         try:
-            at, models = await locate_models(url, key, _LIST_SECONDS, self._at(url))
+            server, models = await self._server(wanted, _LIST_SECONDS).located()
         except ProviderError:
             if not self._options.no_test:
                 raise
-            return url, ()
-        if at != url:
-            self._person.say(f"It answers at {at}.")
-        return at, models
+            return wanted.base_url, ()
+        if server.base_url != wanted.base_url:
+            self._person.say(f"It answers at {server.base_url}.")
+        return server.base_url, models
 
     async def _named(self, wanted: ModelSettings, models: Sequence[ListedModel]) -> ModelSettings:
         """Return the model with the name that the person chooses from the list, or types."""
@@ -327,11 +328,10 @@ class ModelStep:
         the window is never larger than the server reports. Raises `NanobotError` if it is too
         small.
         """
-        facts, url = ModelFacts(), wanted.base_url
+        facts = ModelFacts()
         asks = not (self._options.no_test and server_options(self._options))
         if asks:
-            key = wanted.api_key.get_secret_value()
-            facts = await model_facts(url, wanted.name, key, _FACTS_SECONDS, self._at(url))
+            facts = await self._server(wanted, _FACTS_SECONDS).facts(wanted.name)
         self._warn(facts)
         if variant := await self._larger_variant(wanted, facts):
             return await self.with_window(variant)
@@ -378,8 +378,8 @@ class ModelStep:
         question = f"Make a variant of {wanted.name} that takes {tokens:,} tokens{instead}?"
         if not await self._person.confirm(f"{question} It needs no download."):
             return None
-        url, key = wanted.base_url, wanted.api_key.get_secret_value()
-        name = await create_larger_variant(url, wanted.name, key, tokens, _VARIANT_SECONDS)
+        server = self._server(wanted, _VARIANT_SECONDS)
+        name = await server.create_larger_variant(wanted.name, tokens)
         self._person.say(f"{name} is there." if name else "Ollama could not make it.")
         return replace(wanted, name=name) if name else None
 
