@@ -215,11 +215,10 @@ def rewrite(files: FileOps, path: Path, folder: Path, redact: Redact) -> int:
 
 def rewrite_file(files: FileOps, path: Path, redact: Redact) -> int:
     """The same for one file; 0 where there is none."""
-    try:
-        with opened(path) as descriptor, open(descriptor, "rb", closefd=False) as file:
-            lines = file.read().split(b"\n")
-    except FileNotFoundError:
+    if state_of(path) is None:
         return 0
+    with opened(path) as descriptor, open(descriptor, "rb", closefd=False) as file:
+        lines = file.read().split(b"\n")
     texts = (line.decode("utf-8", "surrogateescape") for line in paced(lines))
     redacted = [redact(text).encode("utf-8", "surrogateescape") for text in texts]
     changed = sum(new != old for new, old in zip(redacted, lines, strict=True))

@@ -24,7 +24,7 @@ from typing import NamedTuple, TypeVar
 from loguru import logger
 from msgspec.structs import replace
 
-from nanobot.errors import SessionDamaged, StorageError
+from nanobot.errors import SessionDamaged
 from nanobot.io import (
     MOST_LINE,
     FileState,
@@ -171,27 +171,21 @@ def load(path: Path, archived: int, now: datetime) -> tuple[Contents, FileState]
     """What the file at `path` says, and the state it was in.
 
     Messages up to the seq `archived` are dropped: a crash while archiving leaves them in both
-    places. Raises StorageError where the file cannot be read or holds no line of a session, and
-    FileNotFoundError where there is none.
+    places. Raises StorageError if the file cannot be read or holds no line of a session.
     """
-    try:
-        with opened(path) as descriptor:
-            state = FileState.of(os.fstat(descriptor))
-            newest = newest_metadata(descriptor, state.size) or _NO_METADATA
-            bound = max(archived, newest.last_consolidated if newest.first_seq else 0)
-            records, counted, broken = list[Record](), 0, 0
-            for line in numbered(descriptor, bound + 1):
-                counted = max(counted, line.counted)
-                if line.record is None:
-                    broken += 1
-                else:
-                    records.append(line.record)
-            torn = tail_without_newline(descriptor, state.size) != b""
-            torn = torn and os.pread(descriptor, 1, 0) == b"{"  # else it was never a session
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise StorageError.of(path, error) from error
+    records, counted, broken = list[Record](), 0, 0
+    with storage_errors(path), opened(path) as descriptor:
+        state = FileState.of(os.fstat(descriptor))
+        newest = newest_metadata(descriptor, state.size) or _NO_METADATA
+        bound = max(archived, newest.last_consolidated if newest.first_seq else 0)
+        for line in numbered(descriptor, bound + 1):
+            counted = max(counted, line.counted)
+            if line.record is None:
+                broken += 1
+            else:
+                records.append(line.record)
+        torn = tail_without_newline(descriptor, state.size) != b""
+        torn = torn and os.pread(descriptor, 1, 0) == b"{"  # else it was never a session
     if broken > torn and not records:
         raise SessionDamaged(path)
     if broken:

@@ -11,13 +11,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from nanobot.clock import Clock
-from nanobot.errors import StorageError, UnknownSession
-from nanobot.io import (
-    FileOps,
-    FileState,
-    opened,
-    state_of,
-)
+from nanobot.errors import UnknownSession
+from nanobot.io import FileOps, FileState, opened, state_of, storage_errors
 from nanobot.messages import Message
 from nanobot.session.archive import (
     archived_up_to,
@@ -89,13 +84,12 @@ class JsonlStore:
 
     def contents(self, key: str, now: datetime) -> tuple[Contents, FileState | None]:
         """What a session's file says and the state it was in; an empty session without a file."""
-        archived = archived_up_to(self._archive_of(key))
-        try:
-            return load(self._file_of(key), archived, now)
-        except FileNotFoundError:
-            start = archived + 1
-            empty = Contents(now, now, last_consolidated=archived, first_seq=start, next_seq=start)
-            return empty, None
+        archived, path = archived_up_to(self._archive_of(key)), self._file_of(key)
+        if state_of(path) is not None:
+            return load(path, archived, now)
+        start = archived + 1
+        empty = Contents(now, now, last_consolidated=archived, first_seq=start, next_seq=start)
+        return empty, None
 
     async def restore(self, key: str, lines: str) -> None:
         """Append the journaled lines that are missing, durably.
@@ -145,13 +139,10 @@ class JsonlStore:
             if isinstance(record, Metadata):
                 return record.metadata or {}
         path = self._file_of(key)
-        try:
-            with opened(path) as descriptor:
-                found = newest_metadata(descriptor, os.fstat(descriptor).st_size)
-        except FileNotFoundError:
+        if state_of(path) is None:
             return {}
-        except OSError as error:
-            raise StorageError.of(path, error) from error
+        with storage_errors(path), opened(path) as descriptor:
+            found = newest_metadata(descriptor, os.fstat(descriptor).st_size)
         return found.metadata or {} if found else {}
 
     def list_sessions(self, *, sealed: bool = False, within: float = 0.0) -> Iterator[SessionInfo]:
