@@ -11,7 +11,7 @@ from nanobot.config.settings import Settings
 
 if TYPE_CHECKING:
     from nanobot.providers.endpoint import Endpoint
-    from nanobot.providers.speech import SpeechServer, Transcriber
+    from nanobot.providers.speech import SpeechModel
     from nanobot.security.sandbox import SandboxFinder
     from nanobot.voice.engines import ProgramSpeaker, ProgramTranscriber, Speech
     from nanobot.voice.programs import Program
@@ -34,9 +34,9 @@ class Voice:
 
     def __init__(self, settings: Settings, clock: Clock, folder: Path | None = None) -> None:
         listening, speaking = settings.model.transcription, settings.model.speech
-        self.listener: ProgramTranscriber | Transcriber | None = None
+        self.listener: ProgramTranscriber | SpeechModel | None = None
         self.speech: Speech | None = None
-        speaker: ProgramSpeaker | SpeechServer | None = None
+        speaker: ProgramSpeaker | SpeechModel | None = None
         if speaking.is_on or listening.command:
             from nanobot.voice.programs import Programs
 
@@ -47,20 +47,20 @@ class Voice:
 
             self.listener = ProgramTranscriber(programs, _program(listening))
         elif listening.model:
-            from nanobot.providers.speech import Transcriber
+            from nanobot.providers.speech import SpeechModel
 
             server = endpoint_of(listening, "model.transcription")
-            self.listener = Transcriber(server, clock, language=listening.language)
+            self.listener = SpeechModel(server, clock, language=listening.language)
         if speaking.is_on:
             from nanobot.voice.engines import ProgramSpeaker, Speech
 
             if speaking.command:
                 speaker = ProgramSpeaker(programs, _program(speaking))
             else:
-                from nanobot.providers.speech import SpeechServer
+                from nanobot.providers.speech import SpeechModel
 
                 server = endpoint_of(speaking, "model.speech")
-                speaker = SpeechServer(server, clock, voice=speaking.voice)
+                speaker = SpeechModel(server, clock, voice=speaking.voice)
             self.speech = Speech(speaker.speak, programs)
         self.closables = tuple(one for one in (self.listener, speaker) if one)
 

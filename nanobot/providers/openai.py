@@ -131,10 +131,9 @@ class OpenAIProvider:
         """Get a call of one tool by the best way that works with this server, and learn the way. If
         none works, return the first reply."""
         replies: list[Reply] = []
-        is_clear = True
-        for rung in _rungs(self.dialect(options.model)):
-            if not is_clear and rung != RUNGS[-1]:
-                continue  # the plainest way shows whether it was the form that was refused
+        is_clear, left = True, _rungs(self.dialect(options.model))
+        while left:
+            rung, *left = left
             asked = _asking_for(rung, prompt, spec)
             choice = {"name": spec.name, "required": "required"}.get(rung, "")
             form = _format_of(spec) if rung == "schema" else {}
@@ -144,7 +143,9 @@ class OpenAIProvider:
             except (ProviderRejected, RequestBlamed) as error:
                 if _is_final(error, rung, replies):
                     raise
-                is_clear = is_clear and refuses_forcing(error)
+                if not refuses_forcing(error):
+                    # The plainest way shows whether it was the form that was refused.
+                    is_clear, left = False, left[-1:]
                 continue
             reply = _with_call(reply, spec, asked)
             replies.append(reply)
@@ -318,13 +319,13 @@ def _effort_fields(effort: str, base_url: str) -> dict[str, Any]:
     return {"reasoning_effort": effort, "chat_template_kwargs": template}
 
 
-def _rungs(dialect: Dialect) -> Sequence[Rung]:
+def _rungs(dialect: Dialect) -> list[Rung]:
     """Return the ways to a structured answer that may work."""
     start = dialect.rung
     if dialect.reports_reading and start == "name":
         # llama.cpp takes a tool by its name for "auto" without a word (its issue 26535).
         start = "schema"
-    return RUNGS[RUNGS.index(start) :]
+    return [*RUNGS[RUNGS.index(start) :]]
 
 
 _FORM_STATUSES = (400, 404, 405, 415, 422, 500, 501)

@@ -17,7 +17,7 @@ from typing import TypeVar
 from nanobot.clock import Clock
 from nanobot.errors import ContextTooLong, ProviderRejected
 from nanobot.providers.endpoint import Endpoint
-from nanobot.providers.http import HttpConnection, UploadConnection
+from nanobot.providers.http import UploadConnection
 from nanobot.providers.retry import RetryPolicy, retried
 
 _SUFFIXES = {
@@ -41,29 +41,10 @@ _VOICE = "ogg"
 T = TypeVar("T")
 
 
-class _SpeechModel:
-    """One model on one server. `timeout_seconds` is for one request, tries included."""
-
-    def __init__(self, endpoint: Endpoint, clock: Clock, *, timeout_seconds: float = 60.0) -> None:
-        self._endpoint, self._clock, self._timeout = endpoint, clock, timeout_seconds
-        self._random = Random()  # noqa: S311 - jitter, not a secret
-        self._connection = HttpConnection(endpoint, stall=timeout_seconds)
-
-    async def close(self) -> None:
-        await self._connection.close()
-
-    async def _answer(self, ask: Callable[[], Awaitable[T]], what: str) -> T:
-        policy = RetryPolicy(deadline=self._timeout, garbage_retries=0)
-        try:
-            async with asyncio.timeout(self._timeout):
-                return await retried(ask, what, policy, self._clock, self._random)
-        except TimeoutError as error:
-            raise self._endpoint.stalled(self._timeout) from error
-
-
-class Transcriber(_SpeechModel):
-    """A model that turns speech into text. `language` is a code such as `de`, empty if the model
-    should find out."""
+class SpeechModel:
+    """One model on one server, which transcribes or speaks. `timeout_seconds` is for one request,
+    tries included. `language` of a recording is a code such as `de`, empty if the model should find
+    out. An answer of more than `max_bytes` of sound is refused."""
 
     def __init__(
         self,
@@ -71,11 +52,17 @@ class Transcriber(_SpeechModel):
         clock: Clock,
         *,
         language: str = "",
+        voice: str = "",
         timeout_seconds: float = 60.0,
+        max_bytes: int = 10_000_000,
     ) -> None:
-        super().__init__(endpoint, clock, timeout_seconds=timeout_seconds)
-        self._connection: UploadConnection = UploadConnection(endpoint, stall=timeout_seconds)
-        self._language = language
+        self._endpoint, self._clock, self._timeout = endpoint, clock, timeout_seconds
+        self._language, self._voice, self._max_bytes = language, voice, max_bytes
+        self._random = Random()  # noqa: S311 - jitter, not a secret
+        self._connection = UploadConnection(endpoint, stall=timeout_seconds)
+
+    async def close(self) -> None:
+        await self._connection.close()
 
     async def transcribe(self, audio: bytes, mime: str = "", name: str = "") -> str:
         """Return the words in `audio`, without space around them; empty if there are none. `mime`
@@ -101,22 +88,6 @@ class Transcriber(_SpeechModel):
                 status=413,
             ) from error
 
-
-class SpeechServer(_SpeechModel):
-    """A voice that reads text aloud. An answer of more than `max_bytes` is refused."""
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        clock: Clock,
-        *,
-        voice: str,
-        timeout_seconds: float = 60.0,
-        max_bytes: int = 10_000_000,
-    ) -> None:
-        super().__init__(endpoint, clock, timeout_seconds=timeout_seconds)
-        self._voice, self._max_bytes = voice, max_bytes
-
     async def speak(self, text: str) -> bytes:
         """Return the sound of `text`, in OGG/Opus if the server does as it is asked. Raises
         `ProviderError`s."""
@@ -133,6 +104,14 @@ class SpeechServer(_SpeechModel):
             return bytes(sound)
 
         return await self._answer(ask, "speech")
+
+    async def _answer(self, ask: Callable[[], Awaitable[T]], what: str) -> T:
+        policy = RetryPolicy(deadline=self._timeout, garbage_retries=0)
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await retried(ask, what, policy, self._clock, self._random)
+        except TimeoutError as error:
+            raise self._endpoint.stalled(self._timeout) from error
 
 
 def sound_suffix(mime: str, name: str) -> str:

@@ -14,7 +14,7 @@ from nanobot.errors import ProviderUnavailable
 from nanobot.memory.scopes import Scopes
 from nanobot.messages import ATTACHED
 from nanobot.providers.endpoint import Endpoint
-from nanobot.providers.speech import Transcriber
+from nanobot.providers.speech import SpeechModel
 from nanobot.testing import FakeClock
 from nanobot.testing.channel import FakeChannel
 from tests.doubles.openai.faults import server_error
@@ -136,7 +136,7 @@ async def test_a_voice_message_that_is_run_again_is_not_listened_to_again(tmp_pa
 
 async def test_a_server_that_fails_costs_the_words_and_not_the_message(tmp_path: Path) -> None:
     async with FakeOpenAI(transcription_faults=[server_error()] * 20) as server:
-        ears = Transcriber(Endpoint(server.base_url, "ears"), FakeClock(auto=True))
+        ears = SpeechModel(Endpoint(server.base_url, "ears"), FakeClock(auto=True))
         missed = await intake(tmp_path, ears.transcribe).to_message(said("", VOICE))
         await ears.close()
     assert "; it could not be transcribed: the model server at" in missed.content

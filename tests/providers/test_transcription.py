@@ -11,7 +11,7 @@ from nanobot.errors import (
     ProviderUnavailable,
 )
 from nanobot.providers.endpoint import Endpoint
-from nanobot.providers.speech import Transcriber
+from nanobot.providers.speech import SpeechModel
 from nanobot.testing import FakeClock
 from tests.doubles.openai.answers import Raw, Step
 from tests.doubles.openai.faults import Huge, Stall, busy, refusal, server_error
@@ -21,8 +21,8 @@ from tests.doubles.openai.server import FakeOpenAI
 NOISE = bytes(range(256)) + b"\r\n--\r\n--"
 
 
-def transcriber(server: FakeOpenAI, *, language: str = "", seconds: float = 30.0) -> Transcriber:
-    return Transcriber(
+def transcriber(server: FakeOpenAI, *, language: str = "", seconds: float = 30.0) -> SpeechModel:
+    return SpeechModel(
         Endpoint(server.base_url, "ears", "sk-secret", settings="model.transcription"),
         FakeClock(auto=True),
         language=language,

@@ -10,7 +10,7 @@ import pytest
 
 from nanobot.errors import ProviderGarbage, ProviderRejected
 from nanobot.providers.endpoint import Endpoint
-from nanobot.providers.speech import SpeechServer
+from nanobot.providers.speech import SpeechModel
 from nanobot.testing import FakeClock
 from nanobot.voice import VoiceFailed
 from nanobot.voice.engines import (
@@ -147,9 +147,9 @@ async def test_ffmpeg_does_both_where_there_are_no_opus_tools(programs: Programs
     assert await reading.transcribe(sound, "audio/ogg") == "RIFF"
 
 
-def server(fake: FakeOpenAI, *, voice: str = "alloy", most: int = 1_000_000) -> SpeechServer:
+def server(fake: FakeOpenAI, *, voice: str = "alloy", most: int = 1_000_000) -> SpeechModel:
     endpoint = Endpoint(fake.base_url, "mouth", "sk-secret", settings="model.speech")
-    return SpeechServer(
+    return SpeechModel(
         endpoint, FakeClock(auto=True), voice=voice, timeout_seconds=30.0, max_bytes=most
     )
 
