@@ -91,27 +91,24 @@ class _Host:
         self.ready: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def run(self) -> None:
-        """Run gateways until one ends without the wish for a restart."""
+        """Run gateways until one ends without the wish for a restart (`/restart`)."""
+        from nanobot.config.load import load_settings
+
         try:
-            while self._run_once():
-                pass
+            while True:
+                settings = load_settings(self._home)  # what is wrong is said before more is loaded
+                import asyncio
+
+                gateway = self.gateway = build(settings, hosted=True)
+                if self._stopping:  # asked before there was anything to ask
+                    break
+                asyncio.run(gateway.run(on_ready=lambda: self.ready.put(None), signals=False))
+                if self._stopping or not gateway.restart_requested:
+                    break
         except BaseException as error:  # noqa: BLE001 - the boundary: raised in the main thread
             self.failure = error
         finally:
             self.ready.put(None)
-
-    def _run_once(self) -> bool:
-        """Run one gateway to its end; says whether to start another, as `/restart` wishes."""
-        from nanobot.config.load import load_settings
-
-        settings = load_settings(self._home)  # what is wrong is said before more is loaded
-        import asyncio
-
-        gateway = self.gateway = build(settings, hosted=True)
-        if self._stopping:  # asked before there was anything to ask
-            return False
-        asyncio.run(gateway.run(on_ready=lambda: self.ready.put(None), signals=False))
-        return gateway.restart_requested and not self._stopping
 
     def finish(self) -> None:
         """Let what was said reach memory before the gateway ends."""
