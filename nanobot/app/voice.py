@@ -36,7 +36,9 @@ class Voice:
         listening, speaking = settings.model.transcription, settings.model.speech
         self.listener: ProgramTranscriber | SpeechModel | None = None
         self.speech: Speech | None = None
-        speaker: ProgramSpeaker | SpeechModel | None = None
+        self.closables: tuple[SpeechModel, ...] = ()
+        """Programs have nothing to release: one that runs ends with who waits for it."""
+        speaker: ProgramSpeaker | SpeechModel
         if speaking.is_on or listening.command:
             from nanobot.voice.programs import Programs
 
@@ -50,7 +52,8 @@ class Voice:
             from nanobot.providers.speech import SpeechModel
 
             server = endpoint_of(listening, "model.transcription")
-            self.listener = SpeechModel(server, clock, language=listening.language)
+            self.listener = ears = SpeechModel(server, clock, language=listening.language)
+            self.closables += (ears,)
         if speaking.is_on:
             from nanobot.voice.engines import ProgramSpeaker, Speech
 
@@ -61,8 +64,8 @@ class Voice:
 
                 server = endpoint_of(speaking, "model.speech")
                 speaker = SpeechModel(server, clock, voice=speaking.voice)
+                self.closables += (speaker,)
             self.speech = Speech(speaker.speak, programs)
-        self.closables = tuple(one for one in (self.listener, speaker) if one)
 
 
 def sandbox_of_programs(settings: Settings) -> SandboxFinder:

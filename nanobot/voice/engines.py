@@ -63,9 +63,6 @@ class ProgramTranscriber:
                 said = await desk.take("output.txt", _MOST_TEXT)
         return heard_text(said, _HEARD_CHARACTERS)
 
-    async def close(self) -> None:
-        """Nothing to release: a program that runs ends with who waits for it."""
-
     async def _to_wav(self, desk: Desk, recorded: str, audio: bytes) -> None:
         source, result = desk.path(recorded), desk.path("input.wav")
         if is_ogg_opus(audio) and (opusdec := self._find("opusdec")):
@@ -99,9 +96,6 @@ class ProgramSpeaker:
             if any("{output}" in argument for argument in command):
                 sound = await desk.take("output.wav", _MOST_WAV)
         return sound
-
-    async def close(self) -> None:
-        """Nothing to release."""
 
 
 class SpeechLimits(Struct, frozen=True):
