@@ -20,7 +20,7 @@ from nanobot.messages import ATTACHED, TURN_FAILED, TURN_STOPPED, Message, attri
 from nanobot.providers.port import Effort
 from nanobot.providers.retry import ServedModels
 from nanobot.text import close_matches, counted, one_line, shortened
-from nanobot.tools.undo import Outcome, UndoLog
+from nanobot.tools.files import Outcome, UndoLog
 
 _MOST_MODEL_BUTTONS, _MOST_MODELS_LISTED = 8, 40
 _HISTORY_DEFAULT = 10

@@ -65,8 +65,8 @@ from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import Background
 from nanobot.tooling.registry import SpillFolder
+from nanobot.tools.files import UndoLog
 from nanobot.tools.shell.processes import Processes
-from nanobot.tools.undo import UndoLog
 from nanobot_cli.channel import CliChannel
 from nanobot_web.channel import WebChannel
 from nanobot_web.settings import WebSettings

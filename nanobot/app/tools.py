@@ -55,8 +55,7 @@ from nanobot.tools.mcp.connections import Connections
 from nanobot.tools.mcp.running import ServerRunner
 from nanobot.tools.mcp.servers import McpServers
 from nanobot.tools.mcp.values import McpServer, ToolDescription
-from nanobot.tools.reading import ListDir, ReadFile
-from nanobot.tools.search import FindFiles, Grep
+from nanobot.tools.reading import FindFiles, Grep, ListDir, ReadFile
 from nanobot.tools.shell.tools import Exec, ExecKill, ExecLimits, ExecRead
 from nanobot.tools.web.fetch import WebFetch
 from nanobot.tools.web.search import SearchSettings, WebSearch

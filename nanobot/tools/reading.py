@@ -1,14 +1,25 @@
-"""`read_file` and `list_dir`: what stands in the workspace, in pieces that fit a prompt.
+"""`read_file`, `list_dir`, `find_files` and `grep`: the workspace in pieces that fit a prompt, and
+where something is in it, by name or by content.
 
-What kind of content bytes are is told from how they begin and never from a file's name.
+The kind of a content is told from its first bytes and never from a file's name. A glob pattern
+without a slash matches names at any depth, as people mean it. Matching takes time linear in the
+names of the path for each name of the pattern, whatever the pattern.
+
+A regular expression that a model wrote is matched in a process of its own (`matching`), which is
+killed when its time is up.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable
+import json
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -16,9 +27,13 @@ from msgspec.structs import replace
 
 from nanobot.errors import PathRefused, StorageError, ToolError
 from nanobot.security.paths import FolderEntry, Place
+from nanobot.security.worker import WorkerFailed, WorkerLimits, run_worker
+from nanobot.tasks import paced
 from nanobot.text import close_matches, printable
 from nanobot.tooling import Arguments, RootsOf, Tool, ToolResult, TurnContext, line_excerpt
 from nanobot.tooling.registry import MAX_RESULT
+from nanobot.tools import matching
+from nanobot.tools.matching import MatchAnswer, MatchRequest
 
 
 def image_type(content: bytes) -> str:
@@ -180,3 +195,201 @@ def _listed(entry: FolderEntry) -> str:
         "link": f"{name} (a link, not followed)",
         "other": f"{name} (not a file)",
     }[entry.kind]
+
+
+SECONDS = 10.0
+
+_CHOICE = re.compile(r"\{([^{}]*)\}")
+_MAX_PATTERN, _MAX_CHOICES = 300, 64
+
+
+def compile_glob(pattern: str) -> Callable[[Sequence[str]], bool]:
+    """A test for the names of a relative path. Raises `ToolError` for a useless pattern."""
+    if not pattern.strip() or len(pattern) > _MAX_PATTERN:
+        raise ToolError("the pattern is empty or too long; an example is **/*.md")
+    if pattern.startswith("/") or ".." in pattern.split("/"):
+        raise ToolError("the pattern is relative to path and cannot leave it; use path instead")
+    choices = [_names(choice) for choice in _expanded(pattern)]
+    return lambda names: any(_matches(choice, names) for choice in choices)
+
+
+def _expanded(pattern: str) -> list[str]:
+    waiting, done = [pattern], []
+    while waiting:
+        current = waiting.pop()
+        if (choice := _CHOICE.search(current)) is None:
+            done.append(current)
+            continue
+        before, after = current[: choice.start()], current[choice.end() :]
+        waiting += [f"{before}{middle}{after}" for middle in choice[1].split(",")]
+        if len(waiting) + len(done) > _MAX_CHOICES:
+            raise ToolError("the pattern has too many {a,b} choices")
+    return done
+
+
+def _names(pattern: str) -> list[str]:
+    names = [name for name in pattern.split("/") if name not in ("", ".")]
+    return ["**", *names] if "/" not in pattern else names
+
+
+def _matches(pattern: Sequence[str], names: Sequence[str]) -> bool:
+    # reached[i]: the pattern so far can have matched the first i names.
+    reached = [True] + [False] * len(names)
+    for part in pattern:
+        if part == "**":
+            first = reached.index(True) if True in reached else len(reached)
+            reached = [index >= first for index in range(len(reached))]
+        else:
+            reached = [False] + [
+                before and fnmatchcase(name, part)
+                for before, name in zip(reached, names, strict=False)
+            ]
+    return reached[-1]
+
+
+MAX_VISITED = 50_000
+"""Entries that one search looks at."""
+
+MAX_FOUND = 200
+MAX_SEARCHED_FILE = 5_000_000
+MAX_SEARCHED = 30_000_000
+"""Bytes that one grep reads, of one file and of all."""
+
+
+class FindFilesArguments(Arguments, frozen=True):
+    pattern: str
+    path: str = "."
+
+
+class GrepArguments(Arguments, frozen=True):
+    pattern: str
+    path: str = "."
+    glob: str = ""
+    ignore_case: bool = False
+    context: Annotated[int, Meta(ge=0, le=10)] = 0
+
+
+class FindFiles(Tool, Struct, frozen=True):
+    roots: RootsOf
+    name = "find_files"
+    description = "Find files and folders by a glob: *.md (at any depth), notes/**/*.txt."
+    arguments = FindFilesArguments
+
+    async def __call__(self, arguments: FindFilesArguments, caller: TurnContext) -> ToolResult:
+        folder = self.roots(caller).place(arguments.path)
+        return await asyncio.to_thread(self._find, folder, arguments)
+
+    def _find(self, folder: Place, arguments: FindFilesArguments) -> ToolResult:
+        matches = compile_glob(arguments.pattern)
+        found, visited = [], 0
+        for place, entry in _below(folder):
+            visited += 1
+            if matches(place.names[len(folder.names) :]):
+                found.append(f"{place.shown}/" if entry.kind == "folder" else place.shown)
+        found.sort()
+        shown = fitting(found, MAX_FOUND)
+        if len(shown) < len(found):
+            shown.append(f"[{len(shown)} of {len(found)} matches; narrow the pattern]")
+        if visited == MAX_VISITED:
+            shown.append(f"[stopped after {visited:,} entries; search a folder further down]")
+        return ToolResult("\n".join(shown) or f"nothing matches {arguments.pattern}")
+
+
+class Grep(Tool, Struct, frozen=True):
+    roots: RootsOf
+    name = "grep"
+    description = "Search a file or folder line by line for a Python regular expression."
+    arguments = GrepArguments
+
+    async def __call__(self, arguments: GrepArguments, caller: TurnContext) -> ToolResult:
+        pattern = arguments.pattern
+        if not pattern or len(pattern) > 1_000:
+            raise ToolError("the pattern is empty or too long")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                re.compile(pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ToolError(
+                f"the pattern is not a regular expression: {error}",
+                hint=f"To search for the text itself, escape it: {re.escape(pattern)[:200]}",
+            ) from error
+        start = self.roots(caller).place(arguments.path)
+        return await asyncio.to_thread(self._search, start, arguments)
+
+    def _search(self, start: Place, arguments: GrepArguments) -> ToolResult:
+        searched = skipped = 0
+
+        def texts() -> Iterator[tuple[str, bytes]]:
+            nonlocal searched, skipped
+            room = MAX_SEARCHED
+            for place in paced(_chosen(start, arguments.glob)):
+                try:
+                    content = place.read_bytes(min(room, MAX_SEARCHED_FILE)) or b""
+                except PathRefused:
+                    continue  # a hard link: for tools it is not there
+                except (StorageError, ToolError):
+                    skipped += 1
+                    continue
+                if not is_binary(content):
+                    searched += 1
+                    room -= len(content)
+                    yield place.shown, content
+
+        request = MatchRequest(
+            arguments.pattern, arguments.ignore_case, arguments.context, MAX_FOUND
+        )
+        answer = match(request, texts())
+        shown, notes = fitting(answer.lines, len(answer.lines)), []
+        if len(shown) < len(answer.lines) or answer.shown < answer.matched:
+            notes.append(
+                f"[cut: {answer.matched} lines match in {answer.files} files; "
+                "narrow the pattern or the path]"
+            )
+        if skipped:
+            notes.append(f"[{skipped} files were too large or too many and were not searched]")
+        if not answer.lines:
+            notes.insert(0, f"no line matches in {searched} files")
+        return ToolResult("\n".join(shown + notes))
+
+
+def match(
+    request: MatchRequest, texts: Iterable[tuple[str, bytes]], seconds: float = SECONDS
+) -> MatchAnswer:
+    """The lines that match in texts with names. Blocks. Raises `ToolError` when the pattern takes
+    too long."""
+
+    def written() -> Iterator[bytes]:
+        yield json.dumps(request).encode() + b"\n"
+        for name, content in texts:
+            yield json.dumps([name, len(content)]).encode() + b"\n"
+            yield content
+
+    try:
+        output = run_worker(Path(matching.__file__), (), written(), WorkerLimits(seconds))
+    except WorkerFailed as error:
+        raise ToolError(
+            f"the search {error}",
+            hint="Avoid repeats inside repeats such as (a+)+, or search less.",
+        ) from error
+    return MatchAnswer(*json.loads(output))
+
+
+def _below(folder: Place) -> Iterator[tuple[Place, FolderEntry]]:
+    found = folder.stat()
+    if found is None:
+        raise missing(folder)
+    if found.kind != "folder":
+        raise ToolError(f"{folder.shown} is not a folder")
+    return paced(folder.walk_tree(MAX_VISITED))
+
+
+def _chosen(start: Place, glob: str) -> list[Place]:
+    """The files to search, at or below `start`, whose names there match, by name."""
+    matches = compile_glob(glob or "**")
+    found = start.stat()
+    if found is not None and found.kind == "file":
+        return [start] if matches(start.names[-1:]) else []
+    below = (place for place, entry in _below(start) if entry.kind == "file")
+    chosen = [place for place in below if matches(place.names[len(start.names) :])]
+    return sorted(chosen, key=lambda place: place.shown)

@@ -31,7 +31,7 @@ from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
 from nanobot.session.session import Session
 from nanobot.testing.clock import FakeClock
-from nanobot.tools.undo import UndoLog
+from nanobot.tools.files import UndoLog
 from tests.memory.homes import owned_by
 
 STRANGER = InboundMessage("telegram", "7", "7", "", "e1", FakeClock().now())

@@ -14,11 +14,9 @@ from nanobot.messages import ToolCall
 from nanobot.security.paths import Root, Roots
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import SpillFolder, ToolRegistry
-from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
-from nanobot.tools.reading import ListDir, ReadFile
-from nanobot.tools.search import FindFiles, Grep
+from nanobot.tools.files import EditFile, UndoLog, WorkspaceWriter, WriteFile
+from nanobot.tools.reading import FindFiles, Grep, ListDir, ReadFile
 from nanobot.tools.shell.processes import Processes
-from nanobot.tools.undo import UndoLog
 
 
 @dataclass

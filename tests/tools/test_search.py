@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nanobot.errors import ToolError
 from nanobot.tooling.registry import MAX_RESULT
 from nanobot.tools.matching import MatchRequest
-from nanobot.tools.search import compile_glob, match
+from nanobot.tools.reading import compile_glob, match
 
 if TYPE_CHECKING:
     from tests.tools.conftest import Desk

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.security.paths import Root
-from nanobot.tools.undo import UndoLog
+from nanobot.tools.files import UndoLog
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def _identity(message: Message) -> tuple[object, ...]:
 
 
 class FileChanges(Protocol):
-    """What turns changed in files; `nanobot.tools.undo.UndoLog`. Blocks."""
+    """What turns changed in files; `nanobot.tools.files.UndoLog`. Blocks."""
 
     def paths(self, turn_id: str) -> list[str]:
         """The files that a turn changed."""

@@ -21,7 +21,7 @@ from nanobot.memory.version import Change
 from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.testing import FakeClock
-from nanobot.tools.undo import UndoLog
+from nanobot.tools.files import UndoLog
 from tests.memory.homes import GUEST, RealHome, living, retire
 
 KEY = "telegram:1"

@@ -22,9 +22,8 @@ from nanobot.security.paths import Root, Roots
 from nanobot.session.manager import SessionManager
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
-from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
+from nanobot.tools.files import EditFile, UndoLog, WorkspaceWriter, WriteFile
 from nanobot.tools.shell.processes import Processes
-from nanobot.tools.undo import UndoLog
 
 if TYPE_CHECKING:
     from tests.memory.conftest import StoppedClock

@@ -16,9 +16,8 @@ from nanobot.messages import ToolCall
 from nanobot.security.paths import Root, Roots
 from nanobot.tooling import Allowed, Ask, Denied, OwnersPolicy, ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
-from nanobot.tools.files import WorkspaceWriter, WriteFile, WriteFileArguments
+from nanobot.tools.files import UndoLog, WorkspaceWriter, WriteFile, WriteFileArguments
 from nanobot.tools.shell.tools import ExecKill
-from nanobot.tools.undo import UndoLog
 
 if TYPE_CHECKING:
     from tests.tools.shell.conftest import Desk
