@@ -70,6 +70,8 @@ class ConfigDocument:
         self.home, self.texts = home, texts
         self.values: dict[str, Value] = {}
         self.places: dict[KeyPath, ConfigPlace] = {(): ConfigPlace(file)}
+        self.spans: dict[KeyPath, tuple[int, int]] = {}
+        """Where the texts of a file begin and end in it."""
         self.from_variables: set[KeyPath] = set()
         """The texts that a reference to a variable is part of."""
         self.warnings: tuple[str, ...] = ()

@@ -110,6 +110,8 @@ class _Reader:
                 self.read(item, self._place(item, place, (*path, index)), (*path, index))
                 for index, item in enumerate(node.value)
             ]
+        if self._keeps_places:
+            self._document.spans[path] = node.start_mark.index, node.end_mark.index
         return None if node.tag == _NULL else str(node.value)
 
     def _section(
@@ -214,24 +216,11 @@ def value_at(text: str, path: Sequence[str]) -> Value:
 def masked(text: str, mask: Callable[[KeyPath, str], str | None]) -> str:
     """`text`, which is valid, with what `mask` gives in place of a value; None leaves it. It is
     asked about each value with its path and what it says."""
-    spans: dict[int, tuple[int, str]] = {}
-
-    def visit(node: yaml.Node, path: KeyPath) -> None:
-        if isinstance(node, yaml.MappingNode):
-            for name, value in node.value:
-                visit(value, (*path, str(name.value)))
-        elif isinstance(node, yaml.SequenceNode):
-            for index, item in enumerate(node.value):
-                visit(item, (*path, index))
-        elif (instead := mask(path, str(node.value))) is not None:
-            end = node.end_mark.index
+    document, spans = _document(text), dict[int, tuple[int, str]]()
+    for path, (start, end) in document.spans.items():
+        if (instead := mask(path, str(document.get(path) or ""))) is not None:
             line = "\n" if text[:end].endswith("\n") else ""
-            spans[node.start_mark.index] = (end, instead + line)
-
-    _document(text)  # raises for what is nested too deeply to visit
-    root: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
-    if root is not None:
-        visit(root, ())
+            spans[start] = (end, instead + line)
     for start in sorted(spans, reverse=True):
         end, instead = spans[start]
         text = text[:start] + instead + text[end:]
