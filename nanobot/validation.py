@@ -17,7 +17,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from inspect import signature
 from operator import attrgetter
 from pathlib import Path
 from types import NoneType, UnionType
@@ -164,6 +163,8 @@ def keyword_arguments(
 
 @cache
 def _struct_of(function: Callable[..., object]) -> type[Struct]:
+    from inspect import signature  # a start does without
+
     hints = get_type_hints(function, include_extras=True)
     parameters = signature(function).parameters.values()
     fields = [
