@@ -291,8 +291,8 @@ class UpdateMemory(Tool, Struct, frozen=True):
                 retired=[step.old for step in steps if lost_facts(step.old, step.new)],
                 before=partial(self.before_change, caller.turn_id),
             )
-            if outcome.beyond:
-                held, origins = [*held, *outcome.beyond], (*origins, NOT_SAID)
+            if waiting := (*outcome.beyond, *filter(attrgetter("states"), outcome.left)):
+                held, origins = [*held, *waiting], (*origins, NOT_SAID)
                 report = f"{_summary(arguments.file, outcome.made(steps))}."
         if held:
             report += await self._hold(held, path, origins, caller)
