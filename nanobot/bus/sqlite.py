@@ -230,12 +230,6 @@ _REASONS = (
 """What SQLite makes of the operating system's reason, which it does not pass on."""
 
 
-def is_corruption(error: BaseException) -> bool:
-    """Whether SQLite says that the file itself is damaged."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-
-
 def is_damaged(error: Exception) -> bool:
     """Whether the file of a cache is no use and has to be built again: nothing of a whole one
     violates a constraint, and no word in its errors is damaged."""
@@ -252,7 +246,8 @@ def storage_error(path: Path, error: sqlite3.Error | OSError) -> StorageError:
     if isinstance(error, OSError):
         return StorageError.of(path, error)
     name = getattr(error, "sqlite_errorname", "")
-    if is_corruption(error):
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
         return DatabaseDamaged(path, str(error))
     number = next((number for begins, number in _REASONS if name.startswith(begins)), 0)
     return StorageError(path, str(error), hint=storage_hint(number, path))
