@@ -316,25 +316,21 @@ class _Document:
 
     def add(self, line: str, heading: str) -> None:
         """Put `line` into the section of that heading, which is made where it is missing."""
+        end = len(self._keys) if heading else 0
         if is_heading(line):
-            found = self._find(heading) if heading else None
-            found = found or self._section(len(self._keys) if heading else 0)
-            self._insert(self._close(found), line)
+            at = self._keys.index(heading) if self._counts[heading] else end
+            self._insert(self._close(self._section(at)), line)
             return
-        found = self._find(heading)
-        if found is None:
-            self._insert(self._close(self._section(len(self._keys))), heading)
-            found = self._section(self._keys.index(heading))
-        self._insert(self._place(kind_of(line), found), line)
+        if heading and not self._counts[heading]:
+            self._insert(self._close(self._section(end)), heading)
+        self._insert(self._place(kind_of(line), self._find(heading)), line)
 
     def _place(self, kind: str, section: range) -> int:
         """Where a line of this kind goes in a section."""
         end = self._close(section)
         visible = [at for at in range(section.start, end) if self._keys[at]]
         same = [at for at in visible if kind_of(self._lines[at]) == kind]
-        at = (same or visible or [section.start - 1])[-1] + 1
-        is_apart = bool(visible) and not same and at < end and not self._keys[at]
-        return at + is_apart
+        return (same or visible or [section.start - 1])[-1] + 1
 
     def _insert(self, at: int, line: str) -> None:
         """Put a line there, with a blank one wherever it meets one of another kind."""
@@ -351,9 +347,9 @@ class _Document:
         self._counts.update(filter(None, keys))
         self._lines[place], self._keys[place], self.is_changed = lines, keys, True
 
-    def _find(self, heading: str) -> range | None:
+    def _find(self, heading: str) -> range:
         if heading:
-            return self._section(self._keys.index(heading)) if self._counts[heading] else None
+            return self._section(self._keys.index(heading))
         # Above the first heading a title would stand: no place for a fact in a file of sections.
         above = range(self._next_heading(0))
         if len(above) == len(self._keys) or any(self._keys[at] for at in above):
