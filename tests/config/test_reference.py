@@ -113,7 +113,7 @@ def test_the_table_in_the_documentation_is_current() -> None:
 
 @pytest.mark.parametrize("page", ["configuration.md", "channels/telegram.md"])
 def test_what_the_documentation_tells_people_to_write_can_be_used(home: Home, page: str) -> None:
-    text = (ROOT / "docs" / page).read_text().partition("## When something is wrong")[0]
+    text = (ROOT / "docs" / page).read_text().partition("## Configuration errors")[0]
     environ = dict.fromkeys(("OPENAI_API_KEY", "NANOBOT_MODEL__API_KEY"), "sk-1")
     environ |= {"TELEGRAM_TOKEN": TOKEN, "TELEGRAM_PROXY": "", "NANOBOT_MODEL__NAME": "m"}
     environ["TICKETS_TOKEN"] = "secret-1"
@@ -127,7 +127,7 @@ def test_what_the_documentation_tells_people_to_write_can_be_used(home: Home, pa
 
 def test_the_errors_in_the_documentation_are_those_a_person_sees(home: Home) -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
-    section = page.partition("## When something is wrong")[2]
+    section = page.partition("## Configuration errors")[2]
     _, config, _, said, _, misspelt, _ = section.split("```", 6)
     home.write(config.removeprefix("yaml\n"))
     assert home.complaint().replace("HOME", "/home/ada/.nanobot") == said.strip()
