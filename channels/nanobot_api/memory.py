@@ -72,19 +72,19 @@ def _count(most: int, usual: int) -> dict[str, object]:
 _TOOLS: Mapping[str, _Tool] = {
     "search_memory": _Tool(
         "memory.search",
-        "Search what is remembered about a person: facts, notes, what was said in conversations.",
+        "Search a person's memory: facts, notes, and messages.",
         {"text": _text("Words to look for."), "limit": _count(_MOST_HITS, 10)},
         ("text",),
     ),
     "memory_why": _Tool(
         "memory.why",
-        "Where a remembered fact comes from: the change, the summary, the words that were said.",
+        "Show the source of a fact: the change, the summary, and the original messages.",
         {"text": _text("Words of the fact, enough that only one has them.")},
         ("text",),
     ),
     "recent_history": _Tool(
         "memory.recent",
-        "The latest summaries of what was talked about, the newest last.",
+        "List the latest summaries of conversations, newest last.",
         {"limit": _count(_MOST_ENTRIES, 10)},
     ),
     "remember": _Tool(

@@ -101,14 +101,14 @@ def stopped_late() -> Problem:
 def too_late(repeatable: bool) -> Problem:
     """The answer takes longer than a request waits for it."""
     hint = " Ask again with the same Idempotency-Key." if repeatable else ""
-    text = f"The answer is not there yet; it is still worked on.{hint}"
+    text = f"The answer is not ready yet, and nanobot is still working on it.{hint}"
     return Problem(504, text, "timeout", again=repeatable)
 
 
 def notice(what: str, where: str, *, stateless: bool) -> str:
     """Return the text that ends a request whose call waits for an approval. `where` the owner finds
     the question is for the owner only."""
-    after = "the answer comes to the chat where it was approved"
+    after = "the answer goes to the chat of the approval"
     if not where:
         asked = f"This needs the owner's approval, and they have been asked: {what}."
     else:
@@ -119,7 +119,7 @@ def notice(what: str, where: str, *, stateless: bool) -> str:
         )
     elif not where:
         after = "it can't be sent here any more"
-    return f"{asked} nanobot then goes on; {after}."
+    return f"{asked} nanobot then continues, and {after}."
 
 
 def not_yet(text: str) -> Problem:

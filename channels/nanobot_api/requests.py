@@ -108,7 +108,9 @@ def response_request(body: bytes, headers: Headers) -> Ask:
     """Read a request for `/responses`. Raises `Problem`."""
     data = _object_of(body)
     if data.get("background") is True:
-        raise invalid("responses in the background are not supported; stream instead", "background")
+        raise invalid(
+            "responses in the background are not supported, so stream instead", "background"
+        )
     given = data.get("input")
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
@@ -137,7 +139,9 @@ def response_request(body: bytes, headers: Headers) -> Ask:
 def refuse_items(body: bytes) -> None:
     """Refuse to fill a new conversation. Raises `Problem`."""
     if body.strip() and _object_of(body).get("items"):
-        raise invalid("a conversation begins empty here; send its first message instead", "items")
+        raise invalid(
+            "a new conversation is empty here, so send its first message instead", "items"
+        )
 
 
 def clean_name(conversation: str) -> str:
@@ -164,7 +168,7 @@ def _ask(
     if model != MODEL:
         raise Problem(
             404,
-            f"The model {str(model)[:100]!r} does not exist; the model here is {MODEL!r}.",
+            f"The model {str(model)[:100]!r} does not exist. The model here is {MODEL!r}.",
             "model_not_found",
             param="model",
         )
@@ -216,19 +220,19 @@ def _last_of_user(messages: Sequence[Json], param: str) -> int:
         if one.get("role") not in _SYSTEM and not _is_placeholder(one)
     ]
     if not any(role == "user" for _, role in spoken):
-        raise invalid("no message of the role `user` is there to be answered", param)
+        raise invalid("there is no message with the role `user`", param)
     at, role = spoken[-1]
     if role == "assistant":
         raise invalid(
-            "the last message is the assistant's, and nanobot doesn't continue its own answers;"
-            " send a message of the user last",
+            "the last message is the assistant's, and nanobot doesn't continue its own answers."
+            " End with a message of the user",
             param,
             "last_message_not_user",
         )
     if role != "user":
         raise invalid(
-            "the last message is the result of a tool, but nanobot calls only its own tools; send"
-            " a message of the user last",
+            "the last message is the result of a tool, but nanobot calls only its own tools. End"
+            " with a message of the user",
             param,
             "last_message_not_user",
         )
@@ -251,8 +255,8 @@ def _ignored_tools(data: Json) -> tuple[str, ...]:
     for param, value in (("tool_choice", choice), ("function_call", data.get("function_call"))):
         if value not in (None, "auto", "none"):
             raise invalid(
-                f"`{param}` asks for a call of the client's tools, and nanobot calls only its own;"
-                " for an answer in JSON use `response_format`",
+                f"`{param}` asks for a call of the client's tools, and nanobot calls only its own."
+                " For an answer in JSON, use `response_format`",
                 param,
                 "tools_not_supported",
             )
@@ -415,8 +419,8 @@ def _data(url: object, param: str) -> tuple[bytes, str]:
     found = _DATA.match(url) if isinstance(url, str) else None
     if found is None or ";base64" not in found[2].lower():
         raise invalid(
-            "files must be in the request itself, as data:TYPE;base64,… addresses; nothing is "
-            "fetched from elsewhere",
+            "files must be in the request itself, as data:TYPE;base64,… addresses. nanobot "
+            "downloads nothing",
             param,
             "invalid_image_url",
         )

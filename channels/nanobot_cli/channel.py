@@ -162,7 +162,7 @@ class CliChannel:
             await asyncio.to_thread(_Shelf(folder).close, part, outcome)
 
     async def fetch(self, media: Media, limit: int) -> bytes:
-        raise SendRefused(f"the terminal has no files of its own to fetch ({media.ref})")
+        raise SendRefused(f"the terminal provides no files ({media.ref})")
 
     async def show_progress(self, event: Progress) -> None:
         match event:
@@ -191,7 +191,7 @@ class CliChannel:
             try:
                 kept = await asyncio.to_thread(_Shelf(host.state_folder).take, watcher.chat_id)
             except StorageError as error:
-                logger.warning("cli: what was said meanwhile cannot be shown: {}", error)
+                logger.warning("cli: the messages of the meantime can't be shown: {}", error)
                 kept = ()
             for one in kept:
                 watcher.send(_said(host, one.text, one.media, one.buttons, one.at))
@@ -440,7 +440,7 @@ class _Shelf:
         text = part.content
         if len(text) > MOST_CHARACTERS:
             where = f"nanobot sessions show {part.channel}:{part.chat_id}"
-            text = f"{text[:MOST_CHARACTERS]}\n[cut off here; the whole is in: {where}]"
+            text = f"{text[:MOST_CHARACTERS]}\n[shortened, the full text is in: {where}]"
         unseen = _Unseen(part.key, part.chat_id, at, text, part.media, part.buttons)
         self._file.write(_Stored(parts=(*kept, unseen)[-MOST_PARTS:]))
 

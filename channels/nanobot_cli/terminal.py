@@ -130,7 +130,7 @@ class Terminal:
             asyncio.run(self._chat(prompt))
         if self._gateway.waiting and not self._stopping:
             self._transcript.line(
-                f"The turn goes on; its answer will be in: nanobot sessions show {self._session}"
+                f"The turn continues. Its answer will be in: nanobot sessions show {self._session}"
             )
 
     def _ask(self, operation: str) -> object:

@@ -42,7 +42,7 @@ class ChatRequest(NamedTuple):
         if not isinstance(text, str) or not (watch or text.strip()):
             raise ValueError("there is nothing to say: the text is empty")
         if not isinstance(session, str) or not is_session_key(session):
-            raise ValueError(f"{session!r} is not a session key; one looks like {DEFAULT_SESSION}")
+            raise ValueError(f"{session!r} is not a session key. An example is {DEFAULT_SESSION}")
         return cls(request_id, session, text, stream is not False, watch)
 
     def as_json(self) -> dict[str, object]:

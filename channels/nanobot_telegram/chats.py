@@ -73,7 +73,7 @@ class Chats:
         except ValueError:
             raise SendRefused(
                 f"{chat_id!r} is no chat of Telegram",
-                hint="Chats have numbers; groups have negative ones.",
+                hint="Chats have numbers, and groups have negative ones.",
             ) from None
 
     def move(self, old: str, new: str) -> None:

@@ -304,7 +304,7 @@ class Polling:
         return Cursor(self._bot_id, following, self._clock.now())
 
     async def _reconnect(self) -> None:
-        text = f"no poll was answered for {STALL_SECONDS:.0f} s; connecting again"
+        text = f"no poll was answered for {STALL_SECONDS:.0f} s, connecting again"
         if self._health.problems:
             logger.debug("telegram: {}", text)
         else:
@@ -343,5 +343,5 @@ class Polling:
             return
         text = "another program polls for this bot's messages, and Telegram allows one: stop it"
         if webhook:
-            text = "a webhook was set for this bot; it is removed, as nanobot polls"
+            text = "a webhook was set for this bot and is removed, because nanobot polls"
         self._health.report("connection", text)

@@ -229,7 +229,7 @@ class Outbound:
             try:
                 return await self._send_text(part, to)
             except (BadRequest, Forbidden) as error:
-                logger.info("telegram: {}: {}; shown to everybody", part.key, error.message)
+                logger.info("telegram: {}: {}, shown to all members", part.key, error.message)
                 to = replace(to, only=None)
         if to.blocks:
             try:
@@ -298,7 +298,7 @@ class Outbound:
         again = attempt.after(error.message, has_files=bool(part.media))
         if again is None:
             raise as_send_error(error) from None
-        logger.info("telegram: {}: {}; sent in another form", part.key, error.message)
+        logger.info("telegram: {}: {}, sent in another form", part.key, error.message)
         return again
 
 

@@ -62,7 +62,7 @@ async def setup(request: SetupRequest) -> SetupResult | None:
     """Ask for what is not given. Raises `NanobotError`."""
     person, present = request.person, request.options
     if not isinstance(present, TelegramSettings | None):
-        raise TypeError("the options are those of another channel")
+        raise TypeError("the options belong to another channel")
     known = present.token.get_secret_value() if present else ""
     given = request.given.get("token", "")
     if request.attended and not known and not given:
@@ -120,7 +120,7 @@ async def _with_token(
         raise NanobotError(f"the {error.faults[0].key[0]} {error.faults[0].message}") from None
     owners = [request.given["owner"]] if "owner" in request.given else []
     if not all(map(_ID.fullmatch, owners)):
-        hint = "Names can change hands. Your id is a number; @userinfobot tells it."
+        hint = "Names can change hands. Your id is a number, which @userinfobot shows."
         raise NanobotError("your id at Telegram is a number", hint=hint)
     who = ""
     if request.test:
@@ -173,8 +173,8 @@ async def _find_owner(request: SetupRequest, client: TelegramClient, link: str) 
             if await person.confirm(f"{writer.shown} — is that you?", default=False):
                 return [writer.id]
             refused.add(writer)
-        said = "Nobody else has written. If it was you, write to the bot once more."
-        person.say(said if refused else "Nobody has written to the bot yet.")
+        said = "No one else has written. If it was you, write to the bot again."
+        person.say(said if refused else "No one has written to the bot yet.")
 
 
 async def _ask_owner(request: SetupRequest) -> list[str]:
@@ -195,8 +195,8 @@ async def _who_wrote(request: SetupRequest, client: TelegramClient) -> tuple[Wri
     except Conflict:
         said = "Another program takes this bot's messages, so they cannot be seen from here."
     except TelegramError as error:
-        said = f"Telegram does not say what was written: {error}"
-    request.person.say(f"{said} Type your id instead; @userinfobot tells it.")
+        said = f"Telegram does not return the messages: {error}"
+    request.person.say(f"{said} Type your id instead, which @userinfobot shows.")
     return ()
 
 
@@ -208,7 +208,7 @@ async def check(request: CheckRequest) -> Sequence[CheckFinding]:
     """Whether the bot can be reached and, in webhook mode, can be called."""
     options = request.options
     if not isinstance(options, TelegramSettings):
-        raise TypeError("the options are those of another channel")
+        raise TypeError("the options belong to another channel")
     async with aclosing(TelegramClient(options, request.clock)) as client:
         try:
             async with asyncio.timeout(request.seconds):
@@ -232,10 +232,12 @@ async def _webhook(client: TelegramClient, wanted: str, now: datetime) -> CheckF
     """What Telegram says of the address that it is to call."""
     info = await client.bot.get_webhook_info()
     if info.url != wanted:
-        hint = "`nanobot gateway` registers it when it starts."
-        return CheckFinding("warn", f"Telegram was not told to call {wanted} yet", hint)
+        hint = "`nanobot gateway` registers it at its start."
+        return CheckFinding(
+            "warn", f"The webhook {wanted} is not registered with Telegram yet", hint
+        )
     if info.last_error_date is not None and now - info.last_error_date < _RECENTLY:
-        said = info.last_error_message or "it does not say why"
-        hint = "Can the address be reached from outside? docs/channels/telegram.md says how."
+        said = info.last_error_message or "no reason given"
+        hint = "Check that the address can be reached from outside (docs/channels/telegram.md)."
         return CheckFinding("warn", f"Telegram could not call {wanted}: {said}", hint)
     return CheckFinding("ok", f"Telegram calls {wanted}")

@@ -409,7 +409,7 @@ class Site:
                 hint="Run `nanobot web` for a new one. If you did not use it yourself, run "
                 "`nanobot web revoke all` first.",
             )
-        logger.info("web: somebody signed in by a link")
+        logger.info("web: a browser was signed in by a link")
         response = web.Response(text=self.render("welcome.html"), content_type="text/html")
         response.set_cookie(
             self._cookie(request),

@@ -175,7 +175,7 @@ class People:
         """
         given = list(dict.fromkeys(id_of(id) for id in ids if is_id(id)))
         if not given:
-            raise ValueError("somebody without any id")
+            raise ValueError("a person without an id")
         numbers = [id for id in given if is_number(id)]
         accounts = [id for id in given if not is_number(id)]
         known = self._find_owner(numbers, accounts) or self._create([*numbers, *accounts])

@@ -32,7 +32,7 @@ _ASKED = (
     ("phone_number_id", "The phone number's id, from Meta's app dashboard"),
     ("access_token", "The access token of a system user"),
     ("app_secret", "The app's secret"),
-    ("verify_token", "A word for both sides of the webhook; tell Meta the same"),
+    ("verify_token", "A secret word for the webhook. Enter the same one at Meta"),
     ("webhook_url", "The public address that Meta calls, such as https://example.org/whatsapp"),
 )
 _SECRETS = frozenset({"access_token", "app_secret", "verify_token"})
@@ -55,7 +55,7 @@ async def setup(request: SetupRequest) -> SetupResult:
     """Ask for what is not given. Raises `NanobotError`."""
     present = request.options
     if not isinstance(present, WhatsAppSettings | None):
-        raise TypeError("the options are those of another channel")
+        raise TypeError("the options belong to another channel")
     if not request.attended:
         number = phone_digits(request.given.get("owner", ""))
         request.person.say(f"Note: {_BAN}")
@@ -69,9 +69,8 @@ async def _linked(request: SetupRequest, present: WhatsAppSettings | None) -> Se
     """As a device of the owner's own number, or of one for nanobot alone."""
     person = request.person
     person.say(
-        f"{_BAN} Best is a number of its own for nanobot, which you can do without; it also works "
-        "with yours, in the chat that you have with yourself. Node.js 20 or newer has to be "
-        "installed here."
+        f"{_BAN} Use a separate number for nanobot that you can afford to lose. It also works with "
+        "your own number, in the chat with yourself. You need Node.js 20 or newer on this machine."
     )
     owners = await _owner(request)
     own = present is not None and present.self_chat
@@ -168,7 +167,7 @@ async def check(request: CheckRequest) -> Sequence[CheckFinding]:
     """Whether this transport can work."""
     options = request.options
     if not isinstance(options, WhatsAppSettings):
-        raise TypeError("the options are those of another channel")
+        raise TypeError("the options belong to another channel")
     if options.transport == "cloud":
         return [await _cloud(options, request.seconds)]
     return await asyncio.to_thread(_on_this_machine, options, request.state_folder)
@@ -203,7 +202,7 @@ def _account(path: Path) -> CheckFinding:
         known = {}
     except (OSError, ValueError, RecursionError):
         hint = f"If the channel does not come up by itself: {_LOGIN}."
-        return CheckFinding("warn", "what is kept of the account cannot be read", hint)
+        return CheckFinding("warn", "the stored account can't be read", hint)
     me = known.get("me") if isinstance(known, dict) else None
     if not isinstance(me, dict) or not known.get("account"):
         hint = f"{_LOGIN} links one: have the phone at hand."

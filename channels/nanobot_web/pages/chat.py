@@ -110,7 +110,7 @@ async def _export(call: Call) -> web.StreamResponse:
     key = call.query("c")
     shown = await _shown(call, key, limit=1)
     if shown["new"]:
-        raise Refused(404, "Nothing was said in this chat yet.")
+        raise Refused(404, "This chat has no messages yet.")
     response = call.stream("text/markdown; charset=utf-8")
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", key)
     response.headers["Content-Disposition"] = f'attachment; filename="{name}.md"'

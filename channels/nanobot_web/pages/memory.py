@@ -96,7 +96,7 @@ async def _edit(call: Call) -> web.StreamResponse:
     done = await call.change("memory.edit", scope=scope, new=new, **given)
     if not done:
         return call.back("/memory/fact" if id else "/memory", scope=scope, id=id)
-    _tell_version(call, done["version"], "It says so now")
+    _tell_version(call, done["version"], "The fact is changed")
     return call.back("/memory", scope=scope)
 
 

@@ -86,7 +86,7 @@ async def _signing_in(call: Call) -> web.StreamResponse:
     channels = (await call.ask("channels.signing_in"))["channels"]
     name = call.query("channel")
     if not (now := channels.get(name)):
-        raise Refused(404, "Nobody signs in there.")
+        raise Refused(404, "No one is signing in there.")
     values = {"now": now, "code": _picture(now["code"]) if now["code"] else ""}
     if call.query("piece"):
         return call.part("_sign_in.html", **values)

@@ -135,7 +135,7 @@ class Refused(HttpFault):
         if (self.code, self.subcode) == _NO_SUCH_OBJECT:
             return ChannelOff(
                 f"Meta knows no such phone number: {self}",
-                hint="Compare channels.whatsapp.phone_number_id with Meta's app dashboard; it is "
+                hint="Compare channels.whatsapp.phone_number_id with Meta's app dashboard. It is "
                 "not the number itself.",
             )
         return None

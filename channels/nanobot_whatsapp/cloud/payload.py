@@ -245,7 +245,7 @@ def person_of(message: Raw, context: _Context) -> Person:
         contact = context.only
     ids += _ids_of(contact or {})
     if not ids:
-        raise Unreadable("nobody is named as its sender")
+        raise Unreadable("its sender is missing")
     profile = object_in(contact or {}, "profile")
     name = one_line(text_in(profile, "name")) or one_line(text_in(profile, "username"))
     return Person(tuple(sorted(dict.fromkeys(ids), key=lambda id: not is_number(id))), name)

@@ -131,7 +131,7 @@ def read(body: Mapping[str, object], me: Me | None, now: datetime) -> Received |
     heard = _incoming(message, me or Me(), now)
     changes = heard.edits or heard.deletes
     if not (heard.text.strip() or heard.media or changes or any(map(one_line, heard.notes))):
-        raise Unreadable("a message that says nothing")
+        raise Unreadable("a message without content")
     return Received(heard, message.chat, message.sender)
 
 
@@ -358,7 +358,7 @@ class Downloads:
         data = await self._request(connected, {"ref": ref, "limit": limit})
         path = _DOWNLOAD_PATH.fullmatch(str(data.get("path")))
         if path is None:
-            raise SendRefused("the WhatsApp helper put the file where it does not belong")
+            raise SendRefused("the WhatsApp helper put the file in the wrong place")
         return await asyncio.to_thread(self._read, path[1], limit)
 
     async def _request(

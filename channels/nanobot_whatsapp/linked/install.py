@@ -52,9 +52,9 @@ _LOCK = "bridge-install.lock"
 _NODE_SECONDS = 20.0
 _NODE_ANSWER = re.compile(r"v(\d{1,4})\.\d+\.\d+")
 _GET_NODE = (
-    f"Install Node.js {NODE_VERSION} or newer (nodejs.org; `sudo apt-get install nodejs npm` where"
-    " that is new enough). If it is there and not found, write the path that `command -v node`"
-    " prints into channels.whatsapp.node in config.yaml."
+    f"Install Node.js {NODE_VERSION} or newer (nodejs.org, or `sudo apt-get install nodejs npm` if"
+    " that version is new enough). If nanobot does not find it, set channels.whatsapp.node in"
+    " config.yaml to the path from `command -v node`."
 )
 
 _NPM_SECONDS = 900.0
@@ -99,7 +99,7 @@ def find_node(setting: str) -> Path:
         version = _NODE_ANSWER.fullmatch(said)
         if version and int(version[1]) >= NODE_VERSION and not answer.returncode:
             return Path(found)
-        problem = f"{found} says that it is {said[:20]!r}"
+        problem = f"{found} is version {said[:20]!r}"
     raise NodeMissing(
         f"WhatsApp as a linked device needs Node.js {NODE_VERSION} or newer, and {problem}",
         hint=_GET_NODE,
@@ -158,9 +158,9 @@ def _find_npm(node: Path) -> Path:
     found = programs.find("npm", folders) or programs.find("npm")
     if not found:
         raise NodeMissing(
-            "npm, which installs what the WhatsApp helper needs, is not there",
-            hint="It comes with Node.js from nodejs.org; on Debian and Ubuntu it is a package of"
-            " its own: sudo apt-get install npm",
+            "npm, which installs the WhatsApp helper, is missing",
+            hint="It is part of Node.js from nodejs.org. Debian and Ubuntu have a separate package:"
+            " sudo apt-get install npm",
         )
     return Path(found)
 

@@ -209,7 +209,7 @@ class BridgeLink:
             case Log(level=level, message=message):
                 logger.log(level.upper(), "whatsapp helper: {}", message)
             case Hello():
-                raise HelperFailed("the WhatsApp helper said hello twice")
+                raise HelperFailed("the WhatsApp helper sent hello twice")
             case _:
                 pass  # an event for another time, a late answer
 

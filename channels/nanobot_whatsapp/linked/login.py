@@ -53,11 +53,11 @@ async def login(request: LoginRequest) -> None:
     """Link an account, or say which one is linked. Raises `NanobotError` if that fails."""
     options = request.options
     if not isinstance(options, WhatsAppSettings):
-        raise TypeError("the options are those of another channel")
+        raise TypeError("the options belong to another channel")
     if options.transport != "linked":
         raise NanobotError(
-            f"channels.whatsapp.transport is {options.transport}, where there is nothing to link",
-            hint="Write linked there, or leave it out, to use WhatsApp as a linked device.",
+            f"channels.whatsapp.transport is {options.transport}, so there is no device to link",
+            hint="Set it to linked, or remove it, to use WhatsApp as a linked device.",
         )
     number = phone_digits(request.number) if request.number else ""
     node = await asyncio.to_thread(find_node, options.node)
@@ -127,13 +127,13 @@ class _Dialogue:
             coloured = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
             drawn = draw_qr(data, coloured=coloured)
         except ValueError as error:
-            raise HelperFailed("the WhatsApp helper sent what no QR code can hold") from error
+            raise HelperFailed("the WhatsApp helper sent too much for a QR code") from error
         if show_code is not None:
             self._say(_WHERE)
             show_code(data)
             return
         if is_first:
-            self._say(f"{_WHERE}\nScan this; the newest one counts. {_TOO_LARGE}")
+            self._say(f"{_WHERE}\nScan the newest code. {_TOO_LARGE}")
         self._say(drawn)
 
     def _ask_to_type(self, code: str) -> None:
@@ -150,7 +150,7 @@ class _Dialogue:
         if state.state in _FINAL:
             text, hint = _FINAL[state.state]
             raise NanobotError(f"{text}{detail}", hint=hint)
-        problem = f"WhatsApp is out of reach{detail}; trying again …"
+        problem = f"WhatsApp can't be reached{detail}; trying again …"
         if state.state == "backoff" and problem != self._problem:
             self._problem = problem
             self._say(problem)
@@ -159,7 +159,7 @@ class _Dialogue:
 _FINAL: Mapping[str, tuple[str, str]] = {
     "banned": (
         "WhatsApp refuses this account",
-        "See on the phone what it says about the account, and come back later.",
+        "Check the account on the phone, and try again later.",
     ),
     "logged_out": (
         "WhatsApp refused the new device",
@@ -187,14 +187,14 @@ def _summary(me: Me, *, is_new: bool, is_set_up: bool) -> str:
     return f"""Linked: {account}. Now write into config.yaml:
 
   owner:
-    whatsapp: ["…"]    # the number that you write from, with its country code
+    whatsapp: ["…"]    # your own number, with its country code
   channels:
     whatsapp:
       enabled: true
 
-If {account} is your own number and you want to talk to nanobot in the chat with
-yourself, write whatsapp: ["{number}"] under owner, and self_chat: true beside enabled.
-Then start `nanobot gateway`; one that runs needs a restart for new settings."""
+If {account} is your own number and you want to use the chat with yourself,
+write whatsapp: ["{number}"] under owner, and add self_chat: true next to enabled.
+Then start `nanobot gateway`, or restart it if it is running."""
 
 
 def draw_qr(data: str, *, coloured: bool) -> str:

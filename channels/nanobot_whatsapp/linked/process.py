@@ -111,7 +111,7 @@ async def _start(folder: Path, program: Sequence[str], lock: FileIO) -> Process:
     except OSError as error:
         raise HelperFailed(
             f"the WhatsApp helper cannot be started: {program[0]}: {error.strerror}",
-            hint="`channels.whatsapp.node` says where Node.js is.",
+            hint="Check the path of Node.js in `channels.whatsapp.node`.",
         ) from error
 
 
@@ -142,7 +142,7 @@ async def _end(process: Process, clock: Clock) -> None:
             await with_timeout(clock, STOP_SECONDS, process.communicate())
     finally:
         if process.returncode is None:
-            logger.warning("whatsapp: the helper does not exit; killing it")
+            logger.warning("whatsapp: the helper does not exit and is killed")
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # it leads a group of its own
             await process.communicate()
@@ -205,7 +205,7 @@ async def _lock_helper(lock: FileIO, folder: Path, clock: Clock) -> None:
         await clock.sleep(_POLL_SECONDS)
     raise HelperFailed(
         f"an old WhatsApp helper (pid {_read_pid(lock) or 'unknown'}) still runs",
-        hint=f"End it; it holds {folder / 'helper.lock'}.",
+        hint=f"Kill it. It holds {folder / 'helper.lock'}.",
     )
 
 

@@ -234,7 +234,7 @@ class _Connection:
         What is not kept now is learned again when they write."""
         ids = {id_of(jid) for jid in jids if jid}
         if len({id in me.ids for id in ids}) > 1:
-            logger.debug("whatsapp: somebody is said to be the account that is linked: {}", ids)
+            logger.debug("whatsapp: a sender is identified as the linked account: {}", ids)
             return
         try:
             self.session.people.chat_of(sorted(ids))
@@ -262,8 +262,8 @@ def _permanent_error(state: State) -> ChannelOff | None:
         case "banned" if state.retry_in is None:
             return ChannelOff(
                 f"WhatsApp refuses this account{detail}",
-                hint=f"See on the phone what it says about the account; once that is over, run "
-                f"`{LOGIN}`, which starts the channel again.",
+                hint="Check the account in the app on the phone. After the restriction has ended, "
+                f"run `{LOGIN}` to start the channel again.",
             )
     return None
 
@@ -272,7 +272,7 @@ def _problem(state: State) -> str:
     """What passes by itself."""
     detail = f": {state.detail}" if state.detail else ""
     if state.state == "replaced":
-        return "another program uses the same linked device; stop it"
+        return "another program uses the same linked device: stop it"
     if state.state != "banned":
         return f"WhatsApp cannot be reached{detail}"
     seconds = state.retry_in or 0.0

@@ -87,7 +87,7 @@ async def test_a_picture_is_seen_and_one_elsewhere_is_not_fetched(api: Api) -> N
             return answer.choices[0].message.content
 
         assert await ask(PICTURE) == "1 pictures"
-        with pytest.raises(openai.BadRequestError, match="nothing is fetched from elsewhere"):
+        with pytest.raises(openai.BadRequestError, match="nanobot downloads nothing"):
             await ask("https://example.org/cat.png")
     assert not [*(api.home / "state" / "channels" / "api").glob("files/*")]
 

@@ -25,7 +25,7 @@ BAD: list[tuple[str, object, str]] = [
     (
         "chat/completions",
         {"model": "nanobot", "messages": [{"role": "system", "content": "x"}]},
-        "no message of the role `user`",
+        "no message with the role `user`",
     ),
     ("chat/completions", chat(""), "is empty"),
     ("chat/completions", chat("x", conversation=7), "must be a text"),

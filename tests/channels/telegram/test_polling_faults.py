@@ -156,7 +156,7 @@ async def test_a_stall_is_noticed_and_repaired_within_90_seconds(
         assert host.expected < clock.monotonic() + 80  # by when somebody is told that it hangs
         await clock.advance(STALL_SECONDS)
         assert await host.texts(1) == ["hello"]
-    assert host.reports == ["no poll was answered for 90 s; connecting again", ""]
+    assert host.reports == ["no poll was answered for 90 s, connecting again", ""]
 
 
 async def test_waiting_for_the_inbox_is_no_stall(

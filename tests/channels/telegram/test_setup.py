@@ -53,7 +53,7 @@ async def test_who_was_not_the_owner_is_asked_about_again_once_they_write_again(
 
         def say(self, text: str) -> None:
             super().say(text)
-            if "write to the bot once more" in text:
+            if "write to the bot again" in text:
                 telegram.say("hello bot")
 
     telegram.say("hello bot")

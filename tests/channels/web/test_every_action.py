@@ -243,7 +243,7 @@ async def _versions(stage: Stage) -> None:
     await hand.write("What it says", "The cat is called Miso")
     await hand.write("Section (may be empty)", "Animals")
     await hand.button("Remember")
-    await stage.expect_text("It says so now")
+    await stage.expect_text("The fact is changed")
     number = (await stage.web.ask("memory.log"))["version"]
     await hand.follow("Versions")
     await hand.press(page.get_by_text(f"What changed in version {number}"))

@@ -185,7 +185,7 @@ def test_what_is_no_chat_is_refused(people: People, chat_id: str) -> None:
 
 
 def test_somebody_without_an_id_is_nobody(people: People) -> None:
-    with pytest.raises(ValueError, match="without any id"):
+    with pytest.raises(ValueError, match="without an id"):
         people.chat_of(("", "two words", "\ud800"))
 
 

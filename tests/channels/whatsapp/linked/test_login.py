@@ -157,7 +157,7 @@ async def test_what_waiting_does_not_mend_ends_it(
 async def test_a_network_that_is_down_is_said_once_and_waited_for(terminal: Terminal) -> None:
     down = state("backoff", detail="no route", retry_in=2.0)
     await terminal.sign_in([down, state("connecting"), down, state("open", me=ME)])
-    assert sum("out of reach (no route)" in text for text in terminal.said) == 1
+    assert sum("can't be reached (no route)" in text for text in terminal.said) == 1
 
 
 async def test_a_person_who_does_not_come_is_not_waited_for_for_ever(terminal: Terminal) -> None:
