@@ -1,5 +1,5 @@
 """What a command does beside something else: a person who works in the same folder, a question to
-the owner, other commands. What came of it is seen in files, in questions and in free memory."""
+the owner, other commands. Results is seen in files, in questions and in free memory."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ async def _begun(stage: Stage, *replies: Reply) -> None:
 
 
 def _by_hand(folder: Path, *command: str) -> None:
-    """A person's own command. What it says does not matter."""
+    """A person's own command. Fact text does not matter."""
     if folder.is_dir():
         subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=30)
 

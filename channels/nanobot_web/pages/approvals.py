@@ -45,7 +45,7 @@ async def _answer(call: Call) -> web.StreamResponse:
 
 
 async def _standing(call: Call) -> web.StreamResponse:
-    """What is allowed for longer than one call."""
+    """Standing approval for longer than one call."""
     found = await call.ask("approvals.list")
     return call.page("approvals.html", "Approvals", **found)
 

@@ -78,7 +78,7 @@ async def test_a_chat_from_its_first_word_to_its_export(tmp_path: Path, browser:
         await expect(page.locator(".item.mine")).to_have_count(1)
         await expect(page.locator("#list")).to_contain_text("About Ana")
         await page.get_by_label("Search conversations").fill("nothing of this name")
-        await expect(page.locator("#list")).to_contain_text("Nothing is found")
+        await expect(page.locator("#list")).to_contain_text("No results")
 
 
 async def test_a_turn_is_seen_live_in_two_tabs_step_by_step(

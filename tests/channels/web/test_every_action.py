@@ -169,8 +169,8 @@ async def _questions(stage: Stage) -> None:
             await hand.look()
         (given,) = (await stage.web.ask("approvals.list"))["approvals"]
         assert lasts in given["lasts"]
-        await hand.button("Take it back")
-        await stage.expect_text("Nothing is: you are asked each time.")
+        await hand.button("Revoke")
+        await stage.expect_text("None. You are asked each time.")
         assert (await stage.web.ask("approvals.list"))["approvals"] == []
         await page.goto(chat)
     done = [(one["outcome"], one["by"]) for one in stage.audited("switch") if "by" in one]
@@ -192,9 +192,9 @@ async def _facts(stage: Stage) -> None:
     await open_fact("Ana was born")
     await stage.expect_text("Version 1")
     await hand.look()
-    await hand.write("What it says", "Ana was born on 4 May")
+    await hand.write("Fact text", "Ana was born on 4 May")
     await hand.button("Save")
-    await stage.expect_text("It says so now: version 2.")
+    await stage.expect_text("The fact is changed: version 2.")
     assert "- Ana was born on 4 May\n" in file.read_text()
     version = await stage.web.ask("memory.log", version=2)
     assert (version["author"], version["summary"][:11]) == ("you", "by the page")
@@ -208,9 +208,9 @@ async def _facts(stage: Stage) -> None:
     await expect(page.get_by_text("importance 5", exact=True)).to_be_visible()
     await open_fact("Tom works")
     await hand.follow("Forget …")
-    await expect(page.get_by_label("What would go")).to_contain_text("1 line")
+    await expect(page.get_by_label("To be deleted")).to_contain_text("1 line")
     await hand.look()
-    await hand.follow("Keep it")
+    await hand.follow("Cancel")
     await hand.follow("Forget …")
     await hand.button("Forget")
     await stage.expect_text("Forgotten: 1 lines")
@@ -218,7 +218,7 @@ async def _facts(stage: Stage) -> None:
     assert "Tom" not in json.dumps(stage.audited("memory.forget"))
     await open_fact("Old Birnbaum")
     await hand.follow("Forget …")
-    await hand.follow("Erase it everywhere instead …")
+    await hand.follow("Erase everywhere instead …")
     await stage.expect_text("This cannot be undone")
     await hand.button("Erase")
     await expect(page.locator(".told")).to_be_visible()
@@ -230,7 +230,7 @@ async def _facts(stage: Stage) -> None:
     await hand.button("Remember", museum)
     await stage.expect_text("It is remembered now.")
     await hand.button("Drop")
-    await stage.expect_text("Nothing waits.")
+    await stage.expect_text("No pending facts.")
     assert "museum" in file.read_text()
     assert "baker" not in file.read_text()
     for name in ("edit", "importance", "forget", "accept", "drop"):
@@ -240,7 +240,7 @@ async def _facts(stage: Stage) -> None:
 async def _versions(stage: Stage) -> None:
     page, hand, file = stage.page, stage.hand, stage.memory / "MEMORY.md"
     await hand.follow("Facts")
-    await hand.write("What it says", "The cat is called Miso")
+    await hand.write("Fact text", "The cat is called Miso")
     await hand.write("Section (may be empty)", "Animals")
     await hand.button("Remember")
     await stage.expect_text("The fact is changed")
@@ -337,7 +337,7 @@ async def _helpers(stage: Stage) -> None:
     await page.wait_for_url(chat)
     await expect(page.locator(".item.user")).to_contain_text(["ask a helper", "Scout"])
     await hand.follow("Jobs")
-    await stage.expect_text("No helper is at work.")
+    await stage.expect_text("No subagents are running.")
 
 
 async def _people(stage: Stage) -> None:
@@ -354,7 +354,7 @@ async def _people(stage: Stage) -> None:
     await hand.look()
     await hand.button("Let Eve in")
     await stage.expect_text("can talk to me now")
-    await hand.write("A code that somebody gave you", codes["Max"])
+    await hand.write("Code that you received", codes["Max"])
     await hand.button("Let in")
     await expect(page.get_by_role("button", name="Shut Max out")).to_be_visible()
     inside = (await stage.web.ask("pair.list"))["approved"]
@@ -392,7 +392,7 @@ async def _activity(stage: Stage) -> None:
     await hand.press(page.locator(".step summary"))
     await expect(page.get_by_label("What was asked")).to_contain_text("one")
     await hand.look()
-    await hand.follow("What was logged during it")
+    await hand.follow("Log")
     await expect(page.get_by_label("Turn")).not_to_have_value("")
     await hand.follow("Tool calls")
     await hand.write("Tool", "cron.add")
@@ -436,7 +436,7 @@ async def _health(stage: Stage) -> None:
     await hand.follow("Health")
     await hand.button(f"Drop {name}")
     await stage.expect_text(f"{name} is dropped.")
-    await stage.expect_text("Nothing waits, and nothing failed.")
+    await stage.expect_text("Nothing is pending or failed.")
     for do in ("retry", "drop"):
         (done,) = stage.audited(f"queue.{do}")
         assert (done["by"], done["changed"]) == ("web:owner", f"id {name}")
@@ -482,12 +482,12 @@ async def _settings(stage: Stage) -> None:
     await hand.look()
     await hand.button("Apply")
     await stage.expect_text("agent.max_iterations is changed.")
-    await stage.expect_text("It counts after a restart.")
+    await stage.expect_text("It takes effect after a restart.")
     assert "max_iterations: 7" in file.read_text()
     (done,) = stage.audited("config.apply")
     assert done["changed"] == "changed agent.max_iterations"
     await stage.open("/settings")
-    await hand.tick("Only what is set")
+    await hand.tick("Only changed settings")
     await hand.button("Search")
     await hand.follow("agent.max_iterations")
     await hand.button("Back to the default …")

@@ -51,7 +51,7 @@ async def test_a_backup_that_cannot_be_made_says_why(tmp_path: Path) -> None:
             assert (await visit.post("/health/backup"))[0] == 303
             while (await web.ask("backup.list"))["making"]:
                 pass
-        assert "The last one could not be made: " in (await visit.get("/health"))[1]
+        assert "The last backup failed: " in (await visit.get("/health"))[1]
         assert (await web.ask("backup.list"))["backups"] == []
 
 

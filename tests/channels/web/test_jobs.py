@@ -24,7 +24,7 @@ async def test_helpers_and_the_heartbeat_are_shown(tmp_path: Path) -> None:
     config = {"heartbeat": {"every": "30m"}}
     async with serving(tmp_path, config=config) as web, web.visit() as visit:
         text = (await visit.get("/jobs"))[1]
-        for shown in ("No helper is at work.", "Every 30 minutes", "look after &lt;script&gt;"):
+        for shown in ("No subagents are running.", "Every 30 minutes", "look after &lt;script&gt;"):
             assert shown in text
         assert "<script>alert" not in text
         heartbeat = await web.ask("heartbeat.show")

@@ -101,4 +101,4 @@ async def test_what_goes_wrong_is_said(browser: Browser) -> None:
             "fetch('/people/sign-in?channel=telegram').then(async a => [a.status, await a.text()])"
         )
         assert status == 404
-        assert "Nobody signs in there" in text
+        assert "No one is signing in there" in text

@@ -114,7 +114,7 @@ async def test_a_restart_says_what_it_interrupts_and_comes_when_somebody_is_sure
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path) as web, web.visit() as visit:
-        assert "Nothing is under way." in (await visit.get("/settings/restart"))[1]
+        assert "Nothing is running." in (await visit.get("/settings/restart"))[1]
         with pytest.raises(NanobotError, match="interrupts what is under way: 0 turns"):
             await web.ask("restart")
         assert not web.gateway.restart_requested
