@@ -49,19 +49,18 @@ class TelegramSettings(Checked, frozen=True):
     token: Annotated[SecretStr, Check(_checked_token)]
     """The bot's token, from BotFather."""
     base_url: Annotated[str, Check(_checked_api)] = OFFICIAL_API
-    """Where the Bot API is, for a server of one's own."""
+    """The address of the Bot API, for your own server."""
     webhook_url: Annotated[str, Check(str.strip)] = ""
-    """The public https address at which Telegram calls nanobot (a webhook); empty: nanobot asks
-    Telegram for messages."""
+    """The public https address of the webhook. Empty: polling."""
     proxy: Annotated[SecretStr, Check(checked_client_proxy)] = SecretStr("")
-    """An http, https or socks5 proxy to reach Telegram by, such as `socks5://127.0.0.1:1080`; the
-    environment names none."""
+    """An http, https, or socks5 proxy for Telegram, such as `socks5://127.0.0.1:1080`. Proxy
+    variables of the environment are ignored."""
     previews: bool = True
-    """Whether a reply is shown while it is being written, in private chats."""
+    """Whether replies stream in private chats."""
 
     reactions: bool = True
-    """Whether a message gets a reaction when it was seen, is worked on and is done, where the chat
-    allows that."""
+    """Whether reactions show the status of a message (stored, working, done), if the chat allows
+    reactions."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.webhook_url:

@@ -24,5 +24,5 @@ class WebSettings(Checked, frozen=True):
     """The page in a browser. `nanobot web` opens it, enabled or not."""
 
     address: Annotated[str, Check(_https)] = ""
-    """The address under which a proxy with encryption (TLS) passes the page on, such as
-    `https://bot.example.org`; empty: it is opened on this machine only."""
+    """The page's address behind a proxy with TLS, such as `https://bot.example.org`. Empty: only
+    this machine."""

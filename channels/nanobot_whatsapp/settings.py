@@ -72,19 +72,18 @@ class WhatsAppSettings(Checked, frozen=True):
     """The keys of `channels.whatsapp` beyond those that every channel has."""
 
     transport: Literal["linked", "cloud"] = "linked"
-    """How nanobot connects: as a device `linked` to a number by a code that you scan, or through
-    Meta's `cloud` API for businesses."""
+    """The connection: a device `linked` to a number, or Meta's `cloud` API for businesses."""
     pairing: Literal["auto", "always", "never"] = "auto"
-    """Whether strangers who write in private get a pairing code. `auto`: with the Cloud API only,
-    since a linked number may be your own, which others write to."""
+    """Whether strangers in private chats get a pairing code. `auto`: only with the Cloud API,
+    because a linked number may be your own."""
     read_receipts: bool = True
-    """Whether messages that the agent received are marked as read."""
+    """Whether accepted messages are marked as read."""
     self_chat: bool = False
-    """Linked: whether the agent answers in the chat that you have with yourself."""
+    """Linked: whether the agent answers in the chat with yourself."""
     node: Annotated[
         str, _matching(r"[^\x00-\x1f\x7f]+", "must be the name of a program, or the path to it")
     ] = "node"
-    """Linked: the Node.js program; its path if the service does not find it."""
+    """Linked: the Node.js program, or its path if the service does not find it."""
     phone_number_id: Annotated[
         str,
         _matching(
@@ -96,16 +95,16 @@ class WhatsAppSettings(Checked, frozen=True):
     access_token: Secret = SecretStr("")
     """Cloud: an access token of a system user."""
     app_secret: Secret = SecretStr("")
-    """Cloud: the app's secret, with which Meta signs."""
+    """Cloud: the app secret, for Meta's signatures."""
     verify_token: Secret = SecretStr("")
-    """Cloud: a word of your choice that you also enter at Meta."""
+    """Cloud: a random text of your choice that you also enter at Meta."""
     webhook_url: Annotated[str, Check(_checked_webhook)] = ""
-    """Cloud: the public https address that Meta calls."""
+    """Cloud: the public https address of the webhook."""
     base_url: Annotated[str, Check(_checked_api)] = OFFICIAL_API
     """Cloud: the address of the Graph API."""
     proxy: Annotated[SecretStr, Check(checked_client_proxy)] = SecretStr("")
-    """Cloud: an http, https or socks5 proxy to reach the Graph API by; the environment names
-    none."""
+    """Cloud: an http, https, or socks5 proxy for the Graph API. Proxy variables of the environment
+    are ignored."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.transport != "cloud":

@@ -53,9 +53,9 @@ class OwnerSettings(Checked, frozen=True):
     owner: Annotated[Mapping[str, tuple[PersonId, ...]], Check(_named)] = field(
         default_factory=dict
     )
-    """Your own ids on that channel, so that what you say there goes into your memory and commands
-    that only the owner may give work. Other people have a memory of their own. The terminal is
-    always yours."""
+    """Your ids on that channel. With them, your messages use your memory, and you can use the
+    owner's commands. Other people have separate memories. You are always the owner in the
+    terminal."""
 
 
 class ChannelSettings(Checked, frozen=True):
@@ -64,14 +64,13 @@ class ChannelSettings(Checked, frozen=True):
     enabled: bool = False
     """Whether the channel runs."""
     allow_from: tuple[PersonId, ...] = ()
-    """Ids of the people who may talk to the agent, beside the owner and those who were let in by
-    pairing; `*` for everyone."""
+    """Ids of people with access, in addition to the owner and paired people. `*`: everyone."""
     groups: Literal["off", "mention", "open"] = "off"
-    """What it does in groups: `off` nothing, `mention` answers those who mention it, reply to it or
-    give it a command, `open` answers every message."""
+    """Which messages in groups are answered: none (`off`), mentions, replies, and commands
+    (`mention`), or all (`open`)."""
     allow_groups: Mapping[PersonId, tuple[PersonId, ...]] = field(default_factory=dict)
-    """Ids of the groups that it may be used in and, for each, of the people there who may talk to
-    it: `["*"]` for everyone in the group, `[]` for those who may talk to it anyway."""
+    """Ids of groups with access, and for each the ids of people: `["*"]` for everyone in the group,
+    `[]` for people who have access anyway."""
     options: Checked | None = None
 
     def faults(self, home: Path) -> Iterator[Fault]:

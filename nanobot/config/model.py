@@ -37,9 +37,9 @@ class SideModel(Checked, frozen=True):
     """A model beside the main one, should there be one: off while it has no name."""
 
     base_url: Url = ""
-    """Where its API is, up to and including `/v1`; left out, that of the main model."""
+    """The server's address, up to and including `/v1`. Empty: as the main model."""
     api_key: ApiKey = SecretStr("")
-    """Its key; left out, that of the main model if the server is the same."""
+    """The server's key. Empty: as the main model, if the server is the same."""
     model: str = ""
     """Model name on that server."""
 
@@ -63,10 +63,9 @@ class EmbeddingSettings(SideModel, frozen=True):
     """The model that turns texts into vectors: one on a server, or the local one."""
 
     model: str = ""
-    """Model name on that server. Empty: search works on words alone, unless `local` is set."""
+    """The model's name on the server. Empty: search uses only words, unless `local` is set."""
     local: bool = False
-    """Whether the model of the extra `embeddings` is used, on this machine. Then no text leaves
-    it."""
+    """Whether to use the local model of the extra `embeddings`. No text leaves this machine."""
 
     @property
     def is_on(self) -> bool:
@@ -82,16 +81,16 @@ class VoiceProgram(SideModel, frozen=True):
     """Speech by a program on this machine, or by a server as `model` says; off with neither."""
 
     model: str = ""
-    """Model name on that server, such as `whisper-1` to listen or `tts-1` to speak."""
+    """The model's name on the server, such as `whisper-1` for transcription or `tts-1` for
+    speech."""
     command: tuple[Name, ...] = ()
-    """A program and its arguments, as a list, which is run in the sandbox instead of asking a
-    server. docs/voice.md has its placeholders, such as `{input}`."""
+    """A program and its arguments as a list, to run in the sandbox instead of using a server.
+    docs/voice.md lists placeholders such as `{input}`."""
     read: tuple[AbsolutePath, ...] = ()
-    """Files and folders that it may read, as absolute paths, beside those that `command` names and
-    the system's own."""
+    """Additional files and folders that the program can read, as absolute paths."""
     sandbox: bool = True
-    """Whether it is shut in. `false` lets it do all that you may do yourself, such as use a
-    graphics card."""
+    """Whether the program runs in the sandbox. `false` gives it all your permissions, such as
+    access to a graphics card."""
 
     @property
     def is_on(self) -> bool:
@@ -119,8 +118,8 @@ class TranscriptionSettings(VoiceProgram, frozen=True):
     """What turns speech into text: a model on a server, or a program."""
 
     language: str = ""
-    """The language that is spoken, as two letters such as `de`; empty: the model finds out. A
-    program is told in `command`."""
+    """The spoken language, as two letters such as `de`. Empty: detected by the model. For a
+    program, use an argument in `command`."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         yield from VoiceProgram.faults(self, home)
@@ -134,10 +133,10 @@ class SpeechSettings(VoiceProgram, frozen=True):
     """What reads replies aloud: a model on a server, or a program."""
 
     when: Literal["off", "spoken", "always"] = "spoken"
-    """Which replies are voice messages as well: `spoken` those to voice messages, `always` all,
-    `off` those that you ask for. `/voice` changes it for a conversation."""
+    """Which replies are also voice messages: replies to voice messages (`spoken`), all replies
+    (`always`), or replies for which you ask (`off`). `/voice` changes it for a conversation."""
     voice: str = ""
-    """The voice on that server, such as `alloy`. A program is told in `command`."""
+    """The voice on the server, such as `alloy`. For a program, use an argument in `command`."""
 
 
 class PriceSettings(Checked, frozen=True):
@@ -146,12 +145,12 @@ class PriceSettings(Checked, frozen=True):
     input: Price = 0.0
     """The price of a million prompt tokens, in your currency."""
     cached_input: Price = 0.0
-    """The price of a million prompt tokens that the provider had cached; 0: that of `input`."""
+    """The price of a million cached prompt tokens. 0: as `input`."""
     cache_write: Price = 0.0
-    """The price of a million prompt tokens that the provider put into its cache, as Anthropic
-    counts them; 0: that of `input`."""
+    """The price of a million prompt tokens that are written to the cache (Anthropic). 0: as
+    `input`."""
     output: Price = 0.0
-    """The price of a million tokens of answers."""
+    """The price of a million answer tokens."""
 
 
 Effort = Literal["", "none", "low", "medium", "high"]
@@ -187,26 +186,25 @@ class AnyModel(Checked, frozen=True):
     """A model on a server, and how to ask it."""
 
     name: str = ""
-    """Model name on its server; left out, that of `model`."""
+    """The model's name on its server. Empty: as in `model`."""
     base_url: Url = ""
-    """Where its API is; left out, the server of `model`."""
+    """The server's address. Empty: as in `model`."""
     api_key: ApiKey = SecretStr("")
-    """The key for that server; left out, that of `model` if the server is the same."""
+    """The server's key. Empty: as in `model`, if the server is the same."""
     api: Literal["", "chat", "messages"] = ""
-    """`chat` or `messages`; left out, as `model` if the server is the same, else `chat`."""
+    """`chat` or `messages`. Empty: as in `model`, if the server is the same, otherwise `chat`."""
     context_window: Annotated[int, Meta(ge=0)] = 0
-    """Tokens of its context window; left out, as many as `model` has."""
+    """The context window in tokens. 0: as in `model`."""
     max_completion_tokens: Annotated[int, Meta(ge=0)] = 0
-    """Tokens that one answer may have; left out, as many as with `model`."""
+    """The most tokens of one answer. 0: as in `model`."""
     reasoning_effort: Effort = ""
-    """How hard it thinks before it answers; left out, as hard as `model`."""
+    """How much the model thinks before it answers. Empty: as in `model`."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    """How varied its answers are; left out, as with `model`."""
+    """The sampling temperature. Empty: as in `model`."""
     extra_body: Annotated[Mapping[str, Any], Check(_body_fields)] = field(default_factory=dict)
-    """Fields for each of its requests; left out, those of `model` if the server is the same."""
+    """Additional fields of each request. Empty: as in `model`, if the server is the same."""
     headers: Annotated[Headers, Check(_own_headers)] = field(default_factory=dict)
-    """HTTP headers for each of its requests; left out, those of `model` if the server is the
-    same."""
+    """HTTP headers of each request. Empty: as in `model`, if the server is the same."""
     prices: PriceSettings = PriceSettings()
     """Its prices; left out, those of `model` if the model is the same."""
 
@@ -262,44 +260,42 @@ class ModelSettings(AnyModel, frozen=True):
     """The language model."""
 
     name: str = ""
-    """Model name on that server. Required by the official API; left out, another server is
-    asked what it serves, and the first one is taken."""
+    """The model's name on the server. Required for the official API. For other servers, the default
+    is the first model that they list."""
     base_url: Url = OFFICIAL_API
-    """Where the API is, up to and including `/v1`."""
+    """The server's address, up to and including `/v1`."""
     api_key: ApiKey = SecretStr("")
-    """The key for that server, best written as `${OPENAI_API_KEY}`; servers other than the official
-    one may need none."""
+    """The server's key, such as `${OPENAI_API_KEY}`. Local servers may need none."""
     api: Literal["chat", "messages"] = "chat"
     """`chat` for any server with an OpenAI-compatible API, `messages` for Anthropic's own API."""
     context_window: Count = 128_000
-    """Tokens that the model takes in all, its answer included."""
+    """The model's context window in tokens, including its answer."""
     max_completion_tokens: Count = 8_192
-    """Tokens that one answer may have."""
+    """The most tokens of one answer."""
     reasoning_effort: Effort = ""
-    """How hard the model thinks before it answers: `none`, `low`, `medium` or `high`; empty: the
+    """How much the model thinks before it answers: `none`, `low`, `medium`, or `high`. Empty: the
     server's default. `/think` changes it for a conversation."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    """How varied answers are: 0 for the most likely words; left out: the server's default."""
+    """The sampling temperature. 0 selects the most likely words. Empty: the server's default."""
     extra_body: Annotated[Mapping[str, Any], Check(_body_fields)] = field(default_factory=dict)
-    """Fields that are added to each request, such as `{top_p: 0.9}`. Numbers, `true` and `false`
-    are sent as such."""
+    """Additional fields of each request, such as `{top_p: 0.9}`. Numbers, `true`, and `false` keep
+    their types."""
     headers: Annotated[Headers, Check(_own_headers)] = field(default_factory=dict)
-    """HTTP headers for each request. Values may be `${VARIABLES}` and are kept out of
-    logs, unless they are plain words."""
+    """HTTP headers of each request. Values can be `${VARIABLES}`, and are redacted in logs unless
+    they are plain words."""
     prices: PriceSettings = PriceSettings()
     """What the model costs, for showing what was spent."""
     provider: Literal["openai", "offline"] = "offline"
-    """`openai` asks a server as `api` says, `offline` is a small built-in model for trying nanobot
-    out. Left out, it is `openai` as soon as a name, a key, another address or fallbacks are
-    given."""
+    """`openai` uses a server with the given `api`, and `offline` a small built-in model. The
+    default is `openai` if a name, key, address, or fallback is set."""
     timeout_seconds: Seconds = 120.0
-    """Seconds of silence from the server that end a call. A server on this machine or on a private
-    address has five times as long to read the prompt, before it sends anything."""
+    """Read timeout in seconds. A server on this machine or at a private address has five times as
+    long for its first byte."""
     retry_seconds: Duration = 60.0
-    """Seconds for which one call is tried again within a turn; 0 for never."""
+    """Seconds for which a failed call is retried within a turn. 0: never."""
     fallbacks: tuple[FallbackModel, ...] = ()
-    """Models to ask, in this order, when the main one cannot answer; each is a name or a mapping
-    with keys as in `models`."""
+    """Models to try in order if the main model can't answer. Each is a name or a mapping with the
+    keys of `models`."""
 
     transcription: TranscriptionSettings = TranscriptionSettings()
     """What turns speech into text."""
@@ -397,14 +393,14 @@ class UseSettings(Checked, frozen=True):
     """Which of `models` is used for what; empty for the main one."""
 
     chat: str = ""
-    """The name of the model that answers you, where `/model` has not chosen another."""
+    """The model for conversations, unless you choose another with `/model`."""
     jobs: str = ""
-    """The name of the model for scheduled jobs that name no model of their own."""
+    """The model for scheduled jobs without their own model."""
     heartbeat: str = ""
-    """The name of the model that looks at HEARTBEAT.md."""
+    """The model for the heartbeat."""
     helpers: str = ""
-    """The name of the model for subagents."""
+    """The model for subagents."""
     memory: str = ""
-    """The name of the model that condenses conversations and dreams."""
+    """The model for consolidation and Dream."""
     pictures: str = ""
-    """The name of the model that answers messages with pictures."""
+    """The model for messages with pictures."""

@@ -71,18 +71,17 @@ class AgentSettings(Checked, frozen=True):
     """How the agent works."""
 
     max_iterations: Count = 50
-    """Steps (model calls) that one turn may take before it must answer."""
+    """The most steps (model calls) of one turn."""
     max_concurrent_turns: Count = 64
-    """Turns that run at the same time, over all sessions."""
+    """The most turns that run at the same time, in all conversations."""
     on_busy: Literal["steer", "queue", "interrupt"] = "steer"
-    """What a message does that arrives during a turn: `steer` gives it to the model at its next
-    step, `queue` lets it wait, `interrupt` stops the turn for it."""
+    """Messages that arrive during a turn join it at the next step (`steer`), wait for its end
+    (`queue`), or stop it (`interrupt`)."""
     timezone: Annotated[str, Check(_known_zone)] = ""
-    """The person's time zone, such as `Europe/Berlin`; empty for the system's. Required in a
-    team."""
+    """The time zone, such as `Europe/Berlin`. Empty: the system's. Required in a team."""
     shutdown_grace_seconds: Duration = 20.0
-    """Seconds that running turns and sends get to finish when nanobot stops. A stop takes ten
-    seconds more at most."""
+    """Seconds for running turns and sends to finish when nanobot stops. A stop takes at most ten
+    seconds more."""
 
 
 def _whole_keys(people: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
@@ -103,19 +102,19 @@ class MemorySettings(Checked, frozen=True):
     """What is remembered, when, and who shares it."""
 
     window: Annotated[int, Meta(ge=2)] = 100
-    """Messages that a conversation may have in the prompt, however large the model's context window
-    is. Then the older half is consolidated into memory."""
+    """The most messages of a conversation in the prompt. Above it, the older half is
+    consolidated."""
     idle_minutes: Annotated[int, Meta(ge=0)] = 0
-    """Minutes without a message after which a conversation is consolidated; 0 for never."""
+    """Minutes without a message until a conversation is consolidated. 0: never."""
     notices: bool = False
-    """Whether the chat is told, in one line, what was consolidated from it."""
+    """Whether the chat shows a line after each consolidation."""
     recent_days: Annotated[int, Meta(ge=0, le=31)] = 2
-    """Days whose notes are in the prompt, today included; 0 for none."""
+    """The days whose notes are in the prompt, including today. 0: none."""
     identities: Annotated[tuple[tuple[str, ...], ...], Check(_whole_keys)] = ()
-    """People with several accounts: for each, the list of their `channel:id`. They share one
-    memory, and `/continue` carries a conversation over."""
+    """For each person with several accounts, the list of their `channel:id`. These accounts share
+    one memory, and `/continue` moves a conversation between them."""
     groups_see_owner: bool = False
-    """Whether groups are answered with the owner's memory as well as their own."""
+    """Whether the owner's memory is also used in groups."""
     embeddings: EmbeddingSettings = EmbeddingSettings()
     """Search by meaning, as an addition to search by words."""
 
@@ -137,19 +136,19 @@ class DreamSettings(Checked, frozen=True):
     """Learning from what was said, at quiet times."""
 
     enabled: bool = True
-    """Whether it happens by itself; `/dream` works anyway."""
+    """Whether Dream runs on its schedule. `/dream` always works."""
     cron: Annotated[str, Check(_known_schedule)] = "every 24h"
-    """When: `every 24h` (or `30m`, `7d`), words such as `every day at 4:00`, or the five fields of
-    cron such as `0 4 * * *`."""
+    """The schedule: `every 24h` (or `30m`, `7d`), words such as `every day at 4:00`, or a cron
+    expression such as `0 4 * * *`."""
     digest: bool = False
-    """Whether the owner is told afterwards what was learned, with a button to undo it."""
+    """Whether the owner gets a message about new facts, with undo buttons."""
 
 
 class CronSettings(Checked, frozen=True):
     """Scheduled jobs."""
 
     enabled: bool = True
-    """Whether jobs run and the agent can schedule them."""
+    """Whether the agent can schedule jobs, and jobs run."""
 
 
 def _usable_interval(text: str) -> str:
@@ -176,11 +175,10 @@ class HeartbeatSettings(Checked, frozen=True):
     """Looking, again and again, at what HEARTBEAT.md asks for."""
 
     every: Annotated[str, Check(_usable_interval)] = "30m"
-    """How often: a time such as `30m` or `2h`, or `off`. Nothing happens while HEARTBEAT.md asks
-    for nothing."""
+    """The interval, such as `30m` or `2h`, or `off`. No model is called if HEARTBEAT.md has no
+    tasks."""
     active_hours: Annotated[str, Check(_usable_hours)] = "08:00-22:00"
-    """The hours of the day in which it happens, in your time zone; they may reach over midnight.
-    `00:00-24:00`: always."""
+    """The hours of the day, in `agent.timezone`. They can span midnight. `00:00-24:00`: always."""
 
     @property
     def interval(self) -> timedelta | None:
@@ -198,7 +196,7 @@ class SkillSettings(Checked, frozen=True):
     """Skills."""
 
     disabled: tuple[Name, ...] = ()
-    """Names of skills that are left out, the built-in ones included."""
+    """Skills to turn off, including built-in ones."""
 
 
 class UseLimits(Checked, frozen=True):
@@ -207,7 +205,7 @@ class UseLimits(Checked, frozen=True):
     jobs: WholeFrom0 = 0
     """Tokens for scheduled jobs."""
     heartbeat: WholeFrom0 = 0
-    """Tokens for looking at HEARTBEAT.md."""
+    """Tokens for the heartbeat."""
     helpers: WholeFrom0 = 0
     """Tokens for subagents."""
     memory: WholeFrom0 = 0
@@ -218,53 +216,51 @@ class LimitSettings(Checked, frozen=True):
     """Budgets, and how much others may ask for."""
 
     tokens_per_day: Annotated[int, Meta(ge=0)] = 0
-    """Tokens that all model calls of a day may use, answers included; 0 for no limit."""
+    """The most tokens of all model calls per day, including answers. 0: no limit."""
     uses: UseLimits = UseLimits()
     """Tokens that a day may use for one purpose; when they are used up, only that stops."""
     tokens_per_turn: Annotated[int, Meta(ge=0)] = 2_000_000
-    """Tokens that one turn may use over all its steps, answers included; 0 for no limit."""
+    """The most tokens of one turn, including answers. 0: no limit."""
     messages_per_minute: Annotated[int, Meta(ge=0)] = 20
-    """Messages that each person other than you may send in a minute before the rest is turned away
-    without asking the model; 0 for no limit."""
+    """The most messages per minute from each person other than you. Further messages are rejected
+    without a model call. 0: no limit."""
 
 
 class LogSettings(Checked, frozen=True):
     """The log."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least important lines that are written."""
+    """The lowest level of lines in the log."""
     format: Literal["auto", "text", "json"] = "auto"
-    """What the gateway writes to standard error: `text` for people, `json` with one object a line
-    for machines; `auto` is `text` in a terminal and `json` elsewhere."""
+    """The format on standard error: `text`, `json` (one object per line), or `auto` (`text` in a
+    terminal, otherwise `json`)."""
 
 
 class HttpSettings(Checked, frozen=True):
     """The HTTP server, which runs only where a channel needs one (a webhook)."""
 
     host: HostName = "127.0.0.1"
-    """The address that it listens on; the default is reached from this machine alone, `0.0.0.0`
-    from everywhere."""
+    """The address to listen on. The default accepts only this machine, and `0.0.0.0` everyone."""
     port: Port = 8087
-    """The port that it listens on."""
+    """The port to listen on."""
     public_hosts: tuple[HostName, ...] = ()
-    """Host names under which a reverse proxy passes requests on, such as `bot.example.org`, beside
-    those of the channels' own webhook addresses. Requests for other names are refused; addresses
-    and `localhost` always work."""
+    """Host names of your reverse proxy, such as `bot.example.org`, in addition to those in webhook
+    addresses. Requests for other names are rejected. IP addresses and `localhost` always work."""
 
 
 class HealthSettings(Checked, frozen=True):
     """Telling other programs how nanobot is. It holds no text of conversations."""
 
     enabled: bool = False
-    """Whether `/health` is served over HTTP: status 200 while nanobot works, 503 where it does
-    not."""
+    """Whether `/health` is served over HTTP, with status 200 if nanobot works, and otherwise
+    503."""
     host: HostName = "127.0.0.1"
-    """The address that it is served on; the default is reached from this machine alone."""
+    """The address to listen on. The default accepts only this machine."""
     port: Port = 8088
-    """The port that it is served on."""
+    """The port to listen on."""
     token: ApiKey = SecretStr("")
-    """What a client has to send, as `Authorization: Bearer …`; empty: nothing, which only the
-    default address may have."""
+    """A token that clients must send as `Authorization: Bearer …`. It can be empty only with the
+    default address."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.enabled and not self.token.get_secret_value() and self.host not in _LOOPBACK:
@@ -286,17 +282,17 @@ class BackupSettings(Checked, frozen=True):
     """Backups that nanobot makes by itself. `nanobot backup` makes one at any time."""
 
     schedule: Annotated[str, Check(_known_schedule)] = ""
-    """When: `every 24h`, words such as `every day at 3:30`, or the five fields of cron such as
-    `"30 3 * * *"`; empty: never."""
+    """The schedule: `every 24h`, words such as `every day at 3:30`, or a cron expression such as
+    `"30 3 * * *"`. Empty: never."""
     folder: str = ""
-    """Where they go, best on another disk; empty: `backups/` in nanobot's home."""
+    """The folder of backups, preferably on another disk. Empty: `backups/` in nanobot's home."""
     keep: Count = 7
-    """How many are kept; the oldest go first."""
+    """The number of backups to keep. The oldest are deleted."""
     recipient: Annotated[str, Check(_usable_recipient)] = ""
-    """A public key of age (`age1…`) that they are encrypted for; empty: they are not encrypted.
-    `nanobot backup keygen` makes one with its secret half."""
+    """A public key of age (`age1…`) for encryption. Empty: no encryption. `nanobot backup keygen`
+    creates a key pair."""
     media: bool = True
-    """Whether files that were sent and received are in them."""
+    """Whether backups include attachments."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if not self.folder:
@@ -321,27 +317,26 @@ class RetentionSettings(Checked, frozen=True):
     """What is removed after a while: never conversations, never memory. 0: no limit."""
 
     media_days: WholeFrom0 = 0
-    """Days for which files that were sent and received are kept."""
+    """Days to keep unused attachments. 0: forever."""
     media_megabytes: WholeFrom0 = 0
-    """Megabytes that they may take together; beyond it those used longest ago go."""
+    """The most megabytes of attachments. The least recently used are deleted. 0: no limit."""
     audit_days: WholeFrom0 = 0
-    """Days for which the audit log goes back at least."""
+    """Days to keep the audit log, at least. 0: forever."""
     disk_reserve_megabytes: WholeFrom0 = 200
-    """Megabytes of free disk below which nothing new is taken in until there is room again;
-    messages wait at their platforms, and you are told."""
+    """Megabytes of free disk space below which nanobot accepts no messages. They wait at their
+    platforms, and you get a notice."""
 
 
 class TeamSettings(Checked, frozen=True):
     """Several workers on several machines, see docs/team.md. Without a database there is one."""
 
     database: SecretStr = SecretStr("")
-    """The PostgreSQL database of the team, `postgresql://user:password@host/name`; empty: this
-    nanobot works alone, and keeps what is in flight in a file of its home."""
+    """The team's PostgreSQL database, `postgresql://user:password@host/name`. Empty: no team."""
     shared: str = ""
-    """The folder that all workers share, on a file server: conversations, memory and files are in
-    it. Required with `team.database`."""
+    """The shared folder of all workers, for conversations, memory, and files. Required with
+    `team.database`."""
     name: str = ""
-    """What this worker is called in `nanobot team status`; empty: as its machine is."""
+    """The worker's name in `nanobot team status`. Empty: the machine's name."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         """A database needs the shared folder, and the other way round."""

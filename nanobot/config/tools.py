@@ -38,19 +38,18 @@ class ApprovalSettings(Checked, frozen=True):
     """What the owner is asked about, by what a call can do."""
 
     send: _Approval = "auto"
-    """Messages to other chats than the one that asks. `auto` asks you once untrusted content is
-    in the conversation, `ask` each time, `allow` not at all, and `never` refuses."""
+    """Messages to other chats. `auto` needs approval if the conversation contains untrusted
+    content, `ask` each time, `allow` never, and `never` rejects the call."""
     fetch: _Approval = "auto"
-    """Fetching an address that neither you wrote nor a search found."""
+    """Fetching an address that neither you typed nor a search returned."""
     exec: _Approval = "auto"
     """Commands with network access or without a sandbox."""
     persist: _Approval = "auto"
-    """Writing files of skills. (Memory and instructions have a rule of their own:
-    docs/memory.md.)"""
+    """Writing files of skills. (For memory and instructions, see docs/memory.md.)"""
     schedule: _Approval = "auto"
-    """New scheduled jobs, and removing jobs and reminders."""
+    """Creating jobs, and removing jobs and reminders."""
     mcp: _Approval = "auto"
-    """Calls of tools of MCP servers."""
+    """Calls of MCP tools."""
 
     def by_kind(self) -> Mapping[RiskKind, Approval]:
         """The settings as the gate takes them (`nanobot.tooling.OwnersPolicy`)."""
@@ -61,24 +60,22 @@ class ExecSettings(Checked, frozen=True):
     """Commands in a shell."""
 
     enabled: bool = True
-    """Whether there is a shell."""
+    """Whether the agent has a shell."""
     sandbox: Literal["auto", "bubblewrap", "landlock", "none"] = "auto"
-    """What shuts commands in: `auto` takes bubblewrap or else Landlock, whichever is proven to hold
-    on this machine; where neither is, there is no shell. `none` runs them unconfined, with all that
-    you may do yourself."""
+    """The sandbox for commands. `auto` uses bubblewrap, or else Landlock, if it passes a test on
+    this machine. Otherwise there is no shell. `none` gives commands all your permissions."""
     memory_megabytes: Annotated[int, Meta(ge=64)] = 2_048
-    """Megabytes of memory for commands: each process, and all that run together."""
+    """Megabytes of memory, for each process and for all commands together."""
     network: bool = True
-    """Whether commands may ask for the network; they then reach public addresses only, and
-    `tools.approval.exec` decides."""
+    """Whether commands can request network access, to public addresses and subject to
+    `tools.approval.exec`."""
     allow_git: bool = False
-    """Whether commands see and make git repositories in the workspace. What is in one can run
-    programs as you when you use git there yourself."""
+    """Whether commands can see and create git repositories in the workspace. Files in a repository
+    can run programs when you use git there."""
     environment: Variables = field(default_factory=dict)
-    """Variables for commands, beside a small fixed set. What is in them can be read by the
-    model."""
+    """Additional environment variables for commands. The model can read them."""
     paths: tuple[AbsolutePath, ...] = ()
-    """Folders outside the workspace that commands may read, as absolute paths."""
+    """Folders outside the workspace that commands can read, as absolute paths."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         yield from exposed_path_faults("paths", self.paths, home)
@@ -91,12 +88,12 @@ class SearchSettings(Checked, frozen=True):
     """Web search."""
 
     provider: Literal["duckduckgo", "brave", "tavily", "searxng"] = "duckduckgo"
-    """Who searches. `duckduckgo` needs no key, `brave` and `tavily` need one, and `searxng` is a
-    server of your own."""
+    """The search engine. `duckduckgo` needs no key, `brave` and `tavily` need one, and `searxng` is
+    your own server."""
     api_key: ApiKey = SecretStr("")
-    """The key for it."""
+    """The search engine's key."""
     base_url: Url = ""
-    """Where your SearXNG is."""
+    """The address of your SearXNG."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.provider in ("brave", "tavily") and not self.api_key.get_secret_value():
@@ -111,16 +108,16 @@ class WebSettings(Checked, frozen=True):
     """Reading the web."""
 
     enabled: bool = True
-    """Whether there are the tools that fetch and search."""
+    """Whether the agent can fetch pages and search."""
     proxy: ProxyUrl = SecretStr("")
-    """An http proxy that tools reach the web by, such as `http://127.0.0.1:3128`; what the
-    environment says about proxies is not looked at."""
+    """An http proxy for tools, such as `http://127.0.0.1:3128`. Proxy variables of the environment
+    are ignored."""
     allow_hosts: tuple[HostRule, ...] = ()
-    """What is not public and may be reached all the same: a name, an address or a network such as
-    `192.168.1.0/24`, each also with a port such as `127.0.0.1:8000`."""
+    """Exceptions to "public addresses only": names, addresses, or networks such as
+    `192.168.1.0/24`, optionally with a port such as `127.0.0.1:8000`."""
     domains: tuple[Domain, ...] = ()
-    """Where there are any, pages and commands with network reach these domains, all names below
-    them and `allow_hosts`, and nothing else; `web_search` and MCP servers are not concerned."""
+    """If set, pages and commands can reach only these domains, names below them, and `allow_hosts`.
+    `web_search` and MCP servers are not affected."""
     search: SearchSettings = SearchSettings()
     """Web search."""
 
@@ -160,33 +157,33 @@ class McpServerSettings(Checked, frozen=True):
     """One server: a program (`command`) or an address (`url`)."""
 
     command: str = ""
-    """The program that is the server, such as `mcp-server-memory`; or else `url`."""
+    """The server's program, such as `mcp-server-memory`. Alternative to `url`."""
     args: tuple[str, ...] = ()
     """Its arguments."""
     env: Variables = field(default_factory=dict)
-    """Variables that it gets, beside a small fixed set. Keys are best written as `${NAME}`."""
+    """Additional environment variables. Write keys as `${NAME}`."""
     paths: tuple[AbsolutePath, ...] = ()
-    """Folders that it may read, as absolute paths."""
+    """Folders that the server can read, as absolute paths."""
     writable: tuple[AbsolutePath, ...] = ()
-    """Folders that it may change, as absolute paths."""
+    """Folders that the server can change, as absolute paths."""
     network: bool = False
-    """Whether it may reach public addresses, by way of a proxy."""
+    """Whether the server can reach public addresses, through a proxy."""
     sandbox: bool = True
-    """Whether it is shut in. `false` lets it do all that you may do yourself."""
+    """Whether the server runs in the sandbox. `false` gives it all your permissions."""
     url: ServerUrl = ""
-    """The address of a server that speaks streamable HTTP; or else `command`."""
+    """The address of a server with streamable HTTP. Alternative to `command`."""
     headers: Headers = field(default_factory=dict)
-    """HTTP headers for it, such as `Authorization`."""
+    """HTTP headers, such as `Authorization`."""
     tools: tuple[Name, ...] = ()
-    """The only tools of it that are used, by its own names; empty: all."""
+    """The server's tools to use, by their own names. Empty: all."""
     people: Literal["owner", "everyone"] = "owner"
-    """Whom its tools work for: you alone, or everyone who may talk to the agent."""
+    """Who can use the tools: only you, or everyone with access."""
     trust_read_only: bool = False
-    """Whether tools that it calls read-only run without asking."""
+    """Whether tools that the server declares as read-only run without approval."""
     timeout_seconds: Seconds = 60.0
-    """Seconds that one call of its tools may take."""
+    """Timeout of one call in seconds."""
     enabled: bool = True
-    """Whether it is used."""
+    """Whether the server is used."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if bool(self.command) == bool(self.url):
@@ -216,8 +213,4 @@ class McpSettings(Checked, frozen=True):
     servers: Annotated[Mapping[str, McpServerSettings], Check(_usable_names)] = field(
         default_factory=dict
     )
-    """The servers, by names that you choose; their tools are called `<name>__<tool>`."""
-
-    @property
-    def used(self) -> Mapping[str, McpServerSettings]:
-        return {name: server for name, server in self.servers.items() if server.enabled}
+    """MCP servers by name. Their tools are called `<name>__<tool>`."""
