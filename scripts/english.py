@@ -22,6 +22,9 @@ PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs")
 SHORTEST = 4
 """Words of the shortest text that counts."""
 
+_CODE = re.compile(r"\b(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|PRAGMA|BEGIN) |\(\?")
+"""Statements of SQL and patterns, which are no texts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Habit:
@@ -127,13 +130,17 @@ def texts_in(tree: ast.AST) -> Iterator[tuple[int, str]]:
                     str(part.value) if isinstance(part, ast.Constant) else "X"
                     for part in node.values
                 )
-                if len(text.split()) >= SHORTEST:
+                if _is_text(text):
                     yield node.lineno, text
             case ast.Constant(value=str(text)) if id(node) not in passed_over:
-                if len(text.split()) >= SHORTEST:
+                if _is_text(text):
                     yield node.lineno, text
             case _:
                 pass
+
+
+def _is_text(text: str) -> bool:
+    return len(text.split()) >= SHORTEST and not _CODE.search(text)
 
 
 def count_hits(lines: list[Line], habit: Habit) -> float:

@@ -214,3 +214,7 @@ class McpSettings(Checked, frozen=True):
         default_factory=dict
     )
     """MCP servers by name. Their tools are called `<name>__<tool>`."""
+
+    @property
+    def used(self) -> Mapping[str, McpServerSettings]:
+        return {name: server for name, server in self.servers.items() if server.enabled}
