@@ -22,7 +22,8 @@ from nanobot.tooling.registry import ToolRegistry
 from nanobot.validation import Invalid, build
 
 ROOT = Path(__file__).parents[1]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+HELPER = ROOT / "channels" / "nanobot_whatsapp" / "bridge" / "README.md"
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), HELPER]
 
 _BLOCK = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")

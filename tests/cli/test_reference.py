@@ -17,6 +17,7 @@ from scripts.pages import command_page, main
 ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
+    ROOT / "channels" / "nanobot_whatsapp" / "bridge" / "README.md",
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name != "cli.md"),
 ]
 CODE = sorted(path for folder in ("nanobot", "channels") for path in (ROOT / folder).rglob("*.py"))

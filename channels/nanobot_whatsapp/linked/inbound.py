@@ -88,7 +88,7 @@ class _Media(Struct, frozen=True):
 
 
 class _Message(Struct, frozen=True):
-    """An event of the kind `message`; docs/channels/whatsapp-bridge.md says what the fields are."""
+    """An event of the kind `message`, with the fields of bridge/README.md."""
 
     id: Annotated[str, Meta(min_length=1, max_length=_ID_CHARACTERS)]
     chat: Annotated[str, Meta(min_length=1, max_length=256)]

@@ -2,7 +2,7 @@
 
 JSON in UTF-8, one object per line, a line of at most `MAX_LINE` bytes with its end. `parse` reads
 what the helper sends; `encode`, `welcome_line` and `request_line` make what we send. The protocol
-is documented in docs/channels/whatsapp-bridge.md.
+is documented in channels/nanobot_whatsapp/bridge/README.md.
 """
 
 from __future__ import annotations

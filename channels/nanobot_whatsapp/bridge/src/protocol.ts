@@ -2,7 +2,7 @@
  * The protocol between the helper and the daemon, version 1: JSON, one object per line.
  *
  * This module holds its values and reads the daemon's lines; `link.ts` decides who says what when.
- * docs/channels/whatsapp-bridge.md describes it for people.
+ * ../README.md describes it for people.
  */
 
 import { isUtf8 } from 'node:buffer'
