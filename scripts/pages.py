@@ -11,11 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from nanobot.cli.parser import build_parser
@@ -49,13 +46,11 @@ _HEAD = """\
 
 <!-- Written by `python -m scripts.pages --write` from the grammar; do not edit it here. -->
 
-`nanobot COMMAND --help` says the same in a terminal, and `nanobot completion bash` (or `zsh`,
-`tcsh`) prints a script that completes commands. Where a gateway runs, commands go through it;
-where none does, they work on the files. `--json` prints the result as JSON, for programs;
-times in it are ISO 8601 with their offset, that of UTC as `Z`.
+`nanobot COMMAND --help` shows the same in a terminal. `nanobot completion bash` (or `zsh`, `tcsh`)
+prints a script for shell completion. If a gateway is running, commands use it. Otherwise they work
+on the files. Most commands accept `--json` for output as JSON, with times in ISO 8601.
 """
 _WIDE = 10_000
-_STAYS = "\N{NO-BREAK SPACE}"
 _EVERYWHERE = "print JSON"
 """What `Parser.json` says: told once, at the top."""
 
@@ -83,28 +78,27 @@ def _commands(parser: argparse.ArgumentParser) -> Mapping[str, argparse.Argument
 def _described(parser: argparse.ArgumentParser, level: str = "###") -> Iterator[str]:
     """A command and those below it."""
     inner = _commands(parser).values()
-    yield f"{level} `{parser.prog}{' …' if inner else ''}`\n"
+    yield f"{level} `{_usage(parser)}{' …' if inner else ''}`\n"
     yield f"{parser.description}\n"
     if parser.get_default("run") is not None:
-        yield f"```\n{_usage(parser)}\n```\n"
         yield _options(parser)
     for command in inner:
         yield from _described(command, "####")
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:
-    """How it is called; what belongs together stays on one line."""
-    parser.formatter_class = partial(argparse.HelpFormatter, width=_WIDE)
-    usage = " ".join(parser.format_usage().removeprefix("usage: ").replace("[-h]", "").split())
-    kept = re.sub(r"\[[^]]*\]", lambda found: found[0].replace(" ", _STAYS), usage)
-    lines = textwrap.wrap(kept, 92, subsequent_indent="    ", break_on_hyphens=False)
-    return "\n".join(lines).replace(_STAYS, " ")
+    """Return the command with its arguments, without options."""
+    hidden = argparse._SubParsersAction
+    given = [one for one in parser._actions if not one.option_strings]
+    formatter = argparse.HelpFormatter(parser.prog, width=_WIDE)
+    formatter.add_usage(None, [one for one in given if not isinstance(one, hidden)], [], prefix="")
+    return " ".join(formatter.format_help().split())
 
 
 def _options(parser: argparse.ArgumentParser) -> str:
-    """A table of what a command takes; empty for nothing but --help."""
+    """Return a list of the arguments and options; empty for nothing but --help."""
     rows = [row for action in parser._actions if (row := _row(action, parser.prog))]
-    return "\n".join(["| | |", "|---|---|", *rows, ""]) if rows else ""
+    return "\n".join([*rows, ""]) if rows else ""
 
 
 def _row(action: argparse.Action, prog: str) -> str:
@@ -118,7 +112,7 @@ def _row(action: argparse.Action, prog: str) -> str:
     else:
         names = f"`{takes}`"
     text = (action.help or "") % {**vars(action), "prog": prog}
-    return f"| {names} | {text[:1].upper()}{text[1:]} |"
+    return f"- {names}: {text}"
 
 
 def _value(action: argparse.Action) -> str:
@@ -132,7 +126,7 @@ def _value(action: argparse.Action) -> str:
 
 
 def settings_table() -> str:
-    """The Markdown table of every key: type, default and meaning."""
+    """Return the Markdown table of every key: default and meaning."""
     shipped = {
         name: options_model(point)
         for name, point in sorted(installed_channels().items())
@@ -153,7 +147,7 @@ def settings_table() -> str:
         "default": [],
     }
     rows = [row for name, schema in schemas.items() for row in _rows(schema, name)]
-    head = "| Key | Type | Default | Meaning |\n| --- | --- | --- | --- |\n"
+    head = "| Key | Default | Meaning |\n| --- | --- | --- |\n"
     return head + "".join(rows)
 
 
@@ -167,7 +161,7 @@ def _rows(section: Json, name: str) -> Iterator[str]:
         default = (
             "required" if key in section.get("required", ()) else _default(value.get("default", ""))
         )
-        yield f"| `{path}` | {_type(value)} | {default} | {value['description']} |\n"
+        yield f"| `{path}` | {default} | {value['description']}{_limits(value)} |\n"
         if "properties" in (held := _by_name(value)):
             yield from _rows(held, f"{path}.<name>")
 
@@ -177,37 +171,13 @@ def _by_name(value: Json) -> Json:
     return held if isinstance(held, dict) else {}
 
 
-def _type(value: Json) -> str:
-    if "enum" in value:
-        return ", ".join(f"`{choice}`" for choice in value["enum"] if choice)
-    if value["type"] == "array":
-        held = value["items"]
-        kinds = {"string": "list of text"}
-        return "list of sections" if "properties" in held else kinds.get(held["type"], "list")
-    if value["type"] == "object":
-        held = _by_name(value)
-        kinds = {"array": "list of text by id", "any": "mapping"}
-        return (
-            "sections by name"
-            if "properties" in held
-            else kinds.get(held.get("type", "any"), "text by name")
-        )
-    shown = "secret text" if value.get("format") == "password" else _TYPES[value["type"]]
+def _limits(value: Json) -> str:
+    """Return the choices and the range that the description doesn't mention."""
+    text = str(value["description"])
+    if choices := [f"`{one}`" for one in value.get("enum", ()) if one and f"`{one}`" not in text]:
+        return f" One of {', '.join(choices)}."
     least, most = value.get("minimum"), value.get("maximum")
-    if least is not None and most is not None:
-        return f"{shown}, {least} to {most}"
-    if least is not None:
-        return f"{shown}, at least {least:g}"
-    more = value.get("exclusiveMinimum")
-    return shown if more is None else f"{shown}, more than {more:g}"
-
-
-_TYPES = {
-    "string": "text",
-    "boolean": "true or false",
-    "integer": "whole number",
-    "number": "number",
-}
+    return f" {least:g} to {most:g}." if least is not None and most is not None else ""
 
 
 def _default(value: object) -> str:
