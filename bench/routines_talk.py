@@ -27,8 +27,7 @@ JUMPS = {"j1": 3_700.0, "j2": 7_300.0}
 """Seconds by which time jumps: past the first due times, and past two of the recurring job's."""
 
 EFFECTS = "effects.txt"
-NO_QUESTION = "No question waits"
-QUESTION = "**May I "
+NO_QUESTION = "No pending question"
 
 _TEXTS = {
     "s1": "s1: schedule a tick and an alarm",
@@ -82,7 +81,7 @@ class Chat(Platform):
             self.jumped[told["jump"]] = JUMPS[told["jump"]]
         if "try" in told:
             self.tried_in.setdefault(told["try"], self.life)
-        if "sent" in told and told["text"].startswith(QUESTION):
+        if "sent" in told and told["text"].startswith("**"):
             self.seen.setdefault(_CODE.findall(told["text"])[0], self.life)
         return super().hear(line)
 

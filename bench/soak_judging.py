@@ -25,7 +25,7 @@ _NOTICES = (
     BEHIND_ANOTHER,
     "⚠️ A message that begins",  # it may be there twice
 )
-_UNASKED = ("May I remember this?", "May I change memory like this?", "Somebody in ")
+_UNASKED = ("Remember this?", "Change memory like this?", "A message in ")
 """What nanobot asks of itself when Dream has learned something from foreign text, and tells the
 owner of others."""
 _BROKEN = "Something broke inside nanobot"

@@ -136,6 +136,21 @@ class Message(Struct, frozen=True, gc=False):
         return "\n".join(line for line in lines if line[:1] != "[" or line[-1:] != "]")
 
 
+def source_name(origin: str) -> str:
+    """What people call the source of a text: `web_fetch` for `tool:web_fetch`."""
+    kind, _, name = origin.partition(":")
+    names = {
+        "attached": "an attachment or a quote",
+        "forwarded": "a forwarded message",
+        "person": f"the sender {name}",
+        "tool": name,
+        "api": f"the program {name}",
+        "job": f"the job {name}",
+        "helper": f"the subagent {name}",
+    }
+    return names.get(kind, origin)
+
+
 def speaker_in(text: str) -> str:
     """The name in front of what somebody says in a group; empty where none is."""
     found = _SPEAKER.match(text)

@@ -63,6 +63,11 @@ def shortened(text: str, limit: int) -> str:
     return line if len(line) <= limit else f"{line[: max(0, limit - 1)]}…"
 
 
+def capitalized(text: str) -> str:
+    """Return the text with its first letter in upper case."""
+    return text[:1].upper() + text[1:]
+
+
 def counted(number: int, one: str, many: str = "") -> str:
     """`1 fact`, `2,000 facts`; `many` where that is not `one` with an s."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"

@@ -13,7 +13,7 @@ from nanobot.bus.events import ApprovalAnswer
 from nanobot.channel import Operation
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, text_argument
 from nanobot.errors import NanobotError
-from nanobot.text import one_line
+from nanobot.text import capitalized, one_line
 from nanobot.tooling.approvals import Approvals, Question, Standing, StandingApprovals
 
 _ANSWERS: tuple[ApprovalAnswer, ...] = get_args(ApprovalAnswer)
@@ -24,7 +24,7 @@ _HOW_LONG: Mapping[str, ApprovalAnswer] = {
 }
 _LONGEST_NAME = 80
 _COMMAND_LINE = "the command line"
-_NONE = "No questions are pending, and nothing is allowed for longer than one call."
+_NONE = "No questions are pending, and there are no standing approvals."
 
 
 class Approving:
@@ -37,8 +37,8 @@ class Approving:
     def register(self, registry: CommandRegistry) -> None:
         listing = "List pending questions and standing approvals"
         for name, summary, run, usage in (
-            ("approve", "Allow what was asked for", self._approve, "[code] [today | always]"),
-            ("deny", "Refuse what was asked for", self._deny, "[code]"),
+            ("approve", "Approve a tool call", self._approve, "[code] [today | always]"),
+            ("deny", "Deny a tool call", self._deny, "[code]"),
             ("approvals", listing, self._run, "[revoke ID]"),
         ):
             registry.register(Command(name, summary, run, usage, "owner", immediate=True))
@@ -102,7 +102,7 @@ class Approving:
 
     async def _run(self, call: CommandCall) -> Answer:
         if call.message.is_group:
-            return Answer("Others read this chat. Send me /approvals in private.")
+            return Answer("Other people can read this chat. Send /approvals in a private chat.")
         match call.arguments.split():
             case []:
                 entries = await asyncio.to_thread(self._standing.entries)
@@ -110,22 +110,22 @@ class Approving:
                 for one in self._approvals.waiting():
                     minutes, code = math.ceil(one.seconds_left / 60), one.shown.code
                     lines.append(
-                        f"- May I {one.shown.what}? `/approve {code}` or `/deny {code}` in"
-                        f" {one.shown.address.key}, for {one.caller.session_key};"
+                        f"- {capitalized(one.shown.what)}? `/approve {code}` or `/deny {code}` in"
+                        f" {one.shown.address.key}, for {one.caller.session_key},"
                         f" {minutes} min left"
                     )
                 for entry in entries:
-                    known = f"{entry.subject}; {_lasts(entry)}; allowed by {entry.given_by}"
+                    known = f"{entry.subject}, {_lasts(entry)}, approved by {entry.given_by}"
                     lines.append(f"- `{entry.id}`: {known}")
                 said = [self._standing.problem, *(lines or [_NONE])]
                 return Answer("\n".join(filter(None, said)))
             case ["revoke", id]:
                 return Answer(await self._revoked(id, _account(call)))
-        return Answer("Write it as: /approvals, or /approvals revoke ID")
+        return Answer("Usage: /approvals, or /approvals revoke ID")
 
     async def _revoked(self, id: str, by: str) -> str:
         ended = await asyncio.to_thread(self._standing.revoke, id, by)
-        return f"No longer allowed: {ended.subject}."
+        return f"Revoked: {ended.subject}."
 
 
 def _account(call: CommandCall) -> str:

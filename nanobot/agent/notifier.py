@@ -45,7 +45,7 @@ from nanobot.security.access import Access
 from nanobot.session.manager import SessionManager
 from nanobot.session.session import SessionInfo
 from nanobot.tasks import Background
-from nanobot.text import one_line, shortened
+from nanobot.text import escape_invisible, one_line, shortened
 from nanobot.tooling import TurnContext
 
 _AS_FILE = "\n\n[This is the beginning. The whole text, {:,} characters, is in the file below.]"
@@ -234,10 +234,11 @@ class Notifier:
         if theirs and not is_group(caller.scope) and here.channel in self._chats.anywhere:
             await self.send(here, text, buttons, name)
             return here
+        text += f"\nRequested in {escape_invisible(caller.session_key)} (turn {caller.turn_id})."
         place = await self.notify(OWNER, text, buttons, name=name)
         place = place or await self.notify(OWNER, text, buttons, self._chats.anywhere, name)
         if place is not None and place != here:
-            caller.show_output("Waiting for the owner to allow this.\n")
+            caller.show_output("Waiting for the owner's approval.\n")
         return place
 
     async def place_of(self, caller: TurnContext) -> Address:
@@ -263,7 +264,7 @@ class Notifier:
         """Tell the owner why others in the conversation `where` get no answer; the same once a
         day."""
         text = failure_text(error, is_owner=True).removesuffix(_RETRY)
-        text = f"Somebody in {where} is not answered. {text}"
+        text = f"A message in {where} was not answered. {text}"
         self._warn_daily("failed", f"{type(error).__name__} {error}", text)
 
     def warn_of_channel(self, channel: str, text: str) -> None:

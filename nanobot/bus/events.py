@@ -431,7 +431,7 @@ does not run, and the owner has not refused it."""
 
 
 class ApprovalAsked(_OfTurn, frozen=True):
-    """The owner is asked about a call, in the chat named; it waits. `what` completes "May I …?",
+    """The owner is asked about a call, in the chat named; it waits. `what` names the action,
     `details` is all that decides what would happen, `because` says why they are asked; these are
     written out for review, as the chat shows them. `answers` are those that are possible,
     `asked_at` is aware, `seconds` is how long it waits."""
@@ -463,7 +463,7 @@ _OUTCOMES = {
     "chat_today": "Approved for this chat today",
     "always": "Approved from now on",
     "no": "Denied",
-    "unseen": "Not approved, nobody was there to be asked",
+    "unseen": "Not approved because no one was there to answer",
     "expired": "Not answered in time",
     "withdrawn": "No longer needed",
 }

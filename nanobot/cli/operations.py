@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from nanobot.cli.client import Data
 from nanobot.cli.command import Commands, indent, table, words
+from nanobot.text import capitalized
 from nanobot_cli.text import one_line
 
-_NONE = "No questions are pending, and nothing is allowed for longer than one call.\n"
+_NONE = "No questions are pending, and there are no standing approvals.\n"
 
 
 def add_approvals(commands: Commands) -> None:
@@ -37,7 +38,7 @@ def _question(one: Data) -> Iterator[str]:
     """Yield the lines of a pending question, and how to answer it."""
     code, place = one.fields("code", "asked_in")
     minutes = -(-one.number("seconds_left") // 60)
-    yield f"May I {one.field('what')}?\n"
+    yield f"{capitalized(one.field('what'))}?\n"
     yield indent(one.text("details"))
     yield f"  {one.field('because')}\n"
     yield (

@@ -217,4 +217,4 @@ class SharedQuestions:
         self._database.post(lambda db: execute(db, put, outcome, failed, number))
 
 
-_NOT_WAITING = "No question waits for this answer: it was answered, is too old, or was dropped."
+_NOT_WAITING = "No pending question: it was answered, has expired, or was withdrawn."

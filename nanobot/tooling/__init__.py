@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from nanobot.bus.events import Address, Initiator
 from nanobot.errors import ToolError
-from nanobot.messages import Message
+from nanobot.messages import Message, source_name
 from nanobot.security.paths import Roots
 from nanobot.text import printable
 from nanobot.validation import Checked
@@ -81,7 +81,7 @@ changes what decides future behaviour, `schedule` makes a job, `mcp` calls someb
 class Risk(Struct, frozen=True):
     """Why a call may need the owner's approval. Made by code from the call's arguments.
 
-    `what` completes "May I …?" in a few plain words (`run a command with network access`);
+    `what` names the action in a few plain words (`run a command with network access`);
     `details` is shown below it, whole and literally: everything that decides what would happen.
     """
 
@@ -236,7 +236,7 @@ class Denied(Struct, frozen=True):
 def not_asked(why: str) -> Denied:
     """The refusal of a call about which the owner was not asked."""
     return Denied(
-        f"this needs the owner's approval, and {why}. They have not refused it. Tell them what you"
+        f"this needs the owner's approval, and {why}. They have not denied it. Tell them what you"
         " wanted to do.",
         outcome="not asked",
     )
@@ -270,15 +270,15 @@ class OwnersPolicy(Struct, frozen=True):
         if is_others and risk.kind in _OWNERS_ONLY:
             return Denied(f"only the owner may {risk.what}; use another name or folder")
         if setting == "ask":
-            because = "Each call of this kind needs the owner's word."
+            because = "Each call of this kind needs approval."
         elif is_others and risk.kind in _FOR_THE_OWNER:
-            because = "Somebody other than the owner wants this."
+            because = "Someone other than the owner requested this."
         else:
             origins = caller.origins() if setting == "auto" else ()
             if not origins:
                 return Allowed()
-            named = ", ".join(map(printable, origins[:_SHOWN_ORIGINS]))
-            because = f"Untrusted content is in the conversation ({named})."
+            named = ", ".join(map(printable, map(source_name, origins[:_SHOWN_ORIGINS])))
+            because = f"The conversation contains untrusted content (from {named})."
         return Ask(risk, because)
 
 

@@ -45,7 +45,7 @@ from nanobot.clock import Clock, with_timeout
 from nanobot.errors import NanobotError, StorageError
 from nanobot.messages import ToolCall
 from nanobot.security.audit import AuditLog
-from nanobot.text import escape_for_review, escape_invisible
+from nanobot.text import capitalized, escape_for_review, escape_invisible
 from nanobot.tooling import OWNER, Allowed, Ask, Denied, Repeatable, TurnContext, not_asked
 
 MOST_STANDING = 200
@@ -317,9 +317,9 @@ class Approvals:
             )
         mine = [w for w in self._waiting.values() if w.caller.session_key == caller.session_key]
         if len(mine) >= MOST_WAITING:
-            return not_asked(f"{MOST_WAITING} questions of this conversation wait for them already")
+            return not_asked(f"this conversation already has {MOST_WAITING} pending questions")
         if not self._may_ask_again(caller.scope):
-            return not_asked(f"{MOST_AN_HOUR} questions an hour are the limit; do without it")
+            return not_asked(f"the limit is {MOST_AN_HOUR} questions an hour")
         code = self._new_code()
         answer: asyncio.Future[tuple[ApprovalAnswer, str]] = (
             asyncio.get_running_loop().create_future()
@@ -363,7 +363,10 @@ class Approvals:
         if here and not code and (answer not in NEVER or len(here) > 1):
             verb = "deny" if answer in NEVER else "approve"
             return "\n".join(
-                ["Say which one:", *(f"/{verb} {c}: {w.what}" for c, w in here.items())]
+                [
+                    "Several questions are pending. Choose one:",
+                    *(f"/{verb} {c}: {w.what}" for c, w in here.items()),
+                ]
             )
         return await self._settle(here.get(code or next(iter(here), "")), answer, by)
 
@@ -371,10 +374,10 @@ class Approvals:
         """Give a question that waits its answer; what to tell the owner."""
         if waiting is None or waiting.shown is None or waiting.settled or waiting.answer.done():
             raise NanobotError(
-                "No question waits for this answer: it was answered, is too old, or was dropped."
+                "No pending question: it was answered, has expired, or was withdrawn."
             )
         if answer not in (*waiting.answers, *NEVER):
-            raise NanobotError(f"To be approved once only: {waiting.what}.")
+            raise NanobotError(f"This can only be approved once: {waiting.what}.")
         said = "Not approved" if answer == "unseen" else "Denied" if answer == "no" else "Approved"
         # What is allowed for longer is stored first: nobody is told so otherwise.
         more = "" if answer in (*ONCE, *NEVER) else await self._allow_longer(waiting, answer, by)
@@ -391,8 +394,8 @@ class Approvals:
             given = await asyncio.to_thread(self._standing.give, what, waiting.caller, answer, by)
         finally:
             waiting.settled = False
-        until = "until midnight in this chat" if answer == "chat_today" else "from now on"
-        return f" Allowed {until}: {what.subject}. /approvals revoke {given.id} ends that."
+        until = "in this chat until midnight" if answer == "chat_today" else "from now on"
+        return f" This covers {what.subject} {until}. /approvals revoke {given.id} revokes it."
 
     def _close(self, waiting: _Waiting, otherwise: Literal["expired", "withdrawn"]) -> None:
         """Let those who watch know that a question is closed, if it was asked at all."""
@@ -431,7 +434,7 @@ class Approvals:
             buttons.append(Button("Today in this chat", f"/approve {code} today"))
         there: Address | None = None
         try:
-            there = await self._send(caller, code, _text(caller, code, question), buttons)
+            there = await self._send(caller, code, _text(code, question), buttons)
         except StorageError:
             raise
         except NanobotError as error:
@@ -457,31 +460,30 @@ class Approvals:
             async with self._pausing(caller.session_key):
                 answer, by = await with_timeout(self._clock, WAIT_SECONDS, waiting.answer)
                 if answer == "unseen":
-                    return not_asked("nobody is at the terminal that asked")
+                    return not_asked("no one is at the terminal that asked")
                 if answer == "no":
-                    return Denied("the owner was asked and said no; do not try it again", by)
+                    return Denied("the owner denied this. Do not try it again", by)
                 caller.note_approval(there)
                 return Allowed(by)
         return Denied(
-            f"the owner was asked and did not answer within {WAIT_SECONDS / 60:g} minutes; "
-            "tell them what you wanted to do",
+            f"the owner did not answer within {WAIT_SECONDS / 60:g} minutes. Tell them what you"
+            " wanted to do",
             outcome="unanswered",
         )
 
 
-def _text(caller: TurnContext, code: str, question: Ask) -> str:
+def _text(code: str, question: Ask) -> str:
     details = escape_for_review(question.risk.details)
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", details))])
     lines = [
-        f"**May I {escape_invisible(question.risk.what)}?**",
+        f"**{escape_invisible(capitalized(question.risk.what))}?**",
         f"{fence}\n{details}\n{fence}",
-        f"{escape_invisible(question.because)} Asked for"
-        f" {escape_invisible(caller.session_key)}, turn {caller.turn_id}.",
-        f"Within {WAIT_SECONDS / 60:g} minutes: /approve {code} or /deny {code}",
+        escape_invisible(question.because),
+        f"Reply /approve {code} or /deny {code} within {WAIT_SECONDS / 60:g} minutes.",
     ]
     if what := question.repeatable:
         lines.append(
-            f"For longer, in this chat until midnight or everywhere: /approve {code} today, "
-            f"/approve {code} always. That is {escape_invisible(what.subject)}."
+            f"To approve it for longer: /approve {code} today (in this chat, until midnight) or "
+            f"/approve {code} always. This covers {escape_invisible(what.subject)}."
         )
     return "\n".join(lines)

@@ -226,8 +226,8 @@ class ToolRegistry:
     async def _asked(self, call: ToolCall, caller: TurnContext, question: Ask) -> Allowed | Denied:
         if not caller.attended:
             return Denied(
-                f"{question.because} This needs the owner's approval, and nobody is there to be "
-                "asked. They have not refused it. Say in your answer what you would have done.",
+                f"{question.because} This needs the owner's approval, and no one is there to be "
+                "asked. They have not denied it. Say in your answer what you would have done.",
                 outcome="not asked",
             )
         if self._ask is None:

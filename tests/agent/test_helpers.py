@@ -208,7 +208,7 @@ async def test_what_needs_the_owners_word_is_refused_to_a_helper(bench: Bench) -
     bench.model.then(calls("probe", text="x"), says("could not"))
     await bench.spawn()
     await bench.report()
-    assert "nobody is there to be asked" in bench.model.prompts[1].messages[-1].text
+    assert "no one is there to be asked" in bench.model.prompts[1].messages[-1].text
     assert tool.called == []
 
 

@@ -126,7 +126,7 @@ async def test_after_foreign_text_another_chat_hears_what_the_owner_approves(
     assert told == ["hi", "see you"]
     started = [event.hint for event in channel.shown if isinstance(event, ToolStarted)]
     assert started == ["read_file page.txt", "message see you", "message no"]
-    assert "the owner was asked and said no" in model.prompts[2].messages[-1].text
+    assert "the owner denied this" in model.prompts[2].messages[-1].text
 
 
 async def test_who_waits_for_the_owners_word_elsewhere_is_told_so(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ async def test_who_waits_for_the_owners_word_elsewhere_is_told_so(tmp_path: Path
         assert await channel.answer_to(asked, "2") == "so be it"
     shown = [event for event in channel.shown if isinstance(event, ToolOutput)]
     assert [(event.chat_id, event.text) for event in shown] == [
-        ("2", "Waiting for the owner to allow this.\n")
+        ("2", "Waiting for the owner's approval.\n")
     ]
 
 

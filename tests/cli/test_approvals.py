@@ -30,7 +30,7 @@ def test_the_list_shows_what_it_is_who_allowed_it_and_for_how_long(
 WAITING = {
     "code": "K7\x1b[2J", "asked_in": "telegram:7", "session": "whatsapp:49@s", "turn": "t",
     "scope": "people/x", "what": "run a command with network access", "details": "curl x",
-    "because": "Somebody other than the owner wants this.", "seconds_left": 421,
+    "because": "Someone other than the owner requested this.", "seconds_left": 421,
     "asked_at": "2026-11-25T10:00:00+00:00", "answers": ["once", "no"],
 }  # fmt: skip
 
@@ -41,7 +41,7 @@ def test_alone_it_lists_the_pending_questions_first_and_how_to_answer_them(
     gateway.answers["approvals.list"] = {"waiting": [WAITING], "approvals": [GIVEN], "trouble": ""}
     assert main(["--home", str(gateway.home), "approvals"]) == 0
     printed = capsys.readouterr().out
-    assert "May I run a command with network access?" in printed
+    assert "Run a command with network access?" in printed
     assert "/approve K7 or /deny K7 in telegram:7, or on the page; 8 min left" in printed
     assert "for whatsapp:49@s" in printed
     assert printed.index("/approve K7") < printed.index("9f3a01bc")
@@ -59,9 +59,9 @@ def test_approvals_that_cannot_be_read_are_said_once(
 
 
 def test_revoking_names_one(gateway: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    gateway.answers["approvals.revoke"] = {"text": "No longer allowed: each call of light."}
+    gateway.answers["approvals.revoke"] = {"text": "Revoked: each call of light."}
     assert main(["--home", str(gateway.home), "approvals", "revoke", "9f3a01bc"]) == 0
-    assert capsys.readouterr().out == "No longer allowed: each call of light.\n"
+    assert capsys.readouterr().out == "Revoked: each call of light.\n"
     assert gateway.asked == [("approvals.revoke", {"id": "9f3a01bc"})]
 
 
@@ -70,7 +70,7 @@ def test_without_a_gateway_it_reads_and_changes_the_home(
 ) -> None:
     assert main(["--home", str(tmp_path), "approvals", "list"]) == 0
     assert capsys.readouterr().out == (
-        "No questions are pending, and nothing is allowed for longer than one call.\n"
+        "No questions are pending, and there are no standing approvals.\n"
     )
     assert main(["--home", str(tmp_path), "approvals", "list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {

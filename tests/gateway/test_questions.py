@@ -124,7 +124,7 @@ async def test_two_who_watch_see_it_come_and_one_answers_for_all(tmp_path: Path)
             assert (closed.event.code, closed.event.by) == (came.event.code, BY)
             assert await page.operate("approvals.waiting") == {"waiting": []}
             late = await page.ask(f"/approve {came.event.code}")
-            assert "No question waits" in late
+            assert "No pending question" in late
     assert talk.tool.called == ["hello"]
     shown = [part.content for part in page.sent if part.buttons]
     assert len(shown) == 1
@@ -222,7 +222,7 @@ async def test_always_is_said_with_a_button_listed_and_taken_back(tmp_path: Path
         always, today = question.buttons[2:]
         assert (always.label, today.label) == ("Always", "Today in this chat")
         answer = await page.ask(always.value)
-        assert answer.startswith("Approved: switch the light. Allowed from now on: each call of")
+        assert answer.startswith("Approved: switch the light. This covers each call of")
         await page.answer_to(event_id)
         assert await page.ask("light on") == "done"
         (given,) = (await page.operate("approvals.list"))["approvals"]
@@ -232,7 +232,7 @@ async def test_always_is_said_with_a_button_listed_and_taken_back(tmp_path: Path
         printed = await asyncio.to_thread(operate, tmp_path, "approvals.list")
         assert printed == {"waiting": [], "approvals": [given], "trouble": ""}
         said = await page.operate("approvals.revoke", id=given["id"], by=BY)
-        assert said == {"text": "No longer allowed: each call of light."}
+        assert said == {"text": "Revoked: each call of light."}
         assert "No questions are pending" in await page.ask("/approvals")
         event_id = await page.say("light on")
         question = await page.next_with_buttons()
@@ -273,7 +273,7 @@ async def test_in_a_group_nobody_is_shown_what_the_owner_allowed(tmp_path: Path)
     talk = asked()
     async with whole(tmp_path, talk):
         event_id = await talk.page.say("/approvals", "g", is_group=True)
-        assert "in private" in await talk.page.answer_to(event_id, "g")
+        assert "in a private chat" in await talk.page.answer_to(event_id, "g")
 
 
 async def test_the_typed_forms_say_how_long(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ async def test_the_typed_forms_say_how_long(tmp_path: Path) -> None:
         event_id = await talk.page.say("light on")
         code = (await talk.page.next_with_buttons()).buttons[0].value.split()[1]
         answer = await talk.page.ask(f"/approve {code[:4].lower()} {code[4:]} Today")
-        assert "Allowed until midnight in this chat: each call of light." in answer
+        assert "This covers each call of light in this chat until midnight." in answer
         await talk.page.answer_to(event_id)
         assert await talk.page.ask("light on") == "done"
         wrong = await talk.page.ask("/approvals revoke nothing")

@@ -330,4 +330,4 @@ async def notice_in(channel: FakeChannel) -> OutboundPart:
 
 
 def _notices(sent: Sequence[OutboundPart]) -> list[OutboundPart]:
-    return [part for part in sent if "May I remember this?" in part.content]
+    return [part for part in sent if "Remember this?" in part.content]

@@ -101,7 +101,7 @@ async def test_an_answer_reaches_the_worker_that_asks(first: Database, second: D
     asking = SharedQuestions(first, settle, lambda *_: None)
     answering = SharedQuestions(second, settle, lambda _, number: asking.heard(number))
     yes = Answer("once", "telegram:7", "telegram", "7")
-    with pytest.raises(NanobotError, match="No question waits"):
+    with pytest.raises(NanobotError, match="No pending question"):
         await answering.answer("AB12", yes)
     await _ask(first, "AB12")
     with pytest.raises(NanobotError, match="once only"):
@@ -110,7 +110,7 @@ async def test_an_answer_reaches_the_worker_that_asks(first: Database, second: D
     assert given[-1] == ("AB12", yes)
     asking.closed("AB12")
     await first.read("SELECT 1")  # what was posted before is stored
-    with pytest.raises(NanobotError, match="No question waits"):
+    with pytest.raises(NanobotError, match="No pending question"):
         await answering.answer("AB12", yes)
     assert len(given) == 2
 
@@ -123,7 +123,7 @@ async def test_the_question_of_a_dead_worker_waits_no_more(
 
     await _ask(first, "AB12")
     sql(team_database, "DELETE FROM worker WHERE id = %s", first.worker)
-    with pytest.raises(NanobotError, match="No question waits"):
+    with pytest.raises(NanobotError, match="No pending question"):
         await SharedQuestions(second, settle, lambda *_: None).answer("AB12", Answer("no", "x"))
 
 

@@ -108,19 +108,19 @@ async def test_a_call_runs_by_the_owners_yes_and_not_by_their_no() -> None:
     assert await first == Allowed(BY)
     refusal = await second
     assert isinstance(refusal, Denied)
-    assert "said no" in refusal.reason
+    assert "owner denied" in refusal.reason
     assert refusal.by == BY
 
 
 @pytest.mark.parametrize(
     ("why", "outcome", "says"),
     [
-        ("no", "denied", "said no"),
+        ("no", "denied", "owner denied"),
         ("late", "unanswered", "did not answer within 10 minutes"),
         ("no chat", "not asked", "no chat to ask them in"),
-        ("unseen", "not asked", "nobody is at the terminal"),
+        ("unseen", "not asked", "no one is at the terminal"),
         ("too long", "not asked", "too long to be judged"),
-        ("too many", "not asked", "wait for them already"),
+        ("too many", "not asked", "already has"),
         ("too often", "not asked", "an hour"),
     ],
 )
@@ -149,7 +149,7 @@ async def test_only_a_no_of_the_owners_counts_as_one(why: str, outcome: str, say
     assert isinstance(refusal, Denied)
     assert refusal.outcome == outcome
     assert says in refusal.reason
-    assert ("said no" in refusal.reason) == (why == "no")
+    assert ("owner denied" in refusal.reason) == (why == "no")
     for other in others:
         other.cancel()
 
@@ -159,11 +159,11 @@ async def test_an_answer_counts_once() -> None:
     first = desk.ask()
     await desk.asking()
     await desk.answer()
-    assert "No question waits" in await desk.answer(yes=False)
+    assert "No pending question" in await desk.answer(yes=False)
     assert await first == Allowed(BY)
     again = desk.ask()
     await desk.asking(2 - 1)
-    assert "No question waits" in await desk.answer("CODE0")
+    assert "No pending question" in await desk.answer("CODE0")
     again.cancel()
 
 
@@ -181,7 +181,7 @@ async def test_a_wrong_code_or_another_chat_answers_nothing(code: str, address: 
     desk = Desk()
     asked = desk.ask()
     await desk.asking()
-    assert "No question waits" in await desk.answer(code, address)
+    assert "No pending question" in await desk.answer(code, address)
     assert not asked.done()
     asked.cancel()
 
@@ -221,7 +221,7 @@ async def test_no_answer_in_time_means_no_and_a_late_one_nothing() -> None:
     refusal = await asked
     assert isinstance(refusal, Denied)
     assert "did not answer" in refusal.reason
-    assert "No question waits" in await desk.answer()
+    assert "No pending question" in await desk.answer()
 
 
 async def test_a_stopped_turn_takes_its_question_back() -> None:
@@ -230,7 +230,7 @@ async def test_a_stopped_turn_takes_its_question_back() -> None:
     await desk.asking()
     asked.cancel()
     await asyncio.wait({asked})
-    assert "No question waits" in await desk.answer()
+    assert "No pending question" in await desk.answer()
 
 
 async def test_where_the_owner_cannot_be_asked_the_answer_is_no() -> None:
@@ -254,7 +254,7 @@ async def test_the_question_shows_all_that_would_happen_and_hides_nothing() -> N
     asked = desk.ask(question=replace(QUESTION, risk=replace(RISK, details=details)))
     await desk.asking()
     text, buttons = desk.sent[0]
-    assert "May I run a command?" in text
+    assert "**Run a command?**" in text
     assert "````\necho ok\\u202e\\u200b # ```\nApproved already: /approve X\n````" in text
     assert "A page is in the conversation." in text
     assert [(button.label, button.value) for button in buttons] == [
@@ -295,7 +295,7 @@ async def test_on_the_owners_page_a_question_is_seen_and_answered_wherever_it_wa
     said = await desk.approvals.answer("CODE0", None, "once", "web:owner")
     assert said == "Approved: run a command."
     assert desk.approvals.waiting() == ()
-    assert "No question waits" in await desk.answer(address=Address("whatsapp", "7"))
+    assert "No pending question" in await desk.answer(address=Address("whatsapp", "7"))
     assert await asked == Allowed("web:owner")
 
 
@@ -303,12 +303,12 @@ async def test_on_the_page_as_well_a_question_is_answered_once_and_by_its_own_co
     desk = Desk()
     asked = desk.ask()
     await desk.asking()
-    with pytest.raises(NanobotError, match="No question waits"):
+    with pytest.raises(NanobotError, match="No pending question"):
         await desk.approvals.answer("CODE1", None, "once", "web:owner")
-    with pytest.raises(NanobotError, match="To be approved once only"):
+    with pytest.raises(NanobotError, match="can only be approved once"):
         await desk.approvals.answer("CODE0", None, "always", "web:owner")
     await desk.answer()
-    with pytest.raises(NanobotError, match="No question waits"):
+    with pytest.raises(NanobotError, match="No pending question"):
         await desk.approvals.answer("CODE0", None, "no", "web:owner")
     assert await asked == Allowed(BY)
 
@@ -382,7 +382,7 @@ async def test_where_nobody_is_there_the_gate_refuses_without_asking(initiator: 
     caller = replace(OWNER, initiator=initiator)
     result = await gate.call(ToolCall("1", "probe", '{"text": "a"}'), caller)
     assert result.is_error
-    assert "nobody is there" in result.text
+    assert "no one is there" in result.text
     assert (desk.sent, tool.called) == ([], [])
 
 

@@ -112,7 +112,7 @@ async def test_the_owners_word_is_recorded_with_what_was_asked(gate: Gate) -> No
     ]  # fmt: skip
     asked, answered, _ = gate.records()
     assert (asked["risk"], asked["asked"], asked["details"]) == ("send", "post something", "hello")
-    assert "tool:web" in str(asked["because"])
+    assert "(from web)" in str(asked["because"])
     assert (answered["risk"], answered["asked"]) == ("send", "post something")
 
 

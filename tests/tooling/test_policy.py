@@ -37,7 +37,7 @@ def test_the_owner_is_asked_once_foreign_text_is_there_and_not_before(kind: Risk
     assert decide(CLEAN, kind) == Allowed()
     question = decide(TAINTED, kind)
     assert isinstance(question, Ask)
-    assert "tool:web_fetch" in question.because
+    assert "web_fetch" in question.because
 
 
 def test_a_call_without_a_risk_always_runs() -> None:

@@ -160,7 +160,7 @@ async def test_always_is_asked_once_and_holds_in_every_chat_and_after_a_restart(
 ) -> None:
     assert await house.call("always")
     assert house.labels == ALL
-    assert "That is each call of light." in house.sent[-1][0]
+    assert "This covers each call of light." in house.sent[-1][0]
     assert not await house.call()
     assert not await house.call(caller=ELSEWHERE)
     await house.clock.advance(timedelta(days=400).total_seconds())
@@ -232,7 +232,7 @@ async def test_guests_and_groups_neither_give_one_nor_use_the_owners(
 async def test_where_nobody_is_there_none_serves(house: House, initiator: str) -> None:
     await house.call("always")
     refused = await house.begin(replace(ME, initiator=initiator))
-    assert "nobody is there" in refused.text
+    assert "no one is there" in refused.text
     assert house.tool.called == ["on"]
 
 
@@ -277,7 +277,7 @@ async def test_always_is_no_answer_where_it_was_not_offered(house: House) -> Non
     running = house.begin()
     await house.asked.wait()
     for answer in ("always", "chat_today"):
-        with pytest.raises(NanobotError, match="once only"):
+        with pytest.raises(NanobotError, match="only be approved once"):
             await house.say("CODE0", answer)
     await house.say("CODE0", "no")
     assert (await running).is_error
@@ -289,11 +289,11 @@ async def test_a_code_that_was_made_up_or_is_from_before_the_restart_gives_nothi
 ) -> None:
     running = house.begin()
     await house.asked.wait()
-    with pytest.raises(NanobotError, match="No question waits"):
+    with pytest.raises(NanobotError, match="No pending question"):
         await house.approvals.answer("CODE9", ME.address, "always", BY)
     running.cancel()
     later = house.restarted()
-    with pytest.raises(NanobotError, match="No question waits"):
+    with pytest.raises(NanobotError, match="No pending question"):
         await later.approvals.answer("CODE0", ME.address, "always", BY)
     assert later.standing.entries() == ()
 

@@ -306,13 +306,13 @@ def pending_notice(facts: Sequence[PendingFact]) -> str:
     text = "\n".join(f"{fact.number}: {escape_invisible(fact.shown)}" for fact in shown)
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     more = len(facts) - len(shown)
-    asked = "remember this" if all(fact.line for fact in facts) else "change memory like this"
+    asked = "Remember this" if all(fact.line for fact in facts) else "Change memory like this"
     origins = dict.fromkeys(origin for fact in facts for origin in fact.origins)
     named = shortened(", ".join(origins), _NEIGHBOUR)
     why = f"I worded it after reading untrusted content ({named}), so it waits for your word."
     if {*origins} == {NOT_SAID}:
         why = "I'm not sure that you meant this, or too much would go at once, so I ask you first."
-    lines = [f"**May I {asked}?**\n{fence}\n{text}\n{fence}", why]
+    lines = [f"**{asked}?**\n{fence}\n{text}\n{fence}", why]
     if len(facts) > 1:
         lines.append("Some of it: `/memory accept N` or `/memory drop N`.")
     if more:

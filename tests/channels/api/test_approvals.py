@@ -68,7 +68,7 @@ async def test_the_owner_is_asked_in_their_chat_and_the_stream_says_that_it_wait
         for event in answer.events
         if "nanobot" in event["choices"][0]["delta"]
     ]
-    assert {"type": "output", "text": "Waiting for the owner to allow this.\n"} in notes
+    assert {"type": "output", "text": "Waiting for the owner's approval.\n"} in notes
 
 
 DAILY = calls("cron", action="add", schedule="every 1d", message="water the plants")

@@ -212,7 +212,7 @@ async def test_a_question_is_answered_in_one_tab_and_gone_in_the_other(
         await first.get_by_label("Message", exact=True).fill("do it")
         await first.keyboard.press("Enter")
         for page in (first, second):
-            card = page.get_by_role("region", name="May I do something risky?")
+            card = page.get_by_role("region", name="Do something risky?")
             await expect(card.get_by_label("What would be done")).to_have_text("now, exactly")
             assert await violations(page) == []
         assert tool.called == []
