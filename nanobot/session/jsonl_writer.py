@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -180,6 +180,7 @@ def _identity(record: Record | None) -> tuple[int, str, str]:
 T = TypeVar("T")
 
 _MOST_FILES = 64
+"""Files that are written before their callers hear of it."""
 _LONGEST_PAUSE = 60.0
 
 
@@ -283,12 +284,9 @@ class Writer:
             if self._gather and not self._closing:
                 await asyncio.sleep(self._gather)
             ready = sorted(self._backlogs, key=lambda file: bool(self._backlogs[file].reason))
-            most = None if self._closing else _MOST_FILES
-            batch = {file: self._backlogs[file].lines.copy() for file in ready[:most]}
-            loop = asyncio.get_running_loop()
-            errors = await loop.run_in_executor(self._thread, self._append, batch)
-            for file, lines in batch.items():
-                self._settle(file, len(lines), errors.get(file))
+            errors: dict[SessionFile, StorageError] = {}
+            for at in range(0, len(ready), _MOST_FILES):
+                errors |= await self._write_batch(ready[at : at + _MOST_FILES])
             if not errors:
                 self._backoff.reset()
             elif not self._closing:
@@ -297,6 +295,15 @@ class Writer:
                 await self._again.wait()
             elif not self._again.is_set():
                 return
+
+    async def _write_batch(self, files: Sequence[SessionFile]) -> dict[SessionFile, StorageError]:
+        """Write what waits for these files; those that the disk refused, and why."""
+        batch = {file: self._backlogs[file].lines.copy() for file in files}
+        loop = asyncio.get_running_loop()
+        errors = await loop.run_in_executor(self._thread, self._append, batch)
+        for file, lines in batch.items():
+            self._settle(file, len(lines), errors.get(file))
+        return errors
 
     def _settle(self, file: SessionFile, count: int, error: StorageError | None) -> None:
         """The first `count` lines for `file` are durable, or were refused."""

@@ -185,6 +185,23 @@ async def test_trouble_with_one_file_does_not_hold_up_the_others(
     assert texts(list(managed().read_messages("cli:stuck"))) == ["one"]
 
 
+@pytest.mark.parametrize("refused", [1, 70])
+async def test_trouble_does_not_hold_up_more_files_than_are_written_at_once(
+    managed: Open, folder: Path, refused: int
+) -> None:
+    manager = managed()
+    sessions = [await manager.get_or_create(f"cli:{number}") for number in range(140)]
+    for number in range(refused):
+        (folder / f"cli_{number}.jsonl").mkdir(parents=True)
+    saved = [future for session in sessions for future in queue(manager, session, "one")]
+    await asyncio.gather(*saved[refused:])  # before the pause, which no clock here ends
+    assert not any(future.done() for future in saved[:refused])
+    for number in range(refused):
+        (folder / f"cli_{number}.jsonl").rmdir()
+    manager.retry()
+    await asyncio.gather(*saved)
+
+
 async def test_a_disk_that_is_full_is_said_while_another_file_is_refused_for_good(
     managed: Open, notices: Notices, disk: FailingDisk, clock: FakeClock, folder: Path
 ) -> None:
