@@ -355,6 +355,7 @@ def move(source: Path, target: Path) -> None:
                 shutil.copytree(source.resolve(), copy, symlinks=True, copy_function=_copy_file)
                 for top, _, _ in os.walk(copy):
                     sync_folder(Path(top))
+                sync_folder(copy.parent)  # a copy without a name would be lost with the original
                 _rename(source, aside)
         if copy.exists():  # all of it, since the original has lost its name
             _clear(target)

@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from nanobot.app import moving
 from nanobot.app.base import Stores
 from nanobot.app.moving import plan_init
 from nanobot.bus.events import InboundMessage
@@ -190,6 +191,27 @@ def test_it_goes_there_and_comes_back_whenever_it_is_killed(home: Path, elsewher
                 break
         assert deaths > 20 // _STRIDE
         assert not list((home / "state").glob("*-team-*"))
+
+
+def test_a_copy_is_on_the_disk_with_its_name_before_the_original_loses_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power loss takes the copy, and the next attempt removes the original."""
+    write(tmp_path / "disk/media/photo.jpg", "picture")
+    source, target, steps = tmp_path / "home/media", tmp_path / "shared/media", list[str]()
+    source.parent.mkdir()
+    source.symlink_to(tmp_path / "disk/media")  # it is copied, like one on another disk
+    rename = Path.rename
+
+    def renamed(path: Path, to: Path) -> Path:
+        steps.append(f"{path.name} to {to.name}")
+        return rename(path, to)
+
+    monkeypatch.setattr(Path, "rename", renamed)
+    monkeypatch.setattr(moving, "sync_folder", lambda path: steps.append(path.name))
+    moving.move(source, target)
+    assert steps[:4] == [".media.copy", "shared", "media to .media.moved", "home"]
+    assert (target / "photo.jpg").read_text() == "picture"
 
 
 def test_a_home_that_is_half_in_a_team_starts_neither_alone_nor_as_a_worker(home: Path) -> None:
