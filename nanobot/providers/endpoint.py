@@ -136,6 +136,10 @@ class Endpoint(Struct, frozen=True):
             if is_secret_key(secret, self.base_url, self.model):
                 yield secret
 
+    def _sentence(self, what: str, detail: str) -> str:
+        """What the server did, and its words, if there are any."""
+        return ": ".join(filter(None, (f"the model server at {self.place} {what}", detail)))
+
     def unreachable(self, reason: str) -> ProviderUnavailable:
         return ProviderUnavailable(
             f"cannot reach the model server at {self.place}: {self.shorten(reason)}",
@@ -160,12 +164,9 @@ class Endpoint(Struct, frozen=True):
 
         text = excerpt[:_EXCERPT].decode("utf-8", "replace").strip()
         shown = self.shorten(text_of_page(text))
-        tail = f": {shown}" if shown else ""
-        return ProviderGarbage(
-            f"the model server at {self.place} answered with {what}{tail}",
-            detail=shown,
-            hint=self._hint(404) if text.startswith("<") else "",
-        )
+        hint = self._hint(404) if text.startswith("<") else ""
+        what = self._sentence(f"answered with {what}", shown)
+        return ProviderGarbage(what, detail=shown, hint=hint)
 
     def unusable(self, what: str, hint: str) -> ProviderRejected:
         return ProviderRejected(what, status=0, hint=hint)
@@ -181,8 +182,7 @@ class Endpoint(Struct, frozen=True):
         if said.status or said.generation:
             return self._decide(said.status, said, 0.0)
         detail = self.shorten(said.message)
-        what = f"the model server at {self.place} answered with an error: {detail}"
-        return ProviderGarbage(what, detail=detail)
+        return ProviderGarbage(self._sentence("answered with an error", detail), detail=detail)
 
     def _decide(self, status: int, said: ErrorBody, wait: float) -> ProviderError:
         detail = self.shorten(said.message)
@@ -195,24 +195,23 @@ class Endpoint(Struct, frozen=True):
                 generation=said.generation,
                 detail=detail,
             )
-        server, tail = f"the model server at {self.place}", f": {detail}" if detail else ""
         match said.meaning(status):
             case "busy":
-                what = f"{server} is busy ({status}){tail}"
+                what = self._sentence(f"is busy ({status})", detail)
                 return ProviderBusy(what, retry_after=wait, detail=detail)
             case "failed":
-                what = f"{server} failed ({status}){tail}"
+                what = self._sentence(f"failed ({status})", detail)
                 return ProviderUnavailable(what, retry_after=wait, detail=detail)
             case "blamed":
-                what, hint = f"{server} cannot handle the request", self._hint(status, said.message)
-                return RequestBlamed(
-                    f"{what} ({status}){tail}", status=status, detail=detail, hint=hint
-                )
+                what = self._sentence(f"cannot handle the request ({status})", detail)
+                hint = self._hint(status, said.message)
+                return RequestBlamed(what, status=status, detail=detail, hint=hint)
             case meant:
-                what, hint = f"{server} refused the request", self._hint(meant, said.message)
+                hint = self._hint(meant, said.message)
         if meant in (400, 422) and said.blames_answer:
             hint = _SHORTER_ANSWER.format(self.settings)
-        return ProviderRejected(f"{what} ({status}){tail}", status=status, detail=detail, hint=hint)
+        what = self._sentence(f"refused the request ({status})", detail)
+        return ProviderRejected(what, status=status, detail=detail, hint=hint)
 
     def _too_long(self, status: int, overflow: Overflow | None, detail: str) -> ContextTooLong:
         tokens, window = (overflow.tokens, overflow.window) if overflow else (0, 0)

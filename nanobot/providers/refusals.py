@@ -98,13 +98,13 @@ class ErrorBody(Struct, frozen=True):
             return "busy"
         if status in (500, 501) and self.blames_request:
             return "blamed"
-        if status in (408, 409) or (status >= 500 and not _says(_NO_CHANNEL, self.words)):
+        if status >= 500:
+            return 404 if _says(_NO_CHANNEL, self.words) else "failed"
+        if status in (408, 409):
             return "failed"
         if status in (400, 403) and _says(_NO_KEY, self.message):
             return 401
-        if no_money:
-            return 402
-        return 404 if status >= 500 else status
+        return 402 if no_money else status
 
     @property
     def blames_answer(self) -> bool:
@@ -143,7 +143,7 @@ def error_in(fields: Mapping[str, object]) -> ErrorBody | None:
     base = mapping(fields.get("base_resp"))
     choice = mapping(next(iter(items(fields.get("choices"))), None))
     for place in (fields, choice):
-        error = place.get("error") or place.get("errors")
+        error = next(filter(None, map(place.get, ("error", "errors"))), None)
         if error and ErrorBody.of(error) != ErrorBody():
             found = ErrorBody.of(place)
             return found if found.message else replace(found, message=json.dumps(error))
