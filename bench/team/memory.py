@@ -186,7 +186,7 @@ class Play:
             await self._say(scope, "hello")
             await self._until(scope, "/compact", "consolidated|[Nn]othing")
             self._type(scope, f"{scope}h{number}")
-            await self._until(scope, "/dream", "dreaming I learned|Nothing new")
+            await self._until(scope, "/dream", "dreaming I learned|[Nn]othing new")
             if number % 2:
                 await self._forget(scope, f"{scope}{'cdh'[number // 2 % 3]}{number}")
             await self._until(scope, "/dream-restore --list", "Version|version")
@@ -210,7 +210,7 @@ class Play:
         words = self.told.facts[mark]
         self.told.forgotten.add(mark)
         while "Nothing that I" not in await self._until(
-            scope, f"/forget {words}", "To be forgotten|Nothing that I"
+            scope, f"/forget {words}", "will be forgotten|I remember nothing"
         ):
             idle = [one for one in self._workers.all if not one.busy]
             if idle and self._left[FORGETTING]:
@@ -225,7 +225,7 @@ class Play:
             await self._say(scope, f"my word is {self.told.erased}")
             await self._until(scope, f"/note the word is {self.told.erased}", "Noted")
         while True:
-            await self._until("ann", f"/forget --erase {self.told.erased}", "To be erased")
+            await self._until("ann", f"/forget --erase {self.told.erased}", "will be erased")
             holder = await self._holder("ann")
             others = [one for one in self._workers.all if one.name != holder]
             harm = asyncio.create_task(self._harm(self._rng.choice(others), ERASING))

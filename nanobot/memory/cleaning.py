@@ -103,11 +103,11 @@ def junk_reason(line: str) -> str:
     if len(bare) > LONGEST_LINE:
         return "it is too long"
     if not any(one.isalnum() for one in bare):
-        return "it says nothing"
+        return "it has no content"
     if re.match(_FENCE, line) or re.search(_MARKUP, bare):
         return "it is markup"
     if bare.endswith((":", "：")):
-        return "it only announces something"
+        return "it ends with a colon"
     if re.search(_ELLIPSIS, bare) or _is_placeholder(bare):
         return "it is a placeholder"
     return ""

@@ -43,23 +43,23 @@ from nanobot.tasks import paced
 from nanobot.text import counted
 
 BEYOND = (
-    "what links in my home lead to, unless it is a folder of my own",
-    "backups that were made, snapshots of this disk, and blocks of it that no file uses any more",
-    "what the model's provider was sent and may keep",
-    "the chat platforms' own copies of the conversations",
+    "files behind links in my home, unless the link replaces one of my folders",
+    "existing backups, snapshots of this disk, and its unused blocks",
+    "copies that the model's provider may keep",
+    "copies of the conversations on the chat platforms",
     "other devices and git remotes that this memory was synced with",
-    "git repositories of your own in the workspace",
+    "your own git repositories in the workspace",
     "versions of memory that were set aside (….git.damaged-… in state, before-restore-…)",
-    "text inside compressed files and pictures, and the text in other words",
-    "photos and files whose message said it, unless it stands in them",
-    "text that is no UTF-8, or written as addresses (%20), web pages (&amp;) and mails (=20) do",
-    "where WhatsApp is linked, what it sent last week (encoded, in its folder's sent.jsonl)",
+    "text inside compressed files and pictures, and the same content in other words",
+    "attachments of messages with this text, unless they contain it themselves",
+    "text that is not UTF-8, or is encoded for addresses (%20), web pages (&amp;), or mails (=20)",
+    "if WhatsApp is linked, last week's sent messages (encoded, in its folder's sent.jsonl)",
 )
 """Where no erasure of a home reaches."""
 
 _BEYOND_IN_TEAM = (
-    "logs and caches of workers that do not run now",
-    "the database's write-ahead logs, standbys that have not replayed them, and dumps of it",
+    "logs and caches of workers that are not running",
+    "the database's write-ahead logs and dumps, and standbys that have not replayed the logs",
     "copies and snapshots of the shared folder",
 )
 
@@ -95,7 +95,7 @@ _SETTINGS = ("config.yaml", "secrets.env")
 _OWN = ("logs", "media", "sessions", "spill", "state", "workspace")
 """Folders of nanobot's own; any of them may be a link to another disk."""
 
-_NAMED = "its name says it: where that is the id of a chat or person it stays, else rename it"
+_NAMED = "its name contains the text: rename it, unless the name is the id of a chat or person"
 _TEMPORARY = re.compile(r"\..+\.tmp|.+\.nanobot-tmp")
 
 
@@ -161,9 +161,9 @@ class Home(Struct, frozen=True):
         if shown != name:
             stays = _NAMED
         elif name in _SETTINGS:
-            stays = "your settings, which I do not change: edit it yourself"
+            stays = "your settings: edit the file yourself"
         elif kind == "kept":
-            stays = "it is no text file: delete it if you can do without"
+            stays = "it is not a text file: delete it if you don't need it"
         return Occurrence(path, shown, kind if in_text else "kept", stays)
 
     def _files(self, unread: list[Path]) -> Iterator[Path]:
@@ -262,16 +262,16 @@ def _planned(found: Sequence[Occurrence], forgets: ForgetPlan, beyond: Sequence[
     files = [one.shown for one in found if one.changes]
     by_hand = [f"{one.shown}: {one.stays}" for one in found if one.stays]
     lines = [
-        f"To be erased from {counted(len(files), 'file')} of all memories:",
+        f"The text will be erased from {counted(len(files), 'file')} of all memories:",
         *bullet_list(files),
     ]
     if not forgets.is_empty:
-        lines.append(f"What states it is forgotten, as with /forget: {forgets.counts}.")
+        lines.append(f"Other wordings will be forgotten, as with `/forget`: {forgets.counts}.")
     if by_hand:
-        lines += ["This stays and has to be changed by hand:", *bullet_list(by_hand)]
-    lines += ["This cannot be undone. It does not reach:", *bullet_list(beyond)]
+        lines += ["Change these files yourself:", *bullet_list(by_hand)]
+    lines += ["This can't be undone. It does not reach:", *bullet_list(beyond)]
     if is_empty := not found and forgets.is_empty:
-        lines = ["This text stands nowhere in my files."]
+        lines = ["My files do not contain this text."]
     data: dict[str, JsonValue] = {"found": not is_empty, "files": [*files], "by_hand": [*by_hand]}
     return Report("\n".join(lines), data | {"forgets": forgets.counts, "beyond_reach": [*beyond]})
 
@@ -284,14 +284,16 @@ def erase_report(
 ) -> Report:
     """Report the changed files (`before`), those that still hold the text (`left`), and other
     refusals. It is complete if nothing in the home holds the text any more."""
-    again = "where it is in the id of a chat or person it stays, else try again"
+    again = "try again, unless the text is part of the id of a chat or person"
     reasons = [*(f"{one.shown}: {one.stays or again}" for one in left), *refused]
     gone = {one.path for one in before} - {one.path for one in left}
-    lines = [f"Erased from {counted(len(gone), 'file')}; {ERASED} stands in its place."]
+    lines = [f"Erased from {counted(len(gone), 'file')} and replaced with {ERASED}."]
     if reasons:
         lines += ["It is still in:", *bullet_list(reasons)]
     else:
-        lines.append("I looked at every byte of every file in my home: none holds it any more.")
+        lines.append(
+            "I searched every byte of every file in my home. None contains the text any more."
+        )
     lines += ["This does not reach:", *bullet_list(beyond)]
     data: dict[str, JsonValue] = {"complete": not reasons, "files": [one.shown for one in before]}
     return Report("\n".join(lines), data | {"left": [*reasons], "beyond_reach": [*beyond]})

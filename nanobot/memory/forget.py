@@ -244,13 +244,13 @@ class ForgetPlan(Struct, frozen=True):
     def text(self) -> str:
         """List for people exactly what will go."""
         if self.is_empty:
-            return "Nothing that I remember says this."
+            return "I remember nothing about this."
         lines = (*self.lines, *self.paragraphs)
         found = [f"{one.path}, line {one.number}: {excerpt(one.text)}" for one in lines]
         found += [f"{one.session} #{one.seq}, {one.who}: {excerpt(one.text)}"
                   for one in self.messages]  # fmt: skip
         found += [f"history {cursor}" for cursor in self.entries]
-        return "\n".join([f"To be forgotten: {self.counts}.", *bullet_list(found)])
+        return "\n".join([f"This will be forgotten: {self.counts}.", *bullet_list(found)])
 
     @property
     def data(self) -> dict[str, JsonValue]:
@@ -267,11 +267,11 @@ class ForgetPlan(Struct, frozen=True):
 def _forgotten(plan: ForgetPlan, versions: Sequence[int]) -> Report:
     """Report an applied plan with the removed lines and the new versions."""
     undo = " and ".join(f"/dream-restore --version {number}" for number in versions)
-    back = f" Lines of long-term files can be brought back with {undo}." if undo else ""
+    back = f" To restore lines of long-term files: {undo}." if undo else ""
     text = (
-        f"Forgotten: {plan.counts}. They are out of memory, search and prompts, and will not be "
-        f"learned again from what was said so far.{back} The conversation files and earlier "
-        "versions still hold the words; /forget --erase removes them there, too."
+        f"Forgotten: {plan.counts}. They are no longer in memory, search, or prompts, and "
+        f"will not be learned again from earlier messages.{back} The conversation files and "
+        "earlier versions still contain the text. `/forget --erase` deletes it there, too."
     )
     return Report(plan.text if plan.is_empty else text, plan.data | {"versions": [*versions]})
 
@@ -304,8 +304,8 @@ class Forgetter:
         without words."""
         if not Request.of(text).groups:
             raise NanobotError(
-                "this says too little to know what to forget",
-                hint="Give the words of the fact, as `/memory` shows it.",
+                "the text does not have enough words to find a fact",
+                hint="Use the words of the fact, as `/memory` shows it.",
             )
         return await asyncio.to_thread(self._seek, text.strip(), scope)
 

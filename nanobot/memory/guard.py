@@ -124,8 +124,8 @@ def excess(lost: Collection[str], facts: int, when: str) -> str:
         return ""
     examples = "; ".join(line[:80] for line in islice(lost, 3))
     return (
-        f"this would drop {len(lost)} facts where at most {allowed} may go {when} "
-        f"(among them: {examples}); keep them, or change fewer lines at a time"
+        f"this would remove {len(lost)} facts, but at most {allowed} may be removed {when} "
+        f"(examples: {examples}). Keep them, or change fewer lines at a time"
     )
 
 
@@ -135,8 +135,8 @@ def oversize(before: str, after: str, budget: int = SIZE_BUDGET) -> str:
     if size <= budget or size <= estimate_tokens(before):
         return ""
     return (
-        f"the file would have about {size:,} tokens and may have {budget:,}; "
-        "shorten or merge lines first"
+        f"the file would have about {size:,} tokens, but the limit is {budget:,}. Shorten or "
+        "merge lines first"
     )
 
 

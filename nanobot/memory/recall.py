@@ -80,7 +80,7 @@ class FactUses(Document[Mapping[str, Uses]]):
     """The document `facts`, by scope. One that cannot be read counts as empty. Blocks."""
 
     def __init__(self, store: StateStore) -> None:
-        super().__init__(store, "facts", _decoded, msgspec.json.encode, {}, "It is made again.")
+        super().__init__(store, "facts", _decoded, msgspec.json.encode, {}, "It is rebuilt.")
 
 
 def _decoded(content: bytes) -> dict[str, dict[str, FactUse]]:
@@ -126,7 +126,7 @@ class Recall:
             notes = min(size - estimate_tokens(facts), share // _NOTES_SHARE)
             whole = self._store.get_memory_context(self._selected(LONG_TERM, share - notes))
         except NanobotError as error:  # what it says instead of the text is short
-            logger.warning("{}: nothing is chosen: {}", LONG_TERM, error)
+            logger.warning("{}: cannot choose facts for the prompt: {}", LONG_TERM, error)
         if estimate_tokens(whole) > share:
             whole = cut_at_line(whole, share - estimate_tokens(_CUT), _CUT)
         return whole
@@ -167,7 +167,7 @@ class Recall:
         if path not in self._shares:
             return ""
         use = self._known().get(_key(line), FactUse())
-        importance = importance_of(line) or Importance(reason="the usual")
+        importance = importance_of(line) or Importance(reason="default")
         reason = f" ({importance.reason})" if importance.reason else ""
         why = [f"importance {importance.level}{reason}"]
         if ages := self._store.fact_ages(path):
@@ -176,7 +176,7 @@ class Recall:
         if use.used:
             why.append(f"looked up on {counted(len(use.used), 'day')}, last {max(use.used)}")
         is_in = without_importance(line).strip() in self._shown_lines(path)
-        where = "in the prompt" if is_in else "found by search, the prompt has no room for it"
+        where = "in the prompt" if is_in else "not in the prompt (no room), but found by search"
         return f"{where}: {', '.join(why)}"
 
     def left_out(self, path: str) -> int:
@@ -215,7 +215,7 @@ class Recall:
                 for line in map(without_importance, self._store.facts(path)):
                     written[_key(line)] = today - timedelta(days=ages.get(line, 0))
         except NanobotError as error:
-            logger.warning("{}: the age of facts is not noted down: {}", self._scope, error)
+            logger.warning("{}: cannot record the ages of facts: {}", self._scope, error)
             return
 
         def refreshed(known: Uses) -> Uses:
@@ -240,13 +240,13 @@ class Recall:
         try:
             self._uses.change(changed)
         except NanobotError as error:
-            logger.warning("{}: what was looked up is not noted down: {}", scope, error)
+            logger.warning("{}: cannot record which facts were looked up: {}", scope, error)
 
     def _known(self) -> Uses:
         try:
             return self._uses.known.get(self._scope, {}) if self._uses else {}
         except NanobotError as error:
-            logger.warning("{}: it is not known what was looked up: {}", self._scope, error)
+            logger.warning("{}: cannot read which facts were looked up: {}", self._scope, error)
             return {}
 
     def _outgrown(self) -> list[str]:

@@ -48,7 +48,7 @@ _MOST_CHARACTERS = 400_000
 """Of messages that are compared; later ones come first."""
 _LEAST, _HALF, _MUCH, _NEARLY = 1 / 3, 0.5, 0.65, 0.75
 
-UNSAID = "nothing in the conversation says it"
+UNSAID = "the conversation does not support it"
 
 
 class _Sentence(Struct, frozen=True):
@@ -107,7 +107,7 @@ class Talk:
         support."""
         stated = self._read(line)
         if not stated.words and stated.figures.is_empty:
-            return "" if lenient else "it says nothing"
+            return "" if lenient else "it has no content"
         places = self._places_of(stated.words, own=own)
         if not lenient and len(places) < min(len(stated.words), max(1, len(stated.words) * _LEAST)):
             return UNSAID
@@ -121,10 +121,10 @@ class Talk:
         """Return why `new` may not replace the line `old`, or ""."""
         was, becomes = self._read(old), self._read(new)
         if not becomes.adds_to(was) and not was.figures.missing_in([becomes.figures]):
-            return "it only leaves something out, or changes the form"
+            return "it only shortens or rewords the line"
         if any(self._says_change(turn, was, becomes) for turn in self._own):
             return ""
-        return "the person did not say so"
+        return "the person did not state it"
 
     def names_change(self, old: str, new: str) -> bool:
         """Return True if a message of the person's names each change of `old`, worth a question."""
@@ -243,8 +243,8 @@ class Talk:
         if any(self._is_negated(one) == stated.negated for one in fair):
             return ""
         if stated.negated:
-            return "nobody said “not”"
-        return "it was said with “not”" if most and most >= _HALF * len(stated.words) else ""
+            return "a “not” was added"
+        return "a “not” is missing" if most and most >= _HALF * len(stated.words) else ""
 
     def _is_said(self, word: str, words: Collection[str]) -> bool:
         return word in words or any(form in words for form in self._forms_of(word))

@@ -101,7 +101,7 @@ def quotation(words: str, messages: Iterable[Message], today: date) -> str:
     if text := quoted_line(line, day or today):
         return text
     raise CallRefused(
-        f"this line has {len(line):,} characters; only up to {_LONGEST_QUOTE:,} are kept"
+        f"this line has {len(line):,} characters, but the limit is {_LONGEST_QUOTE:,}"
     )
 
 
@@ -110,8 +110,8 @@ def _line_with(words: str, messages: Iterable[Message]) -> tuple[str, date | Non
     found = {line: day for line, day in _lines(messages) if wanted and wanted in _plain(line)}
     if not found:
         raise CallRefused(
-            f"the person wrote no line with the words {words.strip()[:_SHOWN]!r}",
-            hint="Give the first words of a line of theirs, exactly as they wrote them.",
+            f"no line of the person has the words {words.strip()[:_SHOWN]!r}",
+            hint="Give the first words of a line that the person wrote, exactly.",
         )
     lines = [line for line in found if _plain(line) == wanted] or list(found)
     if len(lines) > 1:

@@ -118,9 +118,9 @@ class ProvenanceStep(Struct, frozen=True):
         head = f"version {self.version}, {self.commit[:10]}, {self.when:%Y-%m-%d %H:%M}"
         yield f"- {f'{TAGS[self.author]} {self.summary}'.rstrip()} ({head})"
         if self.author == "you":
-            yield f"  - written by your own hand or word on {self.when:%Y-%m-%d}"
+            yield f"  - written by you or at your request on {self.when:%Y-%m-%d}"
         if self.author == "start":
-            yield "  - it stood there when nanobot began to keep versions"
+            yield "  - in the file since the first version"
         if self.entry:
             yield self.entry.line
         if self.noted:
@@ -149,14 +149,14 @@ class Provenance(FactLine, frozen=True):
         yield from (f"- {self.standing}",) if self.standing else ()
         name = self.path.rpartition("/")[2]
         if month_of(name):
-            yield "- a line of a digest, which Dream condensed from notes; yours to edit"
+            yield "- from a digest that Dream wrote from notes (you can edit it)"
         elif day_of(name):
             yield f"- noted on {day_of(name)}"
         elif not self.steps:
-            yield "- No version has this line: it was not recorded how it came here."
+            yield "- Source unknown: no version contains this line."
         for step in self.steps:
             if step.line.strip() != wording.strip():
-                yield f"- before that it read: {excerpt(step.line)}"
+                yield f"- earlier wording: {excerpt(step.line)}"
             yield from step.lines()
             wording = step.line
         yield from map(_noted_line, self.noted)
@@ -171,7 +171,7 @@ class Explanation(Struct, frozen=True):
     def text(self) -> str:
         """Render for people, as Markdown that reads well as it is."""
         if not self.found:
-            return "I remember nothing that says this. `/memory search` finds what was said."
+            return "I remember nothing about this. `/memory search` searches all messages."
         return "\n\n".join("\n".join(one.lines()) for one in self.found)
 
 
@@ -256,7 +256,7 @@ class Explainer:
             version.number, version.commit, version.when, version.author, version.summary, line
         )
         if not self._may_see(memory, entry.session if entry else change.session):
-            note = "It rests on a conversation that belongs to another memory."
+            note = "Its source is a conversation of another memory."
             return replace(step, note=note)
         step = replace(
             step,
@@ -268,7 +268,7 @@ class Explainer:
         )
         is_based = change.turn or version.author in {"dream", "consolidate"}
         if is_based and not any((step.entry, step.messages, step.noted)):
-            return replace(step, note="What it rests on is not kept any more.")
+            return replace(step, note="Its source no longer exists.")
         return step
 
     def _change_behind(self, memory: Memory, version: Version, line: str) -> Change:
@@ -435,12 +435,12 @@ def only_match(text: str, lines: Sequence[FactLine]) -> FactLine:
     exact = [line for line in lines if line.text.strip() == text.strip()]
     found = exact if len(exact) == 1 else matching_lines(text, lines)
     if not found:
-        raise NanobotError("no fact says this", hint="`/memory` shows what is remembered.")
+        raise NanobotError("no fact matches", hint="`/memory` lists the facts.")
     counts = [len(words(without_importance(line.text))) for line in found]
     closest = [line for line, count in zip(found, counts, strict=True) if count == min(counts)]
     if len(closest) > 1:
         shown = "\n".join(without_importance(line.text) for line in closest[:_MOST_LINES])
-        raise NanobotError(f"several facts say this:\n{shown}", hint="Give more of its words.")
+        raise NanobotError(f"several facts match:\n{shown}", hint="Use more words of the fact.")
     return closest[0]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from nanobot.cli.main import main
 
-PLAN = {"found": True, "lines": [], "text": "To be forgotten: 1 line."}
+PLAN = {"found": True, "lines": [], "text": "This will be forgotten: 1 line."}
 DONE = {"found": True, "lines": [], "text": "Forgotten: 1 line."}
 
 
@@ -147,7 +147,7 @@ def test_on_a_terminal_the_plan_is_shown_and_a_yes_is_asked_for(
     os.close(ours)
     os.close(theirs)
     assert done.returncode == code
-    assert done.stdout == f"To be forgotten: 1 line.\nForget this? [y/N] {said}\n"
+    assert done.stdout == f"This will be forgotten: 1 line.\nForget this? [y/N] {said}\n"
 
 
 def test_what_is_not_remembered_is_not_asked_about(

@@ -84,7 +84,7 @@ def test_what_the_person_took_back_by_an_edit_is_not_quoted() -> None:
         Message("user", "I like jam", DEFAULT_START),
     ]
     for words in ("I am allergic", "edited: this replaces"):
-        with pytest.raises(ToolError, match="wrote no line"):
+        with pytest.raises(ToolError, match="no line of the person"):
             quotation(words, heard, TODAY)
     assert quotation("allergic to nuts", heard, TODAY) == f"“I am NOT allergic to nuts” ({TODAY})"
     assert quotation("jam", heard, TODAY) == f"“I like jam” ({TODAY})"

@@ -114,8 +114,8 @@ async def test_importance_age_and_use_say_which_facts_are_shown(large: Large) ->
     assert not {202, 1_999, 1_998, 301} & {*shown}  # usual and old; unimportant, though last
     for number, reason in (
         (200, "in the prompt: importance 5 (why), written 201 days ago"),
-        (300, "in the prompt: importance 3 (the usual), written 201 days ago, looked up on 1 day"),
-        (202, "found by search, the prompt has no room for it: importance 3 (why), written 201"),
+        (300, "in the prompt: importance 3 (default), written 201 days ago, looked up on 1 day"),
+        (202, "not in the prompt (no room), but found by search: importance 3 (why), written 201"),
     ):
         line = next(one for one in large.path.read_text().splitlines() if f" {number:04} " in one)
         assert large.memory.recall.standing_of(MEMORY, line).startswith(reason)
@@ -201,7 +201,9 @@ async def test_why_and_search_note_down_what_they_led_to_and_forgetting_takes_it
         return sum(bool(one.used) for one in FactUses(large.state).load().get(OWNER, {}).values())
 
     (found,) = (await explainer.why("number 0042", OWNER)).found
-    assert found.standing.startswith("found by search, the prompt has no room for it: importance 3")
+    assert found.standing.startswith(
+        "not in the prompt (no room), but found by search: importance 3"
+    )
     assert used() == 1
     await forgetter.apply(await forgetter.plan("number 0042", OWNER))
     assert used() == 0

@@ -162,7 +162,7 @@ class MemoryConsolidator:
         model. One that is used before that is caught up then.
         """
         await self._apply_waiting()
-        self._background.start(self._find_left_behind(), name="consolidate what was left behind")
+        self._background.start(self._find_left_behind(), name="find unconsolidated conversations")
 
     async def consolidate_idle(self) -> None:
         """Each minute: what was sealed and still waits, changes that wait, sessions that rest."""
@@ -250,13 +250,13 @@ class MemoryConsolidator:
         if done:
             count = newest_turn(session.messages) or len(session.messages)
             if not count:
-                return "There is nothing to consolidate."
+                return "Nothing to consolidate."
             done, notice = await self._archived(session, count, "patient")
         if done or notice:
-            return notice or "There was nothing in it to remember."
-        why = "the conversation changed meanwhile. Try again."
+            return notice or "Nothing to remember in this conversation."
+        why = "the conversation changed. Try again."
         if self._summariser.is_out:
-            why = "the model cannot be reached at present. Try again later."
+            why = "the model is unavailable. Try again later."
         return f"Nothing was consolidated: {why}"
 
     async def _seal(self, session: Session, urgency: Urgency) -> bool:
@@ -300,7 +300,7 @@ class MemoryConsolidator:
             for memory in self._memories.held():
                 await self._archivist.apply_waiting(memory)
         except NanobotError as error:
-            logger.error("changes of memory wait: {} {}", error, error.hint)
+            logger.error("memory changes are pending: {} {}", error, error.hint)
 
     async def _find_left_behind(self) -> None:
         """Find the sessions that are not consolidated as far as an epoch or a history says, as far

@@ -116,9 +116,9 @@ class Archivist:
         try:
             await self._sessions.archive(session)
         except StorageError as error:
-            logger.warning("{}: not archived for now: {}", session.key, error)
+            logger.warning("{}: not archived yet: {}", session.key, error)
         count = sum(message.seq <= committed[-1].entry.last for message in messages)
-        logger.info("{}: {} messages were consolidated into memory", session.key, count)
+        logger.info("{}: consolidated {} messages", session.key, count)
         return _notice(count, committed)
 
     async def apply_waiting(self, memory: Memory) -> None:
@@ -135,7 +135,7 @@ class Archivist:
                         await self._apply(memory, entry)
                     await asyncio.to_thread(memory.history.set_applied, entry.cursor)
             except NanobotError as error:
-                logger.warning("{}: a change of memory waits: {}", memory.scope, error)
+                logger.warning("{}: a memory change is pending: {}", memory.scope, error)
 
     async def _draft(self, chunk: Chunk, memory: Memory, urgency: Urgency) -> Draft | None:
         """None where the range has to wait for the model."""
@@ -205,14 +205,15 @@ class Archivist:
             logger.warning("history {}: memory was not changed: {}", entry.cursor, error)
             reason = str(error)
         except Exception as error:  # noqa: BLE001 - the boundary: no entry may block the start
-            logger.opt(exception=error).error("history {} cannot be carried out", entry.cursor)
+            logger.opt(exception=error).error("history {}: the memory changes failed", entry.cursor)
             reason = type(error).__name__
         else:
             return
         if self._on_trouble is not None:
             text = (
-                f"The changes of memory of history entry {entry.cursor} ({memory.scope}) were set "
-                f"aside: {reason}. They stand in memory/history.jsonl, on the line of that cursor."
+                f"The memory changes of history entry {entry.cursor} ({memory.scope}) were "
+                f"not applied: {reason}. They are in memory/history.jsonl, in the line with "
+                "this cursor."
             )
             with suppress(NanobotError):  # it is in the log, too
                 await self._on_trouble(text, f"set-aside-{memory.scope}-{entry.cursor}")
@@ -221,7 +222,7 @@ class Archivist:
         from nanobot.memory.consolidation.changes import MOST_OPERATIONS
 
         if len(entry.operations) > MOST_OPERATIONS:
-            raise ToolError(f"it has {len(entry.operations):,} changes")
+            raise ToolError(f"it has too many changes ({len(entry.operations):,})")
         operations = tuple(replace(change, cursor=entry.cursor) for change in entry.operations)
         change = Change(
             "consolidate",
@@ -250,9 +251,9 @@ def _notice(count: int, committed: Sequence[Draft]) -> str:
     """One line for people: how many messages were consolidated, and how many facts wait for
     them."""
     held = sum(len(draft.held) for draft in committed)
-    waits = f" {counted(held, 'fact')} wait for your word." if held else ""
+    waits = f" {counted(held, 'fact')} pending: `/memory pending`." if held else ""
     if any(draft.entry.type == "raw" for draft in committed):
-        kept = "moved to the history word for word, not summarised yet; search and Dream find them."
+        kept = "moved to the history without a summary. Search and Dream can find them."
     else:
         kept = (
             f"consolidated into memory: {shortened(committed[-1].entry.summary, _LONGEST_NOTICE)}"

@@ -118,7 +118,7 @@ def _quoted(saved: Saved, chunk: Chunk, end: datetime) -> Iterator[str]:
         try:
             yield quotation(words, chunk.messages, end.date())
         except ToolError as error:
-            logger.info("{}: a quotation is left out: {}", chunk.session, error)
+            logger.info("{}: quotation left out: {}", chunk.session, error)
 
 
 def _stamped(summary: str, stamp: re.Match[str] | None, chunk: Chunk, end: datetime) -> str:
@@ -252,7 +252,7 @@ def memory_changes(
         else:
             lines.append(line)
     if len({*lines} - standing) > MOST_LINES:
-        said = f"an answer with {len(lines):,} lines, of which none was taken"
+        said = f"an answer with {len(lines):,} lines"
         return Changes(own, set_aside=(said,))
     changes = _fact_changes(base, "\n".join(lines), standing, tainted=tainted)
     made, held = own, changes

@@ -196,9 +196,9 @@ class Summariser:
         if not call.cancelled():
             return call.result()
         if is_stopped:
-            raise TurnStopped("the turn that needed it was stopped")
+            raise TurnStopped("the turn was stopped")
         # This is no failure: a slow model still answers who has time.
-        logger.warning("{}: no consolidation: the model takes too long", key)
+        logger.warning("{}: not consolidated: the model is too slow", key)
         self._out_until = max(self._out_until, self._clock.monotonic() + _OUT_SECONDS)
         return None
 
@@ -230,7 +230,7 @@ class Summariser:
                 room, again = room // 2, str(error).rstrip(".")
                 continue
             except ProviderError as error:
-                logger.warning("{}: no consolidation: {}", chunk.session, error)
+                logger.warning("{}: not consolidated: {}", chunk.session, error)
                 self._failed(_OUT_SECONDS, str(error), is_final=isinstance(error, ProviderRejected))
                 return None
             # A model may answer anything, of any length.
@@ -255,7 +255,7 @@ class Summariser:
             times = "" if self._failures == 1 else f" {self._failures} times in a row"
             self.problem = f"consolidation failed{times}: {why}"
         if self._failures >= _FAILURES:
-            logger.warning("consolidation failed {} times; it pauses", self._failures)
+            logger.warning("consolidation failed {} times and is paused", self._failures)
             seconds = _PAUSE
         self._out_until = max(self._out_until, self._clock.monotonic() + seconds)
 

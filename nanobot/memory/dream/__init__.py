@@ -158,14 +158,14 @@ class Dream:
                 report.problem, whom = str(error), _whom(error, scope)
             except Exception as error:  # noqa: BLE001 - the boundary: a run that fails leaves all as it was
                 logger.opt(exception=error).error("Dream for {} crashed", scope)
-                report.problem = f"an error of mine, {type(error).__name__}: {error}"
+                report.problem = f"an internal error, {type(error).__name__}: {error}"
             if report.problem:
                 await self._failed(report, whom)
             else:
                 self._failures.pop(scope, None)
                 if report.entries:  # so the model answered
                     self._failures.pop(_EVERYONE, None)
-                logger.info("Dream of {}: {} entries", scope, report.entries)
+                logger.info("Dream for {}: {} entries", scope, report.entries)
         if self._on_digest is not None and report.is_news and scope == OWNER and not asked:
             await self._on_digest(report)
         return report
@@ -196,8 +196,8 @@ class Dream:
         if failures == _NOTIFY_AFTER and self._on_failures is not None:
             name = "you" if report.scope == OWNER else report.scope
             await self._on_failures(
-                f"I have tried to dream {failures} times in a row for {name} and could not: "
-                f"{report.problem}\nNothing is lost; I go on trying, once a day at the least."
+                f"Dream has failed {failures} times in a row for {name}: {report.problem}\n"
+                "Nothing is lost. I try again at least once a day."
             )
 
 
@@ -246,10 +246,10 @@ class DreamSchedule:
                 await with_timeout(self._clock, max(seconds, 1.0), self._wake.wait())
             self._wake.clear()
             nearest = self._clock.now() + _LONGEST_WAIT
-            with logging_errors("looking for what Dream can read"):
+            with logging_errors("finding entries for Dream"):
                 for scope in await asyncio.to_thread(self._memories.existing_scopes):
                     due = partial(self._dream.next_run, scope, self._next_due, self._max_unread)
-                    with logging_errors(f"the Dream of {scope}"):
+                    with logging_errors(f"Dream for {scope}"):
                         when = await asyncio.to_thread(due)
                         if when and when <= self._clock.now() and not self._stopping:
                             await self._dream.run(scope)

@@ -315,7 +315,7 @@ def screen(
             kept.extend(_placed(replace(update, verbatim=is_quote), step, files))
         for step in work.asked[asked:]:
             line = without_importance(step.new) or f"no longer: {without_list_mark(step.old)}"
-            work.note(line, "the person did not say so")
+            work.note(line, "the person did not state it")
             new = f"- {without_importance(step.new)}" if step.new else ""
             waiting = replace(update, origins=(NOT_SAID,))
             kept.extend(_placed(waiting, replace(step, new=new), files))

@@ -217,7 +217,7 @@ class DreamRun:
         report.entries += plan.entries
         report.set_aside += plan.set_aside
         for line in plan.set_aside:
-            logger.info("Dream of {} set aside {}", memory.scope, line)
+            logger.info("Dream for {} left out {}", memory.scope, line)
         held = [fact for hold in plan.holds for fact in await self._hold(hold)]
         for write in plan.writes:
             if again and (number := await asyncio.to_thread(self._version_of, write)):
@@ -415,7 +415,7 @@ class DreamRun:
 
     def _require_calls(self, calls: int) -> None:
         if self._calls and self._is_spent(calls):
-            raise RunBudgetSpent("the model calls or tokens of a run are used up")
+            raise RunBudgetSpent("the run has used up its model calls or tokens")
 
     def _is_spent(self, calls: int) -> bool:
         """Whether the run may not ask so many more questions."""
@@ -435,7 +435,7 @@ class DreamRun:
                 return found
             answer = answer[:_SHOWN_AGAIN]
             messages += [assistant_message(answer), user_message(_NO_JSON)]
-        raise Unintelligible("the model did not answer in JSON, twice")
+        raise Unintelligible("the model gave two answers that are not JSON")
 
     async def _ask(self, messages: Sequence[PromptMessage], schema: ToolSpec) -> str:
         """The model's answer. Raises a `ProviderError`."""

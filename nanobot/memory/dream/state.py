@@ -91,7 +91,9 @@ class DreamState(Document[dict[str, ScopeState]]):
     """
 
     def __init__(self, store: StateStore) -> None:
-        super().__init__(store, "dream", _decoded, _encoded, {}, "Dream reads again what is new.")
+        super().__init__(
+            store, "dream", _decoded, _encoded, {}, "Dream reads the new entries again."
+        )
         self.lock, self.forgotten = asyncio.Lock(), 0
 
     def of(self, scope: str) -> ScopeState:
@@ -177,14 +179,15 @@ class DreamReport(Struct):
         problem = self.problem if self.scope == OWNER_ACCOUNT else WITHHELD
         parts = [
             _listed("While dreaming I learned:", self.learned),
-            _listed("No longer true, so I put it aside (memory/retired.md):", self.retired),
-            _listed("These wait for your word (/memory pending):", self.held_back),
+            _listed("Outdated, so I moved it to memory/retired.md:", self.retired),
+            _listed("Pending your approval (`/memory pending`):", self.held_back),
             _listed(
-                "These seem outdated, but so many may not go at once, so they stay:", self.refused
+                "These seem outdated, but I may not remove so many at once, so I kept them:",
+                self.refused,
             ),
-            _listed("Set aside, because you did not say it:", self.set_aside),
-            _listed("I condensed the notes of these months; the notes stay:", self.digests),
-            f"I rated how important {counted(self.rated, 'fact')} may be: `/memory` shows it."
+            _listed("Not learned, because you did not say it:", self.set_aside),
+            _listed("I wrote digests of these months (the notes are kept):", self.digests),
+            f"I rated the importance of {counted(self.rated, 'fact')}. `/memory` shows the ratings."
             if self.rated
             else "",
             f"I had to stop early: {problem}" if self.problem else "",
@@ -194,7 +197,7 @@ class DreamReport(Struct):
         if not self.entries:
             return "Nothing new to dream about."
         things = "one entry" if self.entries == 1 else f"{self.entries} entries"
-        return f"Nothing new: I looked through {things} and already knew what matters."
+        return f"I read {things} and found nothing new."
 
     @property
     def digest(self) -> str:

@@ -112,7 +112,7 @@ def unless_refused() -> Iterator[None]:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         if is_damaged(error) or code == sqlite3.SQLITE_INTERRUPT:
             raise
-        logger.warning("the memory index: {}; the newest messages may be missing", error)
+        logger.warning("memory index: {}. Search may miss the newest messages", error)
 
 
 _SAME_LINE = "SELECT row FROM vector WHERE (stream, hash) = (passage.stream, passage.hash)"

@@ -175,7 +175,7 @@ class MemoryIndex:
                     if self._closing.is_set():
                         raise StorageError(self._path, "the index is closed") from error
                     raise storage_error(self._path, error) from error
-                logger.warning("{}: {}; the index is built again", self._path, error)
+                logger.warning("{}: {}. Rebuilding the index", self._path, error)
                 self._discard()
         raise AssertionError("unreachable")
 
@@ -230,7 +230,7 @@ class MemoryIndex:
         if len(texts) > 1:
             return [one for text in texts for one in await self._each_embedded(embedder, [text])]
         await embedder.embed(["hello"])
-        logger.warning("the embedding model refused a passage of {:,} characters", len(texts[0]))
+        logger.warning("the embedding model rejected a passage of {:,} characters", len(texts[0]))
         return [None]
 
     async def _embedded(
@@ -239,7 +239,9 @@ class MemoryIndex:
         self._vectors.check()  # a server is not asked, and paid, for what nothing could compare
         vectors = await embedder.embed(texts, question=question)
         if len(vectors) != len(texts):
-            raise ProviderGarbage(f"{len(vectors)} vectors came for {len(texts)} texts")
+            raise ProviderGarbage(
+                f"the server returned {len(vectors)} vectors for {len(texts)} texts"
+            )
         return vectors
 
     def _note(self, error: NanobotError) -> None:

@@ -52,7 +52,7 @@ def read_pages(content: bytes, limits: PdfLimits) -> list[tuple[int, str]]:
     if not reads_pdf():
         from nanobot.origin import how_to_install
 
-        raise ToolError("it needs an extra, pdf", hint=how_to_install("pdf"))
+        raise ToolError("it needs the extra `pdf`", hint=how_to_install("pdf"))
     bounds = WorkerLimits(limits.seconds, limits.megabytes)
     try:
         output = run_worker(_WORKER, (limits.pages, limits.characters), (content,), bounds)
@@ -63,7 +63,7 @@ def read_pages(content: bytes, limits: PdfLimits) -> list[tuple[int, str]]:
     except WorkerFailed as error:
         raise ToolError(f"its parser {error}") from error
     except (ValueError, TypeError) as error:
-        raise ToolError("its parser gave no answer") from error
+        raise ToolError("its parser returned no valid answer") from error
 
 
 _MARKDOWN = (".md", ".markdown", ".mdown")

@@ -21,7 +21,7 @@ def pages(content: bytes, most: int, characters: int) -> list[tuple[int, str]]:
 
     reader = PdfReader(io.BytesIO(content))
     if reader.is_encrypted and not reader.decrypt(""):
-        raise ValueError("it is locked with a password")
+        raise ValueError("it is password-protected")
     found: list[tuple[int, str]] = []
     for number, page in enumerate(reader.pages[:most], 1):
         try:

@@ -114,8 +114,8 @@ class SearchMemory(Tool, Struct, frozen=True):
         passages = await self.index.around(id, scopes, beside, beside)
         if not passages:
             raise ToolError(
-                f"there is nothing with the id {id[:200]!r}",
-                hint="Ids are in the results of search_memory; search again to get one.",
+                f"no result has the id {id[:200]!r}",
+                hint="Use an id from the results of search_memory.",
             )
         return around_text(id, passages, self.characters)
 
@@ -335,7 +335,7 @@ def _miss(query: Query, result: SearchResult) -> str:
     lines = [
         f"Nothing found for {_quoted(query.text)}.",
         f"Looked for the words: {looked}." if looked else "It holds no word to look for.",
-        "Try other words; if they find nothing either, say that you do not know.",
+        "Try other words. If they find nothing either, say that you do not know.",
     ]
     return "\n".join(lines)
 

@@ -41,7 +41,7 @@ class WorkerError(NanobotError):
     """The worker for vectors gave no answer."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"the worker for vectors {why}")
+        super().__init__(f"the vector worker {why}")
 
 
 class VectorWorker:

@@ -104,7 +104,7 @@ async def test_what_is_heard_in_a_file_is_no_word_of_the_persons(api: Api) -> No
         async with api.running(ScriptedModel(quote, result)):
             asked = body([{"role": "user", "content": content}], conversation="c")
             said = text_of(await api.post("chat/completions", asked, key=key))
-    assert "the person wrote no line with the words" in said
+    assert "no line of the person has the words" in said
     assert ADDED in stored(api.home, "api:typed:c")[0].content, "it is read all the same"
 
 

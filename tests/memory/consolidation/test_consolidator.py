@@ -422,10 +422,10 @@ async def test_compact_keeps_the_newest_turn_and_says_what_it_did(
 
 async def test_compact_says_why_nothing_was_put_away(home: Home, model: ScriptedModel) -> None:
     session = await home.sessions.get_or_create(KEY)
-    assert await home.consolidator.compact(session) == "There is nothing to consolidate."
+    assert await home.consolidator.compact(session) == "Nothing to consolidate."
     model.then(DOWN)
     await home.talk("one", "two")
-    assert "cannot be reached" in await home.consolidator.compact(session)
+    assert "model is unavailable" in await home.consolidator.compact(session)
     assert len(session.messages) == 4
 
 

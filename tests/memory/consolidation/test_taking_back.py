@@ -152,7 +152,7 @@ async def test_a_change_of_the_range_is_not_blamed_on_the_model(tmp_path: Path) 
     home = Home(tmp_path, ScriptedModel(author))
     session = await home.talk("a secret")
     said = await home.consolidator.compact(session)
-    assert said == "Nothing was consolidated: the conversation changed meanwhile. Try again."
+    assert said == "Nothing was consolidated: the conversation changed. Try again."
     await home.close()
 
 

@@ -74,7 +74,7 @@ async def test_nothing_unread_asks_nothing(world: World) -> None:
 async def test_an_entry_without_facts_is_read_once_and_for_all(world: World) -> None:
     world.remembers("Small talk.")
     report = await world.dreams(found(processed_entries=[0]))
-    assert report.text.startswith("Nothing new: I looked through one entry")
+    assert report.text.startswith("I read one entry and found nothing new.")
     assert (await world.dreams()).entries == 0
     assert world.told == []
 

@@ -60,7 +60,7 @@ async def test_lines_that_stand_are_rated_once_and_the_persons_word_stays(world:
     assert world.read(LONG_TERM) == f"{MARKED}\n{by_hand}\n"
     assert not report.learned
     assert not report.held_back
-    assert "I rated how important 1 fact may be" in report.text
+    assert "I rated the importance of 1 fact." in report.text
 
 
 async def test_a_rewording_keeps_the_importance_that_the_person_gave(world: World) -> None:

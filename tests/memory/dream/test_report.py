@@ -9,8 +9,8 @@ def test_a_report_says_what_was_learned_retired_and_held_back() -> None:
     report = DreamReport("owner", 3, ("Lives in Porto",), ("Lives in Lisbon",), ("Owes me money",))
     assert report.text == (
         "While dreaming I learned:\n- Lives in Porto\n\n"
-        "No longer true, so I put it aside (memory/retired.md):\n- Lives in Lisbon\n\n"
-        "These wait for your word (/memory pending):\n"
+        "Outdated, so I moved it to memory/retired.md:\n- Lives in Lisbon\n\n"
+        "Pending your approval (`/memory pending`):\n"
         "- Owes me money"
     )
 
@@ -37,7 +37,7 @@ def test_what_may_not_go_is_told() -> None:
     report = DreamReport("owner", 1, refused=("Has a cat",))
     assert report.is_news
     assert report.text == (
-        "These seem outdated, but so many may not go at once, so they stay:\n- Has a cat"
+        "These seem outdated, but I may not remove so many at once, so I kept them:\n- Has a cat"
     )
 
 

@@ -130,7 +130,7 @@ async def test_no_byte_of_the_home_holds_the_text(home: RealHome) -> None:
 
     assert places(home.folder) == []
     assert report.data["complete"]
-    assert "none holds it any more" in report.text
+    assert "None contains the text any more" in report.text
 
 
 async def test_versions_of_a_scope_whose_files_are_gone_are_erased_as_well(home: RealHome) -> None:
@@ -248,7 +248,7 @@ async def test_what_it_does_not_change_is_named(home: RealHome) -> None:
     report = await home.eraser.apply(SECRET)
 
     assert "config.yaml: your settings" in report.text
-    assert "scan.bin: it is no text file" in report.text
+    assert "scan.bin: it is not a text file" in report.text
     assert not report.data["complete"]
     named = await home.eraser.plan("Qopuvi")
     assert "rename it" in named.text
@@ -289,7 +289,7 @@ async def test_a_text_too_short_is_refused(home: RealHome, text: str) -> None:
 async def test_nothing_to_erase_says_so(home: RealHome) -> None:
     plan = await home.eraser.plan(SECRET)
     assert not plan.data["found"]
-    assert "nowhere" in plan.text
+    assert "do not contain" in plan.text
 
 
 async def test_killed_at_any_point_it_leaves_whole_files_and_can_be_finished(
@@ -330,7 +330,7 @@ async def test_whose_conversation_it_is_stays_and_is_said_to_stay(home: RealHome
     (message,) = home.sessions.read_messages(f"whatsapp:{number}")
     assert message.content == "call me at [erased]"
     assert (
-        "- sessions/whatsapp_[erased].jsonl: its name says it: where that is the id" in report.text
+        "- sessions/whatsapp_[erased].jsonl: its name contains the text: rename it" in report.text
     )
     assert number not in report.text
     assert not report.data["complete"]

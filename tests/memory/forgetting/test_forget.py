@@ -138,12 +138,12 @@ async def test_only_what_has_versions_is_said_to_come_back(home: RealHome) -> No
     store = home.memory().store
     await store.append_today("call Ann, the sister in Oslo")
     report = await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
-    assert "brought back" not in report.text
+    assert "To restore" not in report.text
 
     await home.learn(ANN)
     await store.append_today("call Ann, the sister in Oslo")
     report = await home.forgetter.apply(await home.forgetter.plan("sister Ann", "owner"))
-    assert "Lines of long-term files can be brought back" in report.text
+    assert "To restore lines of long-term files" in report.text
 
 
 async def test_what_only_stands_in_a_conversation_can_be_forgotten(home: RealHome) -> None:

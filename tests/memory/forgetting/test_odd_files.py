@@ -57,7 +57,7 @@ async def test_a_link_in_the_place_of_a_file(home: RealHome, name: str) -> None:
     (home.folder / "workspace" / name).symlink_to(elsewhere)
     report = await erased(home)
     assert holding(home.folder) == []
-    assert "what links in my home lead to" in report.text
+    assert "files behind links in my home" in report.text
     assert "Qopuvi" in elsewhere.read_text()
 
 
@@ -82,4 +82,4 @@ async def test_a_repository_of_ones_own_is_left_alone_and_named(home: RealHome) 
     path = write(home.folder / "workspace" / "repo" / ".git" / "COMMIT_EDITMSG")
     report = await erased(home)
     assert "Qopuvi" in path.read_text()
-    assert "git repositories of your own" in report.text
+    assert "your own git repositories" in report.text

@@ -225,7 +225,7 @@ async def test_nothing_of_another_scope_is_found_or_read_around() -> None:
     found = await tool(shelf)(SearchArguments(query="boat"), GUEST)
     assert "red" in found.text
     assert "Faro" not in found.text
-    with pytest.raises(ToolError, match="there is nothing with the id 'm:owner:3'"):
+    with pytest.raises(ToolError, match="no result has the id 'm:owner:3'"):
         await tool(shelf)(SearchArguments(around="m:owner:3"), GUEST)
 
 

@@ -22,7 +22,7 @@ from nanobot.origin import how_to_install
 from nanobot.testing.clock import FakeClock
 from tests.memory.search.talk import Home, find, said
 
-pytest.importorskip("numpy", reason="the worker for vectors needs the extra embeddings")
+pytest.importorskip("numpy", reason="the vector worker needs the extra embeddings")
 
 DIES = "import sys; sys.exit(3)"
 HANGS = "import sys; sys.stdin.buffer.read()"

@@ -18,7 +18,7 @@ from nanobot.memory.search import Query
 from nanobot.memory.search.index import MemoryIndex
 from tests.memory.search.talk import START, Home, everything, find, id_of, ids, said
 
-pytest.importorskip("numpy", reason="the worker for vectors needs the extra embeddings")
+pytest.importorskip("numpy", reason="the vector worker needs the extra embeddings")
 
 MEANINGS = [
     {"dog", "puppy", "hound"},

@@ -142,8 +142,8 @@ async def test_the_person_says_how_important_a_fact_is(owned: Owned) -> None:
         ("5", "Write it as: /memory importance 5 words of the fact"),
         ("much blue", "Write it as: /memory importance 5 words of the fact"),
         ("6 blue", "importance is a number from 1 to 5"),
-        ("5 green", "no fact says this"),
-        ("5 likes", "several facts say this:\n- Ada likes blue.\n- Ada likes red."),
+        ("5 green", "no fact matches"),
+        ("5 likes", "several facts match:\n- Ada likes blue.\n- Ada likes red."),
     ],
 )
 async def test_an_importance_that_cannot_be_given_is_explained(
@@ -220,9 +220,9 @@ async def test_yes_is_talk_again_where_something_else_was_said_or_a_day_has_pass
 async def test_yes_to_what_was_said_since_forgets_nothing_but_asks_again(owned: Owned) -> None:
     await owned.remember("Ada likes blue.")
     await owned.type("/forget blue", event_id="e-asked")
-    owned.says("To be forgotten: …", "e-asked")
+    owned.says("This will be forgotten: …", "e-asked")
     owned.says("Did you take the pills?")
-    assert "To be forgotten: 1 line" in await owned.type("y")
+    assert "This will be forgotten: 1 line" in await owned.type("y")
     assert "Ada likes blue." in owned.facts()
     assert (await owned.type("y")).startswith("Forgotten: ")
     await owned.remember("Ada likes red.")
@@ -238,7 +238,7 @@ async def test_a_command_in_between_is_no_talk_but_its_answer_makes_y_ask_again(
     await owned.type("/forget blue")
     await owned.type("/memory")
     owned.says("What I remember: …")
-    assert "To be forgotten: 1 line" in await owned.type("y")
+    assert "This will be forgotten: 1 line" in await owned.type("y")
     assert (await owned.type("y")).startswith("Forgotten: ")
 
 
@@ -380,7 +380,7 @@ async def test_what_is_not_remembered_needs_no_code(owned: Owned) -> None:
 async def test_only_the_owner_erases_and_is_asked_before(owned: Owned) -> None:
     await owned.remember("Ada hides the marzipan.")
     asked = await owned.type("/forget --erase marzipan")
-    assert "This cannot be undone." in asked
+    assert "This can't be undone." in asked
     assert "To erase it for good, answer `y`" in asked
     assert "owner only" in await owned.type("/forget --erase marzipan", sender="7")
     assert "Erased from" in await owned.type("/forget --yes code1")

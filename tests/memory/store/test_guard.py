@@ -81,7 +81,7 @@ def test_of_ten_facts_three_may_go_at_once(kept: list[str], refused: bool) -> No
 def test_of_many_facts_a_fifth_may_go_at_once() -> None:
     facts = [f"- subject{n} concerns topic{n}" for n in range(50)]
     assert not guard.refusal(document(facts), document(facts[10:]))
-    assert "drop 11 facts where at most 10" in guard.refusal(document(facts), document(facts[11:]))
+    assert "remove 11 facts, but at most 10" in guard.refusal(document(facts), document(facts[11:]))
 
 
 def test_facts_may_be_reworded_moved_and_merged() -> None:

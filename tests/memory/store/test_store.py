@@ -129,7 +129,7 @@ async def test_a_write_that_forgets_too_much_is_refused_with_the_reason(store: M
     ]
     full = with_fact(read, "\n".join(f"- {word} was decided" for word in words))
     await store.replace(LONG_TERM, full, expected=read, change=CHANGE)
-    for smaller, reason in ((read, "drop 10 facts"), ("", "empty the file")):
+    for smaller, reason in ((read, "remove 10 facts"), ("", "empty the file")):
         with pytest.raises(ToolError, match=reason):
             await store.replace(LONG_TERM, smaller, expected=full, change=CHANGE)
         assert store.read("memory/MEMORY.md") == full

@@ -282,9 +282,9 @@ async def test_after_a_page_a_line_of_the_persons_goes_in_whole_and_all_else_wai
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ("The user owns", "wrote no line"),
-        ("kept as media", "wrote no line"),
-        ("", "wrote no line"),
+        ("The user owns", "no line of the person"),
+        ("kept as media", "no line of the person"),
+        ("", "no line of the person"),
         ("I like", "more than one line"),
         ("long", "1,000"),
     ],

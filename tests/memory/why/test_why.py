@@ -120,7 +120,7 @@ async def test_what_an_undoing_brought_back_leads_to_who_wrote_it(home: RealHome
 
     assert [step.author for step in origin.steps] == ["restore", "dream"]
     assert origin.steps[-1].version == first
-    assert "before that it read" not in (await home.explainer.why("Ann", "owner")).text
+    assert "earlier wording" not in (await home.explainer.why("Ann", "owner")).text
 
 
 async def test_lines_with_the_very_words_come_alone(home: RealHome) -> None:
@@ -139,7 +139,7 @@ async def test_a_line_written_by_hand_says_so(home: RealHome) -> None:
     explanation = await home.explainer.why("Ann", "owner")
 
     assert explanation.found[0].steps[0].author == "you"
-    assert "by your own hand" in explanation.text
+    assert "by you or at your request" in explanation.text
 
 
 async def test_a_retired_line_is_followed_to_where_it_came_from(home: RealHome) -> None:
@@ -161,7 +161,7 @@ async def test_nothing_of_another_scope_is_shown(home: RealHome) -> None:
     await home.learn("- Eve is in Rome", change=turn)
 
     explanation = await home.explainer.why("Ann", "owner")
-    assert "belongs to another memory" in explanation.text
+    assert "of another memory" in explanation.text
     assert "secret" not in explanation.text
     assert "tell no one" not in str(to_builtins(explanation))
     other = await home.explainer.why("Eve", "owner")
@@ -237,7 +237,7 @@ async def test_lines_of_notes_and_digests_say_what_they_are_and_rest_on(home: Re
 
     assert digest.splitlines() == [
         "memory/2026-09.md, line 3: - Baked bread (09-03)",
-        "- a line of a digest, which Dream condensed from notes; yours to edit",
+        "- from a digest that Dream wrote from notes (you can edit it)",
         "  - memory/2026-09-03.md, line 3: - 09:00 bread",
     ]
     assert note.splitlines() == [
