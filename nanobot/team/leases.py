@@ -100,7 +100,8 @@ class Leases:
         async def work(db: Connection) -> None:
             await execute(db, query, names, self._database.worker)
 
-        await self._database.run(work, until_stored=True)
+        if names:
+            await self._database.run(work, until_stored=True)
 
     async def alive(self) -> tuple[int, frozenset[int]]:
         """The newest number that any worker was given, and those of the workers that are not

@@ -43,6 +43,15 @@ async def test_a_scope_has_one_worker(first: Database, second: Database) -> None
     assert await one.free(("a", "b"), 0) == sorted(both[0])
 
 
+async def test_nothing_is_stored_for_no_scopes(first: Database, team_database: str) -> None:
+    leases, query = Leases(first), "SELECT number FROM stamp WHERE worker = %s"
+    await leases.claim(("a",))
+    before = sql(team_database, query, first.worker)
+    await leases.release(())
+    await leases.put_back(())
+    assert sql(team_database, query, first.worker) == before
+
+
 async def test_who_claims_learns_whether_the_last_worker_died(
     first: Database, second: Database, team_database: str
 ) -> None:
