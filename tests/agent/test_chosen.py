@@ -81,7 +81,7 @@ async def test_the_next_step_is_judged_by_every_result_of_this_one() -> None:
     house = await House(READ, calls("send", text="your notes"), says("done")).run()
     assert house.send.called == ["hello"]
     assert len(house.asked) == 1
-    assert "tool:page" in house.asked[0]
+    assert "untrusted content (from page" in house.asked[0]
 
 
 async def test_a_hit_of_the_same_step_was_not_known_when_the_call_was_chosen() -> None:

@@ -44,9 +44,9 @@ async def test_help_offers_nobody_what_only_the_owner_may_do(tmp_path: Path) -> 
         "/restart — Restart nanobot",
         "/pair [list | CODE | revoke ID] — Let people in, or out",
         "/skills [NAME] — What I have instructions for",
-        "/approve [code] [today | always] — Allow what was asked for",
+        "/approve [code] [today | always] — Approve a tool call",
         "/approvals [revoke ID] — List pending questions and standing approvals",
-        "/deny [code] — Refuse what was asked for",
+        "/deny [code] — Deny a tool call",
         "/send CHAT TEXT — Say something in another chat",
         "/secret move | keep — Move keys that you typed here into secrets.env",
     }
