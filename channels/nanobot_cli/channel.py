@@ -175,7 +175,7 @@ class CliChannel:
             case Notice():
                 _show(Note("", event.text), self._in_chat(event.chat_id))
             case PromptReading():
-                shown = "" if event.is_done else str(event)
+                shown = str(event)
                 _show(Reading("", shown), self._in_turn(event.turn_id))
             case TextDelta():
                 _show(Delta("", event.text, event.restart), self._in_turn(event.turn_id))

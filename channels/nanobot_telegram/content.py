@@ -220,8 +220,10 @@ def _block(block: Mapping[str, object], depth: int) -> Iterator[str]:
 
 def _inline(value: object, depth: int) -> str:
     """A `RichText`: a string, a list of them, or one with attributes."""
-    if isinstance(value, str) or not depth:
-        return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    if not depth:
+        return ""
     if isinstance(value, list):
         return "".join(_inline(part, depth - 1) for part in value)
     if not isinstance(value, Mapping):

@@ -98,7 +98,7 @@ class _Turn(Struct, eq=False):
         was_reading, self.reading = bool(self.reading), ""
         match event:
             case PromptReading():
-                self.reading = "" if event.is_done else str(event)
+                self.reading = str(event)
                 if not was_reading:
                     self.reading_due = now + _READING_PAUSE
             case TextDelta():

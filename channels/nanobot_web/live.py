@@ -177,7 +177,7 @@ class Live:
                 shown = {"kind": "turn", "turn": event.turn_id}
             case PromptReading():
                 at = self._of(key)
-                at.reading = "" if event.is_done else str(event)
+                at.reading = str(event)
                 shown = {"kind": "reading", "text": at.reading}
             case TextDelta():
                 at = self._of(key)

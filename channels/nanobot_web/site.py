@@ -379,8 +379,8 @@ class Site:
         """That a page of this site asks, in this session."""
         request = call.request
         origin, site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
-        ours = {f"{self._scheme(request)}://{request.host}"}
-        if (origin is not None and origin not in ours) or site not in (None, "same-origin"):
+        ours = f"{self._scheme(request)}://{request.host}"
+        if origin not in (None, ours) or site not in (None, "same-origin"):
             raise Refused(403, "This did not come from nanobot's own page.")
         token = request.headers.get("X-Form-Token", "")
         if not request.content_type.startswith("multipart/"):

@@ -361,7 +361,7 @@ class TurnStarted(_OfTurn, frozen=True):
 
 class PromptReading(_OfTurn, frozen=True):
     """A slow model server has read `read` of the `total` tokens of a prompt. It is shown until
-    `is_done`, or until text or a tool follows. `str` is the line for people."""
+    text or a tool follows. `str` is the line for people, empty if the whole prompt is read."""
 
     read: int
     total: int
@@ -372,7 +372,7 @@ class PromptReading(_OfTurn, frozen=True):
         return self.read >= self.total
 
     def __str__(self) -> str:
-        return f"reading {self.read:,} of {self.total:,} tokens"
+        return "" if self.is_done else f"reading {self.read:,} of {self.total:,} tokens"
 
 
 class TextDelta(_OfTurn, frozen=True):

@@ -89,7 +89,7 @@ def split_message(message: OutboundMessage, limits: Limits) -> tuple[OutboundMes
     reply mark is on the first part. Buttons are under the text, or under the last file where there
     is no text; files that go together never have any, because platforms do not take that.
     """
-    groups = _groups(message, limits) if message.media else []
+    groups = _groups(message, limits)
     has_text = bool(message.content.strip())
     is_caption = bool(groups) and has_text and _is_caption(message, groups[0], limits)
     texts: list[str] = []

@@ -101,7 +101,7 @@ async def _find(call: Call) -> web.StreamResponse:
     key, query = call.query("c"), call.query("q").strip()
     await _shown(call, key, limit=1)  # that it may be seen
     found = await call.ask("conversations.find", key=key, query=query) if query else {}
-    items = _items(found.get("messages", ()))
+    items = _items(found.get("messages", ()), {})
     return call.part("_found.html", items=items, query=query, key=key)
 
 
@@ -119,7 +119,7 @@ async def _export(call: Call) -> web.StreamResponse:
     after = 0
     while True:  # from the first on, a piece at a time
         piece = await call.ask("conversations.show", key=key, first=after + 1, limit=200)
-        for item in _items(piece["messages"]):
+        for item in _items(piece["messages"], {}):
             words = f"\n**{item.who or 'You'}**, {item.at}\n\n{item.text}\n"
             await response.write(words.encode(errors="replace"))
         if not piece["messages"]:
@@ -276,7 +276,7 @@ async def _shown(call: Call, key: str, **wanted: object) -> dict[str, Any]:
     """A piece of a conversation. Raises `Refused` for what is not the visitor's to see."""
     owner = await call.expect_visible(key)
     shown = await call.ask("conversations.show", key=key, **wanted)
-    items = _items(shown["messages"], await _used(call, key) if shown["messages"] else None)
+    items = _items(shown["messages"], await _used(call, key))
     if key.startswith("web:"):
         extras = await asyncio.to_thread(call.site.extras.of, key)
         first = items[0].at if items and shown["more"] else ""
@@ -330,17 +330,15 @@ async def _worded(items: Sequence[Item]) -> Sequence[Item]:
     return items
 
 
-def _items(
-    messages: Sequence[Mapping[str, Any]], used: Mapping[str, str] | None = None
-) -> list[Item]:
+def _items(messages: Sequence[Mapping[str, Any]], used: Mapping[str, str]) -> list[Item]:
     """Messages as they are shown: results stand with their calls; `used` is what turns took."""
     results = {one["call"]: one["content"] for one in messages if one["role"] == "tool"}
     items = [_item(one, results) for one in messages if one["role"] != "tool"]
     for before, item in pairwise(items):
         item.goes_on = item.kind == before.kind == "assistant" and item.turn == before.turn
-    last = {item.turn: item for item in items if item.kind == "assistant" and item.turn}
+    last = {item.turn: item for item in items if item.kind == "assistant"}
     for turn, item in last.items():
-        item.used = (used or {}).get(turn, "")
+        item.used = used.get(turn, "")
     return items
 
 

@@ -171,12 +171,12 @@ async def _named(call: Call) -> Media:
     if extra := call.query("extra"):
         extras = await asyncio.to_thread(call.site.extras.of, key)
         files = next((one.media for one in extras if one.key == extra), ())
-        found = files[index] if index < len(files) else None
+        found = next(iter(files[index:]), None)
     else:
         shown = await call.ask("conversations.show", key=key, first=call.number("seq"), limit=1)
         at = [one for one in shown["messages"] if one["seq"] == call.number("seq")]
         names = at[0].get("media", []) if at else []
-        name = names[index] if index < len(names) else ""
+        name = next(iter(names[index:]), "")
         found = Media(f"media/{name}", name=name) if _NAME.fullmatch(name) else None
     if found is None:
         raise Refused(404, "There is no such file.")

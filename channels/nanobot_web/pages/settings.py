@@ -26,7 +26,8 @@ async def _settings(call: Call) -> web.StreamResponse:
     shown = await call.ask("config.show")
     query = call.query("q").strip()
     found = [_key(one) for one in shown["keys"] if _matches(one, query)]
-    if call.query("set"):
+    only_set = bool(call.query("set"))
+    if only_set:
         found = [one for one in found if one["source"] != "default"]
     sections, section = _sections(found, shown["sections"]), call.query("section")
     if section:
@@ -36,9 +37,9 @@ async def _settings(call: Call) -> web.StreamResponse:
         "Settings",
         sections=sections,
         section=section,
-        is_index=not (query or section or call.query("set")),
+        is_index=not any((query, section, only_set)),
         query=query,
-        only_set=bool(call.query("set")),
+        only_set=only_set,
         count=len(found),
         warnings=shown["warnings"],
         restart_needed=shown["restart_needed"],

@@ -173,10 +173,8 @@ class Inbox:
                     await self._host.report_undelivered(id, explain(code, reason))
                 case Broken(raw, reason):
                     self.quarantine.keep(raw, reason)
-                case Remark(text, is_grave=True):
-                    logger.warning("whatsapp: {}", text)
-                case Remark(text):
-                    logger.debug("whatsapp: {}", text)
+                case Remark(text, level):
+                    logger.log(level, "whatsapp: {}", text)
         await FENCE.wait_aside()
         self._people.save()
         await self._store(received)

@@ -239,7 +239,7 @@ def _question(part: OutboundPart) -> _Step | None:
         return None
     if not all(id and 0 < utf16_length(label) <= _BUTTON_LABEL for label, id in labels.items()):
         return None
-    content = with_choices(part.content, more) if more else part.content
+    content = with_choices(part.content, more)
     # With empty text the choices are the text.
     shown = (render(content) if content.strip() else "").strip() or " / ".join(labels)
     if utf16_length(shown) > _TEXT_WITH_BUTTONS:

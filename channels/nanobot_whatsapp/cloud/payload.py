@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from itertools import islice
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -121,10 +122,10 @@ class Undelivered(Struct, frozen=True):
 
 
 class Remark(Struct, frozen=True):
-    """Something for the log alone; `is_grave`: it may need a person."""
+    """A line for the log. A warning may need a person."""
 
     text: str
-    is_grave: bool = False
+    level: Literal["DEBUG", "WARNING"] = "DEBUG"
 
 
 class Broken(Struct, frozen=True):
@@ -178,7 +179,7 @@ def _change(change: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
     metadata = object_in(value, "metadata")
     if field in _ACCOUNT_FIELDS:
         shown = one_line(json.dumps(value), _DETAIL_CHARACTERS)
-        yield Remark(f"Meta sends an {field}, see its WhatsApp Manager: {shown}", is_grave=True)
+        yield Remark(f"Meta sends an {field}, see its WhatsApp Manager: {shown}", level="WARNING")
         return
     if field not in ("messages", "calls"):
         yield Remark(f"a notification about {one_line(field) or 'nothing'} is not used")
@@ -201,7 +202,7 @@ def _change(change: Raw, phone_number_id: str, now: datetime) -> Iterator[Item]:
         yield _status(status)
     for error in objects_in(value, "errors"):
         code = one_line(text_in(error, "code")) or "no code"
-        yield Remark(f"Meta reports {_reason(error)} ({code})", is_grave=True)
+        yield Remark(f"Meta reports {_reason(error)} ({code})", level="WARNING")
 
 
 def _guarded(message: object, context: _Context) -> Iterator[Item]:

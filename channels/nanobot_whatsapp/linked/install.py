@@ -22,7 +22,7 @@ import re
 import shutil
 import signal
 import subprocess
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -195,15 +195,20 @@ async def _run_npm(
             hint="Check the connection (and https_proxy), then run this again.",
         ) from None
     finally:
-        if process.returncode is None:  # afterwards its number may be another's
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+        await _kill(process)
     if code or not_unpacked:
         lines = filter(str.strip, end.decode("utf-8", "replace").splitlines())
         shown = "\n  ".join(["The end of its output:", *list(lines)[-_OUTPUT_LINES:]])
         reason = not_unpacked or f"exit code {code}"
         raise InstallFailed(f"{what} failed ({reason})", hint=shown)
+
+
+async def _kill(process: Process) -> None:
+    """Kill a process and its children, unless it has ended."""
+    if process.returncode is None:  # afterwards its number may be another's
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
 
 
 def _is_built(sources: Path) -> bool:

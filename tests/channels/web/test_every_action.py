@@ -219,7 +219,7 @@ async def _facts(stage: Stage) -> None:
     await open_fact("Old Birnbaum")
     await hand.follow("Forget …")
     await hand.follow("Erase everywhere instead …")
-    await stage.expect_text("This cannot be undone")
+    await stage.expect_text("This can't be undone")
     await hand.button("Erase")
     await expect(page.locator(".told")).to_be_visible()
     left = [one for one in stage.web.home.rglob("*") if one.is_file()]

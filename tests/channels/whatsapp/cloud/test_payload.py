@@ -188,13 +188,13 @@ def test_the_fate_of_what_we_sent_is_told() -> None:
 def test_errors_of_meta_are_grave_and_other_notifications_are_not() -> None:
     error = {"code": 131000, "title": "Something went wrong"}
     (grave,) = items(call(errors=[error]))
-    assert grave == Remark("Meta reports Something went wrong (131000)", is_grave=True)
+    assert grave == Remark("Meta reports Something went wrong (131000)", level="WARNING")
     echo = {"field": "smb_message_echoes", "value": {"message_echoes": [message("text", TEXT)]}}
     other = {"display_phone_number": "15550008888", "phone_number_id": "100000000000009"}
     for quiet in (changed(echo), call(message("text", TEXT), metadata=other)):
         (item,) = items(quiet)
         assert isinstance(item, Remark)
-        assert not item.is_grave
+        assert item.level == "DEBUG"
 
 
 def test_a_bad_item_takes_no_other_along() -> None:
