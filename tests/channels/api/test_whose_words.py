@@ -243,7 +243,7 @@ async def test_the_mark_survives_continue_in_another_chat(api: Api) -> None:
             assert "2 messages" in (await telegram.received(1))[-1]
             telegram.say("go on")
             question = (await telegram.received(2))[-1]
-            assert "api:laptop" in question
+            assert "from the program laptop" in question
             telegram.say("/deny")
             await telegram.received(4)
     assert not away.called
