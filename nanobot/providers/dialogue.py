@@ -213,9 +213,9 @@ def _strictly(messages: Iterable[PromptMessage]) -> Iterator[PromptMessage]:
     """Put an answer where strict servers want one."""
     before = ""
     for message in messages:
-        if before == "tool" and message.role == "user":
-            yield assistant_message(NOTED)
         ends = before in ("user", "tool") and message.text in _ENDS
+        if before == "tool" and message.role == "user" and not ends:
+            yield assistant_message(NOTED)
         yield assistant_message(_ENDS[message.text]) if ends else message
         before = "assistant" if ends else message.role
 

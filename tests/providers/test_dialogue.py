@@ -68,6 +68,12 @@ def test_in_strict_form_a_stopped_turn_has_an_answer_of_its_own() -> None:
     assert told(*said, dialect=FREE)[1] == ("user", TURN_STOPPED)
 
 
+def test_in_strict_form_a_turn_that_was_stopped_at_its_tools_has_one_answer() -> None:
+    said = (user_message("Hi"), calls("a1"), tool_message("a1", "seen"), user_message(TURN_STOPPED))
+    ending = [("tool", "seen"), ("assistant", "(stopped)"), ("user", "Well?")]
+    assert told(*said, user_message("Well?"))[-3:] == ending
+
+
 def test_in_strict_form_messages_in_a_row_become_one() -> None:
     image = Image("aGk=", "image/png")
     said = [SYSTEM, user_message("one"), user_message("two", (image,)), assistant_message("a")]
