@@ -295,9 +295,11 @@ class IncomingMessage(IncomingAnswer):
 
     def add_event(self, event: object) -> bool:
         fields = mapping(event)
-        if said := error_in(fields) if self.is_json or "error" in fields else None:
+        kind = string(fields.get("type"))
+        is_error = self.is_json or kind == "error" or "error" in fields
+        if said := error_in(fields) if is_error else None:
             raise self._endpoint.refused_as(said)
-        match string(fields.get("type")):
+        match kind:
             case "message" | "message_start":
                 self._start_message(mapping(fields.get("message", fields)))
             case "content_block_start":
@@ -309,7 +311,7 @@ class IncomingMessage(IncomingAnswer):
                 self._count(fields.get("usage"))
             case "message_stop":
                 self._is_terminated = True
-        return fields.get("type") != "ping"
+        return kind != "ping"
 
     def _start_message(self, message: Mapping[str, object]) -> None:
         """Take the beginning of a message, or all of it."""
@@ -348,6 +350,7 @@ class IncomingMessage(IncomingAnswer):
             self._usage[name] = max(self._usage.get(name, 0), count(value))
 
     def reply(self) -> Reply:
+        self._refuse_other_kind()
         blocks = [self._blocks[index] for index in sorted(self._blocks)]
         text = "".join(block.text for block in blocks)
         calls = self._calls(blocks)

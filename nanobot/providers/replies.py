@@ -163,6 +163,7 @@ class IncomingReply(IncomingAnswer):
         if finish := _FINISH.get(said.lower(), said):
             if is_filter(self._finish) and finish == "stop":  # some proxies add a "stop"
                 self._filtered = self._filtered or self._finish
+            self.has_begun = True
             self._finish, self._finished_in_text = finish, more
             self._went_on = self._went_on and more
 

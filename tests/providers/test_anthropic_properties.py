@@ -246,3 +246,23 @@ def test_no_answer_makes_the_reader_raise_anything_but_provider_errors(
         incoming.finish()
     except ProviderError:
         pass
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        ({"type": "error", "message": "overloaded"}, "overloaded"),
+        ({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}, "no message"),
+    ],
+)
+def test_a_stream_of_another_form_is_no_empty_answer(event: dict[str, object], reason: str) -> None:
+    from nanobot.errors import ProviderError
+
+    incoming = IncomingMessage(Endpoint(URL, "m"), "s", HELLO, None)
+
+    def read() -> None:
+        incoming.feed(b"data: " + json.dumps(event).encode() + b"\n\n")
+        incoming.finish()
+
+    with pytest.raises(ProviderError, match=reason):
+        read()

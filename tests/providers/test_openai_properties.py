@@ -183,3 +183,11 @@ def test_reasoning_in_an_odd_form_goes_back_as_far_as_it_is_understood() -> None
     assert reply.provider_data.fields["reasoning_details"] == [
         *({"text": "a"}, 1, {"text": "b"}, {"text": None})
     ]
+
+
+def test_an_answer_without_text_has_begun_with_its_finish_reason() -> None:
+    incoming = IncomingReply(ENDPOINT, HELLO)
+    incoming.feed(event({"role": "assistant"}))
+    assert not incoming.has_begun
+    incoming.feed(event({}, "stop"))
+    assert incoming.has_begun
