@@ -189,7 +189,9 @@ class GitStore:
             if not message.number:  # a person's own commit
                 return redact(text)
             redacted = message.redacted(redact)
-            return text if redacted == message else redacted.text
+            # Lines that are not a version's own, such as those of an amended commit, go with it.
+            is_free = redacted == message and redact(text) == text
+            return text if is_free else redacted.text
 
         def redact_content(content: bytes) -> bytes:
             text = redact(content.decode("utf-8", "surrogateescape"))

@@ -420,6 +420,20 @@ def test_a_commit_made_with_git_counts_in_the_numbers(home: Home) -> None:
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
+def test_erasing_reaches_lines_that_were_added_to_the_message_of_a_version(home: Home) -> None:
+    home.write("- a\n")
+    added = 'Version: 2\nOperation: {"new": "- an apple"}\n\nabout an apple'
+    who = ("-c", "user.name=Me", "-c", "user.email=me@localhost")
+    message = f"[Dream] learned something\n\n{added}"
+    made = git(home, *who, "commit-tree", "-p", "HEAD", "-m", message, "HEAD^{tree}")
+    git(home, "update-ref", "HEAD", made.strip())
+    assert home.store.rewrite(lambda text: text.replace("apple", "…")) == 1
+    assert "apple" not in git(home, "log", "--all")
+    found = home.new().version(2)
+    assert (found.author, found.summary) == ("dream", "learned something")
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
 def test_versions_go_on_after_git_packed_them(home: Home) -> None:
     home.write("- apple\n")
     git(home, "gc", "-q")
