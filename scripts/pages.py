@@ -126,7 +126,7 @@ def _value(action: argparse.Action) -> str:
 
 
 def settings_table() -> str:
-    """Return the Markdown table of every key: default and meaning."""
+    """Return a Markdown list of every key with its default and meaning."""
     shipped = {
         name: options_model(point)
         for name, point in sorted(installed_channels().items())
@@ -146,22 +146,19 @@ def settings_table() -> str:
         "description": owner["description"],
         "default": [],
     }
-    rows = [row for name, schema in schemas.items() for row in _rows(schema, name)]
-    head = "| Key | Default | Meaning |\n| --- | --- | --- |\n"
-    return head + "".join(rows)
+    return "".join(row for name, schema in schemas.items() for row in _rows(schema, name))
 
 
 def _rows(section: Json, name: str) -> Iterator[str]:
-    """The rows of a section and of those within it, also of those by name."""
+    """The lines of a section and of those within it, also of those by name."""
     for key, value in section["properties"].items():
         path = f"{name}.{key}"
         if "properties" in value:
             yield from _rows(value, path)
             continue
-        default = (
-            "required" if key in section.get("required", ()) else _default(value.get("default", ""))
-        )
-        yield f"| `{path}` | {default} | {value['description']}{_limits(value)} |\n"
+        required = key in section.get("required", ())
+        default = " (required)" if required else _default(value.get("default", ""))
+        yield f"- `{path}`{default}: {value['description']}{_limits(value)}\n"
         if "properties" in (held := _by_name(value)):
             yield from _rows(held, f"{path}.<name>")
 
@@ -182,10 +179,10 @@ def _limits(value: Json) -> str:
 
 def _default(value: object) -> str:
     if value == "":
-        return "empty"
+        return ""
     if isinstance(value, float):
-        return f"`{value:g}`"
-    return f"`{json.dumps(value) if not isinstance(value, str) else value}`"
+        return f" (`{value:g}`)"
+    return f" (`{json.dumps(value) if not isinstance(value, str) else value}`)"
 
 
 BEGIN = "<!-- settings: begin; written by `python -m scripts.pages --write` -->\n"

@@ -53,14 +53,13 @@ class TelegramSettings(Checked, frozen=True):
     webhook_url: Annotated[str, Check(str.strip)] = ""
     """The public https address of the webhook. Empty: polling."""
     proxy: Annotated[SecretStr, Check(checked_client_proxy)] = SecretStr("")
-    """An http, https, or socks5 proxy for Telegram, such as `socks5://127.0.0.1:1080`. Proxy
-    variables of the environment are ignored."""
+    """An http, https, or socks5 proxy, such as `socks5://127.0.0.1:1080`. Proxy variables are
+    ignored."""
     previews: bool = True
     """Whether replies stream in private chats."""
 
     reactions: bool = True
-    """Whether reactions show the status of a message (stored, working, done), if the chat allows
-    reactions."""
+    """Whether reactions show the status of a message, if the chat allows reactions."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.webhook_url:

@@ -72,10 +72,9 @@ class WhatsAppSettings(Checked, frozen=True):
     """The keys of `channels.whatsapp` beyond those that every channel has."""
 
     transport: Literal["linked", "cloud"] = "linked"
-    """The connection: a device `linked` to a number, or Meta's `cloud` API for businesses."""
+    """A device `linked` to a number, or Meta's `cloud` API."""
     pairing: Literal["auto", "always", "never"] = "auto"
-    """Whether strangers in private chats get a pairing code. `auto`: only with the Cloud API,
-    because a linked number may be your own."""
+    """Whether strangers in private chats get a pairing code. `auto`: only with the Cloud API."""
     read_receipts: bool = True
     """Whether accepted messages are marked as read."""
     self_chat: bool = False
@@ -83,7 +82,7 @@ class WhatsAppSettings(Checked, frozen=True):
     node: Annotated[
         str, _matching(r"[^\x00-\x1f\x7f]+", "must be the name of a program, or the path to it")
     ] = "node"
-    """Linked: the Node.js program, or its path if the service does not find it."""
+    """Linked: the Node.js program, or its path."""
     phone_number_id: Annotated[
         str,
         _matching(
@@ -103,8 +102,7 @@ class WhatsAppSettings(Checked, frozen=True):
     base_url: Annotated[str, Check(_checked_api)] = OFFICIAL_API
     """Cloud: the address of the Graph API."""
     proxy: Annotated[SecretStr, Check(checked_client_proxy)] = SecretStr("")
-    """Cloud: an http, https, or socks5 proxy for the Graph API. Proxy variables of the environment
-    are ignored."""
+    """Cloud: an http, https, or socks5 proxy for the Graph API. Proxy variables are ignored."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.transport != "cloud":

@@ -53,9 +53,8 @@ class OwnerSettings(Checked, frozen=True):
     owner: Annotated[Mapping[str, tuple[PersonId, ...]], Check(_named)] = field(
         default_factory=dict
     )
-    """Your ids on that channel. With them, your messages use your memory, and you can use the
-    owner's commands. Other people have separate memories. You are always the owner in the
-    terminal."""
+    """Your ids on that channel, for your memory and the owner's commands. In the terminal, you
+    are always the owner."""
 
 
 class ChannelSettings(Checked, frozen=True):
@@ -66,11 +65,11 @@ class ChannelSettings(Checked, frozen=True):
     allow_from: tuple[PersonId, ...] = ()
     """Ids of people with access, in addition to the owner and paired people. `*`: everyone."""
     groups: Literal["off", "mention", "open"] = "off"
-    """Which messages in groups are answered: none (`off`), mentions, replies, and commands
-    (`mention`), or all (`open`)."""
+    """Answered messages in groups: none (`off`), mentions, replies, and commands (`mention`), or
+    all (`open`)."""
     allow_groups: Mapping[PersonId, tuple[PersonId, ...]] = field(default_factory=dict)
-    """Ids of groups with access, and for each the ids of people: `["*"]` for everyone in the group,
-    `[]` for people who have access anyway."""
+    """Ids of groups, and for each the people with access: `["*"]` for everyone, `[]` for people who
+    have it anyway."""
     options: Checked | None = None
 
     def faults(self, home: Path) -> Iterator[Fault]:

@@ -37,9 +37,9 @@ class SideModel(Checked, frozen=True):
     """A model beside the main one, should there be one: off while it has no name."""
 
     base_url: Url = ""
-    """The server's address, up to and including `/v1`. Empty: as the main model."""
+    """The server's address, including `/v1`. Empty: the main model's."""
     api_key: ApiKey = SecretStr("")
-    """The server's key. Empty: as the main model, if the server is the same."""
+    """The key. Empty: the main model's, if the server is the same."""
     model: str = ""
     """Model name on that server."""
 
@@ -81,16 +81,14 @@ class VoiceProgram(SideModel, frozen=True):
     """Speech by a program on this machine, or by a server as `model` says; off with neither."""
 
     model: str = ""
-    """The model's name on the server, such as `whisper-1` for transcription or `tts-1` for
-    speech."""
+    """The model on the server, such as `whisper-1` or `tts-1`."""
     command: tuple[Name, ...] = ()
-    """A program and its arguments as a list, to run in the sandbox instead of using a server.
-    docs/voice.md lists placeholders such as `{input}`."""
+    """A program and its arguments, instead of a server. docs/voice.md lists placeholders such as
+    `{input}`."""
     read: tuple[AbsolutePath, ...] = ()
-    """Additional files and folders that the program can read, as absolute paths."""
+    """Absolute paths that the program can also read."""
     sandbox: bool = True
-    """Whether the program runs in the sandbox. `false` gives it all your permissions, such as
-    access to a graphics card."""
+    """Whether the program runs in the sandbox. `false` gives it all your permissions."""
 
     @property
     def is_on(self) -> bool:
@@ -118,8 +116,7 @@ class TranscriptionSettings(VoiceProgram, frozen=True):
     """What turns speech into text: a model on a server, or a program."""
 
     language: str = ""
-    """The spoken language, as two letters such as `de`. Empty: detected by the model. For a
-    program, use an argument in `command`."""
+    """The language, such as `de`. Empty: detected. Programs need an argument in `command`."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         yield from VoiceProgram.faults(self, home)
@@ -133,24 +130,23 @@ class SpeechSettings(VoiceProgram, frozen=True):
     """What reads replies aloud: a model on a server, or a program."""
 
     when: Literal["off", "spoken", "always"] = "spoken"
-    """Which replies are also voice messages: replies to voice messages (`spoken`), all replies
-    (`always`), or replies for which you ask (`off`). `/voice` changes it for a conversation."""
+    """Spoken replies: to voice messages (`spoken`), all (`always`), or on request (`off`). `/voice`
+    changes it for a conversation."""
     voice: str = ""
-    """The voice on the server, such as `alloy`. For a program, use an argument in `command`."""
+    """The server's voice, such as `alloy`. Programs need an argument in `command`."""
 
 
 class PriceSettings(Checked, frozen=True):
     """The prices of a model, for showing what was spent. 0: unknown."""
 
     input: Price = 0.0
-    """The price of a million prompt tokens, in your currency."""
+    """Price of a million prompt tokens, in your currency."""
     cached_input: Price = 0.0
-    """The price of a million cached prompt tokens. 0: as `input`."""
+    """The same for cached prompt tokens. 0: as `input`."""
     cache_write: Price = 0.0
-    """The price of a million prompt tokens that are written to the cache (Anthropic). 0: as
-    `input`."""
+    """The same for writing to the cache (Anthropic). 0: as `input`."""
     output: Price = 0.0
-    """The price of a million answer tokens."""
+    """The same for answer tokens."""
 
 
 Effort = Literal["", "none", "low", "medium", "high"]
@@ -198,7 +194,7 @@ class AnyModel(Checked, frozen=True):
     max_completion_tokens: Annotated[int, Meta(ge=0)] = 0
     """The most tokens of one answer. 0: as in `model`."""
     reasoning_effort: Effort = ""
-    """How much the model thinks before it answers. Empty: as in `model`."""
+    """How much the model thinks. Empty: as in `model`."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     """The sampling temperature. Empty: as in `model`."""
     extra_body: Annotated[Mapping[str, Any], Check(_body_fields)] = field(default_factory=dict)
@@ -260,42 +256,41 @@ class ModelSettings(AnyModel, frozen=True):
     """The language model."""
 
     name: str = ""
-    """The model's name on the server. Required for the official API. For other servers, the default
-    is the first model that they list."""
+    """The model's name. Required for the official API. Default elsewhere: the first model that the
+    server lists."""
     base_url: Url = OFFICIAL_API
-    """The server's address, up to and including `/v1`."""
+    """The server's address, including `/v1`."""
     api_key: ApiKey = SecretStr("")
     """The server's key, such as `${OPENAI_API_KEY}`. Local servers may need none."""
     api: Literal["chat", "messages"] = "chat"
-    """`chat` for any server with an OpenAI-compatible API, `messages` for Anthropic's own API."""
+    """`chat` for OpenAI-compatible APIs, `messages` for Anthropic's own."""
     context_window: Count = 128_000
     """The model's context window in tokens, including its answer."""
     max_completion_tokens: Count = 8_192
     """The most tokens of one answer."""
     reasoning_effort: Effort = ""
-    """How much the model thinks before it answers: `none`, `low`, `medium`, or `high`. Empty: the
-    server's default. `/think` changes it for a conversation."""
+    """How much the model thinks: `none`, `low`, `medium`, or `high`. Empty: the server's default.
+    `/think` changes it for a conversation."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    """The sampling temperature. 0 selects the most likely words. Empty: the server's default."""
+    """The sampling temperature. Empty: the server's default."""
     extra_body: Annotated[Mapping[str, Any], Check(_body_fields)] = field(default_factory=dict)
     """Additional fields of each request, such as `{top_p: 0.9}`. Numbers, `true`, and `false` keep
     their types."""
     headers: Annotated[Headers, Check(_own_headers)] = field(default_factory=dict)
-    """HTTP headers of each request. Values can be `${VARIABLES}`, and are redacted in logs unless
-    they are plain words."""
+    """HTTP headers of each request. Logs redact values unless they are plain words."""
     prices: PriceSettings = PriceSettings()
     """What the model costs, for showing what was spent."""
     provider: Literal["openai", "offline"] = "offline"
-    """`openai` uses a server with the given `api`, and `offline` a small built-in model. The
-    default is `openai` if a name, key, address, or fallback is set."""
+    """`openai` (a server with the given `api`) or `offline` (a small built-in model). Default:
+    `openai` if a name, key, address, or fallback is set."""
     timeout_seconds: Seconds = 120.0
-    """Read timeout in seconds. A server on this machine or at a private address has five times as
-    long for its first byte."""
+    """Read timeout in seconds. Servers at local or private addresses have five times as long for
+    the first byte."""
     retry_seconds: Duration = 60.0
-    """Seconds for which a failed call is retried within a turn. 0: never."""
+    """Seconds for retrying a failed call within a turn. 0: never."""
     fallbacks: tuple[FallbackModel, ...] = ()
-    """Models to try in order if the main model can't answer. Each is a name or a mapping with the
-    keys of `models`."""
+    """Models to try in order if the main model can't answer: names, or mappings with the keys of
+    `models`."""
 
     transcription: TranscriptionSettings = TranscriptionSettings()
     """What turns speech into text."""

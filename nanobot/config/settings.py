@@ -71,17 +71,16 @@ class AgentSettings(Checked, frozen=True):
     """How the agent works."""
 
     max_iterations: Count = 50
-    """The most steps (model calls) of one turn."""
+    """The most model calls of one turn."""
     max_concurrent_turns: Count = 64
-    """The most turns that run at the same time, in all conversations."""
+    """The most turns at the same time, in all conversations."""
     on_busy: Literal["steer", "queue", "interrupt"] = "steer"
-    """Messages that arrive during a turn join it at the next step (`steer`), wait for its end
-    (`queue`), or stop it (`interrupt`)."""
+    """Messages during a turn join it at the next step (`steer`), wait (`queue`), or stop it
+    (`interrupt`)."""
     timezone: Annotated[str, Check(_known_zone)] = ""
     """The time zone, such as `Europe/Berlin`. Empty: the system's. Required in a team."""
     shutdown_grace_seconds: Duration = 20.0
-    """Seconds for running turns and sends to finish when nanobot stops. A stop takes at most ten
-    seconds more."""
+    """Seconds for turns and sends to finish at a stop, which takes at most ten seconds more."""
 
 
 def _whole_keys(people: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
@@ -102,17 +101,16 @@ class MemorySettings(Checked, frozen=True):
     """What is remembered, when, and who shares it."""
 
     window: Annotated[int, Meta(ge=2)] = 100
-    """The most messages of a conversation in the prompt. Above it, the older half is
-    consolidated."""
+    """The most messages of a conversation in the prompt. Then the older half is consolidated."""
     idle_minutes: Annotated[int, Meta(ge=0)] = 0
-    """Minutes without a message until a conversation is consolidated. 0: never."""
+    """Minutes until an idle conversation is consolidated. 0: never."""
     notices: bool = False
     """Whether the chat shows a line after each consolidation."""
     recent_days: Annotated[int, Meta(ge=0, le=31)] = 2
-    """The days whose notes are in the prompt, including today. 0: none."""
+    """Days of notes in the prompt, including today."""
     identities: Annotated[tuple[tuple[str, ...], ...], Check(_whole_keys)] = ()
-    """For each person with several accounts, the list of their `channel:id`. These accounts share
-    one memory, and `/continue` moves a conversation between them."""
+    """Lists of `channel:id`, one for each person with several accounts. They share one memory, and
+    `/continue` moves a conversation between them."""
     groups_see_owner: bool = False
     """Whether the owner's memory is also used in groups."""
     embeddings: EmbeddingSettings = EmbeddingSettings()
@@ -138,8 +136,7 @@ class DreamSettings(Checked, frozen=True):
     enabled: bool = True
     """Whether Dream runs on its schedule. `/dream` always works."""
     cron: Annotated[str, Check(_known_schedule)] = "every 24h"
-    """The schedule: `every 24h` (or `30m`, `7d`), words such as `every day at 4:00`, or a cron
-    expression such as `0 4 * * *`."""
+    """The schedule, such as `every 24h`, `every day at 4:00`, or `0 4 * * *`."""
     digest: bool = False
     """Whether the owner gets a message about new facts, with undo buttons."""
 
@@ -175,10 +172,9 @@ class HeartbeatSettings(Checked, frozen=True):
     """Looking, again and again, at what HEARTBEAT.md asks for."""
 
     every: Annotated[str, Check(_usable_interval)] = "30m"
-    """The interval, such as `30m` or `2h`, or `off`. No model is called if HEARTBEAT.md has no
-    tasks."""
+    """The interval, such as `2h`, or `off`."""
     active_hours: Annotated[str, Check(_usable_hours)] = "08:00-22:00"
-    """The hours of the day, in `agent.timezone`. They can span midnight. `00:00-24:00`: always."""
+    """Hours of the day in `agent.timezone`. They can span midnight. `00:00-24:00`: always."""
 
     @property
     def interval(self) -> timedelta | None:
@@ -203,27 +199,26 @@ class UseLimits(Checked, frozen=True):
     """Tokens that a day's calls for one use may take, answers included; 0 for no limit."""
 
     jobs: WholeFrom0 = 0
-    """Tokens for scheduled jobs."""
+    """Tokens per day for scheduled jobs. 0: no limit."""
     heartbeat: WholeFrom0 = 0
-    """Tokens for the heartbeat."""
+    """The same for the heartbeat."""
     helpers: WholeFrom0 = 0
-    """Tokens for subagents."""
+    """The same for subagents."""
     memory: WholeFrom0 = 0
-    """Tokens for consolidation and Dream."""
+    """The same for consolidation and Dream."""
 
 
 class LimitSettings(Checked, frozen=True):
     """Budgets, and how much others may ask for."""
 
     tokens_per_day: Annotated[int, Meta(ge=0)] = 0
-    """The most tokens of all model calls per day, including answers. 0: no limit."""
+    """The most tokens of all calls per day, with answers. 0: no limit."""
     uses: UseLimits = UseLimits()
     """Tokens that a day may use for one purpose; when they are used up, only that stops."""
     tokens_per_turn: Annotated[int, Meta(ge=0)] = 2_000_000
-    """The most tokens of one turn, including answers. 0: no limit."""
+    """The most tokens of one turn, with answers. 0: no limit."""
     messages_per_minute: Annotated[int, Meta(ge=0)] = 20
-    """The most messages per minute from each person other than you. Further messages are rejected
-    without a model call. 0: no limit."""
+    """The most messages per minute from each other person. More are rejected. 0: no limit."""
 
 
 class LogSettings(Checked, frozen=True):
@@ -232,35 +227,33 @@ class LogSettings(Checked, frozen=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
     """The lowest level of lines in the log."""
     format: Literal["auto", "text", "json"] = "auto"
-    """The format on standard error: `text`, `json` (one object per line), or `auto` (`text` in a
-    terminal, otherwise `json`)."""
+    """The format on standard error: `text`, `json`, or `auto` (`text` in a terminal, else
+    `json`)."""
 
 
 class HttpSettings(Checked, frozen=True):
     """The HTTP server, which runs only where a channel needs one (a webhook)."""
 
     host: HostName = "127.0.0.1"
-    """The address to listen on. The default accepts only this machine, and `0.0.0.0` everyone."""
+    """The address to listen on. `0.0.0.0` accepts other machines."""
     port: Port = 8087
     """The port to listen on."""
     public_hosts: tuple[HostName, ...] = ()
-    """Host names of your reverse proxy, such as `bot.example.org`, in addition to those in webhook
-    addresses. Requests for other names are rejected. IP addresses and `localhost` always work."""
+    """Host names of your reverse proxy, such as `bot.example.org`, in addition to those of
+    webhooks, IP addresses, and `localhost`. Other names are rejected."""
 
 
 class HealthSettings(Checked, frozen=True):
     """Telling other programs how nanobot is. It holds no text of conversations."""
 
     enabled: bool = False
-    """Whether `/health` is served over HTTP, with status 200 if nanobot works, and otherwise
-    503."""
+    """Whether `/health` and `/metrics` are served over HTTP."""
     host: HostName = "127.0.0.1"
     """The address to listen on. The default accepts only this machine."""
     port: Port = 8088
     """The port to listen on."""
     token: ApiKey = SecretStr("")
-    """A token that clients must send as `Authorization: Bearer …`. It can be empty only with the
-    default address."""
+    """A token that clients send as `Authorization: Bearer …`. Required for other addresses."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.enabled and not self.token.get_secret_value() and self.host not in _LOOPBACK:
@@ -282,15 +275,13 @@ class BackupSettings(Checked, frozen=True):
     """Backups that nanobot makes by itself. `nanobot backup` makes one at any time."""
 
     schedule: Annotated[str, Check(_known_schedule)] = ""
-    """The schedule: `every 24h`, words such as `every day at 3:30`, or a cron expression such as
-    `"30 3 * * *"`. Empty: never."""
+    """The schedule, such as `every 24h`, `every day at 3:30`, or `"30 3 * * *"`. Empty: never."""
     folder: str = ""
     """The folder of backups, preferably on another disk. Empty: `backups/` in nanobot's home."""
     keep: Count = 7
-    """The number of backups to keep. The oldest are deleted."""
+    """The number of backups to keep."""
     recipient: Annotated[str, Check(_usable_recipient)] = ""
-    """A public key of age (`age1…`) for encryption. Empty: no encryption. `nanobot backup keygen`
-    creates a key pair."""
+    """The public key (`age1…`) from `nanobot backup keygen`. Empty: no encryption."""
     media: bool = True
     """Whether backups include attachments."""
 
@@ -319,24 +310,22 @@ class RetentionSettings(Checked, frozen=True):
     media_days: WholeFrom0 = 0
     """Days to keep unused attachments. 0: forever."""
     media_megabytes: WholeFrom0 = 0
-    """The most megabytes of attachments. The least recently used are deleted. 0: no limit."""
+    """The most megabytes of attachments. 0: no limit."""
     audit_days: WholeFrom0 = 0
     """Days to keep the audit log, at least. 0: forever."""
     disk_reserve_megabytes: WholeFrom0 = 200
-    """Megabytes of free disk space below which nanobot accepts no messages. They wait at their
-    platforms, and you get a notice."""
+    """Megabytes of free disk space below which nanobot accepts no messages."""
 
 
 class TeamSettings(Checked, frozen=True):
     """Several workers on several machines, see docs/team.md. Without a database there is one."""
 
     database: SecretStr = SecretStr("")
-    """The team's PostgreSQL database, `postgresql://user:password@host/name`. Empty: no team."""
+    """PostgreSQL, as `postgresql://user:password@host/name`. Empty: no team."""
     shared: str = ""
-    """The shared folder of all workers, for conversations, memory, and files. Required with
-    `team.database`."""
+    """The shared folder of all workers. Required with `team.database`."""
     name: str = ""
-    """The worker's name in `nanobot team status`. Empty: the machine's name."""
+    """The worker's name in `nanobot team status`. Empty: the machine's."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         """A database needs the shared folder, and the other way round."""

@@ -41,7 +41,7 @@ class ApprovalSettings(Checked, frozen=True):
     """Messages to other chats. `auto` needs approval if the conversation contains untrusted
     content, `ask` each time, `allow` never, and `never` rejects the call."""
     fetch: _Approval = "auto"
-    """Fetching an address that neither you typed nor a search returned."""
+    """Fetching addresses that neither you typed nor a search returned."""
     exec: _Approval = "auto"
     """Commands with network access or without a sandbox."""
     persist: _Approval = "auto"
@@ -62,20 +62,19 @@ class ExecSettings(Checked, frozen=True):
     enabled: bool = True
     """Whether the agent has a shell."""
     sandbox: Literal["auto", "bubblewrap", "landlock", "none"] = "auto"
-    """The sandbox for commands. `auto` uses bubblewrap, or else Landlock, if it passes a test on
-    this machine. Otherwise there is no shell. `none` gives commands all your permissions."""
+    """`auto` uses bubblewrap or else Landlock, if it passes a test. Otherwise there is no shell.
+    `none` gives commands all your permissions."""
     memory_megabytes: Annotated[int, Meta(ge=64)] = 2_048
     """Megabytes of memory, for each process and for all commands together."""
     network: bool = True
-    """Whether commands can request network access, to public addresses and subject to
-    `tools.approval.exec`."""
+    """Whether commands can request access to public addresses (`tools.approval.exec`)."""
     allow_git: bool = False
-    """Whether commands can see and create git repositories in the workspace. Files in a repository
-    can run programs when you use git there."""
+    """Whether commands can see and create git repositories in the workspace. Their files can run
+    programs when you use git there."""
     environment: Variables = field(default_factory=dict)
-    """Additional environment variables for commands. The model can read them."""
+    """Variables for commands. The model can read them."""
     paths: tuple[AbsolutePath, ...] = ()
-    """Folders outside the workspace that commands can read, as absolute paths."""
+    """Absolute paths outside the workspace that commands can read."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         yield from exposed_path_faults("paths", self.paths, home)
@@ -88,8 +87,7 @@ class SearchSettings(Checked, frozen=True):
     """Web search."""
 
     provider: Literal["duckduckgo", "brave", "tavily", "searxng"] = "duckduckgo"
-    """The search engine. `duckduckgo` needs no key, `brave` and `tavily` need one, and `searxng` is
-    your own server."""
+    """The search engine. `brave` and `tavily` need a key, and `searxng` is your own server."""
     api_key: ApiKey = SecretStr("")
     """The search engine's key."""
     base_url: Url = ""
@@ -110,13 +108,12 @@ class WebSettings(Checked, frozen=True):
     enabled: bool = True
     """Whether the agent can fetch pages and search."""
     proxy: ProxyUrl = SecretStr("")
-    """An http proxy for tools, such as `http://127.0.0.1:3128`. Proxy variables of the environment
-    are ignored."""
+    """An http proxy for tools, such as `http://127.0.0.1:3128`. Proxy variables are ignored."""
     allow_hosts: tuple[HostRule, ...] = ()
-    """Exceptions to "public addresses only": names, addresses, or networks such as
-    `192.168.1.0/24`, optionally with a port such as `127.0.0.1:8000`."""
+    """Addresses that are allowed although not public: names, addresses, or networks such as
+    `192.168.1.0/24`, optionally with a port."""
     domains: tuple[Domain, ...] = ()
-    """If set, pages and commands can reach only these domains, names below them, and `allow_hosts`.
+    """If set, pages and commands reach only these domains, names below them, and `allow_hosts`.
     `web_search` and MCP servers are not affected."""
     search: SearchSettings = SearchSettings()
     """Web search."""
@@ -157,21 +154,21 @@ class McpServerSettings(Checked, frozen=True):
     """One server: a program (`command`) or an address (`url`)."""
 
     command: str = ""
-    """The server's program, such as `mcp-server-memory`. Alternative to `url`."""
+    """The server's program, unless `url` is set."""
     args: tuple[str, ...] = ()
     """Its arguments."""
     env: Variables = field(default_factory=dict)
-    """Additional environment variables. Write keys as `${NAME}`."""
+    """Environment variables. Write keys as `${NAME}`."""
     paths: tuple[AbsolutePath, ...] = ()
-    """Folders that the server can read, as absolute paths."""
+    """Absolute paths of folders that the server can read."""
     writable: tuple[AbsolutePath, ...] = ()
-    """Folders that the server can change, as absolute paths."""
+    """The same for folders that it can change."""
     network: bool = False
     """Whether the server can reach public addresses, through a proxy."""
     sandbox: bool = True
-    """Whether the server runs in the sandbox. `false` gives it all your permissions."""
+    """`false` runs the server without the sandbox, with all your permissions."""
     url: ServerUrl = ""
-    """The address of a server with streamable HTTP. Alternative to `command`."""
+    """The address of a server with streamable HTTP."""
     headers: Headers = field(default_factory=dict)
     """HTTP headers, such as `Authorization`."""
     tools: tuple[Name, ...] = ()

@@ -16,7 +16,7 @@ _TEXTS = (
     ("--base-url", "URL", "where its API is, such as http://127.0.0.1:11434/v1"),
     ("--api-key-env", "VARIABLE", "the environment variable that holds the API key"),
     ("--telegram-token-env", "VARIABLE", "the environment variable that holds the bot's token"),
-    ("--telegram-base-url", "URL", "where the Bot API is, for a server of your own"),
+    ("--telegram-base-url", "URL", "the address of your own Bot API server"),
     ("--owner-telegram", "ID", "your id at Telegram, a number"),
     ("--owner-whatsapp", "NUMBER", "set WhatsApp up as a linked device; your number, in digits"),
     ("--owner-name", "NAME", "your name"),
