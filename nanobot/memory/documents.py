@@ -56,9 +56,7 @@ def template_folder() -> Path:
     for folder in (package / "workspace_template", package.parent / "workspace"):
         if (folder / "AGENTS.md").is_file():
             return folder
-    raise StorageError(
-        package / "workspace_template", "it is missing", hint="Install nanobot again."
-    )
+    raise StorageError(package / "workspace_template", "it is missing", hint="Reinstall nanobot.")
 
 
 @cache
@@ -139,7 +137,7 @@ class LineFile:
             current = lstate_of(self._path)
             if current is not None and current.inode == inode:
                 return
-        raise StorageError(self._place.shown, "another program replaces it again and again")
+        raise StorageError(self._place.shown, "another program keeps replacing it")
 
     def mend(self) -> None:
         """Set aside a last line that a crash cut short. Nothing happens where there is no file."""
@@ -162,7 +160,7 @@ class LineFile:
         os.ftruncate(descriptor, size - len(torn))
         os.fsync(descriptor)
         shown = self._place.shown
-        logger.warning("{}: the last line was cut short; kept as {}", shown, aside.shown)
+        logger.warning("{}: the last line was incomplete. It is kept as {}", shown, aside.shown)
 
 
 def _append(descriptor: int, data: bytes) -> None:

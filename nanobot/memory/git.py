@@ -128,7 +128,7 @@ class Repository:
             head = (self.path / "HEAD").read_bytes()
             if match := re.fullmatch(rb"ref: refs/heads/([\w.-]+)\s*", head):
                 return match[1].decode()
-        raise self._damaged("HEAD names no branch")
+        raise self._damaged("HEAD has no branch")
 
     def rename_branch(self, name: str) -> None:
         """Call this device's own branch `name` from now on."""
@@ -309,15 +309,18 @@ class Repository:
         with self._translated(identity):
             found = self._objects[_object_id(identity)]
             if not isinstance(found, kind):
-                raise self._damaged(f"{identity} is no {kind.__name__}")
+                raise self._damaged(f"{identity} is not a {kind.__name__}")
             return found
 
     def _damaged(self, reason: str) -> Damaged:
         return Damaged(
             self.path,
             f"it is damaged ({reason})",
-            hint="Restart nanobot: that folder is set aside then if its newest version is damaged, "
-            "and new versions begin. Otherwise move it away. Memory itself is untouched.",
+            hint=(
+                "Restart nanobot. If the newest version is damaged, it sets the folder aside and "
+                "starts new versions. Otherwise, move the folder away. Memory itself is not "
+                "affected."
+            ),
         )
 
     @contextmanager

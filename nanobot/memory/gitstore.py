@@ -114,7 +114,7 @@ class GitStore:
             aside = path.with_name(f"{path.name}.damaged-{self.clock.now():%Y%m%dT%H%M%S}")
             with storage_errors(path):
                 path.rename(aside)
-            logger.error("{}; it is now {}, and new versions begin", error, aside.name)
+            logger.error("{}. It is now {}, and new versions start", error, aside.name)
 
     def write(
         self, path: str, before: bytes | None, after: bytes, change: Change, put: Callable[[], None]
@@ -157,13 +157,13 @@ class GitStore:
                 try:
                     content = self._current(path)
                 except ToolError as error:  # a link must not keep the others from being written
-                    logger.warning("{} is not kept in the versions: {}", path, error)
+                    logger.warning("{} gets no version: {}", path, error)
                     continue
                 if recorded.get(path) != (None if content is None else blob_id(content)):
                     files[path] = content
             if not files:
                 return 0
-            change = Change("start", "the files as they were")
+            change = Change("start", "initial files")
             if self.repository.tip():
                 before = {path: self.repository.content(recorded.get(path, "")) for path in files}
                 summaries = (

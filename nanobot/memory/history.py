@@ -411,7 +411,7 @@ class HistoryLog:
         new = adopt_foreign_lines(content, taken, self.last_cursor(), self._clock.now())
         with suppress(WriteConflict):  # an editor saved just now: next time
             self._live.write_bytes(new, expected=content)
-            logger.info("{}: lines of another program were taken over", self._live.relative)
+            logger.info("{}: imported lines of another program", self._live.relative)
 
     def _write_readable(self) -> None:
         """Add to HISTORY.md what it lacks, whole or in part; a failure is made up for by the next

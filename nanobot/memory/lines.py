@@ -430,4 +430,4 @@ def _conflicts(mine: Sequence[Operation], other: Sequence[Operation]) -> Iterato
     for old, new in ours.items():
         if (there := theirs.get(old, new)) != new:
             here, there = (repr(line) if line else "nothing" for line in (new, there))
-            yield f"{old!r} became {here} here and {there} there"
+            yield f"{old!r} was changed to {here} here and to {there} there"

@@ -139,9 +139,9 @@ class Pending:
         added, has_room = await self.hold([line], path, [origin], most=MOST_OF_ONE)
         if not has_room:
             raise NanobotError(
-                f"too many facts wait already: {MOST_OF_ONE} of one program,"
-                f" {MOST_WAITING} or {MOST_CHARACTERS:,} characters of all",
-                hint="Its person has to accept or drop some first (`/memory pending`).",
+                f"too many pending facts: the limit is {MOST_OF_ONE} from one program, and "
+                f"{MOST_WAITING} or {MOST_CHARACTERS:,} characters in total",
+                hint="The person must accept or drop some first (`/memory pending`).",
             )
         return added
 
@@ -181,7 +181,7 @@ class Pending:
         await self._store.edit(PENDING, extended, change)
         added = [fact for fact in await self.pending() if fact.as_text() in new]
         if left := len(fresh) - len(new):
-            logger.warning("{}: {} left out, too much waits", PENDING, counted(left, "change"))
+            logger.warning("{}: {} dropped, too many are pending", PENDING, counted(left, "change"))
         return added, not left
 
     async def named(self, names: Iterable[str | int]) -> list[PendingFact]:

@@ -141,7 +141,7 @@ class MemoryStore:
                 self.problems[path] = f"cannot be read: {error}"
                 raise
             if _NO_TEXT.search(known[1]):
-                self.problems[path] = "is damaged: it holds bytes that are no text"
+                self.problems[path] = "is damaged: it contains bytes that are not text"
         return known[1]
 
     def reread(self) -> None:
@@ -303,7 +303,7 @@ class MemoryStore:
         try:
             await self.record_hand_edits()
         except StorageError as error:
-            logger.warning("changes by hand are not a version yet: {}", error)
+            logger.warning("manual changes are not a version yet: {}", error)
 
     async def append_today(
         self, text: str, *, before: BeforeChange | None = None, origins: Iterable[str] = ()
@@ -421,7 +421,7 @@ class MemoryStore:
         if not reason and path in {*FACTS, *RULES} and author != "sync":  # it has both devices'
             reason = guard.oversize(old, new, _BUDGETS.get(path, guard.SIZE_BUDGET))
         if reason:
-            logger.warning("a write to {}{} was refused: {}", self._prefix, path, reason)
+            logger.warning("rejected a write to {}{}: {}", self._prefix, path, reason)
             raise ToolError(f"{path} was not written: {reason}")
 
     def _rewrite(self, redact: Callable[[str], str]) -> int:

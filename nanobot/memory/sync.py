@@ -49,9 +49,9 @@ _SSH = (
 _SCHEMES = ("ssh://", "git+ssh://", "http://", "https://", "file://")
 _DEVICE = re.compile(r"refs/heads/(|[^/]+/[^/]+/)(device-[0-9a-f]{8})")
 _HINT = (
-    "Nothing was lost. Check the address (a folder, ssh:// or https:// with a bare git repository; "
-    "https takes a token: https://user:token@host/…), the network and that machine; one that does "
-    "not answer within two minutes is given up. Then sync again."
+    "Nothing was lost. Check the network and the address: a folder, ssh://, or https:// with "
+    "a bare git repository. For https, add a token: https://user:token@host/… Then sync "
+    "again."
 )
 
 
@@ -158,8 +158,8 @@ def _push(address: str, repository: Path, branch: str, tip: str) -> None:
     if refused := [reason for reason in (result.ref_status or {}).values() if reason]:
         raise SyncFailed(
             address,
-            f"it refused this device's branch ({refused[0]})",
-            "Allow non-fast-forward pushes there; versions that were erased need them.",
+            f"it rejected this device's branch ({refused[0]})",
+            "Allow non-fast-forward pushes there. They are needed after `/forget --erase`.",
         )
 
 
@@ -167,7 +167,7 @@ def _resolved(address: str) -> str:
     """Return the address for the client. A folder that is missing or empty becomes a
     repository."""
     if "://" in address and not address.startswith(_SCHEMES):
-        raise SyncFailed(address, "no such kind of address is known")
+        raise SyncFailed(address, "unknown kind of address")
     if ":" in address and not address.startswith(("/", "./", "../", "~")):
         return address
     folder = expanduser(address)
@@ -255,7 +255,7 @@ def _write_merged(
     for path, text in changed.items():
         # The merge is recorded last: a sync that is cut short merges again.
         merged_now = known if path == next(reversed(changed)) else {}
-        change = Change("sync", "what another device learned", merged=merged_now)
+        change = Change("sync", "changes from another device", merged=merged_now)
         numbers.append(write(path, ours.get(path), text, change))
     return numbers
 

@@ -85,7 +85,7 @@ class Documents:
         scope, inside = _located(path, caller)
         if inside in _KEPT_BY_NANOBOT or inside.startswith(_KEPT_PREFIXES):
             raise PathRefused(
-                f"{path} is kept by nanobot and cannot be written",
+                f"{path} is managed by nanobot and cannot be written",
                 hint="update_memory changes facts, note adds to today's notes.",
             )
         refuse_off_record(caller)
@@ -150,7 +150,7 @@ class Keeping:
         read = list(caller.messages_read())
         last = next((one for one in reversed(read) if one.from_person), None)
         if last is not None and last.is_others:
-            raise CallRefused("what is important is the owner's to say")
+            raise CallRefused("only the owner can mark messages as important")
 
         def is_meant(one: Message) -> bool:
             is_clean_answer = one.role == "assistant" and not is_tainted
@@ -320,7 +320,7 @@ def _refuse_call(wanted: UpdateMemoryArguments, path: str, caller: TurnContext) 
         )
     if wanted.quote and wanted.file not in _QUOTABLE and caller.origins():
         raise CallRefused(
-            f"what is said once does not become a rule in {wanted.file} by itself",
+            f"one statement does not become a rule in {wanted.file} by itself",
             hint="Quote it into MEMORY.md or USER.md, or use `add`, which the person accepts.",
         )
 
@@ -353,7 +353,7 @@ def _refuse_unsaid(steps: Sequence[Operation], text: str, read: Sequence[Message
         if not line or talk.has_own_line(line) or line.startswith("“"):
             continue
         if reason := junk_reason(line):
-            raise CallRefused(f"{line[:_SHOWN]!r} is no fact: {reason}")
+            raise CallRefused(f"{line[:_SHOWN]!r} is not a fact: {reason}")
         if reason := talk.objection(line, lenient=True):
             raise CallRefused(
                 f"{line[:_SHOWN]!r} was not written: {reason}",
@@ -417,7 +417,7 @@ def _claims_in(changes: Sequence[Operation]) -> list[Operation]:
     """The changes that state something or take a fact away: the person has to read them."""
     claims = [step for step in changes if step.new or fact_lines(step.old)]
     if any(len(step.new) > _LONGEST for step in claims):
-        raise CallRefused(f"a fact may have {_LONGEST:,} characters; the person has to read it")
+        raise CallRefused(f"a fact may have at most {_LONGEST:,} characters")
     return claims
 
 

@@ -189,7 +189,7 @@ def test_what_cannot_be_done_is_an_error_with_its_hint(gateway: Any, here: Any) 
 
 
 def test_without_a_gateway_the_files_are_asked(here: Any) -> None:
-    assert "Nothing yet" in here("memory", "show").stdout
+    assert "No facts" in here("memory", "show").stdout
     assert here("dream").stdout == "Nothing new to dream about.\n"
     done = here("memory", "show", "--scope", "nobody")
     assert (done.returncode, done.stdout) == (1, "")

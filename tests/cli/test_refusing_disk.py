@@ -20,7 +20,7 @@ SHOWN = {
     "memory log": "[Agent]",
     "memory log 1": "[Start]",
     "memory restore --list": "[Agent]",
-    "memory pending": "Nothing waits",
+    "memory pending": "No pending facts",
     "sessions list": "cli:direct",
     "sessions show cli:direct": "my favourite colour is blue",
     "queue list": "Nothing waits",

@@ -229,7 +229,7 @@ async def test_what_waits_is_shown_at_once_and_one_tap_takes_it_in(tmp_path: Pat
         assert "boat" not in (tmp_path / "workspace/memory/MEMORY.md").read_text()
         assert "Has a cat" in await channel.ask(notice.buttons[0].value)
         again = await channel.ask(notice.buttons[1].value)
-        assert "No such fact waits" in again
+        assert "This fact is not pending" in again
     memory = (tmp_path / "workspace/memory/MEMORY.md").read_text()
     assert "- Owns a [boat](http://evil.example)\n- Has a cat\n" in memory
 
@@ -250,7 +250,7 @@ async def test_a_tap_takes_in_what_was_shown_and_nothing_that_came_later(tmp_pat
         await channel.ask("go on")
         cat, eve = _notices(channel.sent)
         assert "1: MEMORY.md: - Obeys Eve" in eve.content
-        assert "No such fact waits" in await channel.ask(cat.buttons[0].value)
+        assert "This fact is not pending" in await channel.ask(cat.buttons[0].value)
     assert "Eve" not in (tmp_path / "workspace/memory/MEMORY.md").read_text()
 
 
@@ -274,7 +274,7 @@ async def test_what_putting_away_and_dream_hold_back_is_shown_to_the_owner(tmp_p
         for notice in (consolidated, dreamt):
             assert notice.chat_id == "1"
             pressed = await channel.say(notice.buttons[0].value, sender_id=ME)
-            assert "Remembered now" in await channel.answer_to(pressed)
+            assert "Remembered" in await channel.answer_to(pressed)
     assert _notices(channel.sent) == [consolidated, dreamt]
     assert facts_in(tmp_path).count("- Owns a boat") == 2
 
@@ -295,7 +295,7 @@ async def test_another_person_is_asked_about_a_change_in_their_own_words(tmp_pat
         assert "I'm not sure that you meant this" in notice.content
         assert "850" in memory.read_text()
         pressed = await channel.say(notice.buttons[0].value, "2", sender_id="bob")
-        assert "Remembered now" in await channel.answer_to(pressed, "2")
+        assert "Remembered" in await channel.answer_to(pressed, "2")
     assert memory.read_text() == "# Memory\n\n- Pays 875 euros of rent\n"
 
 
@@ -308,7 +308,7 @@ async def test_in_a_group_only_the_owner_takes_in_what_waits(tmp_path: Path) -> 
         (notice,) = _notices(channel.sent)
         assert notice.chat_id == "g"
         tap = notice.buttons[0].value
-        for sender, told in (("mallory", "the owner's to decide"), (ME, "Remembered now")):
+        for sender, told in (("mallory", "only the owner can"), (ME, "Remembered")):
             pressed = await channel.say(tap, "g", sender_id=sender, is_group=True)
             assert told in await channel.answer_to(pressed, "g")
 

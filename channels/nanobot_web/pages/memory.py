@@ -30,7 +30,7 @@ _NAMES = {
     "memory/retired.md": "No longer true",
 }
 _AUTHORS = {
-    "start": "the files as they were",
+    "start": "initial files",
     "consolidate": "learned from a conversation",
     "dream": "learned by Dream",
     "agent": "written by the agent",

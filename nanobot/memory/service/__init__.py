@@ -97,8 +97,10 @@ class MemoryService:
         if not is_scope(scope):
             raise NanobotError(
                 f"there is no scope {scope!r}",
-                hint="A scope is owner, people/<channel>_<id> or groups/<channel>_<chat>; "
-                "`nanobot memory show` lists those that there are.",
+                hint=(
+                    "A scope is `owner`, `people/<channel>_<id>`, or `groups/<channel>_<chat>`. "
+                    "`nanobot memory show` lists the existing scopes."
+                ),
             )
         return self._memories.of(scope)
 
@@ -171,7 +173,7 @@ class MemoryService:
             cursors = history.cursors()[-min(limit, _MOST_ENTRIES) :]
             entries = history.entries(cursors[0] - 1) if cursors else []
             texts = list(map(paragraph_of, entries))
-            return Report.of("\n\n".join(texts) or "There is no history yet.", entries=texts)
+            return Report.of("\n\n".join(texts) or "No history yet.", entries=texts)
 
         return await asyncio.to_thread(read)
 
@@ -182,12 +184,12 @@ class MemoryService:
         memory = self.memory(scope)
         pending = memory.pending
         if find_line(text, await asyncio.to_thread(memory.store.read, LONG_TERM)):
-            return Report.of("That is remembered already.", held=False)
+            return Report.of("This is already in memory.", held=False)
         facts = await pending.propose(text, LONG_TERM, origin or "unknown")
         if not facts:
-            return Report.of("That waits already.", held=False)
+            return Report.of("This is already pending.", held=False)
         await pending.notify(facts, "")
-        return Report.of("It waits until the person accepts it.", held=True)
+        return Report.of("It is pending until the person accepts it.", held=True)
 
     async def scope_of(self, person: Words) -> Report:
         """Whose memory a person has who goes by this account (`telegram:12345`, `owner`)."""
@@ -231,7 +233,7 @@ class MemoryService:
         found = await asyncio.to_thread(versions.version, number)
         if found.author == "start" and to is None:
             raise NanobotError(
-                f"version {number} holds the files as they were: there is nothing to undo"
+                f"version {number} holds the initial files, so there is nothing to undo"
             )
         plan = versions.plan_undo if to is None else versions.plan_restore
         revert = await asyncio.to_thread(plan, number)
@@ -253,7 +255,7 @@ class MemoryService:
         codes of a notice."""
         pending = self.memory(scope).pending
         facts = await pending.accept(_expect_names(numbers, codes))
-        return views.decision_report("Remembered now", facts, len(await pending.pending()))
+        return views.decision_report("Remembered", facts, len(await pending.pending()))
 
     async def drop(
         self, numbers: Sequence[Count] = (), codes: Sequence[str] = (), scope: str = OWNER
@@ -282,8 +284,8 @@ class MemoryService:
 
         change = Change("you", f"importance {level}: {fact}", operations=(Line(line.text, marked),))
         number = await memory.store.edit(line.path, with_level, change)
-        undo = f"To take that back: `/dream-restore --version {number}`." if number else ""
-        text = f"Importance {level} from now on: {fact}\n{undo}".rstrip()
+        undo = f"To undo this: `/dream-restore --version {number}`." if number else ""
+        text = f"Importance is now {level}: {fact}\n{undo}".rstrip()
         return Report.of(text, fact=fact, level=level, version=number)
 
     async def note(self, text: str, scope: str, origin: str = "") -> Report:
@@ -325,7 +327,7 @@ class MemoryService:
     async def rebuild(self) -> Report:
         await self._index.rebuild()
         stats = await self._index.stats()
-        return Report.about(f"The index was built again: {views.index_text(stats)}.", stats)
+        return Report.about(f"Rebuilt the index: {views.index_text(stats)}.", stats)
 
     async def sync(self, remote: Words) -> Report:
         """Share the long-term files with the owner's other devices, through a git repository."""
@@ -373,8 +375,8 @@ class MemoryService:
         _expect_a_fact(text)
         if erase and self.memory(scope).scope != OWNER:
             raise NanobotError(
-                "erasing reaches every file and every scope, so it is the owner's alone",
-                hint="Without --erase this scope alone forgets.",
+                "only the owner can erase, because it affects all files and scopes",
+                hint="Without `--erase`, only this scope forgets the text.",
             )
 
     async def _recorded(self, scope: str) -> Memory:
@@ -414,8 +416,8 @@ def _expect_a_fact(text: str) -> None:
     """The words of a text are compared with those of everything that is remembered."""
     if len(text) > MOST_OF_FACT:
         raise NanobotError(
-            f"that is longer than any fact ({len(text):,} characters)",
-            hint=f"Name it in at most {MOST_OF_FACT:,} characters.",
+            f"the text is too long ({len(text):,} characters)",
+            hint=f"Use at most {MOST_OF_FACT:,} characters.",
         )
 
 

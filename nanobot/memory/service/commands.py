@@ -163,7 +163,7 @@ class ForgetQuestions:
             content = place.read_bytes(_LIMIT)
             known = msgspec.convert(json.loads(content or b"{}"), dict[str, ForgetQuestion])
         except (NanobotError, ValueError, msgspec.ValidationError, RecursionError) as error:
-            logger.warning("{}: open questions are dropped: {}", place.shown, error)
+            logger.warning("{}: dropped the open questions: {}", place.shown, error)
             return {}
         return {
             asker: one if now < one.until else replace(one, text="", is_begun=False)
@@ -175,7 +175,7 @@ class ForgetQuestions:
         try:
             self._store(file, questions)
         except NanobotError as error:
-            logger.warning("open questions could not be saved: {}", error)
+            logger.warning("cannot save open questions: {}", error)
 
     def _store(self, file: str, questions: Mapping[str, ForgetQuestion]) -> None:
         place = self._folder.child(file)
@@ -200,11 +200,11 @@ _NAMES = re.compile(r"(?:(?:\d{1,9}|[0-9a-f]{16})(?:[\s,]+|$))+")
 """Facts that wait, by number or by code (see `PendingFact`)."""
 _FEW = 5
 _NOT_FOUND = (
-    "I find no message to mark. Reply to it with /note, or say what to note:"
-    " /note the key is under the mat"
+    "There is no message to mark. Reply to a message with /note, or write a note: /note the "
+    "key is under the mat"
 )
-_OVER = "That question is over, and nothing was forgotten. Say again what to forget: /forget …"
-_OWNERS_WORD = "In a group this is the owner's to decide."
+_OVER = "This question has expired. Nothing was forgotten. To ask again: /forget …"
+_OWNERS_WORD = "In a group, only the owner can do this."
 
 
 class MemoryCommands:
@@ -235,18 +235,20 @@ class MemoryCommands:
 
     def register(self, registry: CommandRegistry) -> None:
         registry.interpret_reply = self._questions.interpret_reply
-        restore = "Undo a change of memory, or go back to a version"
-        drop = "Drop this conversation without remembering it"
+        restore = "Undo a memory change, or restore a version"
+        drop = "End this conversation without remembering it"
         for command in (
-            Command("memory", "Show what is remembered", self._memory, _MEMORY),
+            Command("memory", "Show, search, and change memory", self._memory, _MEMORY),
             Command("note", "Write a note, or mark a message to keep", self._note, _NOTE),
-            Command("forget", "Forget something, after asking", self._forget, "[--erase] TEXT"),
+            Command(
+                "forget", "Forget something, after confirmation", self._forget, "[--erase] TEXT"
+            ),
             Command("compact", "Consolidate this conversation into memory", self._compact),
             Command("discard", drop, self._discard, "[--undo]"),
-            Command("continue", "Go on with another conversation here", self._continue, "[name]"),
-            Command("usage", "Show how many tokens were used", self._usage),
-            Command("dream", "Learn now from what was said", self._dream),
-            Command("dream-log", "Show what a change of memory did", self._log, "[version]"),
+            Command("continue", "Continue another conversation here", self._continue, "[name]"),
+            Command("usage", "Show token usage", self._usage),
+            Command("dream", "Learn from conversations now", self._dream),
+            Command("dream-log", "Show a memory change", self._log, "[version]"),
             Command("dream-restore", restore, self._restore, _RESTORE),
         ):
             ordered = command.name in {"compact", "discard", "continue"}
@@ -271,13 +273,13 @@ class MemoryCommands:
             case "drop" if _NAMES.fullmatch(rest):
                 return await self._decide(call, service.drop, rest)
             case _:
-                return Answer(f"Write it as: /memory {_MEMORY}")
+                return Answer(f"Usage: /memory {_MEMORY}")
         return Answer(report.text)
 
     async def _importance(self, call: CommandCall, level: str = "", fact: str = "") -> Answer:
         number = _number(level)
         if number is None or not fact:
-            return Answer("Write it as: /memory importance 5 words of the fact")
+            return Answer("Usage: /memory importance 5 words of the fact")
         if not self._may_decide(call):
             return Answer(_OWNERS_WORD)
         done = await self._service.set_importance(number, _unquoted(fact), call.scope)
@@ -321,25 +323,25 @@ class MemoryCommands:
         erase = word == "--erase"
         text = _unquoted(rest if erase else call.arguments)
         if not text:
-            return Answer("Say what to forget: /forget my shoe size")
+            return Answer("Add the text to forget: /forget my shoe size")
         scope = call.scope
         if erase and scope != OWNER:
-            return Answer("Erasing reaches every file, so it is for this nanobot's owner only.")
+            return Answer("Only the owner can erase, because it affects all files.")
         plan = await self._service.plan_forgetting(text, scope, erase=erase)
         if not plan.data["found"]:
             return Answer(plan.text)
         await FENCE.wait_aside()
         code = self._questions.ask(text, scope, call.message, erase=erase)
-        how = "To erase it for good" if erase else "To forget it"
+        how = "To erase it permanently" if erase else "To forget it"
         return Answer(
-            f"{plan.text}\n\n{how}, answer `y`, or within ten minutes `/forget --yes {code}`."
+            f"{plan.text}\n\n{how}, answer `y`, or send `/forget --yes {code}` within ten minutes."
         )
 
     async def _forget_now(self, call: CommandCall, code: str, *, sure: bool) -> Answer:
         await FENCE.wait_aside()
         question = self._questions.confirmed(code, call.message)
         if question is None:
-            return Answer("This code is not valid (any more). Say again what to forget.")
+            return Answer("This code is not valid. Send /forget again.")
         answer = "Nothing was forgotten."
         if sure and question.text:
             done = await self._service.forget(question.text, question.scope, erase=question.erase)
@@ -347,7 +349,7 @@ class MemoryCommands:
         elif not question.text and not question.is_begun:
             answer = _OVER
         elif sure:
-            answer = "This was begun and cut short. Say again what to forget: that finishes it."
+            answer = "Forgetting was interrupted. Send the same /forget again to finish it."
         await FENCE.wait_aside()
         self._questions.close(question, call.message)
         return Answer(answer)
@@ -382,7 +384,7 @@ class MemoryCommands:
     async def _log(self, call: CommandCall) -> Answer:
         number = _number(call.arguments)
         if call.arguments and number is None:
-            return Answer("Say which version: /dream-log 12")
+            return Answer("Add a version number: /dream-log 12")
         return Answer((await self._service.log(number, call.scope)).text)
 
     async def _restore(self, call: CommandCall) -> Answer:
@@ -391,7 +393,7 @@ class MemoryCommands:
             return Answer((await self._service.versions(scope)).text)
         number = _number(words[-1])
         if words[:-1] not in ([], ["--version"], ["--to"]) or number is None:
-            return Answer(f"Write it as: /dream-restore {_RESTORE}")
+            return Answer(f"Usage: /dream-restore {_RESTORE}")
         if not self._may_decide(call):
             return Answer(_OWNERS_WORD)
         back = {"to" if words[0] == "--to" else "version": number}

@@ -48,26 +48,23 @@ async def continue_conversation(
             others[info.key] = info
     others.pop(session.key, None)
     if not others:
-        return Answer("There is no other conversation of yours to continue.")
+        return Answer("You have no other conversation to continue.")
     if wanted not in others:
         return Answer(await _list(wanted, others.values(), sessions))
     here = set(map(_identity, session.messages))
     new = [one for one in await _tail(wanted, sessions) if _identity(one) not in here]
     if not new:
-        return Answer(f"Nothing of {wanted} is missing here; what is older is in memory.")
+        return Answer(f"This chat already has all messages of {wanted}. Older ones are in memory.")
     for message in new:
         session.add_message(
             replace(message, seq=0, turn_id=f"continue-{call.entry_id}", kept=False)
         )
-    return Answer(
-        f"Copied {counted(len(new), 'message')} of {wanted}; go on where you were. "
-        "/undo takes them back."
-    )
+    return Answer(f"Copied {counted(len(new), 'message')} from {wanted}. /undo removes them.")
 
 
 async def _list(unknown: str, infos: Iterable[SessionInfo], sessions: SessionManager) -> str:
-    lines = ["You have no other conversation of that name.", ""] if unknown else []
-    lines += ["Your other conversations, the latest first:", ""]
+    lines = ["You have no other conversation with this name.", ""] if unknown else []
+    lines += ["Your other conversations, newest first:", ""]
     for info in islice(infos, _LISTED):
         count = counted(len(await _tail(info.key, sessions)), "message")
         when, preview = format_minute(info.updated_at), shortened(info.preview, _PREVIEW)
@@ -111,13 +108,13 @@ async def discard_conversation(
     `has_effects` says of a tool whether it does more than look.
     """
     if call.arguments not in ("", "--undo"):
-        return Answer("Write it as: /discard, or /discard --undo to put its files back too.")
+        return Answer("Usage: /discard, or /discard --undo to restore its files, too.")
     session, undo, files = call.session, bool(call.arguments), list[str]()
     async with session.removal_lock:
         gone = session.messages
         session.discard(call.entry_id)
     turns = list(dict.fromkeys(filter(None, (message.turn_id for message in gone))))
-    lines = [f"Dropped {counted(len(gone), 'message')}; nothing of it will be remembered."]
+    lines = [f"Dropped {counted(len(gone), 'message')}. Nothing will be remembered."]
     if not gone:
         # Right after a `/discard` its files can still be put back.
         turns, lines = convert(session.metadata.get("discarded") or [], list[str]), []
@@ -130,7 +127,7 @@ async def discard_conversation(
     versions = service.memory(call.scope).versions
     learned = await asyncio.to_thread(_learned_in, session.key, gone, versions)
     if left := list(_left(files, learned, gone, has_effects)):
-        lines += ["", "This stays as it is:", *left]
+        lines += ["", "Remaining effects:", *left]
     kept: list[JsonValue] = [*turns[-_MOST_TURNS:]]
     session.set_metadata(discarded=kept if files else None)
     return Answer("\n".join(lines))
@@ -166,11 +163,11 @@ def _left(
     known = set(chain.from_iterable(version.paths for version in learned))
     if other := [path for path in files if path not in known]:
         shown = shortened(", ".join(other), _FILES_SHOWN)
-        yield f"- files it changed: {shown} (`/discard --undo`)"
+        yield f"- changed files: {shown} (`/discard --undo`)"
     for version in learned:
         undo = f"`/dream-restore --version {version.number}`"
         yield f"- in memory: {shortened(version.summary, 120)} ({undo})"
     tools = (call.name for message in gone for call in message.tool_calls)
     if effects := Counter(filter(has_effects, tools)):
         counts = ", ".join(f"{name} ({times})" for name, times in effects.items())
-        yield f"- what its tools did and sent: {counts.replace(' (1)', '')}"
+        yield f"- actions of its tools: {counts.replace(' (1)', '')}"

@@ -93,7 +93,7 @@ class MemoryPage:
         for one in _facts(self._memory_of(scope), ""):
             if one["id"] == id:
                 return one
-        raise NanobotError("no fact stands there any more", hint="It was changed meanwhile.")
+        raise NanobotError("this fact no longer exists", hint="It was changed. Reload it.")
 
     async def edit(
         self, path: str, new: str, text: str = "", section: str = "", scope: str = OWNER
@@ -107,7 +107,7 @@ class MemoryPage:
         """
         memory, new = self._memory_of(scope), _words(new)
         if path not in FACTS:
-            raise NanobotError(f"facts stand in {', '.join(FACTS)}")
+            raise NanobotError(f"facts must be in {', '.join(FACTS)}")
         async with self._memories.holding(memory.scope):
             await memory.store.record_hand_edits()
             now = memory.store.read(path)
@@ -118,7 +118,7 @@ class MemoryPage:
         if outcome.left:
             raise _gone()
         number = outcome.version
-        done = f"It is version {number} now." if number else "Nothing is different."
+        done = f"Saved as version {number}." if number else "Nothing changed."
         return {"version": number, "fact": new, "text": done}
 
     def history(
@@ -189,7 +189,7 @@ def _words(text: str) -> str:
     """What a person typed as one line. Raises `NanobotError`."""
     words = without_bullet(" ".join(text.split()))
     if not any(map(str.isalnum, words)) or not fact_lines(f"- {words}"):
-        raise NanobotError("this says nothing", hint="To be rid of a fact, forget it.")
+        raise NanobotError("the text has no words", hint="To remove a fact, forget it.")
     if len(words) > _LONGEST:
         raise NanobotError(f"a fact has at most {_LONGEST:,} characters")
     return words
@@ -209,7 +209,7 @@ def _rewording(text: str, old: str, new: str) -> LineOperation:
 
 
 def _gone() -> NanobotError:
-    return NanobotError("this line is not there any more", hint="It was changed meanwhile.")
+    return NanobotError("this line no longer exists", hint="It was changed. Reload it.")
 
 
 def _notes_path(name: str) -> str:
@@ -219,4 +219,6 @@ def _notes_path(name: str) -> str:
     try:
         return note_path(date.fromisoformat(name))
     except ValueError:
-        raise NanobotError(f"{name[:40]!r} is no day", hint="Write it as 2026-03-10.") from None
+        raise NanobotError(
+            f"{name[:40]!r} is not a date", hint="Use the form 2026-03-10."
+        ) from None

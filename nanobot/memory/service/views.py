@@ -29,7 +29,7 @@ from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult
 from nanobot.memory.sync import SyncResult
 from nanobot.memory.version import TAGS, Author, Version
-from nanobot.messages import attributed
+from nanobot.messages import attributed, source_name
 from nanobot.text import counted, escape_invisible, shortened
 
 _LINE, _NEIGHBOUR = 300, 120
@@ -72,26 +72,25 @@ class Overview(Struct):
     def report(self) -> Report:
         blocks = [f"What I remember{'' if self.scope == OWNER else f' in {self.scope}'}:"]
         if not self.facts:
-            blocks.append(f"Nothing yet: there are no facts in {LONG_TERM}.")
+            blocks.append(f"No facts in {LONG_TERM} yet.")
         blocks += ["\n".join(_facts(file)) for file in self.files]
-        blocks.append("\n".join(["Where it is:", "", *map(_size, self.files), *self._counts()]))
+        blocks.append("\n".join(["Storage:", "", *map(_size, self.files), *self._counts()]))
         if self.pending:
-            wait = counted(self.pending, "fact waits", "facts wait")
-            blocks.append(f"{wait} for your word: `/memory pending`.")
+            blocks.append(f"{counted(self.pending, 'pending fact')}: `/memory pending`.")
         if self.problem:
             blocks.append(f"Problem: {self.problem}")
         return Report.about("\n\n".join(blocks), self)
 
     def _counts(self) -> Iterator[str]:
         entries, unread = self.history["entries"], self.history["unread"]
-        behind = f", {unread:,} of them not yet read by Dream" if unread else ""
+        behind = f", {unread:,} not yet read by Dream" if unread else ""
         yield f"- history: {counted(entries, 'entry', 'entries')}{behind}"
         digests = f", and digests of {counted(self.digests, 'month')}" if self.digests else ""
         yield f"- daily notes: {counted(self.notes, 'day')}{digests}"
         if self.retired:
-            yield f"- memory/retired.md: {counted(self.retired, 'fact')} that are no longer true"
+            yield f"- memory/retired.md: {counted(self.retired, 'outdated fact')}"
         if self.latest_version:
-            yield f"- versions: {self.latest_version:,} is the latest; `/dream-restore --list`"
+            yield f"- latest version: {self.latest_version:,} (`/dream-restore --list`)"
         if self.index is not None:
             yield f"- searchable: {index_text(self.index)}"
         if self.scopes:
@@ -135,7 +134,7 @@ def _size(file: FileView) -> str:
         changed = f", changed {format_minute(file.changed)} {TAGS[file.author]}"
     size = f"{counted(file.facts, 'fact')}, about {counted(file.tokens, 'token')}"
     if file.left_out:
-        size += f" ({file.left_out:,} facts have no room in the prompt; search finds them)"
+        size += f" ({file.left_out:,} facts not in the prompt, but found by search)"
     return f"- {file.path}: {size}{changed}"
 
 
@@ -148,7 +147,7 @@ def search_report(query: Query, result: SearchResult, asker: str = "") -> Report
         lines += _hit(hit, known, asker)
     if not result.hits:
         looked = ", ".join(result.terms) or shortened(query.text, 80)
-        lines.append(f"Nothing was found for: {looked}.")
+        lines.append(f"No results for: {looked}.")
     hits = [
         msgspec.to_builtins(hit.passage)
         | {"score": round(hit.score, 4), "before": hit.before, "after": hit.after}
@@ -186,12 +185,12 @@ def version_report(version: Version, diff: str) -> Report:
 
 def versions_report(versions: Sequence[Version], total: int) -> Report:
     """The latest changes, newest first; of so many in all."""
-    text = "Nothing has changed yet: there are no versions."
+    text = "No versions yet."
     if versions:
         lines = [f"- {_version_line(version)}" for version in versions]
         how = (
-            "To undo change N: `/dream-restore --version N`. To go back to what was remembered "
-            "then: `/dream-restore --to N`."
+            "To undo change N: `/dream-restore --version N`. To restore version N: "
+            "`/dream-restore --to N`."
         )
         text = "\n".join([*lines, "", how])
     return Report.of(text, versions=[*map(_version_data, versions)], total=total)
@@ -223,14 +222,14 @@ def _version_data(version: Version) -> dict[str, object]:
 
 
 def sync_report(remote: str, result: SyncResult) -> Report:
-    news = "no other device has been there yet"
+    news = "no other device has synced yet"
     if result.devices:
         count = len(result.numbers) + sum(map(len, result.others.values()))
         changes = counted(count, "change") if count else "nothing new"
-        news = f"{changes} came from {counted(len(result.devices), 'other device')}"
+        news = f"{changes} from {counted(len(result.devices), 'other device')}"
     lines = [f"Memory is in sync with {shortened(remote, 200)}: {news}."]
     if result.conflicts:
-        lines.append("Both sides of these lines were kept; look at them:")
+        lines.append("Both versions of these lines were kept. Check them:")
         lines += [f"- {shortened(conflict, _LINE)}" for conflict in result.conflicts]
     return Report.of(
         "\n".join(lines),
@@ -246,35 +245,34 @@ def restore_report(number: int, made: int, conflicts: Sequence[str], *, to: bool
     `made` is the version that it became, 0 for none."""
     lines = []
     if to:
-        lines.append(
-            f"All files are {'again ' if made else ''}as they were after version {number}."
-        )
+        done = "Restored all files to" if made else "All files already match"
+        lines.append(f"{done} version {number}.")
     elif made:
         lines.append(f"Change {number} is undone.")
     elif not conflicts:
-        lines.append(f"Nothing of change {number} stands any more, so there was nothing to undo.")
+        lines.append(f"Nothing of change {number} is left to undo.")
     if made:
-        lines[0] += f" To take that back: `/dream-restore --version {made}`."
+        lines[0] += f" To undo this: `/dream-restore --version {made}`."
     if conflicts:
-        lines.append("This was left as it is, because it has changed since:")
+        lines.append("Kept, because it has changed since:")
         lines += [f"- {conflict}" for conflict in conflicts]
     data = {"to" if to else "undone": number, "versions": [made] if made else []}
     return Report.of("\n".join(lines), **data, conflicts=conflicts)
 
 
 def pending_report(facts: Sequence[PendingFact]) -> Report:
-    lines = ["Nothing waits for your word."]
+    lines = ["No pending facts."]
     if facts:
         lines = [
-            "I worded these after reading untrusted content, so they wait for your word:",
+            "These facts need your approval:",
             "",
             *(
                 f"- {one.number}: {escape_invisible(one.shown)}"
-                f" [from {', '.join(one.origins)}, {one.day}]"
+                f" [from {', '.join(map(source_name, one.origins))}, {one.day}]"
                 for one in facts
             ),
             "",
-            "`/memory accept N` remembers one, `/memory drop N` gives it up.",
+            "`/memory accept N` remembers a fact, `/memory drop N` drops it.",
         ]
     return Report.of("\n".join(lines), pending=[*map(_fact_data, facts)])
 
@@ -283,9 +281,9 @@ def decision_report(done: str, facts: Sequence[PendingFact], left: int) -> Repor
     """What became of facts that waited; `left` wait still."""
     lines = [f"{done}:", *(f"- {shortened(escape_invisible(fact.shown), _LINE)}" for fact in facts)]
     if not facts:
-        lines = ["No such fact waits: it was decided on already, or `/memory pending` has it."]
+        lines = ["This fact is not pending. `/memory pending` lists the pending facts."]
     if left:
-        lines.append(f"{counted(left, 'fact waits', 'facts wait')} still: `/memory pending`.")
+        lines.append(f"{counted(left, 'more pending fact')}: `/memory pending`.")
     return Report.of("\n".join(lines), facts=[*map(_fact_data, facts)], left=left)
 
 
@@ -308,34 +306,34 @@ def pending_notice(facts: Sequence[PendingFact]) -> str:
     more = len(facts) - len(shown)
     asked = "Remember this" if all(fact.line for fact in facts) else "Change memory like this"
     origins = dict.fromkeys(origin for fact in facts for origin in fact.origins)
-    named = shortened(", ".join(origins), _NEIGHBOUR)
-    why = f"I worded it after reading untrusted content ({named}), so it waits for your word."
+    named = shortened(", ".join(map(source_name, origins)), _NEIGHBOUR)
+    why = f"I worded it after reading untrusted content (from {named}), so I need your approval."
     if {*origins} == {NOT_SAID}:
-        why = "I'm not sure that you meant this, or too much would go at once, so I ask you first."
+        why = "I'm not sure that you meant this, or it would remove too much at once."
     lines = [f"**{asked}?**\n{fence}\n{text}\n{fence}", why]
     if len(facts) > 1:
-        lines.append("Some of it: `/memory accept N` or `/memory drop N`.")
+        lines.append("To decide one by one: `/memory accept N` or `/memory drop N`.")
     if more:
-        lines.append(f"{counted(more, 'more waits', 'more wait')}: `/memory pending`.")
+        lines.append(f"{counted(more, 'more pending fact')}: `/memory pending`.")
     return "\n".join(lines)
 
 
 def loss_notice(loss: Loss) -> str:
     shown = [f"- {escape_invisible(without_list_mark(one))}" for one in loss.facts[:_MOST_LOST]]
-    more = len(loss.facts) - len(shown)
+    count, more = counted(len(loss.facts), "fact"), len(loss.facts) - len(shown)
     since = "" if loss.within_a_day <= len(loss.facts) else " ({} since yesterday)"
     lines = [
-        f"{counted(len(loss.facts), 'fact')} left {loss.path}{since.format(loss.within_a_day)}:",
+        f"{count} removed from {loss.path}{since.format(loss.within_a_day)}:",
         *shown,
         *([f"- … and {more} more"] if more else []),
-        f"Not right? `/dream-restore --version {loss.number}` brings back what this change took.",
+        f"Not right? Undo it with `/dream-restore --version {loss.number}`.",
     ]
     return "\n".join(lines)
 
 
 def index_text(stats: IndexStats) -> str:
     vectors = f", {stats.vectors:,} with vectors" if stats.vectors else ""
-    vectors += f" (no more for now: {stats.trouble})" if stats.trouble else ""
+    vectors += f" (paused: {stats.trouble})" if stats.trouble else ""
     return (
         f"{counted(stats.messages, 'message')}, "
         f"{counted(stats.history, 'history entry', 'history entries')}, "
@@ -348,7 +346,7 @@ def usage_text(rows: Iterable[tuple[str, UsageTotals]], learning: UsageTotals | 
     """Tokens by stretch of time, aligned; `learning` is what memory itself used this month."""
     named = [(name, usage, "turn") for name, usage in rows]
     if learning is not None:
-        named.append(("  memory, besides", learning, "call"))
+        named.append(("  plus memory", learning, "call"))
     return "Tokens used:\n\n" + indented(
         f"{name:<18} {usage.prompt:>11,} in ({usage.cached:,} cached)  {usage.completion:>9,} out"
         f"  {counted(usage.turns, unit)}"

@@ -115,8 +115,8 @@ async def test_what_cannot_be_done_is_said_and_changes_nothing(tmp_path: Path) -
     async with serving(tmp_path) as web, web.visit() as visit:
         fact = await _fact(web, "Ana")
         assert (await visit.post("/memory/edit", {"id": fact["id"], "new": " # "}))[0] == 303
-        assert "this says nothing" in (await visit.get("/memory"))[1]
-        assert "this says nothing" not in (await visit.get("/memory"))[1]
+        assert "the text has no words" in (await visit.get("/memory"))[1]
+        assert "the text has no words" not in (await visit.get("/memory"))[1]
         await visit.post("/memory/importance", {"id": fact["id"], "level": "9"})
         assert "importance is a number from 1 to 5" in (await visit.get("/memory"))[1]
         await visit.post("/memory/restore", {"version": "77"})

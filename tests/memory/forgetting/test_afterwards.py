@@ -65,7 +65,7 @@ async def test_a_late_yes_is_answered_by_the_command_and_a_yes_to_a_message_is_t
         return await channel.answer_to(await channel.say(text, chat_id, event_id=event_id), chat_id)
 
     async with running(tmp_path, model, channel, clock=clock):
-        assert "That question is over" in await ask("y", "late")
+        assert "This question has expired" in await ask("y", "late")
         assert len(model.prompts) == 1
         await ask(f"/forget {SECRET}", "again")
         await ask("/send fake:1 Did you eat?", "elsewhere", chat_id="2")

@@ -92,7 +92,7 @@ async def test_in_a_group_you_is_only_who_asks(
 async def test_in_a_group_only_the_owner_decides(owned: Owned, command: str) -> None:
     await owned.remember("We meet on Tuesdays.", scope=GROUP)
     refused = await owned.type(command, sender="7", group="-100")
-    assert refused == "In a group this is the owner's to decide."
+    assert refused == "In a group, only the owner can do this."
     assert refused not in await owned.type(command, sender="1", group="-100")
 
 
@@ -111,7 +111,7 @@ async def test_memory_searches_explains_and_decides(owned: Owned) -> None:
 @pytest.mark.parametrize("text", ["search", "why", "accept", "accept one", "dance", "drop"])
 async def test_a_memory_command_that_makes_no_sense_is_explained(owned: Owned, text: str) -> None:
     assert await owned.type(f"/memory {text}") == (
-        "Write it as: /memory "
+        "Usage: /memory "
         "[search TEXT | why TEXT | importance 1-5 TEXT | pending | accept N | drop N]"
     )
 
@@ -119,8 +119,8 @@ async def test_a_memory_command_that_makes_no_sense_is_explained(owned: Owned, t
 async def test_the_person_says_how_important_a_fact_is(owned: Owned) -> None:
     number = await owned.remember("Ada likes blue.", "Ada likes blue cheese.") + 1
     assert await owned.type("/memory importance 5 likes blue") == (
-        "Importance 5 from now on: Ada likes blue.\n"
-        f"To take that back: `/dream-restore --version {number}`."
+        "Importance is now 5: Ada likes blue.\n"
+        f"To undo this: `/dream-restore --version {number}`."
     )
     assert "- Ada likes blue. <!-- importance 5 -->\n" in owned.facts()
     assert "- Ada likes blue. (importance 5)\n- Ada likes blue cheese.\n" in await owned.type(
@@ -138,9 +138,9 @@ async def test_the_person_says_how_important_a_fact_is(owned: Owned) -> None:
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        ("", "Write it as: /memory importance 5 words of the fact"),
-        ("5", "Write it as: /memory importance 5 words of the fact"),
-        ("much blue", "Write it as: /memory importance 5 words of the fact"),
+        ("", "Usage: /memory importance 5 words of the fact"),
+        ("5", "Usage: /memory importance 5 words of the fact"),
+        ("much blue", "Usage: /memory importance 5 words of the fact"),
         ("6 blue", "importance is a number from 1 to 5"),
         ("5 green", "no fact matches"),
         ("5 likes", "several facts match:\n- Ada likes blue.\n- Ada likes red."),
@@ -169,7 +169,7 @@ async def test_forgetting_asks_first_and_a_code_says_yes(owned: Owned) -> None:
     await owned.remember("Ada likes blue.")
     asked = await owned.type("/forget blue")
     assert "Ada likes blue." in asked
-    assert asked.endswith("answer `y`, or within ten minutes `/forget --yes code1`.")
+    assert asked.endswith("answer `y`, or send `/forget --yes code1` within ten minutes.")
     assert "Ada likes blue." in owned.facts()
     assert (await owned.type("/forget --yes CODE1")).startswith("Forgotten: ")
     assert "blue" not in owned.facts()
@@ -182,7 +182,7 @@ async def test_a_code_is_good_once_and_for_ten_minutes(owned: Owned) -> None:
     assert "not valid" in await owned.type("/forget --yes code1")
     await owned.type("/forget red")
     await owned.clock.advance(QUESTION_LIFETIME.total_seconds())
-    assert "That question is over" in await owned.type("/forget --yes code2")
+    assert "This question has expired" in await owned.type("/forget --yes code2")
     assert "not valid" in await owned.type("/forget --yes code2")
     assert "Ada likes red." in owned.facts()
 
@@ -198,7 +198,7 @@ async def test_a_late_answer_is_told_that_the_question_is_over_and_is_no_talk(
     if restarts:
         owned.restart_commands()
     assert await owned.type(word) == (
-        "That question is over, and nothing was forgotten. Say again what to forget: /forget …"
+        "This question has expired. Nothing was forgotten. To ask again: /forget …"
     )
     assert "Ada likes blue." in owned.facts()
     assert not owned.calls_a_command(word)
@@ -365,7 +365,7 @@ async def test_what_a_crash_cut_short_is_to_be_said_again(owned: Owned, answer: 
         await owned.type(answer)
     assert "marzipan" not in (owned.folder / "state/questions/telegram_1.json").read_text()
     owned.restart_commands()
-    assert "Say again what to forget" in await owned.type(answer)
+    assert "Send the same /forget again" in await owned.type(answer)
     assert not owned.calls_a_command("y")
     assert "not valid" in await owned.type("/forget --yes code1")
     await owned.type("/forget --erase marzipan")
@@ -381,8 +381,8 @@ async def test_only_the_owner_erases_and_is_asked_before(owned: Owned) -> None:
     await owned.remember("Ada hides the marzipan.")
     asked = await owned.type("/forget --erase marzipan")
     assert "This can't be undone." in asked
-    assert "To erase it for good, answer `y`" in asked
-    assert "owner only" in await owned.type("/forget --erase marzipan", sender="7")
+    assert "To erase it permanently, answer `y`" in asked
+    assert "Only the owner" in await owned.type("/forget --erase marzipan", sender="7")
     assert "Erased from" in await owned.type("/forget --yes code1")
     assert "marzipan" not in owned.facts()
 
@@ -416,9 +416,9 @@ async def test_discard_says_what_it_does_not_take_back_and_offers_it(tmp_path: P
         await channel.ask("Remember that the boat is green")
         told = await channel.ask("/discard")
         assert told.startswith("Dropped ")
-        assert "- files it changed: boat.md (`/discard --undo`)" in told
+        assert "- changed files: boat.md (`/discard --undo`)" in told
         assert re.search(r"- in memory: .*1 added \(`/dream-restore --version \d`\)", told)
-        assert "- what its tools did and sent: write_file, update_memory" in told
+        assert "- actions of its tools: write_file, update_memory" in told
         assert (tmp_path / "workspace" / "boat.md").exists()
         assert "- boat.md: removed" in await channel.ask("/discard --undo")
         assert not (tmp_path / "workspace" / "boat.md").exists()
@@ -453,14 +453,14 @@ async def test_discard_lists_only_what_still_stands_and_offers_nothing_that_fail
 
 async def test_discard_empties_the_conversation_and_search_does_not_find_it(owned: Owned) -> None:
     await owned.said("telegram:1", "my secret is marzipan", "I see.")
-    assert await owned.type("/discard") == ("Dropped 2 messages; nothing of it will be remembered.")
+    assert await owned.type("/discard") == ("Dropped 2 messages. Nothing will be remembered.")
     assert (await owned.sessions.get_or_create("telegram:1")).messages == ()
     assert "I see" not in await owned.type("/memory search marzipan")
     assert await owned.type("/discard") == "This conversation is empty."
 
 
 async def test_continue_lists_the_other_conversations_of_the_same_person(owned: Owned) -> None:
-    assert "no other conversation of yours" in await owned.type("/continue")
+    assert "no other conversation to continue" in await owned.type("/continue")
     await owned.said("cli:direct", "at the terminal", "yes")
     await owned.said("fake:2", "from another channel", "yes")
     await owned.said("telegram:7", "somebody else's", "yes")
@@ -477,15 +477,15 @@ async def test_continue_copies_what_memory_does_not_hold_yet(owned: Owned) -> No
     owned.sessions.mark_consolidated(other, 2)
     answer = await owned.type("/continue cli:direct")
     assert answer == (
-        "Copied 2 messages of cli:direct; go on where you were. /undo takes them back."
+        "Copied 2 messages from cli:direct. /undo removes them."
     )
     here = await owned.sessions.get_or_create("telegram:1")
     assert [message.content for message in here.messages] == ["about the boat", "what about it?"]
     assert len({message.turn_id for message in here.messages}) == 1
     assert [message.content for message in other.messages] == ["about the boat", "what about it?"]
-    assert "is missing here" in await owned.type("/continue cli:direct")
+    assert "already has all messages" in await owned.type("/continue cli:direct")
     await owned.said("cli:direct", "one more")
-    assert (await owned.type("/continue cli:direct")).startswith("Copied 1 message of cli:direct")
+    assert (await owned.type("/continue cli:direct")).startswith("Copied 1 message from cli:direct")
 
 
 @pytest.mark.parametrize("name", ["telegram:7", "telegram:-100", "telegram:1", "nowhere"])
@@ -494,7 +494,7 @@ async def test_continue_reaches_no_one_elses_conversation(owned: Owned, name: st
     await owned.said("telegram:7", "somebody else's", "yes")
     await owned.said("telegram:-100", "in a group", "yes", group=True)
     answer = await owned.type(f"/continue {name}")
-    assert answer.startswith("You have no other conversation of that name.")
+    assert answer.startswith("You have no other conversation with this name.")
     assert (await owned.sessions.get_or_create("telegram:1")).messages == ()
 
 
@@ -507,7 +507,7 @@ async def test_continue_does_not_carry_a_private_chat_into_a_group(owned: Owned)
 async def test_usage_shows_all_to_the_owner_and_only_their_own_to_others(owned: Owned) -> None:
     lines = (await owned.type("/usage")).splitlines()
     assert [" ".join(line.split()[:2]) for line in lines[2:]] == [
-        "this conversation", "today 0", "this month", "memory, besides",
+        "this conversation", "today 0", "this month", "plus memory",
     ]  # fmt: skip
     assert max(map(len, lines)) <= 80
 
@@ -529,7 +529,7 @@ async def test_dream_log_and_restore_show_and_undo_a_change(owned: Owned) -> Non
         assert listed.startswith(f"- {number}  2026-03-02 09:00  [Dream] learned 1 facts")
     undone = await owned.type(f"/dream-restore --version {number}")
     assert undone == (
-        f"Change {number} is undone. To take that back: `/dream-restore --version {number + 1}`."
+        f"Change {number} is undone. To undo this: `/dream-restore --version {number + 1}`."
     )
     assert "blue" not in owned.facts()
     assert "is undone." in await owned.type(f"/dream_restore {number + 1}")
@@ -539,7 +539,7 @@ async def test_dream_log_and_restore_show_and_undo_a_change(owned: Owned) -> Non
 @pytest.mark.parametrize("text", ["--version", "--version x", "one two three", "--undo 1"])
 async def test_a_restore_that_makes_no_sense_is_explained(owned: Owned, text: str) -> None:
     answer = await owned.type(f"/dream-restore {text}")
-    assert answer == "Write it as: /dream-restore --list | --version N | --to N"
+    assert answer == "Usage: /dream-restore --list | --version N | --to N"
 
 
 async def test_a_worker_that_lost_touch_asks_and_forgets_later_and_hears_everybody(
@@ -554,7 +554,7 @@ async def test_a_worker_that_lost_touch_asks_and_forgets_later_and_hears_everybo
         await fence.until_waited()
         assert not typing.done()
         fence.opened.set()
-        assert (await typing).endswith("`/forget --yes code2`.")
+        assert (await typing).endswith("`/forget --yes code2` within ten minutes.")
     owned.restart_commands()
     assert (await owned.type("y")).startswith("Forgotten: ")
     assert "red" not in owned.facts()

@@ -50,7 +50,7 @@ async def test_without_a_reply_the_persons_last_message_is_meant(owned: Owned) -
     assert await kept(owned) == ["I bought bread"]
     assert await owned.type("/note --undo") == "No longer marked to keep: “I bought bread”"
     assert await kept(owned) == []
-    assert "I find no message" in await owned.type("/note --undo")
+    assert "There is no message" in await owned.type("/note --undo")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ async def test_a_reply_whose_id_is_unknown_means_the_message_with_its_text(owned
     await owned.type("/note", reply_to=Quote("old", "you", "The key is  under"))
     assert await kept(owned) == [SAID[0]]
     for unknown in (Quote("old"), Quote("old", "", "never said")):
-        assert "I find no message" in await owned.type("/note", reply_to=unknown)
+        assert "There is no message" in await owned.type("/note", reply_to=unknown)
     assert await kept(owned) == [SAID[0]]
 
 
@@ -99,7 +99,7 @@ async def test_a_reaction_marks_and_is_taken_back_without_an_answer(owned: Owned
 
 async def test_in_a_group_the_owner_decides(owned: Owned) -> None:
     await owned.said("telegram:-100", "the code is 4711", "Noted.", group=True)
-    assert "owner's to decide" in await owned.type("/note", sender="7", group="-100")
+    assert "only the owner can" in await owned.type("/note", sender="7", group="-100")
     assert await kept(owned, "telegram:-100") == []
     session = await owned.sessions.get_or_create("telegram:-100")
     session.add_message(Message("user", "[from Eve]\nbuy pills", origin="person:7"))
@@ -145,7 +145,7 @@ async def test_in_a_group_the_model_marks_nothing_for_others(owned: Owned) -> No
     session = await owned.said(KEY, *SAID)
     keeping = Keeping(owned.sessions, owned.journal)
     asked = Message("user", "[from Eve]\nmark the bread as important", origin="person:7")
-    with pytest.raises(CallRefused, match="owner's to say"):
+    with pytest.raises(CallRefused, match="only the owner can"):
         await keeping.mark_said("I bought", calling(*session.messages, asked))
     yes = Message("user", "yes, do")
     await keeping.mark_said("I bought", calling(*session.messages, asked, yes))

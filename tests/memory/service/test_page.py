@@ -43,7 +43,7 @@ async def test_facts_come_by_pieces_with_ids_that_name_exactly_one_text(owned: O
     id = whole["facts"][0]["id"]
     assert (await page.ask("fact", id=id))["text"] == "Ada likes blue."
     await page.ask("edit", path=LONG_TERM, text=whole["facts"][0]["line"], new="Ada likes red.")
-    with pytest.raises(NanobotError, match="no fact stands there"):
+    with pytest.raises(NanobotError, match="this fact no longer exists"):
         await page.ask("fact", id=id)
 
 
@@ -80,12 +80,12 @@ async def test_a_fact_is_added_under_its_heading(owned: Owned) -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"new": " # "}, "says nothing"),
-        ({"new": "(nothing yet)"}, "says nothing"),
+        ({"new": " # "}, "has no words"),
+        ({"new": "(nothing yet)"}, "has no words"),
         ({"new": "x" * 2_001}, "at most 2,000"),
-        ({"text": "Bob is tall."}, "not there any more"),
-        ({"path": "AGENTS.md"}, "facts stand in"),
-        ({"path": "memory/../AGENTS.md"}, "facts stand in"),
+        ({"text": "Bob is tall."}, "no longer exists"),
+        ({"path": "AGENTS.md"}, "facts must be in"),
+        ({"path": "memory/../AGENTS.md"}, "facts must be in"),
         ({"scope": "people/../x"}, "there is no scope"),
         ({"section": 3}, "needs something else"),
     ],
@@ -134,7 +134,7 @@ async def test_notes_and_scopes(owned: Owned) -> None:
     notes = await page.ask("notes")
     assert "the key is under the mat" in notes["text"]
     assert notes["days"] == [notes["day"]]
-    with pytest.raises(NanobotError, match="is no day"):
+    with pytest.raises(NanobotError, match="is not a date"):
         await page.ask("notes", day="../MEMORY")
     await owned.remember("Ada likes blue.")
     assert {"scope": OWNER, "facts": 1, "pending": 0} in (await page.ask("scopes"))["scopes"]

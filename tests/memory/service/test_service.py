@@ -22,7 +22,7 @@ PERSON = "people/telegram_7"
 
 async def test_an_empty_memory_says_so(owned: Owned) -> None:
     report = await owned.service.overview(OWNER)
-    assert "Nothing yet: there are no facts in memory/MEMORY.md." in report.text
+    assert "No facts in memory/MEMORY.md yet." in report.text
     assert report.data["facts"] == []
 
 
@@ -37,7 +37,7 @@ async def test_show_gives_the_facts_and_how_much_there_is(owned: Owned) -> None:
     assert any(line.startswith("- memory/MEMORY.md: 2 facts, about ") for line in lines)
     assert any("changed 2026-03-02 09:00 [Dream]" in line for line in lines)
     assert "- daily notes: 1 day" in lines
-    assert "- history: 0 entries, 3 of them not yet read by Dream" in lines
+    assert "- history: 0 entries, 3 not yet read by Dream" in lines
     assert any(line.startswith("- searchable: 2 messages, ") for line in lines)
     assert max(map(len, lines)) <= 80
     data = json.loads(json.dumps(report.data))
@@ -143,7 +143,7 @@ async def test_search_keeps_to_its_scope(owned: Owned) -> None:
 async def test_a_miss_says_what_was_looked_for(owned: Owned) -> None:
     await owned.said("telegram:1", "Grace lives in Lisbon.")
     report = await owned.service.search("zeppelins", OWNER)
-    assert report.text.startswith("Nothing was found for: zeppelin")
+    assert report.text.startswith("No results for: zeppelin")
 
 
 async def test_search_is_narrowed_by_filters(owned: Owned) -> None:
@@ -176,7 +176,7 @@ async def test_the_log_shows_the_latest_change_or_the_one_asked_for(owned: Owned
 
 
 async def test_a_log_without_any_change_says_so(owned: Owned) -> None:
-    assert "there are no versions" in (await owned.service.log(None, PERSON)).text
+    assert "No versions" in (await owned.service.log(None, PERSON)).text
 
 
 async def test_a_change_of_another_scope_is_unknown(owned: Owned) -> None:
@@ -250,10 +250,10 @@ async def test_a_whole_state_comes_back_and_that_can_be_undone(owned: Owned) -> 
     assert "Mine" not in user.read_text()
     assert "bakery" not in (owned.workspace / "memory" / "retired.md").read_text()
     again = await owned.service.restore(to=number)
-    assert (again.data["versions"], "are as they were" in again.text) == ([], True)
+    assert (again.data["versions"], "already match" in again.text) == ([], True)
     await owned.type(f"/dream-restore --version {made}")
     assert (owned.facts(), user.read_text()) == (later, "# User\n\n- Mine\n")
-    assert "after version 1." in await owned.type("/dream-restore --to 1")
+    assert "to version 1." in await owned.type("/dream-restore --to 1")
     assert "likes" not in owned.facts()
     with pytest.raises(NanobotError, match="there is no version"):
         await owned.service.restore(to=999)
@@ -282,14 +282,14 @@ async def test_facts_that_wait_are_shown_taken_in_and_dropped(owned: Owned) -> N
     pending = owned.memories.of(OWNER).pending
     await pending.add(["- Ada owns a boat.", "- Ada is a spy."], LONG_TERM, ["tool:web_fetch"])
     shown = await owned.service.pending(OWNER)
-    assert "1: MEMORY.md: - Ada owns a boat. [from tool:web_fetch" in shown.text
+    assert "1: MEMORY.md: - Ada owns a boat. [from web_fetch" in shown.text
     accepted = await owned.service.accept([1])
     assert accepted.data["left"] == 1
     assert "Ada owns a boat." in owned.facts()
     await owned.service.drop([1])
     assert "spy" not in owned.facts()
-    assert (await owned.service.pending(OWNER)).text == "Nothing waits for your word."
-    assert "No such fact waits" in (await owned.service.drop([9])).text
+    assert (await owned.service.pending(OWNER)).text == "No pending facts."
+    assert "This fact is not pending" in (await owned.service.drop([9])).text
 
 
 async def test_what_waits_is_listed_with_nothing_hidden_in_it(owned: Owned) -> None:
@@ -324,7 +324,7 @@ async def test_erasing_leaves_the_text_in_no_file(owned: Owned) -> None:
 
 async def test_only_the_owner_erases(owned: Owned) -> None:
     for forget in (owned.service.plan_forgetting, owned.service.forget):
-        with pytest.raises(NanobotError, match="the owner's alone"):
+        with pytest.raises(NanobotError, match="only the owner can erase"):
             await forget("blue", PERSON, erase=True)
 
 
@@ -347,7 +347,7 @@ async def test_the_index_is_made_anew(owned: Owned) -> None:
     await owned.said("telegram:1", "Grace lives in Lisbon.")
     report = await owned.service.rebuild()
     assert report.data["messages"] == 1
-    assert report.text.startswith("The index was built again: 1 message, ")
+    assert report.text.startswith("Rebuilt the index: 1 message, ")
 
 
 async def test_two_devices_share_what_they_learned(tmp_path: Path) -> None:
@@ -432,12 +432,12 @@ async def test_what_a_program_proposes_is_held_once_and_within_bounds(owned: Own
         return await propose({"text": text, "origin": "mcp:notes"})
 
     await owned.remember("Ada likes blue.")
-    assert await answer("ada likes  blue") == {"text": "That is remembered already.", "held": False}
+    assert await answer("ada likes  blue") == {"text": "This is already in memory.", "held": False}
     for number in range(MOST_OF_ONE):
         held = await answer(f"Ada has {number} boats")
-        assert held == {"text": "It waits until the person accepts it.", "held": True}
-    assert await answer("Ada has 3 boats") == {"text": "That waits already.", "held": False}
-    with pytest.raises(NanobotError, match="too many facts wait already"):
+        assert held == {"text": "It is pending until the person accepts it.", "held": True}
+    assert await answer("Ada has 3 boats") == {"text": "This is already pending.", "held": False}
+    with pytest.raises(NanobotError, match="too many pending facts"):
         await answer("Ada has a bike")
 
 

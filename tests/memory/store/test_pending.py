@@ -112,7 +112,7 @@ async def test_one_program_leaves_room_for_the_others_and_is_told(store: MemoryS
     for number in range(MOST_OF_ONE):
         assert len(await pending.propose(f"fact {number}", MEMORY, "mcp:notes")) == 1
     assert await pending.propose("fact 1", MEMORY, "mcp:notes") == []  # it waits already
-    with pytest.raises(NanobotError, match="too many facts wait already"):
+    with pytest.raises(NanobotError, match="too many pending facts"):
         await pending.propose("one more", MEMORY, "mcp:notes")
     assert len(await pending.pending()) == MOST_OF_ONE
     assert len(await pending.propose("one more", MEMORY, "mcp:other")) == 1
@@ -126,7 +126,7 @@ async def test_all_programs_together_have_a_bound_on_lines_and_on_characters(
     pending, line = Pending(store), "x" * (MOST_SHOWN - 20)
     for number in range(MOST_CHARACTERS // MOST_SHOWN):
         await pending.propose(f"{number} {line}", MEMORY, f"mcp:{number}")
-    with pytest.raises(NanobotError, match="characters of all"):
+    with pytest.raises(NanobotError, match="characters in total"):
         await pending.propose(f"and {line}", MEMORY, "mcp:last")
     assert MOST_CHARACTERS // 2 < len(store.read(PENDING)) <= MOST_CHARACTERS
 

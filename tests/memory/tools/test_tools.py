@@ -457,7 +457,7 @@ async def test_without_a_page_file_tools_write_documents_and_anything_else_freel
 async def test_what_nanobot_keeps_is_written_by_no_file_tool(desk: Desk, path: str) -> None:
     result = await desk.call("write_file", path=path, content="x")
     assert result.is_error
-    assert "kept by nanobot" in result.text
+    assert "managed by nanobot" in result.text
     assert not (desk.workspace / path).exists()
 
 

@@ -316,7 +316,7 @@ def test_a_file_that_changes_during_the_merge_is_not_overwritten(
         ("file://{folder}/one/workspace/memory/MEMORY.md", ""),
         ("http://user:secret@127.0.0.1:9/memory.git", "127.0.0.1"),
         ("ftp://127.0.0.1/memory.git", ""),
-        ("git://127.0.0.1/memory.git", "no such kind of address"),
+        ("git://127.0.0.1/memory.git", "unknown kind of address"),
         ("~nosuch/memory.git", "the user in '~nosuch/memory.git' is not known"),
     ],
 )

@@ -237,7 +237,7 @@ def test_the_first_version_holds_the_files_as_they_stood_and_is_nobodys(home: Ho
     home.edit("- a\n- b\n- c\n")
     home.store.record_hand_edits()
     told = [(one.author, one.summary, one.paths) for one in reversed(home.store.log())]
-    assert told[0] == ("start", "the files as they were", ("USER.md", FILE))
+    assert told[0] == ("start", "initial files", ("USER.md", FILE))
     assert [author for author, _, _ in told] == ["start", "agent", "you"]
     assert told[2] == ("you", "wrote: c", (FILE,))
 
@@ -398,7 +398,7 @@ def test_git_reads_the_repository(home: Home) -> None:
     home.write("- naïve 茶\n", Change("consolidate", "learned", cursors=(7,)))
     assert git(home, "log", "--format=%an <%ae> %s") == (
         "Nanobot <nanobot@local> [Consolidate] learned\n"
-        "Nanobot <nanobot@local> [Start] the files as they were\n"
+        "Nanobot <nanobot@local> [Start] initial files\n"
     )
     assert git(home, "show", f"HEAD:{FILE}") == "- naïve 茶\n"
     assert git(home, "log", "-1", "--format=%(trailers:key=Version,valueonly)").strip() == "2"
