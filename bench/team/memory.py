@@ -50,7 +50,9 @@ _ENTRY = re.compile(r"^\[(\d+)\] ", re.MULTILINE)
 _UPDATE = re.compile(r"^\[\d+\] (?:add|replace): (.*)$", re.MULTILINE)
 _PATIENCE = 90.0
 """Seconds after which an answer is taken to be lost."""
-_FAILED = re.compile("could not|cannot be reached|busy with this memory|went wrong|interrupted|stop")
+_FAILED = re.compile(
+    "could not|cannot be reached|unavailable|busy with this memory|went wrong|interrupted|stop"
+)
 _LOOK_SECONDS = 0.1
 _ERASED = "Erased|[Nn]othing|busy|not valid|interrupted|could not|answer to"
 _SYLLABLES = [f"{one}{two}" for one in "bdfgklmnprstvz" for two in "aeiou"]
@@ -216,7 +218,9 @@ class Play:
             if idle and self._left[FORGETTING]:
                 self._left[FORGETTING] -= 1
                 self._start(self._harm(self._rng.choice(idle), FORGETTING))
-            await self._until(scope, "y", "Forgotten: |interrupted|not valid|answer to", again=False)
+            await self._until(
+                scope, "y", "Forgotten: |interrupted|not valid|answer to", again=False
+            )
 
     async def _erase(self) -> None:
         """Have a word erased that was said in every chat, while another worker is killed."""

@@ -119,8 +119,7 @@ async def test_a_memory_command_that_makes_no_sense_is_explained(owned: Owned, t
 async def test_the_person_says_how_important_a_fact_is(owned: Owned) -> None:
     number = await owned.remember("Ada likes blue.", "Ada likes blue cheese.") + 1
     assert await owned.type("/memory importance 5 likes blue") == (
-        "Importance is now 5: Ada likes blue.\n"
-        f"To undo this: `/dream-restore --version {number}`."
+        f"Importance is now 5: Ada likes blue.\nTo undo this: `/dream-restore --version {number}`."
     )
     assert "- Ada likes blue. <!-- importance 5 -->\n" in owned.facts()
     assert "- Ada likes blue. (importance 5)\n- Ada likes blue cheese.\n" in await owned.type(
@@ -476,9 +475,7 @@ async def test_continue_copies_what_memory_does_not_hold_yet(owned: Owned) -> No
     other = await owned.said("cli:direct", "old", "yes", "about the boat", "what about it?")
     owned.sessions.mark_consolidated(other, 2)
     answer = await owned.type("/continue cli:direct")
-    assert answer == (
-        "Copied 2 messages from cli:direct. /undo removes them."
-    )
+    assert answer == ("Copied 2 messages from cli:direct. /undo removes them.")
     here = await owned.sessions.get_or_create("telegram:1")
     assert [message.content for message in here.messages] == ["about the boat", "what about it?"]
     assert len({message.turn_id for message in here.messages}) == 1
