@@ -366,6 +366,8 @@ def _extract(
     while (member := tar.next()) is not None:
         path = _path_of(member.name)
         if not member.isreg() or member.issparse():
+            if not (member.isdir() or (member.issym() and stays_inside(path, member.linkname))):
+                raise BadBackup(f"{path!r} is neither a file nor a folder")
             others[path] = member
             continue
         files, size = files + 1, size + member.size
@@ -395,11 +397,9 @@ def _make_others(folder: Path, others: Mapping[str, tarfile.TarInfo]) -> None:
         if member.isdir():
             (folder / path).mkdir(parents=True, exist_ok=True)
             (folder / path).chmod(member.mode & 0o777 | 0o700)
-        elif path in links and stays_inside(path, member.linkname):
+        else:
             (folder / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             (folder / path).symlink_to(member.linkname)
-        else:
-            raise BadBackup(f"{path!r} is neither a file nor a folder")
 
 
 def _path_of(name: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 from nanobot.bus.journal_file import SCHEMA
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
-from nanobot.upkeep.restoring import restore
+from nanobot.upkeep.restoring import restore, verify
 from tests.upkeep.homes import archive, head, member
 
 SIX_MILLION = b"0" * 6_000_000
@@ -81,6 +81,14 @@ def test_a_hostile_or_foreign_archive_is_refused_and_leaves_nothing(
         restore(file, tmp_path / "inner" / "home", None, SystemClock())
     left = [path for path in tmp_path.rglob("*") if path != file]
     assert left in ([], [tmp_path / "inner"])
+
+
+@pytest.mark.parametrize("name", ["a link out", "a link in state", "a second name", "a pipe"])
+def test_a_check_refuses_such_an_archive_too(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "backup.tar.gz"
+    file.write_bytes(archive(HOSTILE[name]))
+    with pytest.raises(NanobotError, match="neither a file nor a folder"):
+        verify(file, None, SystemClock())
 
 
 @pytest.mark.parametrize(
