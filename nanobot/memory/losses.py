@@ -49,17 +49,19 @@ class FactLosses:
         self, path: str, text: str, operations: Sequence[Operation]
     ) -> tuple[list[Operation], tuple[Operation, ...]]:
         """Return the operations by which no more facts go than may, in order, and the others."""
-        template = self._template_of(path)
-        lost = guard.lost_facts(text, apply_operations(text, operations).text, template)
-        if not lost:
-            return list(operations), ()
-        gone, first = self._gone_since(path, text, _WEEK)
-        room = guard.may_lose(len(guard.fact_lines(text, template)) + len(gone)) - len(gone)
-        # A fact that replaced a counted one goes with it.
-        lines = {guard.without_list_mark(line) for line in lost if first.get(line, "") not in gone}
-        going = [one for one in operations if guard.without_list_mark(one.old) in lines]
-        beyond = tuple(going[max(0, room) :])
-        return [one for one in operations if one not in beyond], beyond
+        template, steps = self._template_of(path), list(operations)
+        known: tuple[set[str], dict[str, str]] | None = None
+        while lost := guard.lost_facts(text, apply_operations(text, steps).text, template):
+            gone, first = known = known or self._gone_since(path, text, _WEEK)
+            room = guard.may_lose(len(guard.fact_lines(text, template)) + len(gone)) - len(gone)
+            # A fact that replaced a counted one goes with it.
+            lines = {guard.without_list_mark(one) for one in lost if first.get(one, "") not in gone}
+            going = [one for one in steps if guard.without_list_mark(one.old) in lines]
+            if not (beyond := going[max(0, room) :]):
+                break
+            # A line that is not written now keeps no other fact, so they are counted again.
+            steps = [one for one in steps if one not in beyond]
+        return steps, tuple(one for one in operations if one not in steps)
 
     def refusal(self, path: str, old: str, new: str) -> str:
         """Return why too many facts would go, at once or within a week; empty if they would not."""

@@ -361,6 +361,22 @@ async def test_no_more_facts_go_than_may_whatever_the_way(
         assert outcome.beyond == tuple(steps[3:])
 
 
+async def test_a_line_that_is_not_written_keeps_no_fact_that_goes(
+    store: MemoryStore, workspace: Path
+) -> None:
+    others = ["- Lives at the harbour", "- Plays chess", "- Drives a tractor"]
+    likes = [f"- Likes {one} very much" for one in ("tea", "rice", "soup", "bread", "plums")]
+    every, stamps = [*others, *likes], "- Collects stamps"
+    (workspace / MEMORY).write_text(facts([*every, stamps]))
+    merged = Operation(stamps, "- Likes tea, rice, soup, bread, plums very much")
+    steps = [*(Operation(old=one) for one in every), merged]
+    outcome = await store.apply(MEMORY, steps, Change("agent"))
+    left = store.read(MEMORY).splitlines()
+    assert [one for one in every if one in left] == likes
+    assert stamps in left
+    assert outcome.beyond == tuple(steps[3:])
+
+
 async def test_what_the_person_takes_out_or_accepts_does_not_count(
     store: MemoryStore, workspace: Path
 ) -> None:
