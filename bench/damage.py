@@ -286,7 +286,7 @@ class Running:
         while not answer.done():
             await asyncio.wait((answer,), timeout=0.2)
             if any(
-                isinstance(one, Notice) and "/new keeps it" in one.text for one in channel.shown
+                isinstance(one, Notice) and "Send /new to set" in one.text for one in channel.shown
             ):
                 channel.shown.clear()
                 await channel.say("/new", chat, event_id="renew")

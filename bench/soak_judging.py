@@ -21,14 +21,14 @@ MARK = re.compile(r"\b([mrc]\d+)\b")
 
 _NOTICES = (
     "The model cannot be reached right now",
-    "Your message is waiting",
+    "Your message is pending",
     BEHIND_ANOTHER,
     "⚠️ A message that begins",  # it may be there twice
 )
 _UNASKED = ("Remember this?", "Change memory like this?", "A message in ")
 """What nanobot asks of itself when Dream has learned something from foreign text, and tells the
 owner of others."""
-_BROKEN = "Something broke inside nanobot"
+_BROKEN = "nanobot had an internal error"
 _SHOWN = 100
 
 

@@ -313,7 +313,8 @@ class BudgetSpent(ProviderError):
         what, key = (f"{use} today", f"uses.{use}") if use else ("today", "tokens_per_day")
         super().__init__(
             f"the {tokens:,} tokens for {what} are used up",
-            hint=f"There are new ones tomorrow; limits.{key} in config.yaml sets how many.",
+            hint="More are available tomorrow. To change the limit, set"
+            f" limits.{key} in config.yaml.",
         )
         self.tokens = tokens
 

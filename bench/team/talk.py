@@ -258,7 +258,7 @@ class Talk:
         return sum(len(chat.answered) for chat in self.chats)
 
     async def run(self, patience: float) -> None:
-        """Return when everything was said and answered, or nothing was heard for `patience`
+        """Return when everything was said and answered, or has been silent for `patience`
         seconds."""
         pairs = [(one, chat) for one in self.platforms for chat in one.chats.values()]
         self._rng.shuffle(pairs)

@@ -73,7 +73,7 @@ MOST_PARTS = 200
 MOST_CHARACTERS = 20_000
 """Of one such part."""
 
-STILL_WAITS = "Your message is kept and will be answered when the model is back; /stop drops it."
+STILL_WAITS = "Your message will be answered when the model is back. To drop it, send /stop."
 _NO_LIMIT = 1 << 62
 _MOST_UNHEARD = 100
 """Most replies that are kept for clients that ask again."""

@@ -38,9 +38,9 @@ StopsWork = Callable[[str], Awaitable[int]]
 class ConversationCommands:
     """`/help /new /stop /status /restart /history /title /undo /retry /model /think`.
 
-    `stops` are what `/stop` ends besides, each with the noun for one (`helper`). `status` gives the
-    text for `/status`. The models that can be chosen are the `named` ones of the settings and those
-    that the server has (`served`), which is None for the offline model.
+    `stops` are what `/stop` ends besides, each with the noun for one (`subagent`). `status` gives
+    the text for `/status`. The models that can be chosen are the `named` ones of the settings and
+    those that the server has (`served`), which is None for the offline model.
     """
 
     def __init__(
@@ -65,30 +65,30 @@ class ConversationCommands:
         async def help_text(call: CommandCall) -> Answer:
             # Chats make names into links, and of "/dream-log" only "/dream"; "_" works as well.
             dash = "-" if call.message.channel == TERMINAL else "_"
-            lines = ["Write to me in plain words, or use one of these:", ""]
+            lines = ["Write to me in plain words, or use a command:", ""]
             for one in registry.offered_to(call.message):
                 called = f"/{one.name.replace('-', dash)} {one.usage}".strip()
                 lines.append(f"{called} — {one.summary}")
             return Answer("\n".join(lines))
 
         for command in (
-            Command("help", "Show what you can type", help_text),
+            Command("help", "List the commands", help_text),
             Command(
                 "new",
-                "Start a fresh conversation; what is remembered stays",
+                "Start a new conversation and keep the memory",
                 self._new,
                 ordered=True,
             ),
-            Command("stop", "Stop what is running", self._stop, immediate=True),
+            Command("stop", "Stop all running work", self._stop, immediate=True),
             Command("status", "Show the status", self._status, immediate=True),
             Command("history", "Show the latest messages", self._history, usage="[n]"),
-            Command("title", "Give this conversation a title", _title, "TEXT", ordered=True),
-            Command("undo", "Take back the last turn, files included", self._undo, ordered=True),
-            Command("retry", "Take back the last turn and run it again", self._retry, ordered=True),
+            Command("title", "Set the title of this conversation", _title, "TEXT", ordered=True),
+            Command("undo", "Undo the last turn and its file changes", self._undo, ordered=True),
+            Command("retry", "Undo the last turn and run it again", self._retry, ordered=True),
             Command(
                 "model", "Show or switch this conversation's model", self._model, "[name]", "owner"
             ),
-            Command("think", "Set how hard the model thinks here", self._think, _EFFORTS, "owner"),
+            Command("think", "Set how much the model thinks here", self._think, _EFFORTS, "owner"),
             Command("restart", "Restart nanobot", self._restart, "", "owner", immediate=True),
         ):
             registry.register(command)
@@ -110,8 +110,8 @@ class ConversationCommands:
         ended = [counted(count, noun) for count, noun in counts if count]
         if not ran and not waited and not ended:
             return ""
-        aside = f" {counted(waited, 'waiting message')} set aside." if waited else ""
-        others = f" {', '.join(ended)} ended." if ended else ""
+        aside = f" {counted(waited, 'pending message')} dropped." if waited else ""
+        others = f" {', '.join(ended)} stopped." if ended else ""
         return f"Stopped.{aside}{others}"
 
     async def _stop(self, call: CommandCall) -> Answer:
@@ -124,7 +124,7 @@ class ConversationCommands:
     async def _history(self, call: CommandCall) -> Answer:
         wanted = call.arguments or str(_HISTORY_DEFAULT)
         if not _HISTORY_COUNT.fullmatch(wanted):
-            return Answer(f"Say how many messages, from 1 to {_HISTORY_MOST}: /history 20")
+            return Answer(f"Usage: /history N, with N from 1 to {_HISTORY_MOST}")
         spoken = (m for m in reversed(call.session.messages) if m.role != "tool" and m.content)
         lines = []
         for one in islice(spoken, int(wanted)):
@@ -136,8 +136,8 @@ class ConversationCommands:
     async def _undo(self, call: CommandCall) -> Answer:
         gone, files = await self._take_back(call)
         asked = next((message.content for message in _asked(gone)), "")
-        lines = [f"Took back the last turn (“{shortened(asked, 80)}”)."]
-        lines += [f"- {path}: {outcome}" for path, outcome in files] or ["It had changed no files."]
+        lines = [f"Undid the last turn (“{shortened(asked, 80)}”)."]
+        lines += [f"- {path}: {outcome}" for path, outcome in files] or ["It changed no files."]
         return Answer("\n".join(lines))
 
     async def _retry(self, call: CommandCall) -> Answer:
@@ -164,12 +164,17 @@ class ConversationCommands:
         async with call.session.removal_lock:
             last = next(filter(_ends_turn, reversed(call.session.messages)), None)
             if last is None:
-                raise NanobotError("There is nothing to take back in this conversation.")
+                raise NanobotError("There is nothing to undo in this conversation.")
             turn_id = last.turn_id
             if not turn_id:
-                raise NanobotError("The last messages were written by another program.")
+                raise NanobotError(
+                    "The last messages were written by another program and cannot be undone."
+                )
             if again and not _asked([m for m in call.session.messages if m.turn_id == turn_id]):
-                raise NanobotError("What began the last turn is in memory now; please ask again.")
+                raise NanobotError(
+                    "The message that started the last turn has moved to memory. Please send it "
+                    "again."
+                )
             gone = call.session.retract(turn_id)
         return gone, await asyncio.to_thread(self._undo_log.revert, turn_id)
 
@@ -185,19 +190,19 @@ class ConversationCommands:
         """Choose a model that the server has; without a name, show all that can be chosen."""
         if name and self._served is None:
             return Answer(
-                "There is only the built-in offline model here. To connect a real one, set"
-                " model.name (and model.base_url, model.api_key) in config.yaml and /restart."
+                "Only the built-in offline model is available. To connect another model, run "
+                "`nanobot onboard` in a terminal, then send /restart."
             )
         current = str(call.session.metadata.get("model", self._default_model))
         served = await self._served.names() if self._served else ()
         names = (*self._named, *served)
         if not name:
-            said = f"This conversation uses {current}. /model NAME switches it."
+            said = f"This conversation uses {current}. To switch, send /model NAME."
             return _choices(said, [one for one in names if one != current])
         if served and not {name, f"{name}:latest"} & {*served}:  # Ollama leaves that tag out
             return _choices_near(name, names, current)
         call.session.set_metadata(model=name)
-        doubt = "" if served else " The model server gave no list, so the name was not checked."
+        doubt = "" if served else " The server lists no models, so the name was not checked."
         return Answer(f"This conversation now uses {name}.{doubt}")
 
     async def _think(self, call: CommandCall) -> Answer:
@@ -206,14 +211,14 @@ class ConversationCommands:
             effort = call.session.metadata.get("effort") or "default"
             choices = (one for one in (*get_args(Effort), "default") if one != effort)
             buttons = tuple(Button(one, f"/think {one}") for one in choices)
-            return Answer(f"Thinking here: {effort}.", buttons)
+            return Answer(f"Thinking effort: {effort}.", buttons)
         if wanted not in {"default", *get_args(Effort)}:
-            return Answer(f"Write it as: /think {_EFFORTS}")
+            return Answer(f"Usage: /think {_EFFORTS}")
         call.session.set_metadata(effort=None if wanted == "default" else wanted)
-        return Answer(f"Thinking here: {wanted}.")
+        return Answer(f"Thinking effort: {wanted}.")
 
     async def _restart(self, _: CommandCall) -> Answer:
-        text = "Restarting. Unfinished work continues afterwards."
+        text = "Restarting. Unfinished work will continue afterwards."
         return Answer(text, afterwards=self._request_restart)
 
 
@@ -223,7 +228,7 @@ def _choices_near(name: str, names: Sequence[str], current: str) -> Answer:
     part = name.lower()
     if found := [one for one in names if part in one.lower()]:
         found.sort(key=lambda one: (not one.lower().startswith(part), one))
-        return _choices(f"No model is called {name}.", found, part=name)
+        return _choices(f"There is no model named {name}.", found, part=name)
     near = " or ".join(close_matches(name, names, n=3, cutoff=0.0))
     raise NanobotError(
         f"The model server does not have {name}. Did you mean {near}? This conversation"
@@ -237,20 +242,21 @@ def _choices(said: str, others: Sequence[str], *, part: str = "") -> Answer:
         return Answer(said)
     if len(others) > (_MOST_MODELS_LISTED if part else _MOST_MODEL_BUTTONS):
         some = ", ".join(others[:3])
-        narrow = "More letters of a name list" if part else "`/model` with a part of a name lists"
-        return Answer(f"{said} There are {len(others)} others, such as {some}. {narrow} fewer.")
+        more = "more letters of the name" if part else "`/model` with part of a name"
+        return Answer(
+            f"{said} {len(others)} others are available, such as {some}. To narrow the list, send"
+            f" {more}."
+        )
     listed = "\n".join(f"- {name}" for name in others)
     shown = others if len(others) <= _MOST_MODEL_BUTTONS else ()
     buttons = tuple(Button(name, f"/model {name}") for name in shown)
-    return Answer(f"{said} There are:\n\n{listed}", buttons)
+    return Answer(f"{said} Available models:\n\n{listed}", buttons)
 
 
 async def _title(call: CommandCall) -> Answer:
     title = one_line(call.arguments, _TITLE)
     call.session.set_metadata(title=title or None)
-    return Answer(
-        f"This conversation is called “{title}” now." if title else "It has no title now."
-    )
+    return Answer(f"The title is now “{title}”." if title else "The title has been removed.")
 
 
 def _ends_turn(message: Message) -> bool:

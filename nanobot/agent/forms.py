@@ -53,7 +53,7 @@ async def in_form(
         text, problem = await asyncio.to_thread(_fitting, _words_of(reply), form, strict=False)
         wanted = _AGAIN.format(problem, _NAME)
     if problem:
-        raise ProviderGarbage(f"the model's answer does not fit the wanted form: {problem}")
+        raise ProviderGarbage(f"the model's answer does not match the schema: {problem}")
     return replace(reply, text=text, tool_calls=())
 
 

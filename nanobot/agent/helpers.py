@@ -144,7 +144,7 @@ class Helpers:
             count = sum(h.caller.scope == caller.scope for h in self._at_work.values())
             most = MOST_OF_OTHERS
         if count >= most:
-            raise ToolError(f"{count} helpers are at work here already; wait for them")
+            raise ToolError(f"{count} helpers are already running here. Wait for them")
         label = one_line(label or task, _LABEL_CHARACTERS)
         messages_read = tuple(caller.messages_read())
         now, origins = self._clock.now(), caller.origins()
@@ -175,7 +175,7 @@ class Helpers:
         worker's of these `scopes`. Raises `StorageError` where it cannot be read which."""
         for helper_id, message in await self._journal.lost_helpers(scopes):
             if helper_id not in self._at_work:
-                logger.info("helper {} was lost when nanobot stopped", helper_id)
+                logger.info("subagent {} was interrupted when nanobot stopped", helper_id)
                 await self._conclude(helper_id, message)
 
     async def close(self) -> None:

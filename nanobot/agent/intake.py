@@ -123,7 +123,7 @@ class Intake:
                 if said and item.kind != "voice":
                     note, said = f"in it is said: “{one_line(said, None)}”", ""
             except Exception as error:  # noqa: BLE001 - the boundary: what fails to listen is a note
-                logger.warning("{}: it is not transcribed: {}", taken.name, _reason(error))
+                logger.warning("{}: could not transcribe it: {}", taken.name, _reason(error))
                 note = f"it could not be transcribed: {self._told(error, inbound)}"
         return replace(taken, note=f"[{taken.note}; {note}]", words=said)
 
@@ -226,7 +226,7 @@ class Admission:
         if inbound.off_record:
             return session, self._scopes.of_message(inbound, key, session.metadata)
         if owner := self._scopes.expect_own(inbound, key, session.metadata):
-            logger.info("{} is another scope's now: its conversation is set aside", key)
+            logger.info("{} now belongs to another scope, so its conversation is set aside", key)
             try:
                 async with self._holding(owner):
                     await sessions.set_aside(session, scope=owner)

@@ -202,7 +202,7 @@ class AgentLoop:
 
     async def _refuse(self, entry: InboxEntry, error: OthersConversation) -> None:
         """A message is for a conversation of another scope: nothing of it goes there."""
-        logger.warning("{}: a message of another scope is refused", entry.message.session_key)
+        logger.warning("{}: rejected a message of another scope", entry.message.session_key)
         if entry.message.expects_answer:
             await self.turns.answer_command(entry, Answer(str(error), failed=True))
         else:
@@ -265,8 +265,8 @@ class AgentLoop:
         async def begin_once() -> None:
             if entry.runs or entry.id in self._begun:
                 raise NanobotError(
-                    "I was interrupted while I did this, so it may be done or not",
-                    hint="Look before you send it again.",
+                    "I was interrupted during this command, so it may or may not be done",
+                    hint="Check before you send it again.",
                 )
             begin = partial(self._parts.journal.begin_command, entry.id)
             await self._parts.bus.until_stored(message, begin)
@@ -339,5 +339,5 @@ async def answer_of(command: Command, call: CommandCall) -> Answer:
         told = error.told(is_owner=call.scope == OWNER)
         return Answer(clean(told.for_people()), failed=True)
     except Exception as error:  # noqa: BLE001 - the boundary: a broken command becomes an apology
-        logger.opt(exception=error).error("/{} broke", command.name)
+        logger.opt(exception=error).error("/{} failed", command.name)
         return Answer(failure_text(error, is_owner=call.scope == OWNER), failed=True)

@@ -105,7 +105,9 @@ class SendMessage(Tool, Struct, frozen=True):
         elif (key := (caller.turn_id, repr(arguments))) in self.shown:
             files = self.shown.pop(key)
         else:
-            raise ToolError("what was judged is not known any more", hint="Call again to send it.")
+            raise ToolError(
+                "the reviewed content is no longer available", hint="Call again to send it."
+            )
         place = (there.channel, there.chat_id)
         message = OutboundMessage(*place, text, tuple(files), thread_id=there.thread_id)
         # A call that had started is never repeated, so no two calls mean the same message.
@@ -123,7 +125,7 @@ class SendMessage(Tool, Struct, frozen=True):
                 await self.bus.publish_internal(_note(message, name, self.clock, origin))
             except NanobotError as error:  # it is on its way, and must not be sent again
                 logger.warning(
-                    "{}: the note about a message sent there could not be stored: {}",
+                    "{}: could not note the message that was sent there: {}",
                     there.key,
                     error,
                 )
@@ -135,7 +137,7 @@ class SendMessage(Tool, Struct, frozen=True):
         if wanted in ("", caller.address.key):
             return caller.address
         if caller.scope != OWNER:
-            raise ToolError("only the owner, in a chat of their own, can have other chats written")
+            raise ToolError("only the owner, in a private chat, can send to other chats")
         chats = self.others.chats()
         if wanted not in {address for address, _ in chats}:
             raise ToolError(f"there is no chat {printable(wanted)}", hint=_listed(chats))
@@ -167,11 +169,14 @@ def send_command(
         chats = await asyncio.to_thread(others.chats)
         wanted, text = _addressed(call.arguments, chats)
         if not text:
-            return Answer(f"Write it as: /send telegram:123 See you at eight. {_listed(chats)}")
+            return Answer(
+                "Usage: /send CHAT TEXT, such as /send telegram:123 See you at eight. "
+                f"{_listed(chats)}"
+            )
         if not wanted:
             return Answer(f"There is no such chat. {_listed(chats)}")
         if len(wanted) > 1:
-            return Answer(f"Several chats have this name: {', '.join(wanted)}. Write which.")
+            return Answer(f"Several chats have this name. Use an id: {', '.join(wanted)}")
         await asyncio.to_thread(_refuse_closed, others, wanted[0])
         there = Address.of(wanted[0])
         message = OutboundMessage(there.channel, there.chat_id, text, thread_id=there.thread_id)
@@ -182,7 +187,7 @@ def send_command(
             await bus.publish_internal(_note(message, name, clock, NANOBOT))
         return Answer(f"Sent to {_shown(wanted[0], dict(chats)[wanted[0]])}.")
 
-    return Command("send", "Say something in another chat", run, "CHAT TEXT", "owner")
+    return Command("send", "Send a message to another chat", run, "CHAT TEXT", "owner")
 
 
 def resend_command(
@@ -194,13 +199,13 @@ def resend_command(
     async def run(call: CommandCall) -> Answer:
         message = call.message
         if not call.arguments:
-            return Answer("Write it as: /resend out-7, with the number from the notice.")
+            return Answer("Usage: /resend out-7, with the number from the notice")
         chat = None if is_owner(message) else (message.channel, message.chat_id)
         parts = await journal.resend(call.arguments, chat)
         bus.forward(Committed(0, parts, ()))
         return Answer("I'm sending it again." if parts else "It was already sent again or dropped.")
 
-    summary = "Send a message again that may not have arrived"
+    summary = "Resend a message that may not have arrived"
     return Command("resend", summary, run, "out-7", immediate=True)
 
 
@@ -210,14 +215,16 @@ def _content(place: Place, most: int, channel: str) -> bytes:
     if found is None:
         raise missing(place)
     if found.kind == "folder":
-        raise ToolError(f"{place.shown} is a folder; only files can be sent")
+        raise ToolError(f"{place.shown} is a folder, and only files can be sent")
     if found.kind == "file" and found.size > most:
-        raise ToolError(f"{place.shown} has {found.size:,} bytes; {channel} takes at most {most:,}")
+        raise ToolError(
+            f"{place.shown} has {found.size:,} bytes, but {channel} accepts at most {most:,}"
+        )
     content = place.read_bytes(most)
     if content is None:
         raise missing(place)
     if not content:
-        raise ToolError(f"{place.shown} is empty; an empty file cannot be sent")
+        raise ToolError(f"{place.shown} is empty, and empty files cannot be sent")
     return content
 
 
@@ -237,7 +244,7 @@ def _addressed(text: str, chats: Sequence[tuple[str, str]]) -> tuple[list[str], 
 def _refuse_closed(others: KnownChats, address: str) -> None:
     """Raise `ToolError` where a chat may not be written to any more. Blocks."""
     if not others.may_reach(address):
-        raise ToolError(f"{address} may not talk to the agent any more, so nothing is sent there")
+        raise ToolError(f"{address} no longer has access, so nothing can be sent there")
 
 
 def _note(message: OutboundMessage, name: str, clock: Clock, origin: str) -> InboundMessage:
@@ -294,4 +301,4 @@ def _listed(chats: Sequence[tuple[str, str]]) -> str:
     if not shown:
         return "There are no other chats."
     more = f" and {len(shown) - _LISTED} more" if len(shown) > _LISTED else ""
-    return f"There are: {', '.join(shown[:_LISTED])}{more}."
+    return f"Available chats: {', '.join(shown[:_LISTED])}{more}."

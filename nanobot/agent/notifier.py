@@ -48,7 +48,7 @@ from nanobot.tasks import Background
 from nanobot.text import escape_invisible, one_line, shortened
 from nanobot.tooling import TurnContext
 
-_AS_FILE = "\n\n[This is the beginning. The whole text, {:,} characters, is in the file below.]"
+_AS_FILE = "\n\n[The full text, {:,} characters, is in the file below.]"
 
 
 _RENDERING = 10
@@ -81,7 +81,7 @@ class MessageSplitter:
         except StorageError:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: an adapter that cannot judge a text
-            logger.opt(exception=error).error("{} could not measure a text", message.channel)
+            logger.opt(exception=error).error("{}: could not measure a text", message.channel)
             return await self._split(message, replace(limits, fits=None))
 
     async def _split(self, message: OutboundMessage, limits: Limits) -> tuple[OutboundMessage, ...]:
@@ -250,8 +250,8 @@ class Notifier:
             there = await asyncio.to_thread(self._chats.latest, caller.scope, channels)
             if there is not None:
                 return there
-        hint = "The person has to write to nanobot in a chat first."
-        raise ToolError("there is no chat yet in which this could be said later", hint=hint)
+        hint = "The person must write to nanobot in a chat first."
+        raise ToolError("there is no chat yet for a later message", hint=hint)
 
     async def warn(self, text: str, name: str = "", closed: str = "") -> None:
         """Tell the owner, in the chat that they used last, on another channel than `closed`; in a
@@ -307,7 +307,7 @@ class Notifier:
             else:
                 await self.notify(scope, text, buttons)
         except StorageError as error:
-            logger.warning("{}: nobody could be notified of changes in memory: {}", scope, error)
+            logger.warning("{}: could not send a notice about changes in memory: {}", scope, error)
 
 
 def _undo(version: int) -> Sequence[Button]:
@@ -334,14 +334,14 @@ def job_waiting_text(inbound: InboundMessage) -> str:
     if inbound.initiator != "job":
         return ""
     return (
-        f"It is time for the scheduled job “{_name(inbound)}”, but the model cannot be reached "
-        "right now. It runs as soon as it can be."
+        f"The scheduled job “{_name(inbound)}” is due, but the model cannot be reached right "
+        "now. The job will run once the model is back."
     )
 
 
 def program_answer_text(inbound: InboundMessage, text: str) -> str:
     program = inbound.chat_id.partition(":")[0]
-    return f"Here is the answer for the program {program}, for which you approved a call:\n\n{text}"
+    return f"You approved a call for the program {program}. Its answer:\n\n{text}"
 
 
 def background_turn_note(
@@ -391,14 +391,14 @@ async def remind(bus: MessageBus, split: MessageSplitter, message: InboundMessag
 
 
 GAVE_UP = (
-    "nanobot stopped unexpectedly each of the {} times it worked on this message, so it will not"
-    " try again by itself. The message is kept; /retry runs it once more."
+    "nanobot stopped unexpectedly {} times while it worked on this message, so it will not try "
+    "again by itself. To try once more, send /retry."
 )
 
 
 BEHIND_ANOTHER = (
-    "An earlier message of this conversation is still waiting; this is kept and comes after it."
-    " /stop drops that message."
+    "An earlier message in this conversation is still pending. This one is stored and comes "
+    "next. To drop the earlier one, send /stop."
 )
 ENDED_EARLY = "\n\n[The provider ended this answer early ({}).]"
 ENDS = {
@@ -414,11 +414,9 @@ WAIT_HOURS = 24
 
 def waiting_text(error: ProviderError, *, is_owner: bool) -> str:
     """The one notice while the model is out."""
-    kept = (
-        f"Your message is kept and will be answered when it is back (for up to {WAIT_HOURS} hours)"
-    )
+    kept = f"Your message will be answered if the model is back within {WAIT_HOURS} hours"
     why = f"The model cannot be reached right now ({_said(error)})" if is_owner else _NOT_NOW
-    return f"{why}. {kept}; /stop drops it."
+    return f"{why}. {kept}. To drop it, send /stop."
 
 
 def late_head(inbound: InboundMessage, now: datetime) -> str:
@@ -432,39 +430,39 @@ def late_head(inbound: InboundMessage, now: datetime) -> str:
 _QUOTED = 60
 """Characters of a message that are enough to know it again."""
 
-_NOT_NOW = "The model cannot be reached right now. The owner of this nanobot has been told"
+_NOT_NOW = "The model cannot be reached right now. The owner of this nanobot has been notified"
 
 _NOT_ANSWERED = (
-    "I could not answer. The owner of this nanobot has been told. Your message is kept; /retry runs"
-    " it again."
+    "I could not answer. The owner of this nanobot has been notified. To try again, send /retry."
 )
 _FAILURES: Sequence[tuple[type[Exception], str, str]] = (
     (
         BudgetSpent,
-        "I cannot answer: {said}.{hint} /retry then runs this message again.",
-        "I have answered as much as I may today. /retry runs this message again.",
+        "I cannot answer: {said}.{hint} Then send /retry to run this message again.",
+        "The limit for today is reached. To run this message again tomorrow, send /retry.",
     ),
     (
         ContextTooLong,
-        "This conversation does not fit the model's context window, even shortened. /new starts a"
-        " fresh one; lower model.context_window if the model's is smaller. ({said})",
-        "This conversation has become too long. /new starts a fresh one.",
+        "This conversation does not fit the model's context window, even shortened. To start "
+        "a new one, send /new. If the model's window is smaller than model.context_window, "
+        "lower that setting. ({said})",
+        "This conversation is too long. To start a new one, send /new.",
     ),
     (
         ProviderError,
-        "The model gave no answer: {said}.{hint} /retry runs the message again.",
+        "The model gave no answer: {said}.{hint} To try again, send /retry.",
         _NOT_ANSWERED,
     ),
     (
         Exception,
-        "Something broke inside nanobot ({kind}). Your message is kept, the details are in the log;"
-        " /retry runs it again.",
+        "nanobot had an internal error ({kind}). The details are in the log. To try again, "
+        "send /retry.",
         _NOT_ANSWERED,
     ),
 )
 """The text of an error for the owner, and the one for other people."""
 
-_RETRY = " /retry runs the message again."
+_RETRY = " To try again, send /retry."
 
 
 def failure_text(error: Exception, *, is_owner: bool) -> str:

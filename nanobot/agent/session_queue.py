@@ -322,15 +322,14 @@ def refusal_notice(
     """The one notice to the person of a message while the disk refuses."""
     if isinstance(error, SessionDamaged):
         text = (
-            "Your message is waiting: the file of this conversation is damaged. /new keeps it"
-            " aside, starts a new conversation, and answers your message there."
+            "Your message is pending: the file of this conversation is damaged. Send /new to "
+            "set the file aside and get your answer in a new conversation."
         )
     elif is_owners(inbound):
         said = str(error).rstrip(". ")
         text = (
-            f"Your message is waiting: {said}. {error.hint} It will be answered as soon as that is"
-            " fixed."
+            f"Your message is pending: {said}. {error.hint} It will be answered once this is fixed."
         )
     else:
-        text = "Your message is waiting. It will be answered as soon as the owner has mended this."
+        text = "Your message is pending. It will be answered once the owner has fixed a problem."
     return Notice(inbound.channel, inbound.chat_id, text, inbound.thread_id)

@@ -40,12 +40,12 @@ Wish = Literal["once", "on", "off", "auto"]
 
 _FILE = "reply.ogg"
 _ANSWERS: dict[str, str] = {
-    "on": "Replies here are also sent as voice messages. /voice off stops that.",
-    "off": "Replies here are text only. /voice auto goes back to the setting.",
+    "on": "Replies here are also sent as voice messages. To stop this, send /voice off.",
+    "off": "Replies here are text only. To restore the default, send /voice auto.",
 }
 _AUTO: dict[When, str] = {
     "off": "Replies here are text only, unless you ask for a voice message.",
-    "spoken": "A voice message is answered with one, beside the text.",
+    "spoken": "Voice messages get a voice reply in addition to the text.",
     "always": "Replies here are also sent as voice messages.",
 }
 
@@ -104,7 +104,7 @@ class Speaking:
         try:
             return self._speech.words(text)
         except Exception as error:  # noqa: BLE001 - the boundary: what cannot be read is still sent
-            logger.opt(exception=error).error("an answer could not be made speakable")
+            logger.opt(exception=error).error("could not prepare an answer for speech")
             return ""
 
     async def voiced(self, part: OutboundPart) -> OutboundPart | None:
@@ -117,27 +117,27 @@ class Speaking:
         except Exception as error:  # noqa: BLE001 - the boundary: the text has been sent
             hint = error.hint if isinstance(error, NanobotError) else ""
             self._problem = f"{error or type(error).__name__} {hint}".strip()
-            logger.warning("{}: nothing is said aloud: {}", part.key, self._problem)
+            logger.warning("{}: could not make a voice message: {}", part.key, self._problem)
             return None
         self._problem = ""
         return replace(part, media=(file,))
 
     def register(self, registry: CommandRegistry) -> None:
-        summary = "Say whether replies here are also voice messages"
+        summary = "Turn voice replies on or off in this chat"
         registry.register(Command(VOICE, summary, self._command, "[on|off|auto]"))
 
     async def _command(self, call: CommandCall) -> Answer:
         wanted = call.arguments.strip().lower()
         if wanted not in ("", "on", "off", "auto"):
-            return Answer("Write /voice on, /voice off or /voice auto.")
+            return Answer("Usage: /voice on, /voice off, or /voice auto")
         if not self.reaches(call.message.channel):
-            return Answer("There are no voice messages in this chat.")
+            return Answer("This chat does not support voice messages.")
         if wanted:
             call.session.set_metadata(voice=None if wanted == "auto" else wanted)
         kept = wanted or str(call.session.metadata.get(VOICE) or "auto")
         said = _ANSWERS.get(kept, _AUTO[self._setting(call.message.channel)])
         if self._problem and call.scope == OWNER:  # it may hold paths
-            said += f"\nThe last one could not be made: {self._problem}"
+            said += f"\nThe last voice message failed: {self._problem}"
         return Answer(said)
 
 
@@ -176,7 +176,9 @@ class VoiceTool(Tool, Struct, frozen=True):
 
     async def __call__(self, arguments: VoiceArguments, caller: TurnContext) -> ToolResult:
         if not self.speaking.reaches(caller.channel):
-            raise ToolError("people cannot hear voice messages in this chat", hint="Just write.")
+            raise ToolError(
+                "this chat does not support voice messages", hint="Write the answer as text."
+            )
         if arguments.when in ("once", "on"):
             said = "Your answer is read aloud as well: just write it, as one would say it."
         else:

@@ -166,8 +166,8 @@ class PromptRoom:
             return  # these are the counts and the window of another model
         if 0 < error.window <= self._budget:
             logger.warning(
-                "{} takes {:,} tokens, less than model.context_window says; prompts are kept"
-                " shorter until that is corrected",
+                "{} accepts {:,} tokens, fewer than model.context_window. Prompts are "
+                "shortened until that setting is corrected",
                 options.model or "the model",
                 error.window,
             )

@@ -94,7 +94,7 @@ class Turns:
         except ProviderError as error:
             await self._model_failed(turn, error)
         except Exception as error:  # noqa: BLE001 - the boundary: a broken turn becomes an apology
-            logger.opt(exception=error).error("turn {} broke", turn.id)
+            logger.opt(exception=error).error("turn {} failed", turn.id)
             await self._fail(turn, error, type(error).__name__)
         finally:
             if not turn.open:
@@ -174,7 +174,7 @@ class Turns:
         try:
             await self._parts.consolidator.maybe_consolidate_by_tokens(session, coming)
         except NanobotError as error:
-            logger.warning("{}: nothing was consolidated: {} {}", session.key, error, error.hint)
+            logger.warning("{}: could not consolidate: {} {}", session.key, error, error.hint)
 
     async def _run(self, turn: RunningTurn) -> Turn:
         """Run the ReAct loop, again where the prompt was too long and could be made shorter, and

@@ -131,7 +131,7 @@ def build_journal(settings: Settings, state: Path, clock: Clock) -> SqliteJourna
             raise
         raise ExtraMissing("a team", "team") from None
     dsn = settings.team.database.get_secret_value()
-    database = Database(dsn, lambda: end_process("others go on with what it had"))
+    database = Database(dsn, lambda: end_process("other workers take over its work"))
     expect_together(database.address, settings.shared)
     check_mounts(settings.shared)
     # Whose a message is can be told once people are known: see `Base`.
@@ -414,7 +414,7 @@ class Models:
         try:
             learned = convert(arguments.get("learned"), dict[str, Dialect | None])
         except ValidationError as error:
-            raise NanobotError(f"these are no dialects: {error}") from None
+            raise NanobotError(f"these are not dialects: {error}") from None
         await asyncio.to_thread(self.dialects.load)
         await self.dialects.replace(learned)
         return {}

@@ -42,7 +42,7 @@ def register_commands(parts: Parts, restart: Callable[[], None]) -> Conversation
     conversation = ConversationCommands(
         agent.parts,
         agent.loop,
-        stops=(("helper", toolbox.helpers.stop), ("background command", base.processes.stop)),
+        stops=(("subagent", toolbox.helpers.stop), ("background command", base.processes.stop)),
         undo=stores.undo,
         status=parts.monitoring.status.text,
         restart=restart,
@@ -77,18 +77,18 @@ def register_commands(parts: Parts, restart: Callable[[], None]) -> Conversation
 
 _BUTTONS = (Button("Move it", "/secret move"), Button("Leave it", "/secret keep"))
 _OFFER = (
-    "That holds what looks like {}. Shall I move it into secrets.env and remove it from the"
-    " conversation, from memory and from the logs? `/secret move` does so. The model may have read"
-    " it already."
+    "Your message seems to contain {}. Move it to secrets.env and remove it from the "
+    "conversation, memory, and the logs? To do so, send `/secret move`. The model may have "
+    "read it already."
 )
 _MOVED = (
-    "Moved into secrets.env: {names}. In config.yaml `${{{first}}}` stands for it after a restart."
-    " It is removed here. Delete your message in the chat as well. What the chat platform and the"
-    " model's provider keep of it is out of my reach, so a new key is safer."
+    "Moved to secrets.env: {names}. After a restart, use `${{{first}}}` for it in "
+    "config.yaml. It is removed here. Delete your message in the chat as well. The chat "
+    "platform and the model's provider may keep copies, so a new key is safer."
 )
 _MOVED_HERE = (
-    "Only the worker {worker} has it: before `${{{first}}}` stands in config.yaml, copy the line"
-    " from {path} there into secrets.env in the home of every other worker."
+    "Only the worker {worker} has it. Before you use `${{{first}}}` in config.yaml, copy the "
+    "line from {path} there to secrets.env in the home of every other worker."
 )
 
 
@@ -107,7 +107,7 @@ class TypedKeys:
         commands.register(
             Command(
                 "secret",
-                "Move keys that you typed here into secrets.env",
+                "Move keys that you typed here to secrets.env",
                 self._run,
                 "move | keep",
                 allowed="owner",
@@ -130,16 +130,16 @@ class TypedKeys:
             there = Address.of(message.session_key)
             await self._base.notifier.send(there, _OFFER.format(what), _BUTTONS)
         except StorageError as error:
-            logger.warning("the offer to move a key could not be sent: {}", error)
+            logger.warning("could not offer to move a key: {}", error)
 
     async def _run(self, call: CommandCall) -> Answer:
         if call.arguments == "keep":
-            return Answer("It stays where it is.")
+            return Answer("It was not moved.")
         if call.arguments != "move":
-            return Answer("Write it as: /secret move, or /secret keep")
+            return Answer("Usage: /secret move, or /secret keep")
         keys = await asyncio.to_thread(self._typed, call.session)
         if not keys:
-            return Answer("There is no key in what you typed in this conversation.")
+            return Answer("Your messages in this conversation contain no key.")
         names = await asyncio.to_thread(self._keep, keys)
         left = [place for key in keys for place in await self._erase(key)]
         lines = [_MOVED.format(names=", ".join(names), first=names[0])]

@@ -200,10 +200,11 @@ class Gateway:
         `sure` is true."""
         running = len(self._parts.agent.loop.turns.running)
         if arguments.get("sure") is not True:
-            hint = "Each gets a moment to end, and goes on afterwards. Say `sure: true`."
-            raise NanobotError(
-                f"a restart interrupts what is under way: {running} turns", hint=hint
+            hint = (
+                "Each gets a moment to finish, and continues afterwards. To confirm, set `sure: "
+                "true`."
             )
+            raise NanobotError(f"a restart interrupts the running turns: {running}", hint=hint)
         self.request_restart()
         return {"restarting": True, "turns_running": running}
 
@@ -351,4 +352,4 @@ async def _close(
         async with asyncio.timeout_at(until):
             await close(*seconds)
     except TimeoutError:
-        logger.warning("the end does not wait any longer for {}", close.__qualname__)
+        logger.warning("shutdown no longer waits for {}", close.__qualname__)

@@ -70,7 +70,7 @@ def plan_init(settings: Settings) -> Plan:
     with _connected(address) as db:
         here, there = folder.word_of_database(db), folder.word_of_folder(shared)
         if here == _word(half):
-            return Plan(("finish what was begun",), (finish,))
+            return Plan(("finish the interrupted move",), (finish,))
         if not is_begun and here and here == there:
             return _join(settings, own)
         if here or there not in ("", folder.LEFT, _word(half)):
@@ -78,12 +78,12 @@ def plan_init(settings: Settings) -> Plan:
         _expect_room(home, shared, own)
         if is_begun or _has_rows(home):
             _expect_empty(db, address)
-    rows = "move messages, jobs, pairings and all else in the journal into the database"
+    rows = "move messages, jobs, pairings, and the rest of the journal into the database"
     steps: tuple[Step, ...] = (
-        ("make the tables in the database", partial(schema.prepare, address)),
+        ("create the tables in the database", partial(schema.prepare, address)),
         ("close this home", partial(_begin, half, home, shared, address)),
         *((f"move {name}", partial(move, home / name, shared / name)) for name in own),
-        ("fill in what a new workspace has", partial(_fill, shared)),
+        ("add the missing files of a new workspace", partial(_fill, shared)),
         (rows, partial(_rows_to_database, settings, address, half)),
         finish,
     )
@@ -103,17 +103,20 @@ def plan_leave(settings: Settings) -> Plan:
         if not is_begun:
             _expect_nothing(home, names)
             if not here:
-                hint = "`nanobot team init` makes one, also of a database that was used without it."
-                raise NanobotError(f"{address.place} is no team's", hint=hint)
+                hint = (
+                    "Run `nanobot team init` first. It also accepts a database that was used "
+                    "without it."
+                )
+                raise NanobotError(f"{address.place} does not belong to a team", hint=hint)
             folder.expect_together(address, shared)
             schema.prepare(address)
         elif not here:
-            return Plan(("finish what was begun",), (finish,))
+            return Plan(("finish the interrupted move",), (finish,))
         elif here not in (there, _word(half)):
             raise folder.mismatch(address, shared)
         with db.transaction():
             moving.expect_nobody(db)
-    rows = "move all that is in the database into a journal"
+    rows = "move the contents of the database into a journal"
     there_are = [n for n in names if os.path.lexists(shared / n) or _aside(shared / n).exists()]
     steps: tuple[Step, ...] = (
         ("close the team", partial(_close_team, address, half)),
@@ -135,7 +138,7 @@ def address_of(settings: Settings) -> DatabaseAddress:
     if dsn := settings.team.database.get_secret_value():
         return DatabaseAddress(dsn)
     raise NanobotError(
-        "this nanobot is in no team",
+        "this nanobot is not in a team",
         hint="Set team.database and team.shared in config.yaml; docs/team.md has an example.",
     )
 
@@ -144,16 +147,16 @@ def _expect_room(home: Path, shared: Path, names: Sequence[str]) -> None:
     """Raise `NanobotError` if a folder that is to be moved has files in the shared one."""
     if taken := _filled(shared, (name for name in names if os.path.lexists(home / name))):
         raise NanobotError(
-            f"there is something in {shared} already: {', '.join(taken)}",
-            hint="Name an empty folder in team.shared, or move those away.",
+            f"{shared} is not empty: {', '.join(taken)}",
+            hint="Set team.shared to an empty folder, or move these files away.",
         )
 
 
 def _expect_empty(db: psycopg.Connection[Row], address: DatabaseAddress) -> None:
     """Raise `NanobotError` if there are messages in the database."""
     if schema.has_tables(db) and moving.has_rows(db):
-        hint = "Name an empty database in team.database."
-        raise NanobotError(f"{address.place} has messages already", hint=hint)
+        hint = "Set team.database to an empty database."
+        raise NanobotError(f"{address.place} already contains messages", hint=hint)
 
 
 def _join(settings: Settings, own: Sequence[str]) -> Plan:
@@ -161,14 +164,14 @@ def _join(settings: Settings, own: Sequence[str]) -> Plan:
     home, shared = settings.home, settings.shared
     if own := [*own, *(["messages"] if _has_rows(home) else [])]:
         raise NanobotError(
-            f"this home has {', '.join(own)} of its own, and the team has them already",
-            hint="Let a further worker have a home with nothing but config.yaml and secrets.env.",
+            f"both this home and the team have {', '.join(own)}",
+            hint="The home of another worker must contain only config.yaml and secrets.env.",
         )
-    steps: list[Step] = [("make its folders", partial(make_home, home))]
+    steps: list[Step] = [("create its folders", partial(make_home, home))]
     state = home / "state"
     if (state / JOURNAL).exists():  # without a row
-        steps.append(("put its empty journal aside", partial(_put_aside, state / JOURNAL, state)))
-    return Plan((f"this home is a further worker of the team in {shared}",), tuple(steps))
+        steps.append(("set its empty journal aside", partial(_put_aside, state / JOURNAL, state)))
+    return Plan((f"this home joins the team in {shared} as another worker",), tuple(steps))
 
 
 def _begin(half: Path, home: Path, shared: Path, address: DatabaseAddress) -> None:
@@ -278,9 +281,11 @@ def _expect_nothing(home: Path, names: Sequence[str]) -> None:
         found.append(f"state/{JOURNAL}")
     if found:
         raise NanobotError(
-            f"this home has things of its own: {', '.join(found)}",
-            hint="`nanobot team init` brings them into the team; else move them away, or give this"
-            " in a home with nothing but config.yaml and secrets.env.",
+            f"this home has its own data: {', '.join(found)}",
+            hint=(
+                "`nanobot team init` brings it into the team. Otherwise move it away, or run "
+                "this in a home that contains only config.yaml and secrets.env."
+            ),
         )
 
 
@@ -405,4 +410,4 @@ def _clear(target: Path) -> None:
         with suppress(FileNotFoundError):
             Path(top).rmdir()
     if os.path.lexists(target):
-        raise StorageError(target, "something is there already", hint="Move it away.")
+        raise StorageError(target, "something else is already there", hint="Move it away.")

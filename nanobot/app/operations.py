@@ -196,7 +196,7 @@ class Looking:
                 return {"findings": json.loads(output)}
             except (TimeoutError, ValueError) as error:
                 hint = "Run `nanobot doctor` in a terminal."
-                raise NanobotError("the checks did not end as they should", hint=hint) from error
+                raise NanobotError("the checks failed", hint=hint) from error
             finally:
                 with suppress(ProcessLookupError):
                     process.kill()

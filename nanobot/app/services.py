@@ -287,11 +287,11 @@ def clear_backup(home: Path) -> None:
 
     try:
         with exclusive_backup(home):
-            logger.info("the leftovers of an interrupted backup are removed")
+            logger.info("removed the leftovers of an interrupted backup")
     except BackupUnderWay:
         return
     except StorageError as error:
-        logger.warning("leftovers of a backup cannot be removed: {}", error)
+        logger.warning("could not remove the leftovers of a backup: {}", error)
 
 
 def order_of(settings: Settings) -> BackupOrder:

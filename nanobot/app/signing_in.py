@@ -28,7 +28,7 @@ def login_of(name: str) -> Login:
     if name not in found:
         can = ", ".join(sorted(found)) or "none"
         raise NanobotError(
-            f"the channel {name!r} needs no signing in", hint=f"Channels that need it: {can}."
+            f"the channel {name!r} needs no sign-in", hint=f"Channels with a sign-in: {can}."
         )
     sign_in: Login = found[name].load()
     return sign_in

@@ -103,7 +103,7 @@ def _status_text(data: Data) -> str:
 
 
 _NOBODY = "No requests within the hour, and no approvals by pairing.\n"
-_NAMES = "Names are what people call themselves: approve the code that somebody gives you.\n"
+_NAMES = "People choose these names themselves. Approve only a code that someone gave you.\n"
 
 
 def add_pair(commands: Commands) -> None:

@@ -49,8 +49,8 @@ _REMEMBERED = 10_000
 """Admissions kept in mind, so that what was asked for is not refused when it is published."""
 
 TOO_MANY = (
-    "That was more than {} messages within a minute; I did not read the last ones. Wait a minute,"
-    " then send them again."
+    "You sent more than {} messages in a minute, so I did not read the last ones. Wait a "
+    "minute, then send them again."
 )
 _MINUTE = 60.0
 _SENDERS = 10_000
@@ -225,7 +225,7 @@ class Host:
         path = self._parts.home / media.ref
         inside = path.parent == self._parts.home / "media" and path.is_file()
         if not inside or path.is_symlink():
-            raise SendRefused(f"the file {media.name or media.ref} is no longer there")
+            raise SendRefused(f"the file {media.name or media.ref} no longer exists")
         return path
 
     def menu(self) -> Sequence[MenuEntry]:
@@ -254,8 +254,9 @@ class Host:
         if row:
             logger.error("{}: {} was not delivered: {}", self._channel, row, reason)
             text = (
-                f"A message on {self._channel} was not delivered: {reason.rstrip('.')}. It is kept:"
-                " `nanobot queue list` shows it, `nanobot queue retry ID` sends it again."
+                f"A message on {self._channel} was not delivered: {reason.rstrip('.')}. To "
+                "send it again, find its ID with `nanobot queue list` and run `nanobot queue "
+                "retry ID`."
             )
             self._parts.warn(self._channel, text)
         return bool(row)
@@ -320,7 +321,7 @@ class Host:
         try:
             await self._parts.bus.send_outgoing(name, reply)
         except StorageError as error:
-            logger.warning("{}: a sender gets no answer: {}", self._channel, error)
+            logger.warning("{}: could not answer a sender: {}", self._channel, error)
 
     async def _answer_stranger(self, sender: Sender, chat: Chat) -> None:
         """Answer a stranger like anybody else: durably, in order, with retries.
@@ -333,10 +334,10 @@ class Host:
         try:
             text = await self._parts.access.request_access(self._channel, sender, chat)
         except StorageError as error:
-            logger.warning("a stranger was not answered: {}", error)
+            logger.warning("could not answer an unknown sender: {}", error)
             return
         if text:
-            logger.info("{}: somebody requests access: `nanobot pair list`", self._channel)
+            logger.info("{}: an access request is pending: `nanobot pair list`", self._channel)
             place, only = (self._channel, chat.id), sender.id if chat.is_group else ""
             message = OutboundMessage(*place, text, thread_id=chat.thread_id, only=only)
             await self._send(name, Outgoing("reply", (message,)))
@@ -407,16 +408,16 @@ class Supervisor:
             state = self.states[name]
             if state.state == "lent":
                 raise NanobotError(
-                    f"somebody else signs in at {name} right now",
-                    hint="Wait until that has ended, or end it.",
+                    f"someone else is signing in to {name} right now",
+                    hint="Wait until they have finished, or cancel that sign-in.",
                 )
             if name not in self._running:
                 raise NanobotError(
                     f"another worker runs {name}",
-                    hint="Sign in at that one: `nanobot team status`.",
+                    hint="Sign in on that worker. `nanobot team status` shows it.",
                 )
             await self._end(name)  # whatever it takes: the lease begins when it has stopped
-            state.state, state.detail, state.who = "lent", "somebody signs in", ""
+            state.state, state.detail, state.who = "lent", "someone is signing in", ""
 
             async def start_later() -> None:
                 await self._clock.sleep(LEASE_SECONDS)
@@ -446,7 +447,7 @@ class Supervisor:
         while True:
             started = self._clock.monotonic()
             state.state, state.detail, state.due = "running", "", None
-            reason, failure = "it ended by itself", None
+            reason, failure = "it ended unexpectedly", None
             try:
                 await self._channels[name].run(self.hosts[name])
             except ChannelOff as error:
@@ -465,5 +466,5 @@ class Supervisor:
             lasted = self._clock.monotonic() - started
             crashes = 1 if lasted > _STABLE_SECONDS else crashes + 1
             pause = pause_after(crashes + 1, 1.0, 300.0) * self._rng.uniform(0.5, 1.0)
-            state.state, state.detail = "backoff", f"{reason}; next start in {pause:.0f} s"
+            state.state, state.detail = "backoff", f"{reason} (next start in {pause:.0f} s)"
             await self._clock.sleep(pause)

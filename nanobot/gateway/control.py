@@ -169,7 +169,7 @@ class ControlServer:
             try:
                 line = await reader.readuntil(b"\n")
             except asyncio.LimitOverrunError:
-                connection.send(_failure(f"a request may have {MAX_FRAME} bytes, not more"))
+                connection.send(_failure(f"a request can have at most {MAX_FRAME} bytes"))
                 return
             except asyncio.IncompleteReadError:
                 return
@@ -201,7 +201,7 @@ class ControlServer:
         except Exception as error:  # noqa: BLE001 - the boundary: one request fails, the rest goes on
             logger.opt(exception=error).error("control request failed")
             text = f"internal error: {type(error).__name__}: {error}"
-            connection.send({**_failure(text, "The gateway's log has the details."), **tag})
+            connection.send({**_failure(text, "See the gateway's log."), **tag})
 
     async def _store(self, request: Mapping[str, object], connection: ControlConnection) -> None:
         """Have a message stored. A stop cancels that: the same `id` given to the next gateway is
@@ -219,8 +219,11 @@ class ControlServer:
         if operation is None:
             known = ", ".join(sorted([*self._operations, "chat"]))
             raise NanobotError(
-                f"the gateway knows no operation {name!r:.100}",
-                hint=f"It knows: {known}. A gateway of another version may still run: restart it.",
+                f"the gateway has no operation {name!r:.100}",
+                hint=(
+                    f"Its operations: {known}. If a gateway of another version is still running, "
+                    "restart it."
+                ),
             )
         return await operation(arguments)
 
@@ -239,7 +242,7 @@ def _failure(error: str, hint: str = "") -> dict[str, object]:
     return {"ok": False, "error": error, "hint": hint}
 
 
-_GOING = {**_failure("nanobot is ending here"), "going": True}
+_GOING = {**_failure("nanobot is shutting down"), "going": True}
 _CUT_OFF = _failure(
-    "nanobot ended before this was done", "It may be done in part: look before you repeat it."
+    "nanobot stopped before this was done", "It may be partly done. Check before you repeat it."
 )

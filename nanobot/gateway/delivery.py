@@ -123,7 +123,7 @@ class Dispatcher:
                 is_new = self._stopping.is_set()
                 self._lanes.submit(chat, partial(self._deliver, item, is_new=is_new))
             else:
-                logger.warning("channel {} is off; its message waits", item.part.channel)
+                logger.warning("channel {} is off, so its message is pending", item.part.channel)
 
     def close_question(self, closed: ApprovalClosed) -> None:
         """Take the buttons of a question away where it was asked, once it is delivered, and say how
@@ -168,7 +168,7 @@ class Dispatcher:
             if item.doubts < MOST_DOUBTS or limits.shown_once:
                 brought = await self._deliver_at_last(item, is_new=is_new)
             else:
-                reason = "nanobot ended while it was being sent once more"
+                reason = "nanobot stopped while it was being sent again"
                 brought = await self._give_up(item, reason)
         finally:
             self.in_hand.discard(item.id)
@@ -241,7 +241,9 @@ class Dispatcher:
                 closing = channel.close_choices(*delivered, str(closed))
                 await with_timeout(self._clock, _CLOSE_SECONDS, closing)
         except Exception as error:  # noqa: BLE001 - the boundary: an old button does no harm
-            logger.warning("{}: the buttons of a question stay: {!r}", closed.channel, error)
+            logger.warning(
+                "{}: could not remove the buttons of a question: {!r}", closed.channel, error
+            )
         if delivered:
             self._journal.close_question(closed.code)
 
@@ -301,7 +303,7 @@ class Dispatcher:
         elif isinstance(error, SendUnknown):
             pause = max(pause, _DOUBT_PAUSE)
         reason = str(error) or repr(error)
-        logger.warning("{}: {}; next try in {:.0f} s", item.part.key, reason, pause)
+        logger.warning("{}: {} (next try in {:.0f} s)", item.part.key, reason, pause)
         item = replace(item, next_try_at=self._clock.now().timestamp() + pause)
         self._journal.retry_later(item, reason)
         return item, pause
@@ -329,7 +331,7 @@ def _anything_else_is(kind: type[SendError], *known: type[Exception]) -> Iterato
     except asyncio.CancelledError as error:
         if is_cancelled():
             raise
-        raise kind("the channel gave up on its own") from error
+        raise kind("the channel cancelled the send") from error
     except NanobotError as error:
         raise kind(str(error)) from error
     except Exception as error:

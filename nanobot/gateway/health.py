@@ -100,13 +100,11 @@ def assess(
     answered with a `refusal`; `others` are what else is known to be wrong."""
     found = [*_of_channels(channels, now), *_of_queue(queue), *others]
     if refusal:
-        hint = f"{refusal.hint} Until then, messages wait at their platforms.".lstrip()
-        found.append(Concern("failing", f"the journal takes nothing: {refusal}", hint))
+        hint = f"{refusal.hint} Until then, messages stay at their platforms.".lstrip()
+        found.append(Concern("failing", f"the journal rejects writes: {refusal}", hint))
     elif waiting > JOURNAL_SECONDS:
         text = f"the journal has not answered for {waiting:.0f} s"
-        found.append(
-            Concern("failing", text, "See to the disk, or to the team's database.", stuck=True)
-        )
+        found.append(Concern("failing", text, "Check the disk or the team's database.", stuck=True))
     found.sort(key=lambda concern: concern.level, reverse=True)
     return Health(tuple(found), queue, not waiting and not refusal)
 
@@ -116,10 +114,10 @@ def _of_channels(channels: Iterable[ChannelState], now: float) -> Iterator[Conce
         if channel.due is not None and channel.due < now and channel.state == "running":
             assert channel.heard_at is not None  # what is due was heard of before
             silent = now - channel.heard_at
-            text = f"{channel.name}: nothing was heard from the platform for {silent:.0f} s"
-            yield Concern("failing", text, "`nanobot logs` may say why.", stuck=True)
+            text = f"{channel.name}: the platform has been silent for {silent:.0f} s"
+            yield Concern("failing", text, "Check `nanobot logs`.", stuck=True)
         elif channel.state == "off":
-            hint = "Once that is fixed: `nanobot agent -m /restart`."
+            hint = "Fix this, then run `nanobot agent -m /restart`."
             yield Concern("degraded", f"{channel.name} is off: {channel.detail}", hint)
         elif channel.state == "backoff":
             yield Concern("degraded", f"{channel.name} crashed: {channel.detail}")
@@ -128,14 +126,14 @@ def _of_channels(channels: Iterable[ChannelState], now: float) -> Iterator[Conce
 
 
 def _of_queue(queue: QueueCounts) -> Iterator[Concern]:
-    hint = "`nanobot queue list` shows them; `retry` tries again, `drop` gives up."
+    hint = "List them with `nanobot queue list`, then use `nanobot queue retry` or `drop`."
     if queue.put_off:
-        text = f"the model cannot be reached; messages that wait for it: {queue.put_off}"
-        yield Concern("degraded", text, "`nanobot doctor` says more.")
+        text = f"the model cannot be reached (pending messages: {queue.put_off})"
+        yield Concern("degraded", text, "Run `nanobot doctor --ask-model`.")
     if queue.failed:
-        yield Concern("degraded", f"messages that failed: {queue.failed}", hint)
+        yield Concern("degraded", f"failed messages: {queue.failed}", hint)
     if queue.dead:
-        yield Concern("degraded", f"parts of replies that cannot be delivered: {queue.dead}", hint)
+        yield Concern("degraded", f"undelivered parts of replies: {queue.dead}", hint)
 
 
 def storage_concerns(
@@ -146,8 +144,10 @@ def storage_concerns(
     messages in them wait. Files that are to be in prompts and cannot be read: AGENTS.md and its
     like, facts and notes."""
     if journal.has_died:
-        text = "the thread that writes the journal has died"
-        yield Concern("failing", text, "Restart nanobot; `nanobot logs` says why.", stuck=True)
+        text = "the thread that writes the journal has crashed"
+        yield Concern(
+            "failing", text, "Restart nanobot. `nanobot logs` shows the cause.", stuck=True
+        )
     for _, text, hint in damage_reports(state):
         yield Concern("degraded", text, hint)
     for text, hint in documents_set_aside(state):
@@ -158,14 +158,14 @@ def storage_concerns(
         yield Concern("degraded", f"conversation {key} cannot be read{others}: {error}", error.hint)
     damaged = {f"conversation {key}": count for key, count in sessions.broken.items()}
     for name, count in list((damaged | {**memories.broken_lines()}).items())[:3]:
-        hint = "They are left in the file. Mend them (one JSON object a line) or remove them."
-        yield Concern("degraded", f"{name}: lines that cannot be read: {count}", hint)
+        hint = "Repair these lines in the file (one JSON object per line), or remove them."
+        yield Concern("degraded", f"{name}: unreadable lines: {count}", hint)
     for pattern, what in _ASIDE.items():
         for aside in sorted(state.glob(pattern)):
-            hint = f"It is kept as {aside}. Remove that to end this notice."
-            yield Concern("degraded", f"damaged, and begun again: {what} ({aside.name})", hint)
+            hint = f"It is kept as {aside}. Remove it to end this notice."
+            yield Concern("degraded", f"damaged and started again: {what} ({aside.name})", hint)
     for path, problem in memories.unreadable():
-        hint = "Mend the file. `nanobot memory restore --list` shows earlier versions of most."
+        hint = "Repair the file. `nanobot memory restore --list` shows earlier versions."
         yield Concern("degraded", f"{path} {problem}", hint)
 
 
@@ -173,7 +173,7 @@ def learning_concerns(problems: Iterable[Callable[[], str]]) -> Iterator[Concern
     """Consolidation or Dream fails again and again. Each of `problems` says why, or nothing."""
     for problem in problems:
         if text := problem():
-            hint = "Nothing is lost, and it is tried again. `nanobot doctor` asks the model."
+            hint = "Nothing is lost, and nanobot will retry. Run `nanobot doctor --ask-model`."
             yield Concern("degraded", text, hint)
 
 
@@ -183,7 +183,7 @@ def upkeep_concerns(room: DiskReserve, backups: BackupMaker | None) -> Iterator[
     if room.text:
         yield Concern("failing", room.text, room.hint)
     if backups is not None and backups.problem:
-        hint = "It is tried again by itself; `nanobot backup` makes one at once."
+        hint = "nanobot will retry. To make one now, run `nanobot backup`."
         yield Concern("degraded", backups.problem, hint)
 
 

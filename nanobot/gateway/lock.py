@@ -90,8 +90,8 @@ def refuse_half_restored(home: Path) -> None:
     if is_half:
         raise StorageError(
             home,
-            "a restore was cut short here, and half of it is the home from before",
-            hint="Give the same `nanobot restore FILE --replace` again.",
+            "a restore was interrupted, so this home is incomplete",
+            hint="Run the same `nanobot restore FILE --replace` again.",
         )
 
 
@@ -100,21 +100,25 @@ def refuse_half_moved(state: Path, *, in_team: bool) -> None:
     for name, command in ((TO_TEAM, "init"), (FROM_TEAM, "leave")):
         if next(state.glob(f"{name}-*"), None):
             raise NanobotError(
-                f"`nanobot team {command}` was cut short in {state.parent}",
-                hint=f"Give it again: `nanobot team {command}` goes on where it was.",
+                f"`nanobot team {command}` was interrupted in {state.parent}",
+                hint=f"Run `nanobot team {command}` again to continue.",
             )
     has_journal = (state / JOURNAL).exists()
     if in_team and has_journal:
         raise NanobotError(
-            f"{state.parent} has messages, jobs and pairings of its own, from before the team",
-            hint="`nanobot team init` brings them into the team. To go on without it, take `team`"
-            " out of config.yaml.",
+            f"{state.parent} still has messages, jobs, and pairings from before the team",
+            hint=(
+                "`nanobot team init` brings them into the team. To run without the team, remove "
+                "`team` from config.yaml."
+            ),
         )
     if not in_team and not has_journal and (state / MOVED).exists():
         raise NanobotError(
-            f"what {state.parent} had is in a team's database and folder",
-            hint="With `team` in config.yaml, `nanobot team leave` brings it back. To begin anew,"
-            f" remove {state / MOVED}.",
+            f"the data of {state.parent} is in a team's database and folder",
+            hint=(
+                "To bring it back, set `team` in config.yaml and run `nanobot team leave`. To "
+                f"start empty, remove {state / MOVED}."
+            ),
         )
 
 

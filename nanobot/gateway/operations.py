@@ -126,12 +126,12 @@ class Operations:
         row = text_argument(arguments, "id")
         again = await self._journal.retry_row(row)
         if self._bus is None:
-            return {"text": f"{row} will be tried again when the gateway runs."}
+            return {"text": f"{row} will be retried when the gateway runs."}
         if isinstance(again, InboxEntry):
             self._bus.take_up(again)
         else:
             self._bus.forward(Committed(0, (again,), ()))
-        return {"text": f"{row} is tried again now."}
+        return {"text": f"{row} is being retried."}
 
     async def queue_drop(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Give a failed message or a dead reply up for good."""

@@ -17,25 +17,25 @@ from nanobot.errors import NanobotError
 from nanobot.security.access import Access, Approved, OpenRequest, Revoked
 from nanobot.security.pairing import Grant, PairingRequest, address, label, shell_argument
 
-_NAMES = "Names are what people call themselves: approve the code that somebody gives you."
+_NAMES = "People choose these names themselves. Approve only a code that someone gave you."
 
 
 def _approved_text(approved: Approved, *, has_owner: bool) -> str:
     """Who was let in. Without an owner on that channel, how to become it."""
     grant, owner = approved.grant, ", as the owner" if approved.grant.owner else ""
     everyone = "Everyone in the group " if grant.kind == "group" else ""
-    text = f"{everyone}{label(grant)} can talk to me now{owner}."
+    text = f"{everyone}{label(grant)} has access now{owner}."
     if not approved.news:
-        text = f"{label(grant)} was let in before{owner}; nothing changed."
+        text = f"{label(grant)} already had access{owner}. Nothing changed."
     if grant.kind == "person" and not has_owner:
-        text += f"\nIf that is you: `nanobot pair approve {shell_argument(grant)} --owner`"
+        text += f"\nIf this is you, run `nanobot pair approve {shell_argument(grant)} --owner`"
     return text
 
 
 def _revoked_text(revoked: Revoked) -> str:
     group = "The group " if revoked.grant.kind == "group" else ""
-    text = f"{group}{label(revoked.grant)} can no longer talk to me by pairing."
-    still = " But config.yaml lets them in all the same: change it there."
+    text = f"{group}{label(revoked.grant)} no longer has access by pairing."
+    still = " But config.yaml still gives them access. Change it there."
     return f"{text}{still}" if revoked.still_in else text
 
 
@@ -45,7 +45,7 @@ def _listing(requests: Iterable[OpenRequest], grants: Iterable[Grant], problem: 
     for one in requests:
         minutes = max(1, round(one.seconds_left / 60))
         code = (
-            f"`{one.request.code}` ({minutes} min)" if one.seconds_left else "code no longer valid"
+            f"`{one.request.code}` ({minutes} min)" if one.seconds_left else "the code has expired"
         )
         group = "the group " if one.request.kind == "group" else ""
         lines.append(f"- {group}{label(one.request)}: {code}")
@@ -53,10 +53,10 @@ def _listing(requests: Iterable[OpenRequest], grants: Iterable[Grant], problem: 
     inside = [f"- {label(g)}{', owner' if g.owner else roles[g.kind]}" for g in grants]
     blocks = [f"Warning: {problem}"] if problem else []
     if lines:
-        blocks.append("\n".join(("Asked within the hour:", *lines, "", _NAMES)))
+        blocks.append("\n".join(("Requests of the last hour:", *lines, "", _NAMES)))
     if inside:
-        blocks.append("\n".join(("Let in by pairing:", *inside)))
-    return "\n\n".join(blocks or ["Nobody has asked within the hour, and nobody was let in yet."])
+        blocks.append("\n".join(("Access by pairing:", *inside)))
+    return "\n\n".join(blocks or ["No pending requests, and no one has access by pairing."])
 
 
 def _fields(one: PairingRequest | Grant) -> dict[str, object]:
@@ -99,7 +99,7 @@ class Pairing:
     def register(self, registry: CommandRegistry) -> None:
         usage = "[list | CODE | revoke ID]"
         registry.register(
-            Command("pair", "Let people in, or out", self._run, usage, "owner", immediate=True)
+            Command("pair", "Give or revoke access", self._run, usage, "owner", immediate=True)
         )
 
     async def list(self, _: Mapping[str, object]) -> dict[str, object]:
@@ -132,9 +132,11 @@ class Pairing:
     async def _run(self, call: CommandCall) -> Answer:
         words = call.arguments.split()
         if call.message.is_group:
-            return Answer("Others read this chat. Send me /pair in private.")
+            return Answer("Other people can read this chat. Send /pair in a private chat.")
         if "--owner" in words:
-            return Answer("Only the terminal makes an owner: `nanobot pair approve CODE --owner`")
+            return Answer(
+                "Owners can only be added in the terminal: `nanobot pair approve CODE --owner`"
+            )
         if not words or words == ["list"]:
             access = self._access
             return Answer(_listing(access.requests(), access.approved(), access.load()))
@@ -152,14 +154,17 @@ class Pairing:
         grant = approved.grant
         if approved.news and approved.chat_id and self._welcome is not None:
             there = Address(grant.channel, approved.chat_id, approved.thread_id)
-            role = ", and you are my owner" if grant.owner else ""
-            text = f"Hello! You can talk to me now{role}. /help shows what you can type."
+            role = " as the owner" if grant.owner else ""
+            text = f"Hello! You have access now{role}. Send /help to list the commands."
             if grant.kind == "group":
-                text = "Everyone in this group can talk to me now: mention me, or reply to me."
+                text = (
+                    "Everyone in this group can talk to me now. Mention me, or reply to one of "
+                    "my messages."
+                )
             try:
                 await self._welcome(there, text)
             except NanobotError as error:  # they are in all the same
-                logger.warning("a welcome could not be sent: {}", error)
+                logger.warning("could not send a welcome: {}", error)
         has_owner = bool(self._access.owners(grant.channel))
         return approved, _approved_text(approved, has_owner=has_owner)
 

@@ -163,7 +163,7 @@ class Takeover:
                 pause = 2 * self._unrecovered.get(scope, (0.0, 1.0))[1]
                 again = self._clock.monotonic() + pause
                 self._unrecovered[scope] = again, min(pause, _LONGEST_PAUSE)
-                logger.opt(exception=error).error("{} cannot be recovered for now", scope)
+                logger.opt(exception=error).error("{} cannot be recovered right now", scope)
 
     @property
     def due(self) -> list[str]:
@@ -187,7 +187,7 @@ class Takeover:
                 await self._sessions.restore(one.session_key, one.lines)
                 filed.append(one.id)
             except StorageError as error:
-                logger.error("messages of {} wait: {} {}", one.scope, error, error.hint)
+                logger.error("messages of {} are pending: {} {}", one.scope, error, error.hint)
                 stuck.add(one.scope)
         if filed:
             self._journal.mark_filed(filed)

@@ -170,7 +170,7 @@ class Status:
         """The least of it, while a gateway runs: a few lines for a chat."""
         assert self._live is not None
         if call.scope != OWNER:
-            return f"This conversation: {len(call.session.messages)} messages in view"
+            return f"Messages in this conversation: {len(call.session.messages)}"
         health, session = await self._live.monitor.check_health(), call.session
         queue, pending = health.queue, len(self._live.pending())
         uptime = round(self._clock.monotonic() - self._live.born)
@@ -178,13 +178,14 @@ class Status:
         shows = pending and not call.message.is_group  # else others read it
         lines = [
             f"nanobot {self._about['version']}, up {duration(uptime)}, model {model}",
-            f"This conversation: {len(session.messages)} messages in view ({session.key})",
+            f"Messages in this conversation: {len(session.messages)} ({session.key})",
             *(await self._last_answer(session.key)),
             # Less this command itself:
-            f"Turns running: {self._live.turns_running()}; waiting: {queue.received - 1};"
-            f" failed: {queue.failed}; replies to deliver: {queue.outbox_pending}",
+            f"Running turns: {self._live.turns_running()}, pending messages: "
+            f"{queue.received - 1}, failed: {queue.failed}, undelivered replies: "
+            f"{queue.outbox_pending}",
             *([f"Waiting for your approval: {pending} (/approvals)"] if shows else ()),
-            *(f"Not well: {concern.text}" for concern in health.concerns),
+            *(f"Problem: {concern.text}" for concern in health.concerns),
         ]
         return "\n".join(lines)
 
@@ -248,29 +249,29 @@ def _metrics(
     yield "sessions", "Conversations.", "", {"": status["sessions"]}
     meaning = "Cost of the tokens since midnight, by the models' prices."
     yield "today_cost", meaning, "", {"": today.get("cost")}
-    yield "queue", "Rows that are not at their end.", "state", status["queue"]
-    yield "size_bytes", "What lies in the home.", "what", status["sizes"]
+    yield "queue", "Messages and parts of replies that are not finished.", "state", status["queue"]
+    yield "size_bytes", "Size of the home.", "what", status["sizes"]
     tokens = {kind: today.get(f"{kind}_tokens") for kind in kinds}
     yield "today_tokens", "Tokens used since midnight.", "kind", tokens
     if not status["running"]:
         return
     state, since, process = status["health"]["state"], status["since_start"], status["process"]
     for name, meaning, value in (
-        ("uptime_seconds", "Since the start.", status["uptime_seconds"]),
-        ("turns_running", "Turns under way.", status["turns_running"]),
+        ("uptime_seconds", "Seconds since the start.", status["uptime_seconds"]),
+        ("turns_running", "Running turns.", status["turns_running"]),
         ("resident_bytes", "Memory of the process.", process["resident"]),
         ("descriptors", "Open file descriptors.", process["descriptors"]),
         ("tasks", "Tasks of the event loop.", process["tasks"]),
     ):
         yield name, meaning, "", {"": value}
     states = {name: int(name == state) for name in ("ok", "degraded", "failing")}
-    yield "health", "1 for what the health is now.", "state", states
+    yield "health", "1 for the current state.", "state", states
     channels = {one["name"]: one for one in status["channels"] if one["name"] != TERMINAL}
     # A channel that is idle is left out.
     up = {k: int(v["state"] == "running") for k, v in channels.items() if v["state"] != "idle"}
     yield "channel_up", "Whether a channel runs.", "channel", up
     heard = {name: one["heard_seconds"] for name, one in channels.items()}
-    meaning = "Seconds since something last came from a platform."
+    meaning = "Seconds since the last data from a platform."
     yield "channel_heard_seconds", meaning, "channel", heard
     yield "turns", "Turns that ended.", "outcome", since["turns"]
     tokens = {"prompt": since["prompt_tokens"], "completion": since["completion_tokens"]}
@@ -303,7 +304,7 @@ class HealthEndpoint:
                 await stack.enter_async_context(self._web.serve("/health", self._health))
                 await stack.enter_async_context(self._web.serve("/metrics", self._measure))
             except NanobotError as error:
-                logger.error("no /health: {} {}", error, error.hint)
+                logger.error("/health is not available: {} {}", error, error.hint)
                 return
             await self._stop.wait()
 

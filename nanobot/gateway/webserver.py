@@ -46,11 +46,11 @@ _BUSY = WebhookReply(503, headers={"Retry-After": "5"})
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not bound, only named
 _SILENT = logging.CRITICAL + 1
 """A level for what aiohttp says about requests that are none."""
-_ELSEWHERE = "Set {0}.host and {0}.port to an address of this machine that is free."
+_ELSEWHERE = "Set {0}.host and {0}.port to a free address of this machine."
 _LISTENING = {
-    errno.EADDRINUSE: "Another program listens there: end it, or set {0}.port to a free port.",
-    errno.EADDRNOTAVAIL: "This machine does not have that address: correct {0}.host.",
-    errno.EACCES: "Set {0}.port to 1024 or more: lower ones are for the administrator.",
+    errno.EADDRINUSE: "Another program uses this port. Stop it, or set {0}.port to a free port.",
+    errno.EADDRNOTAVAIL: "This machine does not have that address. Correct {0}.host.",
+    errno.EACCES: "Set {0}.port to 1024 or higher. Lower ports need root.",
 }
 _NAMED = 8
 """So many refused host names are logged, one line each; the rest would be noise."""
@@ -79,9 +79,9 @@ class WebServer:
         self._names = frozenset(name.lower() for name in public_hosts or ())
         self._timeout, self._handler_seconds = timeout, handler_seconds
         self._advice = (
-            "ask it by address, or as localhost"
+            "Use its address or localhost"
             if public_hosts is None
-            else f"if that is its name, add it to {section}.public_hosts"
+            else f"If that is its name, add it to {section}.public_hosts"
         )
         self._handlers: dict[str, HttpHandler | None] = {}
         """By path; None where one was served before, or will be."""
@@ -201,7 +201,7 @@ class WebServer:
         if name not in self._refused and len(self._refused) < _NAMED:
             self._refused.add(name)
             logger.warning(
-                "the HTTP server refused a request for the host {!r}; {}", name[:100], self._advice
+                "the HTTP server rejected a request for the host {!r}. {}", name[:100], self._advice
             )
         return False
 
@@ -276,7 +276,7 @@ def _response(reply: WebhookReply) -> web.Response:
 
 def _normal(path: str) -> str:
     if not path.startswith("/"):
-        raise ValueError("a path begins with a slash")
+        raise ValueError("a path must begin with a slash")
     return path.rstrip("/")
 
 

@@ -175,10 +175,10 @@ class TeamWorker:
                 self.waking.tell("free", scope)
         except (StorageError, TimeoutError) as error:
             said = str(error) or "the database does not answer"
-            logger.warning("other workers take over when this one is taken to be dead: {}", said)
+            logger.warning("other workers take over once they consider this one dead: {}", said)
         await self.waking.close()
         if busy:
-            logger.warning("other workers get {} when what is done there has ended", sorted(busy))
+            logger.warning("other workers get {} when its running work has ended", sorted(busy))
         if not used:
 
             def leave() -> None:
@@ -204,7 +204,7 @@ class TeamWorker:
                 held.used += 1
         except TimeoutError:
             raise NanobotError(
-                "another worker is busy with this memory", hint="Try again in a moment."
+                "another worker is using this memory", hint="Try again in a moment."
             ) from None
         finally:
             self._needed[scope] -= 1
@@ -313,7 +313,7 @@ class TeamWorker:
                     await asyncio.to_thread(self._refresh)
             except Exception as error:  # noqa: BLE001 - the boundary: the next look may go well
                 if not isinstance(error, StorageError):  # of which the journal tells
-                    logger.opt(exception=error).error("a look for work failed")
+                    logger.opt(exception=error).error("could not look for work")
                 await asyncio.sleep(_LOOK_SECONDS)
 
     async def _look(self, *, everywhere: bool) -> None:

@@ -309,7 +309,7 @@ class Database(WriteQueue):
         """This worker was fenced: nothing of it is stored any more."""
         error = StorageError(
             self.address.place,
-            "this worker was away for too long, and others go on with what it had",
+            "this worker was away for too long, and other workers take over its work",
             hint="It ends, and is started again as a new worker.",
         )
         resolve(take_outcomes((*(self._doubt.jobs if self._doubt else ()), *jobs), error))

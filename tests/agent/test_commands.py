@@ -40,15 +40,15 @@ async def test_help_offers_nobody_what_only_the_owner_may_do(tmp_path: Path) -> 
         mine, theirs = await channel.ask("/help", "1"), await channel.ask("/help", "2")
     assert set(mine.splitlines()) - set(theirs.splitlines()) == {
         "/model [name] — Show or switch this conversation's model",
-        "/think none | low | medium | high | default — Set how hard the model thinks here",
+        "/think none | low | medium | high | default — Set how much the model thinks here",
         "/restart — Restart nanobot",
-        "/pair [list | CODE | revoke ID] — Let people in, or out",
+        "/pair [list | CODE | revoke ID] — Give or revoke access",
         "/skills [NAME] — What I have instructions for",
         "/approve [code] [today | always] — Approve a tool call",
         "/approvals [revoke ID] — List pending questions and standing approvals",
         "/deny [code] — Deny a tool call",
-        "/send CHAT TEXT — Say something in another chat",
-        "/secret move | keep — Move keys that you typed here into secrets.env",
+        "/send CHAT TEXT — Send a message to another chat",
+        "/secret move | keep — Move keys that you typed here to secrets.env",
     }
 
 
@@ -56,7 +56,7 @@ async def test_the_status_does_not_count_the_command_that_asks_for_it(tmp_path: 
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(), channel):
         status = await channel.ask("/status")
-        assert "waiting: 0;" in status
+        assert "pending messages: 0," in status
         assert ", up 0 s, model " in status
 
 
@@ -160,14 +160,12 @@ async def test_undo_restores_files_and_takes_the_turn_out_of_the_conversation(
         await channel.ask("write")
         await channel.ask("change it")
         assert await channel.ask("/undo") == (
-            "Took back the last turn (“change it”).\n- poem.txt: restored"
+            "Undid the last turn (“change it”).\n- poem.txt: restored"
         )
         assert poem.read_text() == "one\n"
-        assert await channel.ask("/undo") == (
-            "Took back the last turn (“write”).\n- poem.txt: removed"
-        )
+        assert await channel.ask("/undo") == ("Undid the last turn (“write”).\n- poem.txt: removed")
         assert not poem.exists()
-        assert await channel.ask("/undo") == "There is nothing to take back in this conversation."
+        assert await channel.ask("/undo") == "There is nothing to undo in this conversation."
         await channel.ask("hi")
     assert [message.role for message in model.prompts[-1].messages] == ["system", "user"]
     assert len(stored(tmp_path)) == 10, "the file keeps what was taken back"
@@ -199,7 +197,7 @@ async def test_what_was_only_noted_is_no_turn_to_take_back(tmp_path: Path) -> No
     model = ScriptedModel(says("four"), says("five"), fails(ProviderRejected("no", status=401)))
     async with running(tmp_path, model, channel):
         await channel.say("a note", unanswered=True)
-        assert "nothing to take back" in await channel.ask("/undo")
+        assert "nothing to undo" in await channel.ask("/undo")
         question = await channel.say("two and two?")
         await channel.answer_to(question)
         await channel.say("two and three?", edits=question)
@@ -207,7 +205,7 @@ async def test_what_was_only_noted_is_no_turn_to_take_back(tmp_path: Path) -> No
         await channel.ask("and now?")  # fails
         await channel.say("another note", unanswered=True)
         assert await channel.ask("/undo") == (
-            "Took back the last turn (“and now?”).\nIt had changed no files."
+            "Undid the last turn (“and now?”).\nIt changed no files."
         )
     assert [text for role, text in await window(tmp_path) if role == "assistant"] == ["five"]
 
@@ -250,7 +248,7 @@ async def test_a_failed_message_that_retry_ran_again_needs_no_decision_any_more(
 async def test_retry_with_nothing_to_take_back_says_so(tmp_path: Path) -> None:
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(), channel):
-        assert await channel.ask("/retry") == "There is nothing to take back in this conversation."
+        assert await channel.ask("/retry") == "There is nothing to undo in this conversation."
 
 
 async def test_retry_takes_nothing_back_that_it_cannot_run_again(tmp_path: Path) -> None:
@@ -262,7 +260,7 @@ async def test_retry_takes_nothing_back_that_it_cannot_run_again(tmp_path: Path)
     await manager.close()
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(), channel):
-        assert "is in memory now" in await channel.ask("/retry")
+        assert "has moved to memory" in await channel.ask("/retry")
     assert [text for _, text in await window(tmp_path)] == ["[nanobot: go on]", "done"]
 
 
@@ -271,7 +269,7 @@ async def test_model_switches_this_conversation_only_and_back(tmp_path: Path) ->
     model = ScriptedModel(author=lambda _: says("ok"))
     async with running(tmp_path, model, channel, NANOBOT_MODEL__PROVIDER="offline"):
         assert await channel.ask("/model") == (
-            "This conversation uses offline. /model NAME switches it."
+            "This conversation uses offline. To switch, send /model NAME."
         )
         assert "now uses small-1." in await channel.ask("/model small-1")
         await channel.ask("hello")
@@ -322,12 +320,12 @@ async def test_few_models_are_buttons_and_many_are_narrowed_by_a_part_of_their_n
         ),
     ):
         many = await channel.ask("/model")
-        assert many.startswith("This conversation uses phi4. /model NAME switches it. There are")
-        assert "There are 121 others, such as vendor-0/model-0" in many
-        assert many.endswith("`/model` with a part of a name lists fewer.")
-        assert "More letters of a name list fewer." in await channel.ask("/model vendor")
+        assert many.startswith("This conversation uses phi4. To switch, send /model NAME.")
+        assert "121 others are available, such as vendor-0/model-0" in many
+        assert many.endswith("To narrow the list, send `/model` with part of a name.")
+        assert "send more letters of the name." in await channel.ask("/model vendor")
         listed = await channel.ask("/model VENDOR-3")
-        assert listed.startswith("No model is called VENDOR-3. There are:")
+        assert listed.startswith("There is no model named VENDOR-3. Available models:")
         assert listed.count("\n- vendor-3/") == 30
         await channel.ask("/model vendor-3/model-1")
         shown = [part for part in channel.sent if part.buttons][-1]

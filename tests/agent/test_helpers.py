@@ -106,7 +106,7 @@ class Bench:
     async def holding(self, scope: str) -> AsyncIterator[None]:
         """A scope, as a worker of a team has it, unless another one keeps it."""
         if scope in self.scopes_taken:
-            raise NanobotError("another worker is busy with this memory")
+            raise NanobotError("another worker is using this memory")
         yield
 
     async def spawn(self, task: str = "find out", caller: TurnContext = CALLER) -> ToolResult:
@@ -274,7 +274,7 @@ async def test_one_conversation_has_only_so_many(bench: Bench) -> None:
     bench.build()
     for _ in range(MOST_OF_ONE):
         assert not (await bench.spawn()).is_error
-    assert "wait for them" in (await bench.spawn()).text
+    assert "Wait for them" in (await bench.spawn()).text
     gate.opened.set()
     for _ in range(MOST_OF_ONE):
         await bench.report()
@@ -317,7 +317,7 @@ async def test_others_have_few_helpers_and_leave_places_to_the_owner(bench: Benc
     for number in range(MOST_OF_OTHERS):
         one = replace(bob, session_key=f"fake:8:{number}")
         assert not (await bench.spawn(caller=one)).is_error
-    assert "wait for them" in (await bench.spawn(caller=bob)).text
+    assert "Wait for them" in (await bench.spawn(caller=bob)).text
     await gate.reached.wait()
     await bench.spawn()
     assert (await bench.report()).session_key == "fake:1"
@@ -329,6 +329,6 @@ async def test_others_have_few_helpers_and_leave_places_to_the_owner(bench: Benc
 async def test_one_whose_scope_another_worker_keeps_reports_that_it_failed(bench: Bench) -> None:
     bench.scopes_taken.add(CALLER.scope)
     await bench.spawn()
-    assert "failed: another worker is busy with this memory." in (await bench.report()).content
+    assert "failed: another worker is using this memory." in (await bench.report()).content
     await bench.helpers.close()
     assert await bench.journal.lost_helpers() == []

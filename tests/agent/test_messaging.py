@@ -215,8 +215,8 @@ async def test_what_lies_outside_the_workspace_is_not_sent(desk: Desk, path: str
     [
         ("docs", "docs is a folder"),
         ("nowhere.txt", "there is no nowhere.txt"),
-        ("empty.txt", "an empty file cannot be sent"),
-        ("large.txt", "large.txt has 1,001 bytes; telegram takes at most 1,000"),
+        ("empty.txt", "empty files cannot be sent"),
+        ("large.txt", "large.txt has 1,001 bytes, but telegram accepts at most 1,000"),
     ],
 )
 async def test_what_cannot_be_sent_is_told_to_the_model(desk: Desk, path: str, reason: str) -> None:
@@ -325,7 +325,7 @@ async def test_an_unknown_chat_is_refused_with_those_there_are(desk: Desk) -> No
 
 async def test_a_chat_that_may_not_talk_any_more_hears_nothing(desk: Desk) -> None:
     desk.others.closed = frozenset({"telegram:8"})
-    assert "may not talk" in await desk.complains(text="hi", chat="telegram:8")
+    assert "no longer has access" in await desk.complains(text="hi", chat="telegram:8")
 
 
 async def test_what_was_sent_is_not_called_failed_because_it_could_not_be_noted(
@@ -385,9 +385,9 @@ NAMED = (
         ('"Ana" Maria is here', ("8", "Maria is here"), "Sent to telegram:8 (Ana)."),
         ("Ana\nMaria", ("8", "Maria"), "Sent to telegram:8 (Ana)."),
         ("Anastasia hi", None, "no such chat"),
-        ("Bob hi", None, "Several chats have this name: telegram:10, whatsapp:1"),
-        ("Ana", None, "Write it as"),
-        ("", None, "Write it as"),
+        ("Bob hi", None, "Several chats have this name. Use an id: telegram:10, whatsapp:1"),
+        ("Ana", None, "Usage: /send"),
+        ("", None, "Usage: /send"),
     ],
 )
 async def test_a_typed_message_goes_to_the_one_chat_that_it_names(
@@ -403,5 +403,5 @@ async def test_a_typed_message_goes_to_the_one_chat_that_it_names(
 
 async def test_nothing_typed_goes_to_who_may_not_talk_to_the_agent_any_more(desk: Desk) -> None:
     desk.others = Others(closed=frozenset({"telegram:8"}))
-    assert "may not talk" in await desk.types("Ana hi")
+    assert "no longer has access" in await desk.types("Ana hi")
     assert desk.sent == []

@@ -40,7 +40,7 @@ async def test_each_conversation_has_the_model_that_was_chosen_by_name(tmp_path:
         running(tmp_path, None, channel, **environ(server)),
     ):
         shown = await channel.ask("/model")
-        assert shown.startswith("This conversation uses main-1. /model NAME switches it.")
+        assert shown.startswith("This conversation uses main-1. To switch, send /model NAME.")
         assert shown.endswith("\n- fast\n- smart\n- other-1")
         assert await channel.ask("/model smart") == "This conversation now uses smart."
         await channel.ask("hello")
@@ -85,14 +85,14 @@ async def test_thinking_is_set_for_a_conversation_and_taken_back(tmp_path: Path)
     channel = FakeChannel()
     model = ScriptedModel(author=lambda _: says("ok"))
     async with running(tmp_path, model, channel):
-        assert await channel.ask("/think") == "Thinking here: default."
-        assert await channel.ask("/think high") == "Thinking here: high."
+        assert await channel.ask("/think") == "Thinking effort: default."
+        assert await channel.ask("/think high") == "Thinking effort: high."
         await channel.ask("hello")
         await channel.ask("hello", "2")
         assert await channel.ask("/think a lot") == (
-            "Write it as: /think none | low | medium | high | default"
+            "Usage: /think none | low | medium | high | default"
         )
-        assert await channel.ask("/think default") == "Thinking here: default."
+        assert await channel.ask("/think default") == "Thinking effort: default."
         await channel.ask("hello")
     assert [options.effort for options in model.options] == ["high", "", ""]
 

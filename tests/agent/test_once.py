@@ -11,7 +11,7 @@ from nanobot.testing.channel import FakeChannel
 from tests.support import running
 
 CLOCK = FakeClock()
-INTERRUPTED = "I was interrupted while I did this, so it may be done or not"
+INTERRUPTED = "I was interrupted during this command, so it may or may not be done"
 
 
 async def given(home: Path, text: str, *, begun: bool) -> None:

@@ -27,8 +27,8 @@ from tests.support import Gate, Probe, running, stored, window
 
 OUT = ProviderUnavailable("the model server cannot be reached")
 NOTICE = (
-    "The model cannot be reached right now (the model server cannot be reached). Your message is"
-    " kept and will be answered when it is back (for up to 24 hours); /stop drops it."
+    "The model cannot be reached right now (the model server cannot be reached). Your message"
+    " will be answered if the model is back within 24 hours. To drop it, send /stop."
 )
 
 
@@ -237,7 +237,7 @@ async def test_stop_drops_what_waits_and_the_command_behind_it_runs(tmp_path: Pa
         await clock.until_sleeping()
         await channel.say("/new")
         await channel.received(2)
-        assert await channel.ask("/stop") == "Stopped. 1 waiting message set aside."
+        assert await channel.ask("/stop") == "Stopped. 1 pending message dropped."
         assert "New session started." in await channel.received(4)
     assert await window(tmp_path) == []
 
@@ -263,7 +263,7 @@ async def test_stop_drops_a_message_that_waits(tmp_path: Path) -> None:
     async with running(tmp_path, model, channel, clock=clock):
         await channel.say("hello")
         await clock.until_sleeping()
-        assert await channel.ask("/stop") == "Stopped. 1 waiting message set aside."
+        assert await channel.ask("/stop") == "Stopped. 1 pending message dropped."
         await channel.say("again")
         assert (await channel.received(3))[2] == NOTICE, "a new outage for a new message"
         await clock.until_sleeping(2)
@@ -280,8 +280,7 @@ async def test_a_message_that_waited_too_long_ends_with_a_clear_text(tmp_path: P
         await channel.say("hello")
         texts = await channel.received(2)
     assert texts[1] == (
-        "The model gave no answer: the model server cannot be reached. /retry runs the message"
-        " again."
+        "The model gave no answer: the model server cannot be reached. To try again, send /retry."
     )
     assert await window(tmp_path) == [("user", "hello")]
 
@@ -302,17 +301,18 @@ async def test_a_restart_gives_nobody_more_patience(tmp_path: Path) -> None:
     [
         (
             ProviderRejected("the key is wrong", status=401, hint="Check model.api_key."),
-            "The model gave no answer: the key is wrong. Check model.api_key. /retry runs the"
-            " message again.",
+            "The model gave no answer: the key is wrong. Check model.api_key. To try again, send"
+            " /retry.",
         ),
         (
             ProviderGarbage("HTML instead of an answer"),
-            "The model gave no answer: HTML instead of an answer. /retry runs the message again.",
+            "The model gave no answer: HTML instead of an answer. To try again, send /retry.",
         ),
         (
             ContextTooLong("too long", status=400),
-            "This conversation does not fit the model's context window, even shortened. /new starts"
-            " a fresh one; lower model.context_window if the model's is smaller. (too long)",
+            "This conversation does not fit the model's context window, even shortened. To start"
+            " a new one, send /new. If the model's window is smaller than model.context_window,"
+            " lower that setting. (too long)",
         ),
     ],
 )

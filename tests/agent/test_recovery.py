@@ -172,8 +172,8 @@ async def test_after_three_crashes_without_progress_the_person_is_told(tmp_path:
     model = ScriptedModel(says("fine"), says("once more"))
     async with running(tmp_path, model, channel):
         assert await channel.answer_to("e1") == (
-            "nanobot stopped unexpectedly each of the 3 times it worked on this message, so it will"
-            " not try again by itself. The message is kept; /retry runs it once more."
+            "nanobot stopped unexpectedly 3 times while it worked on this message, so it will not"
+            " try again by itself. To try once more, send /retry."
         )
         assert await channel.answer_to("e2") == "fine"
     assert [text for _, text in await window(tmp_path)] == ["poison", "innocent", "fine"]
@@ -219,7 +219,7 @@ async def test_a_crash_is_counted_for_turns_that_had_not_asked_the_model_only(
     await crash_together(tmp_path, messages, 3, asked={"e2"})
     channel = FakeChannel()
     async with running(tmp_path, ScriptedModel(says("fine")), channel):
-        assert "each of the 3 times" in await channel.answer_to("e1")
+        assert "stopped unexpectedly 3 times" in await channel.answer_to("e1")
         assert await channel.answer_to("e2", "2") == "fine"
 
 
@@ -269,7 +269,7 @@ async def test_a_stop_that_was_waiting_is_applied_before_anything_runs(tmp_path:
     channel, tool = FakeChannel(), Probe(effects=True)
     model = ScriptedModel(says("hi"))
     async with running(tmp_path, model, channel, tools=(tool,)):
-        assert await channel.answer_to("e2") == "Stopped. 1 waiting message set aside."
+        assert await channel.answer_to("e2") == "Stopped. 1 pending message dropped."
         assert await channel.answer_to("e3") == "hi"
     assert tool.called == []
     assert [m.content for m in stored(tmp_path) if m.role == "user"] == ["do it", "hello"]

@@ -196,6 +196,6 @@ async def test_what_the_owner_sends_by_a_command_goes_as_typed_and_no_model_is_a
         )
         assert (await channel.received(2, "2"))[-1] == "See you at eight.\nBring *wine*"
         assert "no such chat" in await channel.ask("/send fake:3 hello")
-        assert "Write it as: /send" in await channel.ask("/send fake:2")
+        assert "Usage: /send" in await channel.ask("/send fake:2")
         assert await channel.ask("what did you say?", "2") == "hm"
     assert "See you at eight. Bring *wine*" in model.prompts[-1].messages[-2].text

@@ -76,7 +76,7 @@ async def test_stop_sets_waiting_messages_aside_and_keeps_them(tmp_path: Path) -
         await gate.reached.wait()
         await channel.say("two")
         await channel.say("three")
-        assert await channel.ask("/stop") == "Stopped. 2 waiting messages set aside."
+        assert await channel.ask("/stop") == "Stopped. 2 pending messages dropped."
         gate.opened.set()
         assert await channel.ask("four") == "next"
     assert [text for _, text in await window(tmp_path)] == ["one", "two", "three", "four", "next"]

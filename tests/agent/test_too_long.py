@@ -157,8 +157,8 @@ async def test_two_stalls_at_one_message_end_it_with_the_setting(tmp_path: Path)
         await clock.advance(15)
         assert (await channel.received(2))[1] == (
             "The model gave no answer: the model server at http://127.0.0.1:9/v1 sent nothing for"
-            " 120 seconds. If it needs longer, raise model.timeout_seconds. /retry runs the message"
-            " again."
+            " 120 seconds. If it needs longer, raise model.timeout_seconds. To try again, send"
+            " /retry."
         )
         assert await channel.ask("and now?") == "fine now"
 

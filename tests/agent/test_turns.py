@@ -72,7 +72,7 @@ async def test_an_answer_of_too_many_parts_is_a_beginning_and_a_file(
         await channel.answer_to(await channel.say("tell me all"))
     beginning, last = channel.sent
     assert text.startswith(beginning.content.partition("\n\n[")[0])
-    assert f"The whole text, {length:,} characters, is in the file below" in beginning.content
+    assert f"The full text, {length:,} characters, is in the file below" in beginning.content
     assert len(beginning.content) <= 1000
     (file,) = last.media
     assert (tmp_path / file.ref).read_text() == text
@@ -272,8 +272,8 @@ async def test_a_broken_turn_becomes_one_clear_message_and_the_next_works(tmp_pa
     async with running(tmp_path, ScriptedModel(explode, says("fine")), channel):
         answer = await channel.ask("hello")
         assert answer == (
-            "Something broke inside nanobot (ZeroDivisionError). Your message is kept, the details"
-            " are in the log; /retry runs it again."
+            "nanobot had an internal error (ZeroDivisionError). The details are in the log. To"
+            " try again, send /retry."
         )
         assert await channel.ask("and now?") == "fine"
     assert [text for _, text in await window(tmp_path)] == ["hello", "and now?", "fine"]
@@ -286,7 +286,7 @@ async def test_a_tool_that_cancels_itself_breaks_its_turn_and_nothing_else(tmp_p
     channel = FakeChannel()
     model = ScriptedModel(calls("probe"), says("fine"))
     async with running(tmp_path, model, channel, tools=(Probe(act=leak),)):
-        assert (await channel.ask("hello")).startswith("Something broke inside nanobot")
+        assert (await channel.ask("hello")).startswith("nanobot had an internal error")
         assert await channel.ask("and now?") == "fine"
 
 

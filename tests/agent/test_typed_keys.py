@@ -56,7 +56,7 @@ async def test_what_is_moved_stands_in_secrets_env_and_nowhere_else(
     secrets = tmp_path / "secrets.env"
     assert parse_env_file(secrets.read_text()) == {name: key.replace("\n", "\\n")}
     assert stat.S_IMODE(secrets.stat().st_mode) == 0o600
-    assert f"Moved into secrets.env: {name}." in told
+    assert f"Moved to secrets.env: {name}." in told
     assert "still stands" not in told
     assert holding(tmp_path, key) == ["secrets.env"]
     assert "here is my key: [erased]" in model.prompts[-1].messages[1].text
@@ -69,7 +69,7 @@ async def test_other_entries_stay_and_a_name_that_is_taken_gets_a_number(tmp_pat
     async with running(tmp_path, ScriptedModel(says("I see")), channel):
         await offered(channel, f"use {OTHER}")
     async with running(tmp_path, ScriptedModel(), channel):  # a restart loses no offer
-        for told in ("Moved into secrets.env: GITHUB_TOKEN_2.", "There is no key"):
+        for told in ("Moved to secrets.env: GITHUB_TOKEN_2.", "Your messages in"):
             event = await channel.say("/secret move", sender_id="1")
             assert (await channel.answer_to(event)).startswith(told)
     text = (tmp_path / "secrets.env").read_text()
@@ -82,7 +82,7 @@ async def test_a_no_changes_nothing(tmp_path: Path) -> None:
     async with running(tmp_path, ScriptedModel(says("I see")), channel):
         offer = await offered(channel, f"use {OTHER}")
         event = await channel.say(offer.buttons[1].value, sender_id="1")
-        assert await channel.answer_to(event) == "It stays where it is."
+        assert await channel.answer_to(event) == "It was not moved."
     assert not (tmp_path / "secrets.env").exists()
     assert holding(tmp_path, OTHER)
 

@@ -44,7 +44,7 @@ def said(*marks: str) -> list[Line]:
         ([*said("m1", "m2"), Line("answer to m2")], 1),
         ([*said("m1"), Line("answer to m1"), Line("answer to m1, again")], 1),
         ([*said("m1"), Line("answer to m1"), Line("The model refused it.")], 1),
-        ([*said("m1"), Line("Something broke inside nanobot (KeyError).")], 1),
+        ([*said("m1"), Line("nanobot had an internal error (KeyError).")], 1),
         ([Line("answer to m1")], 1),
     ],
 )

@@ -161,7 +161,7 @@ def test_a_chat_that_hosts_says_at_its_end_that_a_message_waits_for_the_model(
     (home / "config.yaml").write_text(json.dumps({"model": model}))
     with chat(environment) as screen:
         screen.type("hello\r")
-        screen.wait_for("Your message is kept")
+        screen.wait_for("Your message will be answered")
         screen.type("\x04")
         screen.wait_for("note: your message is answered when the model is back")
 

@@ -66,7 +66,7 @@ def test_the_list_shows_who_asked_and_who_is_in(
         "  code      holds for  id          name\n"
         "  K7MPQRST  8 min      telegram:7  Anna\n"
         "  -         over       telegram:7  Anna (a group)\n"
-        "Names are what people call themselves: approve the code that somebody gives you.\n\n"
+        "People choose these names themselves. Approve only a code that someone gave you.\n\n"
         "approved by pairing\n"
         "  id          since              name\n"
         "  telegram:8  2026-03-02  owner  Bob\n"
@@ -104,7 +104,7 @@ def test_without_a_gateway_the_home_itself_is_changed(
     assert code in run("list")[1]
     assert run("approve", "BBBBBBBB")[0] == 1
     assert run("approve", code.lower(), "--owner") == (
-        0, "`Anna` (`telegram:7`) can talk to me now, as the owner.\n"
+        0, "`Anna` (`telegram:7`) has access now, as the owner.\n"
     )  # fmt: skip
     assert run("approve", code)[0] == 1
     assert _access(home).owners("telegram") == ("7",)

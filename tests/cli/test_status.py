@@ -19,7 +19,7 @@ HEALTH = {
     "state": "failing",
     "concerns": [
         {"level": "failing", "text": "telegram: nothing was\nheard", "hint": "See `nanobot logs`."},
-        {"level": "degraded", "text": "messages that failed: 2", "hint": ""},
+        {"level": "degraded", "text": "failed messages: 2", "hint": ""},
         {"level": "degraded", "text": "whatsapp is off: it was unlinked", "hint": ""},
     ],
 }
@@ -62,7 +62,7 @@ def test_it_is_an_aligned_table_with_what_is_wrong(
         "",
         "failing: telegram: nothing was heard",
         "  See `nanobot logs`.",
-        "degraded: messages that failed: 2",
+        "degraded: failed messages: 2",
         "degraded: whatsapp is off: it was unlinked",
         "",
         "channels",
@@ -107,7 +107,7 @@ def test_what_is_wrong_fits_the_terminal(gateway: Any, monkeypatch: pytest.Monke
         (
             HEALTH,
             1,
-            "failing: telegram: nothing was heard; messages that failed: 2;"
+            "failing: telegram: nothing was heard; failed messages: 2;"
             " whatsapp is off: it was unlinked\n",
         ),
         ({}, 1, "failing\n"),

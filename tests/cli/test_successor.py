@@ -22,7 +22,7 @@ from tests.cli.support import Nanobot
 
 pytestmark = pytest.mark.process
 
-GOING = b'{"ok": false, "error": "nanobot is ending here", "hint": "", "going": true}\n'
+GOING = b'{"ok": false, "error": "nanobot is shutting down", "hint": "", "going": true}\n'
 
 
 @pytest.fixture(autouse=True)

@@ -82,10 +82,8 @@ async def test_a_turn_whose_end_the_journal_refuses_is_answered_when_it_has_room
         assert await channel.answer_to(event) == "here I am"
         assert await channel.ask("and now?") == "here I am"
     (notice,) = notices(channel)
-    assert notice.startswith("Your message is waiting: cannot use ")
-    assert notice.endswith(
-        "make a copy of nanobot's home. It will be answered as soon as that is fixed."
-    )
+    assert notice.startswith("Your message is pending: cannot use ")
+    assert notice.endswith("make a copy of nanobot's home. It will be answered once this is fixed.")
     assert [text for _, text in await window(tmp_path)] == [
         "hello", "here I am", "and now?", "here I am",
     ]  # fmt: skip

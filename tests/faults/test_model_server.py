@@ -121,8 +121,8 @@ async def test_an_outage_is_told_once_and_the_message_is_answered_after_it(
         assert await channel.ask("and now?") == "fine"
     assert notice == (
         f"The model cannot be reached right now (the model server at {server.base_url} {reason})."
-        " Your message is kept and will be answered when it is back (for up to 24 hours); /stop"
-        " drops it."
+        " Your message will be answered if the model is back within 24 hours. To drop it, send"
+        " /stop."
     )
     assert answer == "here I am"
     assert [text for _, text in await window(tmp_path)] == [
@@ -159,59 +159,59 @@ FINAL: dict[str, tuple[Sequence[Step], str]] = {
         [unauthorized("sk-secret-key")],
         "The model gave no answer: the model server at {url} refused the request (401):"
         " Incorrect API key provided: [api key]. Check model.api_key: the server does not accept"
-        " it. /retry runs the message again.",
+        " it. To try again, send /retry.",
     ),
     "HTML with status 200": (
         [FAULTS["HTML with status 200"]()] * 3,
         "The model gave no answer: the model server at {url} answered with a web page:"
         " Sign in Please sign in. Check model.name and model.base_url, which mostly ends in /v1:"
-        " the server does not know one of them. /retry runs the message again.",
+        " the server does not know one of them. To try again, send /retry.",
     ),
     "no choices": (
         [FAULTS["empty choices"]()] * 3,
         "The model gave no answer: the model server at {url} answered with no choices."
-        " /retry runs the message again.",
+        " To try again, send /retry.",
     ),
     "null content": (
         [Answer(None)] * 2,
         "The model gave no answer: the model gave an empty answer, twice."
-        " /retry runs the message again.",
+        " To try again, send /retry.",
     ),
     "a filter": (
         [Answer(None, finish="content_filter")],
         "The model gave no answer: the provider's filter withheld the answer (content_filter). Put"
-        " the message in other words, or use another model. /retry runs the message again.",
+        " the message in other words, or use another model. To try again, send /retry.",
     ),
     "all tokens used for thinking": (
         [Answer("", finish="length", reasoning="Let me think about it")],
         "The model gave no answer: the model used all tokens of its answer for thinking. Raise"
-        " model.max_completion_tokens, or lower model.reasoning_effort. /retry runs the message"
-        " again.",
+        " model.max_completion_tokens, or lower model.reasoning_effort. To try again, send /retry.",
     ),
     "nothing but thinking": (
         [Answer("", reasoning="Let me think about it")] * 2,
         "The model gave no answer: the model only thought and wrote no answer, twice."
-        " /retry runs the message again.",
+        " To try again, send /retry.",
     ),
     "an early end": (
         [Answer("", finish="abort")] * 2,
         "The model gave no answer: the provider ended the answer before the first word (abort),"
-        " twice. /retry runs the message again.",
+        " twice. To try again, send /retry.",
     ),
     "a template that can't be filled": (
         [refusal(ApiError(500, "Jinja Exception: roles must alternate", None, "server_error"))] * 3,
         "The model gave no answer: the model server at {url} cannot handle the request (500): Jinja"
-        " Exception: roles must alternate. /retry runs the message again.",
+        " Exception: roles must alternate. To try again, send /retry.",
     ),
     "a body of 50 MB": (
         [Huge(), Huge(), Huge()],
         "The model gave no answer: the model server at {url} answered with more than"
-        " 2097152 bytes. /retry runs the message again.",
+        " 2097152 bytes. To try again, send /retry.",
     ),
     "context length exceeded": (
         [context_length_exceeded()],
-        "This conversation does not fit the model's context window, even shortened. /new starts a"
-        " fresh one; lower model.context_window if the model's is smaller. (the prompt is too long"
+        "This conversation does not fit the model's context window, even shortened. To start a"
+        " new one, send /new. If the model's window is smaller than model.context_window, lower"
+        " that setting. (the prompt is too long"
         " for fake: the server takes 8,192 tokens)",
     ),
 }
@@ -282,7 +282,7 @@ async def test_an_answer_that_a_filter_withheld_is_no_empty_answer(
     async with talking(tmp_path, [step] * 3) as (channel, server):
         assert await channel.ask("hello") == (
             f"The model gave no answer: the provider's filter withheld the answer ({reason}). Put"
-            " the message in other words, or use another model. /retry runs the message again."
+            " the message in other words, or use another model. To try again, send /retry."
         )
         assert len(server.requests) == 1
 

@@ -309,4 +309,4 @@ async def test_an_operation_that_is_cut_off_is_said_to_be_in_doubt(tmp_path: Pat
         await server.close(0.0)
         told = await wire.line()
     assert "going" not in told
-    assert "in part" in told["hint"]
+    assert "partly done" in told["hint"]

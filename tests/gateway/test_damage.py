@@ -154,8 +154,8 @@ async def test_lines_that_cannot_be_read_show(tmp_path: Path) -> None:
         await channel.ask("hello")
         state, text = await health_of(tmp_path)
         assert state == "degraded"
-        assert "conversation fake:1: lines that cannot be read: 1" in text
-        assert "memory/history.jsonl: lines that cannot be read: 1" in text
+        assert "conversation fake:1: unreadable lines: 1" in text
+        assert "memory/history.jsonl: unreadable lines: 1" in text
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ async def test_what_was_set_aside_shows_until_it_is_removed(tmp_path: Path, asid
         path = tmp_path / "state" / aside
         path.mkdir(parents=True)
         state, text = await health_of(tmp_path)
-        assert (state, "damaged, and begun again" in text) == ("degraded", True)
+        assert (state, "damaged and started again" in text) == ("degraded", True)
         path.rmdir()
         assert await health_of(tmp_path) == ("ok", "")
 
@@ -183,7 +183,7 @@ async def test_new_sets_a_damaged_conversation_aside_and_answers_what_waited(
         event = await channel.say("hello")
         await clock.until_sleeping()
         (notice,) = [one.text for one in channel.shown if isinstance(one, Notice)]
-        assert "/new keeps it aside" in notice
+        assert "Send /new to set the file aside" in notice
         await channel.ask("/new")
         assert await channel.answer_to(event) == "hi"
         assert await health_of(tmp_path) == ("ok", "")

@@ -28,7 +28,7 @@ def channel(state: str, detail: str = "", due: float | None = None) -> ChannelSt
             (),
             "failing",
             True,
-            "telegram: nothing was heard from the platform for 90 s",
+            "telegram: the platform has been silent for 90 s",
         ),
         # Who is started again, lent or off is silent with good reason.
         ([channel("lent", due=999.0)], ANSWERS, QueueCounts(), (), "ok", False, ""),
@@ -77,7 +77,7 @@ def channel(state: str, detail: str = "", due: float | None = None) -> ChannelSt
             (),
             "failing",
             False,
-            "the journal takes nothing: cannot use journal.db: disk full",
+            "the journal rejects writes: cannot use journal.db: disk full",
         ),
         (
             [],
@@ -86,7 +86,7 @@ def channel(state: str, detail: str = "", due: float | None = None) -> ChannelSt
             (),
             "degraded",
             False,
-            "messages that failed: 2; parts of replies that cannot be delivered: 1",
+            "failed messages: 2; undelivered parts of replies: 1",
         ),
         (
             [],
@@ -95,7 +95,7 @@ def channel(state: str, detail: str = "", due: float | None = None) -> ChannelSt
             (),
             "degraded",
             False,
-            "the model cannot be reached; messages that wait for it: 4",
+            "the model cannot be reached (pending messages: 4)",
         ),
         (
             [],
@@ -104,7 +104,7 @@ def channel(state: str, detail: str = "", due: float | None = None) -> ChannelSt
             (Concern("failing", "no room"),),
             "failing",
             False,
-            "no room; messages that failed: 1",
+            "no room; failed messages: 1",
         ),
     ],
 )

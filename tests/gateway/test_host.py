@@ -169,7 +169,7 @@ async def test_who_sends_too_much_is_turned_away_and_told_once(
     await core.background.drain(5.0)
     told = [(part.part.content, part.part.event_ids) for part in core.parts]
     assert len(told) == 1
-    assert "more than 2 messages within a minute" in told[0][0]
+    assert "more than 2 messages in a minute" in told[0][0]
     assert told[0][1] == ("m2",)
 
 
@@ -186,7 +186,7 @@ async def test_where_the_disk_is_full_each_chat_is_told_once_until_it_takes_some
                     await core.host.publish((message,))
         told = [(notice.chat_id, notice.thread_id) for notice in core.shown]
         assert told == [("1", ""), ("2", "5")]
-        assert "Your message is waiting: cannot use" in core.shown[0].text
+        assert "Your message is pending: cannot use" in core.shown[0].text
         core.shown.clear()
         await core.host.publish((here, there))
 

@@ -75,7 +75,9 @@ async def test_a_borrowed_channel_rests_until_it_is_given_back(tmp_path: Path) -
     assert office.channel.users == 0
     assert await office.ask("channels.status") == {
         "running": True,
-        "channels": [{"name": "fake", "state": "lent", "detail": "somebody signs in", **NOBODY}],
+        "channels": [
+            {"name": "fake", "state": "lent", "detail": "someone is signing in", **NOBODY}
+        ],
     }
     await office.ask("channels.return", name="fake")
     assert (office.channel.users, office.channel.starts) == (1, 2)
@@ -129,7 +131,7 @@ async def test_two_do_not_sign_in_at_the_same_time(tmp_path: Path) -> None:
     office = Office(tmp_path)
     office.supervisor.start()
     await office.ask("channels.borrow", name="fake")
-    with pytest.raises(NanobotError, match="somebody else signs in at fake"):
+    with pytest.raises(NanobotError, match="someone else is signing in to fake"):
         await office.ask("channels.borrow", name="fake")
     assert office.channel.users == 0
     await office.ask("channels.return", name="fake")

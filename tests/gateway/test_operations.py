@@ -102,7 +102,7 @@ async def test_the_queue_says_what_to_do_about_which_row(house: House) -> None:
 
 async def test_retry_in_a_running_gateway_starts_at_once(house: House) -> None:
     await house.trouble()
-    assert await house.running.queue_retry({"id": "in-1"}) == {"text": "in-1 is tried again now."}
+    assert await house.running.queue_retry({"id": "in-1"}) == {"text": "in-1 is being retried."}
     await house.running.queue_retry({"id": "out-1"})
     assert [entry.message.event_id for entry in house.resumed] == ["m1"]
     assert [item.part.content for item in house.resent] == ["answer"]
@@ -111,7 +111,7 @@ async def test_retry_in_a_running_gateway_starts_at_once(house: House) -> None:
 async def test_retry_without_a_gateway_waits_for_one(house: House) -> None:
     await house.trouble()
     told = await house.idle.queue_retry({"id": "in-1"})
-    assert told == {"text": "in-1 will be tried again when the gateway runs."}
+    assert told == {"text": "in-1 will be retried when the gateway runs."}
     assert len((await house.journal.leftovers()).entries) == 1
 
 

@@ -63,14 +63,14 @@ async def test_the_owner_lets_somebody_in_from_a_chat(desk: Desk) -> None:
     code = await asks(desk.access, BOB)
     assert f"`Bob` (`telegram:8`): `{code}` (10 min)" in await desk.types("/pair")
     answer = await desk.types(f"/pair {code[:4].lower()} {code[4:]}")
-    assert answer == "`Bob` (`telegram:8`) can talk to me now."
+    assert answer == "`Bob` (`telegram:8`) has access now."
     assert lets_in(desk.access, BOB)
     assert not desk.access.is_owner_id("telegram", "8")
     assert desk.welcomed == [("telegram", "8", desk.welcomed[0][2], "")]
     assert "/help" in desk.welcomed[0][2]
     assert "- `Bob` (`telegram:8`)" in await desk.types("/pair list")
     assert await desk.types("/pair revoke 8") == (
-        "`Bob` (`telegram:8`) can no longer talk to me by pairing."
+        "`Bob` (`telegram:8`) no longer has access by pairing."
     )
     assert not lets_in(desk.access, BOB)
 
@@ -82,7 +82,7 @@ async def test_nobody_else_gets_to_try_a_code(desk: Desk) -> None:
         assert "owner only" in await desk.types("/pair BBBBBBBB", anna)
     assert "owner only" in await desk.types(f"/pair {code}", anna)
     assert not lets_in(desk.access, BOB)
-    assert "can talk to me now" in await desk.types(f"/pair {code}")
+    assert "has access now" in await desk.types(f"/pair {code}")
 
 
 async def test_a_chat_makes_and_unmakes_no_owner(desk: Desk) -> None:
@@ -99,7 +99,7 @@ async def test_nothing_is_shown_or_done_in_a_group(desk: Desk) -> None:
     group = replace(OWNER, chat_id="-100", is_group=True)
     for text in ("/pair", f"/pair {code}"):
         answer = await desk.types(text, group)
-        assert "in private" in answer
+        assert "in a private chat" in answer
         assert code not in answer
     assert not lets_in(desk.access, BOB)
 
@@ -108,7 +108,7 @@ async def test_a_group_is_let_in_from_the_owners_private_chat(desk: Desk) -> Non
     code = code_in(await answer_to(desk.access, ANNA, GROUP))
     assert "the group `Family` (`telegram:-100`)" in await desk.types("/pair list")
     answer = await desk.types(f"/pair {code}")
-    assert answer == "Everyone in the group `Family` (`telegram:-100`) can talk to me now."
+    assert answer == "Everyone in the group `Family` (`telegram:-100`) has access now."
     assert desk.welcomed[0][:2] == ("telegram", "-100")
     assert desk.access.permits("telegram", BOB, GROUP)
 
@@ -127,21 +127,19 @@ async def test_a_name_is_shown_as_a_name_whatever_it_holds(desk: Desk) -> None:
     code = await asks(desk.access, replace(BOB, name=name))
     shown = "`Ann' ('telegram:1') [x](http://evil.exa…` (`telegram:8`)"
     assert f"- {shown}: " in await desk.types("/pair")
-    assert (await desk.types(f"/pair {code}")).startswith(f"{shown} can talk")
+    assert (await desk.types(f"/pair {code}")).startswith(f"{shown} has access")
 
 
 async def test_mistakes_are_answered_with_what_to_do(desk: Desk) -> None:
     assert "eight letters" in await desk.types("/pair revoke")
     assert "typing mistake" in await desk.types("/pair BBBBBBBB")
     assert "not let in by pairing" in await desk.types("/pair revoke 99")
-    assert await desk.types("/pair") == (
-        "Nobody has asked within the hour, and nobody was let in yet."
-    )
+    assert await desk.types("/pair") == ("No pending requests, and no one has access by pairing.")
 
 
 async def test_somebody_is_in_though_no_welcome_reaches_them(desk: Desk) -> None:
     desk.unreachable = True
-    assert "can talk to me now" in await desk.types(f"/pair {await asks(desk.access, BOB)}")
+    assert "has access now" in await desk.types(f"/pair {await asks(desk.access, BOB)}")
     assert lets_in(desk.access, BOB)
 
 
@@ -158,14 +156,14 @@ async def test_the_terminal_gets_all_of_it_as_data(desk: Desk) -> None:
     known |= {"owner": True, "since": "2026-03-02T09:00:00+00:00"}
     assert await desk.operations["pair.approve"]({"code": code, "owner": True}) == {
         **known, "new": True,
-        "text": "`Bob` (`telegram:8`) can talk to me now, as the owner.",
+        "text": "`Bob` (`telegram:8`) has access now, as the owner.",
     }  # fmt: skip
-    assert "my owner" in desk.welcomed[0][2]
+    assert "as the owner" in desk.welcomed[0][2]
     listed = {"requests": [], "approved": [known], "trouble": ""}
     assert await desk.operations["pair.list"]({}) == listed
     assert await desk.operations["pair.revoke"]({"id": "telegram:8"}) == {
         **known, "still_in": False,
-        "text": "`Bob` (`telegram:8`) can no longer talk to me by pairing.",
+        "text": "`Bob` (`telegram:8`) no longer has access by pairing.",
     }  # fmt: skip
 
 

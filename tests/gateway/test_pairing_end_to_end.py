@@ -65,7 +65,7 @@ async def test_a_new_user_becomes_the_owner_without_a_restart(
         code = told.split("`")[1]
         assert f"nanobot pair approve {code}" in told
         assert "as the owner" in await types("approve", code, "--owner")
-        assert "my owner" in (await channel.received(2, "7"))[1]
+        assert "as the owner" in (await channel.received(2, "7"))[1]
         event = await channel.writes("I am Anna")
         assert event is not None
         assert await channel.answer_to(event, "7") == "Nice to meet you."

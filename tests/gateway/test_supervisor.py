@@ -73,7 +73,7 @@ async def cancel_oneself() -> None:
     [
         (crash, "LookupError: broken pipe dream"),
         (leave, "SystemExit"),
-        (end, "it ended by itself"),
+        (end, "it ended unexpectedly"),
         (cancel_oneself, "was cancelled"),
     ],
 )

@@ -120,7 +120,10 @@ async def test_a_dead_poll_ends_the_signs_of_life_within_90_seconds(
         assert manager.heard().count("WATCHDOG=1") == 6
         await beats(clock, 30)
         said = manager.heard()
-        assert any(line.startswith("STATUS=failing: telegram: nothing was heard") for line in said)
+        assert any(
+            line.startswith("STATUS=failing: telegram: the platform has been silent")
+            for line in said
+        )
         await beats(clock, 60)
         assert "WATCHDOG=1" not in manager.heard()
         channel.heard_at, channel.due = clock.monotonic(), clock.monotonic() + 60

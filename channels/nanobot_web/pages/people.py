@@ -51,7 +51,7 @@ async def _scopes(call: Call, offset: int) -> tuple[list[dict[str, Any]], int]:
 
 async def _approve(call: Call) -> web.StreamResponse:
     if done := await call.change("pair.approve", code=call.form.get("code", "").strip()):
-        call.tell(f"{done['name'] or done['address']} can talk to me now.")
+        call.tell(f"{done['name'] or done['address']} has access now.")
     return call.back("/people")
 
 

@@ -130,7 +130,7 @@ async def test_a_voice_that_fails_costs_no_text_and_holds_up_nothing(
         telegram.say("/voice")
         *_, told = await telegram.received(3)
     assert aloud(telegram) == []
-    assert "The last one could not be made: " in told
+    assert "The last voice message failed: " in told
 
 
 async def test_a_recording_that_a_program_cannot_read_is_a_file_and_a_note(
@@ -158,11 +158,11 @@ async def test_a_conversation_can_be_aloud_always_or_never(
     assert aloud(telegram) == ["re: one", "re: three"]
     said = [text for text in texts if text and not text.startswith("re: ")]
     assert said == [
-        "Replies here are also sent as voice messages. /voice off stops that.",
-        "Replies here are text only. /voice auto goes back to the setting.",
-        "Replies here are text only. /voice auto goes back to the setting.",
-        "A voice message is answered with one, beside the text.",
-        "Write /voice on, /voice off or /voice auto.",
+        "Replies here are also sent as voice messages. To stop this, send /voice off.",
+        "Replies here are text only. To restore the default, send /voice auto.",
+        "Replies here are text only. To restore the default, send /voice auto.",
+        "Voice messages get a voice reply in addition to the text.",
+        "Usage: /voice on, /voice off, or /voice auto",
     ]
 
 
@@ -178,7 +178,7 @@ async def test_only_the_owner_reads_what_a_program_complained_of(
         _, told = await telegram.received(2, guest)
         telegram.say("/voice")
         (known,) = await telegram.received(1)
-    assert told == "A voice message is answered with one, beside the text."
+    assert told == "Voice messages get a voice reply in addition to the text."
     assert "/home/ada" in known
 
 

@@ -60,7 +60,7 @@ async def test_a_chat_from_its_first_word_to_its_export(tmp_path: Path, browser:
         await expect(page.locator(".item.assistant")).to_have_count(2)
         await page.get_by_label("Actions").click()
         await page.get_by_role("button", name="Undo the last turn").click()
-        await expect(page.locator(".item.extra")).to_contain_text("Took back the last turn")
+        await expect(page.locator(".item.extra")).to_contain_text("Undid the last turn")
         await expect(page.locator(".item.assistant")).to_have_count(1)
         await page.get_by_label("More").click()
         await page.get_by_label("Title").fill("About Ana")

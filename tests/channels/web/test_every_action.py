@@ -88,7 +88,7 @@ async def _a_chat(stage: Stage) -> None:
     await expect(said.last).to_contain_text("Hello there.")
     await hand.press(page.get_by_label("Actions"))
     await hand.button("Undo the last turn")
-    await expect(page.locator(".item.extra").last).to_contain_text("Took back the last turn")
+    await expect(page.locator(".item.extra").last).to_contain_text("Undid the last turn")
     await expect(page.locator(".item.mine")).to_have_count(1)
     await stage.say("think")
     await stage.gates["think"].reached.wait()
@@ -353,7 +353,7 @@ async def _people(stage: Stage) -> None:
     )
     await hand.look()
     await hand.button("Let Eve in")
-    await stage.expect_text("can talk to me now")
+    await stage.expect_text("has access now")
     await hand.write("Code that you received", codes["Max"])
     await hand.button("Let in")
     await expect(page.get_by_role("button", name="Shut Max out")).to_be_visible()
@@ -430,7 +430,7 @@ async def _health(stage: Stage) -> None:
     row = page.locator("tr").filter(has_text="break")
     name = await row.locator("th").inner_text()
     await hand.button(f"Try {name} again")
-    await stage.expect_text(f"{name} is tried again now.")
+    await stage.expect_text(f"{name} is being retried.")
     while not (await web.ask("queue.list"))["inbox"]:
         pass
     await hand.follow("Health")
