@@ -101,6 +101,8 @@ def newest_records(path: Path, wanted: Callable[[Record], bool], limit: int) -> 
     cannot be read are left out. Raises `OSError`."""
     found: list[Record] = []
     for file in audit_files(path):
+        if len(found) == limit:
+            break  # older files are large
         with suppress(FileNotFoundError):
             records = filter(None, map(_parsed, reversed(_lines(file))))
             found += islice(filter(wanted, records), limit - len(found))

@@ -99,3 +99,10 @@ def test_a_link_in_the_place_of_the_log_is_not_followed(path: Path, tmp_path: Pa
     path.symlink_to(target)
     log_at(path).write({"number": 1})
     assert target.read_bytes() == b""
+
+
+def test_older_files_are_not_read_for_records_that_newer_ones_have(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    path.write_text('{"n": 1}\n{"n": 2}\n')
+    (tmp_path / "audit.1.jsonl").mkdir()  # it could not be read
+    assert newest_records(path, lambda _: True, 2) == ({"n": 1}, {"n": 2})
