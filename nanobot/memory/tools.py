@@ -94,8 +94,9 @@ class Documents:
             raise CallRefused(
                 f"{path} was not written: untrusted content (a page, a file, someone else's "
                 "message) is in this conversation, and this file guides you from then on",
-                hint="Call update_memory: `quote` takes in a line that the person wrote, at once; "
-                "`add`, `replace` and `remove` wait until they accept. Notes of today: call note.",
+                hint="Call update_memory: `quote` adds a line that the person wrote, at once. "
+                "`add`, `replace`, and `remove` wait until they accept. For notes of today, call "
+                "note.",
             )
         if inside in FACTS:
             read = list(caller.messages_read())
@@ -109,8 +110,8 @@ def refuse_off_record(caller: TurnContext) -> None:
     """Raise `CallRefused` in a turn of which nothing is to be remembered."""
     if caller.off_record:
         raise CallRefused(
-            "this request is off the record, so nothing of it is remembered",
-            hint="Say so; in a conversation that is kept the person can ask for it again.",
+            "this request is off the record, so nothing is remembered",
+            hint="Tell the person that they can ask again in a normal conversation.",
         )
 
 
@@ -161,7 +162,7 @@ class Keeping:
         if found is None or not wanted:
             raise CallRefused(
                 f"no earlier message in this conversation has the words {words.strip()[:80]!r}",
-                hint="Give its first words exactly; what the newest message says goes into `text`.",
+                hint="Give its first words exactly. Words of the newest message go into `text`.",
             )
         if not found.kept:
             session = await self._sessions.get_or_create(caller.session_key)
@@ -229,7 +230,7 @@ class Note(Tool, Struct, frozen=True):
             origins = ()
         keep = partial(self.before_change, caller.turn_id)
         path = await memory.store.append_today(text, before=keep, origins=origins)
-        mark = ", marked as unconfirmed: foreign content may have caused it" if origins else ""
+        mark = ", marked as unconfirmed: untrusted content may have caused it" if origins else ""
         return ToolResult(f"noted in {path}{mark}", changed=(memory.prefix + path,), trusted=True)
 
 
@@ -409,7 +410,9 @@ def _planned(
 def _reworded(wanted: Rewording, text: str, file: str) -> Operation:
     old = _find_line(wanted.old, text, file)
     if not without_bullet(wanted.new):
-        raise CallRefused(f"the new text for {wanted.old.strip()[:_SHOWN]!r} is empty; use remove")
+        raise CallRefused(
+            f"the new text for {wanted.old.strip()[:_SHOWN]!r} is empty", hint="Use `remove`."
+        )
     return Operation(old, with_words(old, clean_line(wanted.new)))
 
 
@@ -427,7 +430,7 @@ def _find_line(wanted: str, text: str, file: str) -> str:
         return line
     near = most_similar(wanted, filter(str.strip, text.splitlines()), _NEAR)
     raise CallRefused(
-        f"no line of {file} reads {wanted.strip()[:_SHOWN]!r}; nothing was changed",
+        f"no line of {file} is {wanted.strip()[:_SHOWN]!r}. Nothing was changed",
         hint=f"The nearest is: {near.strip()[:_SHOWN]}" if near else "Read the file again.",
     )
 

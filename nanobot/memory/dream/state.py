@@ -185,7 +185,7 @@ class DreamReport(Struct):
                 "These seem outdated, but I may not remove so many at once, so I kept them:",
                 self.refused,
             ),
-            _listed("Not learned, because you did not say it:", self.set_aside),
+            _listed("Not learned:", self.set_aside),
             _listed("I wrote digests of these months (the notes are kept):", self.digests),
             f"I rated the importance of {counted(self.rated, 'fact')}. `/memory` shows the ratings."
             if self.rated
