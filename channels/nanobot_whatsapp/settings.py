@@ -74,7 +74,8 @@ class WhatsAppSettings(Checked, frozen=True):
     transport: Literal["linked", "cloud"] = "linked"
     """A device `linked` to a number, or Meta's `cloud` API."""
     pairing: Literal["auto", "always", "never"] = "auto"
-    """Whether strangers in private chats get a pairing code. `auto`: only with the Cloud API."""
+    """Pairing codes for strangers in private chats: `always`, `never`, or `auto` (with the Cloud
+    API)."""
     read_receipts: bool = True
     """Whether accepted messages are marked as read."""
     self_chat: bool = False

@@ -225,7 +225,7 @@ class LogSettings(Checked, frozen=True):
     """The log."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The lowest level of lines in the log."""
+    """The lowest level in the log."""
     format: Literal["auto", "text", "json"] = "auto"
     """The format on standard error: `text`, `json`, or `auto` (`text` in a terminal, else
     `json`)."""
@@ -253,7 +253,7 @@ class HealthSettings(Checked, frozen=True):
     port: Port = 8088
     """The port to listen on."""
     token: ApiKey = SecretStr("")
-    """A token that clients send as `Authorization: Bearer …`. Required for other addresses."""
+    """A token that clients send as `Authorization: Bearer …`. Required with another `host`."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.enabled and not self.token.get_secret_value() and self.host not in _LOOPBACK:

@@ -62,7 +62,7 @@ class ExecSettings(Checked, frozen=True):
     enabled: bool = True
     """Whether the agent has a shell."""
     sandbox: Literal["auto", "bubblewrap", "landlock", "none"] = "auto"
-    """`auto` uses bubblewrap or else Landlock, if it passes a test. Otherwise there is no shell.
+    """`auto` uses `bubblewrap` or else `landlock`, if it passes a test. Otherwise there is no shell.
     `none` gives commands all your permissions."""
     memory_megabytes: Annotated[int, Meta(ge=64)] = 2_048
     """Megabytes of memory, for each process and for all commands together."""
@@ -87,7 +87,7 @@ class SearchSettings(Checked, frozen=True):
     """Web search."""
 
     provider: Literal["duckduckgo", "brave", "tavily", "searxng"] = "duckduckgo"
-    """The search engine. `brave` and `tavily` need a key, and `searxng` is your own server."""
+    """`duckduckgo`, `brave` or `tavily` (with a key), or `searxng` (your own server)."""
     api_key: ApiKey = SecretStr("")
     """The search engine's key."""
     base_url: Url = ""
@@ -174,7 +174,7 @@ class McpServerSettings(Checked, frozen=True):
     tools: tuple[Name, ...] = ()
     """The server's tools to use, by their own names. Empty: all."""
     people: Literal["owner", "everyone"] = "owner"
-    """Who can use the tools: only you, or everyone with access."""
+    """Who can use the tools: only you (`owner`), or `everyone` with access."""
     trust_read_only: bool = False
     """Whether tools that the server declares as read-only run without approval."""
     timeout_seconds: Seconds = 60.0
