@@ -41,12 +41,14 @@ async def continue_conversation(
 
     if is_group(call.scope):
         return Answer("/continue works in a private chat only.")
-    wanted, others = call.arguments.strip(), dict[str, SessionInfo]()
-    for info in await asyncio.to_thread(sessions.list_sessions):
+
+    def found() -> dict[str, SessionInfo]:
         # Whose it is stands in the session itself: a key may look like a person and be a group.
-        if scopes.of_session(info.key, info.metadata) == call.scope:
-            others[info.key] = info
-    others.pop(session.key, None)
+        infos, of_session = sessions.list_sessions(), scopes.of_session
+        same = (one for one in infos if of_session(one.key, one.metadata) == call.scope)
+        return {one.key: one for one in same if one.key != session.key}
+
+    wanted, others = call.arguments.strip(), await asyncio.to_thread(found)
     if not others:
         return Answer("You have no other conversation to continue.")
     if wanted not in others:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
@@ -16,6 +18,7 @@ from nanobot.memory.scopes import OWNER
 from nanobot.memory.service.commands import QUESTION_LIFETIME, REMEMBERED
 from nanobot.memory.version import Change
 from nanobot.messages import Message
+from nanobot.session.session import SessionInfo
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
 from tests.doubles.fence import closed_fence
@@ -469,6 +472,23 @@ async def test_continue_lists_the_other_conversations_of_the_same_person(owned: 
     assert "fake:2" in listed
     assert "telegram:7" not in listed
     assert "-100" not in listed
+
+
+async def test_continue_looks_at_all_conversations_aside_from_the_event_loop(
+    owned: Owned,
+) -> None:
+    await owned.said("cli:direct", "at the terminal", "yes")
+    threads, listed = set[threading.Thread](), owned.sessions.list_sessions
+
+    def watched() -> Iterator[SessionInfo]:
+        for info in listed():
+            threads.add(threading.current_thread())
+            yield info
+
+    with patch.object(owned.sessions, "list_sessions", watched):
+        await owned.type("/continue")
+    assert threading.main_thread() not in threads
+    assert threads
 
 
 async def test_continue_copies_what_memory_does_not_hold_yet(owned: Owned) -> None:
