@@ -62,8 +62,8 @@ class ExecSettings(Checked, frozen=True):
     enabled: bool = True
     """Whether the agent has a shell."""
     sandbox: Literal["auto", "bubblewrap", "landlock", "none"] = "auto"
-    """`auto` uses `bubblewrap` or else `landlock`, if it passes a test. Otherwise there is no shell.
-    `none` gives commands all your permissions."""
+    """`auto` uses `bubblewrap` or else `landlock`, if it passes a test. Otherwise there is no
+    shell. `none` gives commands all your permissions."""
     memory_megabytes: Annotated[int, Meta(ge=64)] = 2_048
     """Megabytes of memory, for each process and for all commands together."""
     network: bool = True
