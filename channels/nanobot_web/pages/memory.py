@@ -202,8 +202,8 @@ async def _restore(call: Call) -> web.StreamResponse:
     if done:
         made = done["versions"]
         what = f"back to version {number}" if to else f"change {number} undone"
-        said = f"Done: {what}, as version {made[0]}." if made else "Nothing is different."
-        left = [f"Left as it is, because it has changed since: {one}" for one in done["conflicts"]]
+        said = f"Done: {what}, as version {made[0]}." if made else "Nothing changed."
+        left = [f"Kept, because it has changed since: {one}" for one in done["conflicts"]]
         call.tell("\n".join([said, *left]))
     return call.back("/memory/versions", scope=scope)
 
@@ -311,7 +311,7 @@ def _may_erase(call: Call, scope: str, *, erase: bool) -> None:
 
 
 def _tell_version(call: Call, number: int, what: str) -> None:
-    call.tell(f"{what}: version {number}." if number else "Nothing is different.")
+    call.tell(f"{what}: version {number}." if number else "Nothing changed.")
 
 
 def _one_of(text: str, known: Sequence[str]) -> str:

@@ -284,7 +284,7 @@ async def _searched(stage: Stage) -> None:
     await hand.look()
     await hand.write("To", "2020-01-01")
     await hand.button("Search")
-    await stage.expect_text("Nothing was found")
+    await stage.expect_text("No results")
 
 
 async def _jobs(stage: Stage) -> None:
