@@ -75,7 +75,7 @@ _BUSY = 1440
 
 _IDLE = ("and", "so", "then", "there", "here", "just", "very", "too", "again", "only")
 
-_FAILED = re.compile("cannot use|could not|Free some space|cannot be reached")
+_FAILED = re.compile("cannot use|can't|could not|Free some space|cannot be reached")
 _VERSION = re.compile(r"^- (\d+)  .*\[Agent\]", re.MULTILINE)
 
 

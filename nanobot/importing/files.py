@@ -30,9 +30,9 @@ Outcome = Literal["taken", "converted", "left"]
 _COMMAND = re.compile(r"(?<=`)nanobot(?= )")
 _COUNTED: Mapping[Kind, str] = {"conversations": "message", "jobs": "job"}
 _OUTCOMES: Mapping[Outcome, str] = {
-    "taken": "taken as it is",
+    "taken": "copied unchanged",
     "converted": "converted",
-    "left": "stays in the old home",
+    "left": "left in the old home",
 }
 
 
@@ -106,7 +106,7 @@ class ImportReport(Struct):
             + (f" ({one.note})" if one.note else "")
             for one in self.items
         ]
-        text = f"# Import\n\nWhat `nanobot import` made of {printable(self.source)}.\n"
+        text = f"# Import\n\nReport of `nanobot import` from {printable(self.source)}.\n"
         for title, lines in (("To do", self.todo), ("Changes", self.changes), ("Files", files)):
             text += f"\n## {title}\n\n" + "".join(f"- {printable(line)}\n" for line in lines)
         return text.encode()
@@ -159,22 +159,24 @@ class Source(Struct, frozen=True):
 def locate(home: Path, workspace: Path | None, target: Path) -> Source:
     """What lies at `home`; a config.json stands for its folder. Raises `NanobotError` where that is
     no home of the other program."""
-    hint = "Name the home of the other program: `nanobot import FROM`."
+    hint = "Give the home of the other program: `nanobot import FROM`."
     if home.is_file() and home.name == CONFIG:
         home = home.parent
     if not home.is_dir():
         aside = home.with_name(f"{home.name}{ASIDE}")
         if aside.is_dir():  # an import was cut short between two renames
-            hint = f"It may be {aside} now: rename that to {home}."
+            hint = f"It may be {aside} now. Rename it to {home}."
         raise NanobotError(f"there is no folder {home}", hint=hint)
     home, target = home.resolve(), target.resolve()
     config, problem = _read_config(home, hint)
     where = _workspace(home, config, workspace)
     if where and any(one.is_relative_to(where) for one in (Path.home().resolve(), home, target)):
         raise NanobotError(
-            f"the workspace {where} holds much else, and all of it would be copied",
-            hint="Copy nanobot's files (AGENTS.md and the like, memory, skills, sessions) into a"
-            " folder, and name that: --workspace DIR.",
+            f"the workspace {where} contains other data, which would be copied too",
+            hint=(
+                "Copy nanobot's files (such as AGENTS.md, memory, skills, and sessions) into a "
+                "new folder, and use --workspace DIR."
+            ),
         )
     return Source(home, where, config, problem)
 
@@ -188,7 +190,7 @@ def _read_config(home: Path, hint: str) -> tuple[Fields, str]:
         except (NotJson, OSError) as error:
             return Fields({}), str(error)
     if any((home / name).exists() for name in _OURS):
-        raise NanobotError(f"{home} is a home of this nanobot already", hint=hint)
+        raise NanobotError(f"{home} is already a home of this nanobot", hint=hint)
     if not any((home / name).is_dir() for name in _THEIRS):
         problem = f"{home} is not a home of HKUDS/nanobot: it has no {CONFIG} and no workspace"
         raise NanobotError(problem, hint=hint)
@@ -232,7 +234,7 @@ def _walk(root: str, folder: Path, skipped: Collection[Path | None]) -> Iterator
                 waiting.append(f"{path}/")
                 continue
             elif not entry.is_file(follow_symlinks=False):
-                problem = "it is a link or no regular file"
+                problem = "it is a link or a special file"
             yield ImportFile(f"{root}/{path}", folder / path, problem)
 
 

@@ -98,8 +98,8 @@ class Fields:
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _NO_NAME = re.compile(r"[^A-Z0-9]+")
 _HEAD = (
-    "# Secrets that config.yaml refers to as ${NAME}, taken over by `nanobot import`.\n"
-    "# What the environment says counts before this file.\n"
+    "# Secrets for ${NAME} in config.yaml, imported by `nanobot import`.\n"
+    "# Variables of the environment override this file.\n"
 )
 
 

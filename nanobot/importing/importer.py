@@ -185,7 +185,7 @@ class Import:
             data = self._files.read(found, _LARGEST_MEDIA)
             if not data:
                 self._files.record(
-                    "media", found, "left", why="it is too large, empty or unreadable"
+                    "media", found, "left", why="it is too large, empty, or unreadable"
                 )
                 continue
             target = f"{FOLDER}/{kept_name(data, '', found.path)}"
@@ -200,7 +200,7 @@ class Import:
         secrets, tree = Secrets(), {}
         if problem:
             report.add_todo(
-                f"{CONFIG} could not be used: {problem}. Set nanobot up with `nanobot onboard`."
+                f"{CONFIG} can't be used: {problem}. Set up nanobot with `nanobot onboard`."
             )
         else:
             tree = Conversion(config, people, groups, secrets, report).tree()
@@ -211,7 +211,7 @@ class Import:
             self._files.write("secrets.env", [text.encode()])
         for name in secrets.awaited:
             if name not in os.environ:
-                report.add_todo(f"Set the variable {name}, in the environment or in secrets.env.")
+                report.add_todo(f"Set the variable {name} in the environment or in secrets.env.")
 
     def _memory(self) -> None:
         """The history goes over as it is: lines of the other program become entries when nanobot
@@ -243,7 +243,7 @@ class Import:
         try:
             entries = Fields.read(self._files.read(store)).items("jobs")
         except NotJson as error:
-            self._report.add_change(f"{store.path} holds no jobs that can be read: {error}.")
+            self._report.add_change(f"{store.path} has no readable jobs: {error}.")
             return
         jobs = []
         by_id = {f.text("id") or f"#{n}": f for n, f in enumerate(map(Fields, entries))}
@@ -252,12 +252,12 @@ class Import:
                 job = convert_job(id, entry, people, self._now)
             except NanobotError as error:
                 name = entry.text("name") or id
-                self._report.add_change(f"The job “{name}” was not taken: {error}.")
+                self._report.add_change(f"The job “{name}” was not imported: {error}.")
                 continue
             if job.channel not in (TERMINAL, *OURS):
                 job = replace(job, enabled=False)
                 self._report.add_change(
-                    f"The job “{job.name}”: it is paused: there is no channel {job.channel}."
+                    f"The job “{job.name}” is paused, because there is no channel {job.channel}."
                 )
             jobs.append(job)
         target = ""
@@ -274,7 +274,7 @@ class Import:
             elif found.path == _HEARTBEAT and not has_tasks(
                 self._files.read(found).decode("utf-8", "replace"), _NO_TASKS
             ):
-                self._files.record("memory", found, "left", why="it asks for nothing")
+                self._files.record("memory", found, "left", why="it has no tasks")
             else:
                 self._files.copy(_kind(found.path), found, found.path)
         for found in self._files.below("home/"):
@@ -284,16 +284,19 @@ class Import:
         report = self._report
         taken = {item.target for item in report.items}
         if self._source.workspace is None:
-            report.add_change("There is no workspace: no memory, no skills, no files of its own.")
+            report.add_change(
+                "There is no workspace, so no memory, skills, or files were imported."
+            )
         if rules := sorted(name for name in RULES if f"workspace/{name}" in taken):
             report.add_todo(
-                f"Look through {', '.join(rules)} in workspace/: what the other program wrote there"
-                " about itself may not hold here. nanobot makes its own of a file that you delete."
+                f"Review {', '.join(rules)} in workspace/, because descriptions of the other "
+                "program may not apply here. If you delete one of these files, nanobot "
+                "creates its default."
             )
         if skills := sorted({t.split("/")[2] for t in taken if t.startswith("workspace/skills/")}):
             report.add_todo(
-                f"Skills rest until you have looked at them ({', '.join(skills[:10])}):"
-                " `nanobot skills list`, then `nanobot skills enable NAME`."
+                f"Imported skills are not enabled ({', '.join(skills[:10])}). Review them: "
+                "`nanobot skills list`, then `nanobot skills enable NAME`."
             )
         self._advise_owner(people)
 
@@ -301,9 +304,10 @@ class Import:
         unowned = [n for n in OURS if people.allowed.get(n) and not people.owners.get(n)]
         if unowned and not self._owners:
             self._report.add_todo(
-                f"Say who the owner is: more than one person (or nobody) is let in on"
-                f" {' and '.join(unowned)}, and memory is the owner's alone. Import again with"
-                " --owner, such as --owner telegram:12345, or write it under `owner:`."
+                "Choose the owner, who is the only one with access to memory. On "
+                f"{' and '.join(unowned)}, more than one person (or no one) is allowed. "
+                "Import again with --owner, such as --owner telegram:12345, or set `owner:` "
+                "in config.yaml."
             )
 
 
@@ -353,7 +357,7 @@ def prepare(
         channel, _, id = owner.partition(":")
         if not channel or not id.strip():
             raise NanobotError(
-                f"{owner!r} is not an account", hint="Accounts are written as telegram:12345."
+                f"{owner!r} is not an account", hint="An account looks like telegram:12345."
             )
     found = locate(source, workspace, target)
     place, aside = target.resolve(), None
@@ -371,12 +375,12 @@ def _refuse(home: Path, target: Path) -> None:
     """Raise `NanobotError` where nothing can be imported from `home` into `target`."""
     if target.is_relative_to(home) or home.is_relative_to(target):
         raise NanobotError(
-            f"{target} and {home} lie within each other", hint="Name another home with --to."
+            f"one of {target} and {home} contains the other", hint="Choose another home with --to."
         )
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise NanobotError(
-            f"{target} is not empty, and nothing in it is overwritten",
-            hint="Name a new home with --to, or move that one away first.",
+            f"{target} is not empty, and import overwrites nothing",
+            hint="Choose a new home with --to, or move this one away first.",
         )
 
 

@@ -220,9 +220,9 @@ def import_conversations(
     for one, head in found:
         key, why = key_of(head.key), ""
         if head.ours:
-            why = "what was said to this nanobot before the import"
+            why = "a conversation with this nanobot before the import"
         elif not key:
-            why = "what the other program said to itself"
+            why = "an internal conversation of the other program"
         elif key in keys:
             why = f"an older file of the same conversation as {keys[key]}"
         if why:
@@ -259,13 +259,13 @@ def _convert(files: Transfer, found: ImportFile, conversation: Conversation) -> 
         conversation.messages = 0
         why = f"it cannot be read: {error.strerror}"
     else:
-        why = "no message can be read in it"
+        why = "it has no readable messages"
     if not conversation.messages:
         files.remove(target)
         files.record("conversations", found, "left", why=why)
         return False
     broken = conversation.broken
-    notes = [f"{counted(broken, 'broken line')} left out"] if broken else []
+    notes = [f"{counted(broken, 'broken line')} skipped"] if broken else []
     if conversation.head.unfinished:
         notes.append("an unfinished turn is not resumed")
     why = "; ".join(notes)

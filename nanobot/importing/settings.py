@@ -75,7 +75,7 @@ def server_for(model: str, provider: str, providers: Fields) -> tuple[str, str, 
     entry = entries.get(name, Fields({}))
     url = entry.text("api_base").rstrip("/") or _SERVERS.get(name, "")
     if name in _OTHER_API or not url:
-        raise NoServer(f"the provider {name} is not supported here")
+        raise NoServer(f"the provider {name} is not supported")
     if slash and name not in _MANY_MAKERS and _snake(first) == name:
         model = rest
     return model, url, name, entry
@@ -147,8 +147,8 @@ class Conversion(Struct):
         )
         if unfit := self.secrets.unfit:
             self.report.add_todo(
-                f"Copy these again by hand: {', '.join(unfit)}. Each holds a line break or another"
-                " invisible character."
+                f"Copy these by hand: {', '.join(unfit)}. Each contains a line break or "
+                "another invisible character."
             )
         return tree
 
@@ -158,7 +158,7 @@ class Conversion(Struct):
         found = self._server(chosen)
         if not found:
             self.report.add_todo(
-                "Choose a model: `nanobot onboard`, or the section `model` of config.yaml."
+                "Choose a model with `nanobot onboard`, or in the section `model` of config.yaml."
             )
             return {}
         fallbacks = [
@@ -181,11 +181,11 @@ class Conversion(Struct):
                 name, chosen.text("provider"), self.config.inner("providers")
             )
         except NoServer as error:
-            self.report.add_change(f"The model {name} cannot be used: {error}.")
+            self.report.add_change(f"The model {name} can't be used: {error}.")
             return {}
         for extra in ("extra_query", "proxy", "thinking_style"):
             if entry.get(extra):
-                self.report.add_change(f"{extra} of the provider {provider} has no counterpart.")
+                self.report.add_change(f"{extra} of the provider {provider} is not supported.")
         key = self.secrets.put(f"{provider}_API_KEY", entry.text("api_key"))
         known = provider_at(url)
         api = known.api if known and known.api != "chat" else ""
@@ -204,7 +204,7 @@ class Conversion(Struct):
         if not asked.flag("enabled", otherwise=True) or not entry.text("api_key"):
             return {}
         if name not in _LISTENERS:
-            self.report.add_change(f"Transcription by {name} is not supported here.")
+            self.report.add_change(f"Transcription by {name} is not supported.")
             return {}
         return _without_empty(
             base_url=entry.text("api_base").rstrip("/") or _SERVERS.get(name, ""),
@@ -235,26 +235,28 @@ class Conversion(Struct):
         for name, server in servers.objects():
             ours = _ODD.sub("_", name).strip("_-")[:32] or "server"
             if ours in found:
-                self.report.add_change(f"The MCP server {name} was left out: its name is taken.")
+                self.report.add_change(
+                    f"The MCP server {name} was skipped, because another one has its name."
+                )
                 continue
             found[ours] = self._mcp_server(name, server)
         if found:
             self.report.add_todo(
-                "MCP servers are sandboxed here, without network and without your folders: give"
-                " them what they need with `network:` and `paths:` (docs/mcp.md)."
+                "MCP servers run in a sandbox, without network and without your folders. "
+                "Give them access with `network:` and `paths:` (docs/mcp.md)."
             )
             if find_spec("mcp") is None:
                 self.report.add_todo(
-                    "Install the extra mcp, without which no MCP server starts"
-                    f" (docs/mcp.md). {how_to_install('mcp')}"
+                    "Install the extra mcp, which MCP servers need (docs/mcp.md). "
+                    f"{how_to_install('mcp')}"
                 )
         return found
 
     def _mcp_server(self, name: str, server: Fields) -> Tree:
         if server.text("type") == "sse" or server.text("auth") or server.text("cwd"):
             self.report.add_change(
-                f"The MCP server {name} uses SSE, a sign-in or a folder of its own, which have no"
-                " counterpart."
+                f"The MCP server {name} uses SSE, a sign-in, or its own working folder, which "
+                "are not supported."
             )
         wanted = (tool for tool in server.texts("enabled_tools") if tool != "*")
         url, more = server.text("url"), f"MCP_{name}"
@@ -281,7 +283,7 @@ class Conversion(Struct):
             is_set_up = {"telegram": channel.text("token"), "whatsapp": allowed.get(name)}
             if name not in OURS:
                 if on and name != _PAGE:
-                    gone = f"The channel {name} does not exist here; it does not run."
+                    gone = f"The channel {name} is not supported."
                     self.report.add_change(gone)
             elif on or is_set_up[name]:
                 more = self._telegram(channel) if name == "telegram" else {}
@@ -290,7 +292,7 @@ class Conversion(Struct):
             self.report.add_todo("Sign in to WhatsApp again: `nanobot channels login whatsapp`.")
         for entry in self.people.unclear:
             self.report.add_todo(
-                f"Let in again by pairing: {entry} is no id, and names can change hands."
+                f"Pair {entry} again. It is a name and not an id, and a name can get another owner."
             )
         return found
 
@@ -329,10 +331,10 @@ def _without_empty(**values: object) -> Tree:
 
 
 _HEAD = """\
-# Settings of nanobot, taken over from HKUDS/nanobot by `nanobot import`. Whatever is not here has
-# its default; `nanobot config example` prints all, docs/configuration.md explains them.
+# Settings of nanobot, imported from HKUDS/nanobot by `nanobot import`. All others have defaults.
+# `nanobot config example` prints them, and docs/configuration.md explains them.
 #
-# ${NAME} takes a value from the environment or from secrets.env beside this file.
+# ${NAME} takes a value from the environment or from secrets.env in this folder.
 """
 _ANYTHING = "0:unknown"
 """Stands for the value of a variable that is not at hand; most checks let it pass."""
@@ -346,11 +348,11 @@ def usable(tree: Tree, secrets: Secrets, report: ImportReport) -> str:
         problems = _problems(text, secrets, Path(report.target))
         left_out = {path: error for error in problems if (path := _without(tree, error.key))}
         for path, error in left_out.items():
-            report.add_change(f"{path} was left out: {_reason(error)}.")
+            report.add_change(f"{path} was skipped: {_reason(error)}.")
         if not left_out:
             break
     for error in problems:
-        report.add_todo(f"Fix config.yaml, which cannot be used as it is: {_reason(error)}.")
+        report.add_todo(f"Fix config.yaml: {_reason(error)}.")
     return text
 
 

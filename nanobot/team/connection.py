@@ -32,8 +32,8 @@ logging.getLogger("psycopg").setLevel(logging.ERROR)  # all that fails is report
 
 _POOLER_SECONDS = 3.0
 _POOLER = (
-    "Set pool_mode = session in PgBouncer, with a pool of 9 connections for each worker, or name"
-    " PostgreSQL itself in team.database."
+    "Set pool_mode = session in PgBouncer, with a pool of 9 connections per worker, or use "
+    "the address of PostgreSQL in team.database."
 )
 
 _FILLER = re.compile(
@@ -130,8 +130,10 @@ class DatabaseAddress:
             raise StorageError(
                 "team.database",
                 "it is not the address of a PostgreSQL database",
-                hint="It reads postgresql://USER:PASSWORD@HOST:5432/DATABASE; characters such as"
-                " @ and / in the password are written %40 and %2F.",
+                hint=(
+                    "Write postgresql://USER:PASSWORD@HOST:5432/DATABASE. In the password, "
+                    "replace @ with %40 and / with %2F."
+                ),
             ) from None
         self.conninfo = make_conninfo("", **{**_DEFAULTS, **given})
         host = given.get("host") or given.get("hostaddr") or "this machine"
@@ -205,9 +207,7 @@ class DatabaseAddress:
         except psycopg.Error as error:  # it has too few, or refuses transactions
             cause = error
         if not self._has_sessions:
-            reason = (
-                "the pooler in between does not keep a connection to the server for each session"
-            )
+            reason = "the connection pooler does not keep one server connection per session"
             raise StorageError(self.place, reason, hint=_POOLER) from cause
 
     def _check(self, row: Row | None) -> None:
@@ -215,20 +215,20 @@ class DatabaseAddress:
         reason = hint = ""
         if version < OLDEST:
             reason = f"it is PostgreSQL {version // 10_000}, and nanobot needs 14 or newer"
-            hint = "Move it to a newer server: pg_dump there, pg_restore here."
+            hint = "Move the database to a newer server with pg_dump and pg_restore."
         elif fsync == "off":
-            reason = "fsync is off there, so that a power cut loses what was stored"
+            reason = "fsync is off, so a power failure would lose stored data"
             hint = "ALTER SYSTEM SET fsync = on; then SELECT pg_reload_conf();"
         elif commit in ("off", "local"):
-            reason = f"synchronous_commit is {commit} for nanobot's role, so that a crash or a"
-            reason += " failover loses what was stored"
+            reason = f"synchronous_commit is {commit} for nanobot's role, so a crash or failover"
+            reason += " would lose stored data"
             hint = "ALTER ROLE CURRENT_USER SET synchronous_commit = on;"
         elif encoding != "UTF8":
-            reason = f"its texts are {encoding}, and nanobot's are UTF-8"
+            reason = f"its encoding is {encoding}, and nanobot needs UTF-8"
             hint = "CREATE DATABASE nanobot ENCODING 'UTF8' TEMPLATE template0;"
         elif self.timeline not in ("", timeline):
-            reason = "a failover came between this server and the one that this worker began with"
-            hint = "See that the server which was replaced is stopped for good."
+            reason = "a failover has replaced the server since this worker started"
+            hint = "Check that the old server is stopped permanently."
         if reason:
             raise StorageError(self.place, reason, hint=hint)
 
@@ -264,9 +264,9 @@ async def execute(db: Connection, statement: str, *values: object) -> psycopg.As
 
 
 _HINTS = {
-    "53100": "Free space on the database's disk; what was stored is safe.",
-    "53300": "Raise max_connections of PostgreSQL: each worker uses up to 9.",
-    "42501": "nanobot's role has to own its database: ALTER DATABASE … OWNER TO …;",
+    "53100": "Free some space on the database's disk. Stored data is safe.",
+    "53300": "Raise max_connections of PostgreSQL. Each worker uses up to 9.",
+    "42501": "nanobot's role must own its database: ALTER DATABASE … OWNER TO …;",
 }
 """What to do, by the code of the error (`sqlstate`)."""
 
@@ -278,12 +278,12 @@ def _hint(error: Exception) -> str:
     # What the server says before a session has begun comes without its code.
     refused = ("password", "authentication failed", "does not exist", "pg_hba", "not permitted")
     if not state and any(words in str(error) for words in refused):
-        return "See that user, password and database in team.database are right."
+        return "Check the user, password, and database in team.database."
     if not state and "too many" in str(error):
         return _HINTS["53300"]
     return (
-        "See that PostgreSQL runs and that this machine reaches it. A worker that runs goes on by"
-        " itself once the database answers."
+        "Check that PostgreSQL is running and reachable from this machine. Running workers "
+        "resume by themselves when it answers."
     )
 
 

@@ -74,23 +74,27 @@ def expect_together(address: DatabaseAddress, shared: Path) -> str:
         return here
     if there == LEFT:
         raise NanobotError(
-            f"the team in {shared} was left: another home has everything",
-            hint="Stop this worker for good, or begin a new team with `nanobot team init`.",
+            f"the team in {shared} no longer exists, and its data is in another home",
+            hint="Stop this worker, or start a new team with `nanobot team init`.",
         )
     if here and not there:
         raise NanobotError(
             f"{shared} is not the folder of the team in {address.place}",
-            hint="See that the file server is mounted there, and that team.shared names the same"
-            " folder on all workers.",
+            hint=(
+                "Check that the file server is mounted there and that team.shared is the same "
+                "folder on all workers."
+            ),
         )
     raise mismatch(address, shared)
 
 
 def mismatch(address: DatabaseAddress, shared: Path) -> NanobotError:
     return NanobotError(
-        f"{shared} and {address.place} are not of the same team",
-        hint="Where `nanobot team init` or `nanobot team leave` was cut short, give it again in"
-        " that home. Else team.shared or team.database names another team's.",
+        f"{shared} and {address.place} belong to different teams",
+        hint=(
+            "If `nanobot team init` or `nanobot team leave` was interrupted, run it again in "
+            "that home. Otherwise, correct team.shared or team.database."
+        ),
     )
 
 
@@ -100,14 +104,16 @@ def check_folder(home: Path, shared: Path, mounts: str | None = None) -> None:
     if not shared.is_dir():
         raise NanobotError(
             f"there is no folder {shared}",
-            hint="Mount the file server there, or make the folder that all workers see.",
+            hint="Mount the file server there, or create a folder that all workers share.",
         )
     mine, ours = home.resolve(), shared.resolve()
     if mine.is_relative_to(ours) or ours.is_relative_to(mine):
         raise NanobotError(
-            f"{shared} and the home {home} lie in each other",
-            hint="A home has the locks, the sockets and the SQLite caches of one worker, which have"
-            " to be on its own disk: set NANOBOT_HOME or team.shared to another folder.",
+            f"one of {shared} and the home {home} contains the other",
+            hint=(
+                "A home contains locks, sockets, and SQLite caches, which must be on the "
+                "worker's own disk. Set NANOBOT_HOME or team.shared to another folder."
+            ),
         )
     check_mounts(shared, mounts)
     with storage_errors(shared):
@@ -126,20 +132,20 @@ class _Mount(Struct, frozen=True):
     def fault(self) -> str:
         """Why workers cannot share files on it; empty if nothing is wrong."""
         if self.kind in _LOCAL_ONLY:
-            return f"it is on a file system ({self.kind}) that cannot replace a file in one step"
+            return f"its file system ({self.kind}) can't replace a file atomically"
         if self.kind == "nfs":
             return "it is mounted with NFS 3"
         if self.kind != "nfs4":
             return ""
         if self.options & {"soft", "softerr"}:
-            return "it is mounted with `soft`, which loses what was written when the server is slow"
+            return "it is mounted with `soft`, which loses writes when the server is slow"
         # Whether the client asks the server each time (nfs(5), "Attribute caching"). It trusts the
         # names in a folder only as long as the folder's attributes, so any `lookupcache` will do.
         is_fresh = "noac" in self.options or {"acregmax=0", "acdirmax=0"} <= self.options
         if not is_fresh or self.options & {"nocto", "softreval"}:
             return (
-                "its NFS client caches the attributes of files, so this worker would go on with a"
-                " conversation or a memory as it was before another worker changed it"
+                "its NFS client caches file attributes, so this worker would miss changes by "
+                "other workers"
             )
         return ""
 
@@ -154,8 +160,8 @@ def check_mounts(shared: Path, mounts: str | None = None) -> None:
             hint = "Use NFS 4 with `noac`, CephFS or EFS."
             if mount.kind in ("nfs", "nfs4"):
                 hint = (
-                    f"In /etc/fstab: `{mount.source} {point} nfs4 {_NFS} 0 0`. Then unmount it and"
-                    " mount it again: a remount keeps the old options."
+                    f"Put `{mount.source} {point} nfs4 {_NFS} 0 0` into /etc/fstab. Then "
+                    "unmount and mount it, because a remount keeps the old options."
                 )
             raise StorageError(mount.point, mount.fault, hint=hint)
 
@@ -195,12 +201,12 @@ def _try_out(shared: Path) -> None:
             seen = reader.read(), path.read_bytes(), path.stat().st_mode & 0o777
         sync_folder(shared)
         if seen != (b"old", b"new", 0o600):
-            raise StorageError(shared, "a file that is replaced does not stay whole there")
+            raise StorageError(shared, "replacing a file there is not atomic")
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             return
-        raise StorageError(shared, "two workers could make the same file there")
+        raise StorageError(shared, "two workers could create the same file there")
     finally:
         path.unlink(missing_ok=True)
 
@@ -248,4 +254,4 @@ def clear(paths: Iterable[Path]) -> None:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            logger.warning("{} of a dead worker stays: {}", path, error)
+            logger.warning("can't remove {} of a dead worker: {}", path, error)

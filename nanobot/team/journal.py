@@ -105,8 +105,10 @@ class PostgresJournal(Journal):
         """A team's backup is one of its database and of its folder."""
         raise NanobotError(
             "a team's messages are in its database, which `nanobot backup` does not copy",
-            hint="Use pg_dump for the database and copy the shared folder afterwards: docs/team.md"
-            " has the commands.",
+            hint=(
+                "Use pg_dump for the database, then copy the shared folder. The commands are in "
+                "docs/team.md."
+            ),
         )
 
     async def close(self) -> None:

@@ -88,7 +88,7 @@ def boot_time() -> float:
 
 def end_process(reason: str) -> None:
     """End at once, whatever other threads are about to do."""
-    end_at_once(f"this worker ends: {reason}. It has to be started again.", EXIT_CODE)
+    end_at_once(f"this worker stops: {reason}. Start it again.", EXIT_CODE)
 
 
 class Membership:
@@ -154,7 +154,7 @@ class Membership:
                 db.execute("DELETE FROM worker WHERE id = %s", (self.id,))
         except psycopg.Error as error:
             said = self._address.error(error)
-            logger.warning("this worker is still listed for {:.0f} s: {}", TTL, said)
+            logger.warning("this worker stays listed for {:.0f} seconds: {}", TTL, said)
 
     @property
     def is_valid(self) -> bool:
@@ -172,11 +172,11 @@ class Membership:
         database is out of reach. Raises `StorageError` where the process ends meanwhile."""
         if self._now() < self._deadline:
             return
-        logger.warning("waiting: this worker has had no contact with the database for too long")
+        logger.warning("waiting: this worker has lost contact with the database")
         with self._renewed:
             while self._now() >= self._deadline:
                 if self._is_ending:
-                    raise StorageError(self._address.place, "it is out of reach, and nanobot ends")
+                    raise StorageError(self._address.place, "it is unreachable, and nanobot stops")
                 self._renewed.wait(1.0)
 
     def _extend(self, sent: float) -> None:
@@ -199,7 +199,7 @@ class Membership:
             except psycopg.Error as error:
                 if self.is_valid:
                     said = self._address.error(error)
-                    logger.debug("the worker's row is not renewed: {}", said)
+                    logger.debug("can't renew the worker's row: {}", said)
 
     def _connected(self) -> psycopg.Connection[Row]:
         db = psycopg.connect(self._dsn, autocommit=True)
@@ -217,12 +217,12 @@ class Membership:
         sent = self._now()
         row = db.execute(_RENEW, (TTL, self.id)).fetchone()
         if row is None:
-            return "others have taken it to be dead and gone on with its work"
+            return "other workers assumed that it was dead and took over its work"
         if row[0] != self._address.timeline:
             return "the database was replaced by its standby"
         self._extend(sent)
         if sent - self._steady_since > TTL:
             db.execute(END_SESSIONS_OF_THE_DEAD)
             for number, name in db.execute(_FENCE, (TTL,)).fetchall():
-                logger.warning("worker {} ({}) is dead; others take over", number, name)
+                logger.warning("worker {} ({}) is dead, and other workers take over", number, name)
         return ""

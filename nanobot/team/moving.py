@@ -53,8 +53,8 @@ def expect_nobody(db: Database) -> None:
     db.execute("LOCK TABLE worker IN EXCLUSIVE MODE")
     alive = db.execute("SELECT name FROM worker WHERE until > clock_timestamp()").fetchall()
     if names := ", ".join(sorted({name for (name,) in alive})):
-        hint = "Stop all of them first; `nanobot team status` lists them."
-        raise NanobotError(f"workers of the team are at work: {names}", hint=hint)
+        hint = "Stop all workers first. `nanobot team status` lists them."
+        raise NanobotError(f"workers of the team are running: {names}", hint=hint)
 
 
 def has_rows(db: sqlite3.Connection | Database) -> bool:

@@ -170,7 +170,7 @@ class Database(WriteQueue):
             self._writing_since = None
         if self._kept or self._doubt:
             self._kept = await self._store(self._kept)
-        error = StorageError(self.address.place, "it was closed before it took everything")
+        error = StorageError(self.address.place, "it was closed before everything was stored")
         resolve(take_outcomes((*(self._doubt.jobs if self._doubt else ()), *self._kept), error))
 
     async def _next_jobs(self) -> list[Job]:
@@ -255,13 +255,13 @@ class Database(WriteQueue):
                 found = await connection.execute(query, (self.worker, doubt.number))
                 stored = await found.fetchone() is not None
         self._doubt = None
-        logger.info("journal: a commit without an answer was {}", "stored" if stored else "lost")
+        logger.info("journal: an unanswered commit was {}", "stored" if stored else "lost")
         if stored:
             resolve(take_outcomes(doubt.jobs))
             return []
         if self.worker is not None:
             return doubt.jobs
-        error = StorageError(self.address.place, "whether it was stored is not known")
+        error = StorageError(self.address.place, "it is unknown whether the data was stored")
         return _give_up(doubt.jobs, error)
 
     async def _connected(self) -> Connection:
@@ -310,7 +310,7 @@ class Database(WriteQueue):
         error = StorageError(
             self.address.place,
             "this worker was away for too long, and other workers take over its work",
-            hint="It ends, and is started again as a new worker.",
+            hint="It stops. Start it again as a new worker.",
         )
         resolve(take_outcomes((*(self._doubt.jobs if self._doubt else ()), *jobs), error))
         self._doubt = None

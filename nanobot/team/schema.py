@@ -126,8 +126,8 @@ def prepare(address: DatabaseAddress) -> None:
         if found != VERSION:
             raise StorageError(
                 address.place,
-                f"its tables were made by another version of nanobot (version {found})",
-                hint="Install the version that the other workers have.",
+                f"its tables belong to another version of nanobot (version {found})",
+                hint="Install the version of the other workers.",
             )
 
 

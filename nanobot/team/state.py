@@ -64,7 +64,7 @@ class PostgresState:
             try:
                 return work(self._connected())
             except psycopg.OperationalError as error:
-                logger.debug("documents: once more after {}", self._address.error(error))
+                logger.debug("documents: retry after {}", self._address.error(error))
             self.close()
             try:
                 return work(self._connected())

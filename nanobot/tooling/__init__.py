@@ -149,11 +149,11 @@ def line_excerpt(text: str, name: str, start: int, end: int | None = None, *, ma
         return text
     piece, shown = within[:fits], before + max(1, fits)
     if not piece:
-        cut = f"[line {start} has {len(within[0]):,} characters and is cut here]"
+        cut = f"[line {start} has {len(within[0]):,} characters and is truncated here]"
         piece = [within[0][:max_text], cut]
     lines_shown = f"lines {start}-{shown} of {total}"
     if shown < total:
-        piece.append(f"[{lines_shown}; read on with start_line={shown + 1}]")
+        piece.append(f"[{lines_shown}. Continue with start_line={shown + 1}]")
     elif start > 1:
         piece.append(f"[{lines_shown}]")
     return "\n".join(piece)
@@ -268,7 +268,7 @@ class OwnersPolicy(Struct, frozen=True):
             return Denied(f"the owner has turned this off (tools.approval.{risk.kind}: never)")
         is_others = caller.scope != OWNER
         if is_others and risk.kind in _OWNERS_ONLY:
-            return Denied(f"only the owner may {risk.what}; use another name or folder")
+            return Denied(f"only the owner may {risk.what}. Use another name or folder")
         if setting == "ask":
             because = "Each call of this kind needs approval."
         elif is_others and risk.kind in _FOR_THE_OWNER:

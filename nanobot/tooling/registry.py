@@ -185,8 +185,8 @@ class ToolRegistry:
             raise ToolError(f"no tool named {wanted!r}", hint=f"{hint}The tools are: {known}.")
         if call.malformed:
             raise CallRefused(
-                "your call could not be read, so nothing was run: arguments must be a JSON object"
-                " that fits the tool",
+                "your call is invalid and was not run: the arguments must be a JSON object "
+                "that matches the tool",
                 hint=f"You wrote: {call.malformed[:_MOST_MALFORMED]}",
             )
         arguments = parse_arguments(tool.arguments, call.arguments)
@@ -231,14 +231,14 @@ class ToolRegistry:
                 outcome="not asked",
             )
         if self._ask is None:
-            return not_asked("they cannot be asked here")
+            return not_asked("they can't be asked here")
         try:
             return await self._ask(call, caller, question)
         except asyncio.CancelledError:
             self._record("answered", call, caller, outcome="withdrawn")
             raise
         except StorageError as error:  # which is no word of the owner's: the turn waits
-            raise TurnStopped("the owner cannot be asked now") from error
+            raise TurnStopped("the owner can't be asked now") from error
 
     async def _ran(
         self, tool: Tool, arguments: Arguments, call: ToolCall, caller: TurnContext
@@ -285,7 +285,7 @@ class ToolRegistry:
             own = isinstance(error, CallRefused)
             return ToolResult(self._clean(problem, caller)[:MAX_RESULT], is_error=True, trusted=own)
         logger.opt(exception=error).error("the tool {} crashed", call.name[:80])
-        text = f"{call.name[:80]} failed unexpectedly ({type(error).__name__}); try another way"
+        text = f"{call.name[:80]} failed unexpectedly ({type(error).__name__}). Try another way"
         return ToolResult(self._clean(text, caller), is_error=True)
 
     def _find(self, name: str) -> Tool | None:
@@ -302,17 +302,17 @@ class ToolRegistry:
 
     async def _previewed(self, name: str, caller: TurnContext, text: str) -> str:
         head, tail = text[:_HEAD], text[-_TAIL:]
-        where = "The rest could not be kept"
+        where = "The rest was not saved"
         if self._overflow is not None and caller.scope == OWNER:  # others could not read it
             try:
                 path = await asyncio.to_thread(self._overflow.store, text, name)
                 line = head.count("\n") + 1
-                where = f"Read on with read_file, path {path}, start_line={line}"
+                where = f"Continue with read_file, path {path}, start_line={line}"
             except StorageError as error:
-                logger.warning("a long result of {} could not be saved: {}", name, error)
+                logger.warning("can't save a long result of {}: {}", name, error)
         left_out = len(text) - len(head) - len(tail)
         return (
-            f"{head}\n[… {left_out:,} of {len(text):,} characters are left out here. {where}. "
+            f"{head}\n[… {left_out:,} of {len(text):,} characters omitted. {where}. "
             f"The end follows.]\n{tail}"
         )
 
@@ -396,14 +396,14 @@ def _load(text: str) -> Any:
 
 
 def _no_number(name: str) -> Any:
-    raise CallRefused(f"the arguments hold {name}, which is not JSON")
+    raise CallRefused(f"the arguments contain {name}, which is not JSON")
 
 
 def _explained(model: type[Arguments], faults: Sequence[Fault]) -> str:
-    lines = ["the arguments do not fit:"]
+    lines = ["the arguments are invalid:"]
     for fault in faults[:8]:
         where = printable(dotted(fault.key)[:80]) or "the arguments"
-        given = f"; it was {shortened(repr(fault.given), 60)}" if fault.given is not None else ""
+        given = f" (given: {shortened(repr(fault.given), 60)})" if fault.given is not None else ""
         hint = f" {printable(fault.hint)}".rstrip()
         lines.append(f"- {where}: {printable(fault.message)}{given}.{hint}")
     fields = fields_of(model)

@@ -215,11 +215,11 @@ def replace_exactly(
     In a file that ends its lines with CR LF throughout, so do the texts given.
     """
     if not old:
-        raise ToolError("old_text is empty; write_file creates files")
+        raise ToolError("old_text is empty. Use write_file to create a file")
     if "\r\n" in text and text.count("\n") == text.count("\r\n"):
         old, new = (one.replace("\r\n", "\n").replace("\n", "\r\n") for one in (old, new))
     if old == new:
-        raise ToolError("old_text and new_text are the same; nothing would change")
+        raise ToolError("old_text and new_text are the same")
     pieces = text.split(old)
     lines, line = list[int](), 1
     for piece in pieces[:-1]:
@@ -230,8 +230,8 @@ def replace_exactly(
         raise ToolError(f"old_text was not found. {_why_not_found(text, old)}")
     if len(lines) > 1 and not everywhere:
         raise ToolError(
-            f"old_text stands there {len(lines)} times (lines {_listed(lines)}); give more of the"
-            " text around the one that is meant, or set replace_all"
+            f"old_text occurs {len(lines)} times (lines {_listed(lines)}). Include more of "
+            "the surrounding text, or set replace_all"
         )
     return new.join(pieces), tuple(lines)
 
@@ -243,7 +243,7 @@ def _listed(lines: Sequence[int]) -> str:
 def _why_not_found(text: str, old: str) -> str:
     reason = ""
     if " ".join(old.split()) in " ".join(text.split()):
-        reason = "Only spaces, indentation or line endings differ. "
+        reason = "Only spaces, indentation, or line endings differ. "
     elif old.casefold() in text.casefold():
         reason = "Only upper and lower case differ. "
     lines = text.split("\n")
@@ -252,11 +252,11 @@ def _why_not_found(text: str, old: str) -> str:
     compared = [line.strip()[:_MAX_COMPARED_LENGTH] for line in lines[:_MAX_COMPARED]]
     best = close_matches(wanted[anchor].strip()[:_MAX_COMPARED_LENGTH], compared, n=1)
     if not best:
-        return f"{reason}Nothing like it stands there; read the file again."
+        return f"{reason}The file contains nothing similar. Read it again."
     start = max(0, compared.index(best[0]) - anchor)
     shown = lines[start : start + min(len(wanted), _MAX_SHOWN)]
     region = "\n".join(f"{start + i}: {line[:500]}" for i, line in enumerate(shown, 1))
-    return f"{reason}The closest lines are (with their numbers in front):\n{region}"
+    return f"{reason}The closest lines, with their numbers, are:\n{region}"
 
 
 MAX_CHANGED = 20_000_000
@@ -305,7 +305,7 @@ class WorkspaceWriter(Struct, frozen=True):
         details = f"file: {place.shown}\n{change}"
         if self.foreign(place.relative, caller):
             # Never the caller's own words alone: the path says something as well.
-            return Risk("send", "write a file that another conversation reads", details)
+            return Risk("send", "write a file that another conversation can read", details)
         what = await asyncio.to_thread(self._persists, place, caller)
         return Risk("persist", what, details) if what else None
 
@@ -313,13 +313,13 @@ class WorkspaceWriter(Struct, frozen=True):
         """What is done by changing a file that still acts after the conversation; empty for an
         ordinary one, and where a guarded writer decides. Blocks."""
         if caller.scope != OWNER and outlasts(place):
-            return "leave a file that programs may obey by themselves"
+            return "write a file that programs run automatically"
         if self.undo.path_of(place).partition("/")[0].casefold() == SKILLS:
-            return "write a file that will guide me from then on"
+            return "write a file that changes my future behaviour"
         if self.documents.is_document(place.relative, caller):
             return ""
         if runs_by_itself(place):
-            return "write a file that programs of yours run or obey by themselves"
+            return "write a file that your programs run automatically"
         return ""
 
     async def read(self, path: str, caller: TurnContext) -> tuple[Place, bytes | None]:
@@ -336,11 +336,11 @@ class WorkspaceWriter(Struct, frozen=True):
             new = text.encode()
         except UnicodeEncodeError as error:
             raise ToolError(
-                f"the text holds a broken character at position {error.start}",
-                hint="It has half of a surrogate pair; write the character itself.",
+                f"the text has an invalid character at position {error.start}",
+                hint="It is half of a surrogate pair. Write the whole character.",
             ) from error
         if len(new) > MAX_CHANGED:
-            raise ToolError(f"{len(new):,} bytes are too much for one file")
+            raise ToolError(f"the file would be too large ({len(new):,} bytes)")
         is_document = self.documents.is_document(place.relative, caller)
         # What the owner was asked about stays as it is, and a command in whose sight something
         # appears that runs by itself would be ended, and that renamed.
@@ -412,7 +412,7 @@ class WriteFile(Tool, Struct, frozen=True):
         new = arguments.content.encode("utf-8", "replace")
         done = f"created {place.shown} ({len(new):,} bytes)"
         if previous == new:
-            done = f"{place.shown} held exactly this already ({len(new):,} bytes)"
+            done = f"{place.shown} already has this content ({len(new):,} bytes)"
         elif previous is not None:
             done = f"overwrote {place.shown} ({len(previous):,} bytes before, {len(new):,} now)"
         return await self.writer.write(place, arguments.content, previous, caller, done)
@@ -435,8 +435,10 @@ class EditFile(Tool, Struct, frozen=True):
     async def risk(self, arguments: EditFileArguments, caller: TurnContext) -> Risk | None:
         which = "every" if arguments.replace_all else "the only"
         change = (
-            f"--- instead of {which} occurrence of\n{arguments.old_text}"
-            f"\n+++ now\n{arguments.new_text}"
+            f"--- replace {which} occurrence of\n"
+            f"{arguments.old_text}\n"
+            "+++ with\n"
+            f"{arguments.new_text}"
         )
         return await self.writer.risk(arguments.path, change, caller)
 
@@ -457,7 +459,8 @@ class EditFile(Tool, Struct, frozen=True):
             text = previous.decode()
         except UnicodeDecodeError as error:
             raise ToolError(
-                f"{place.shown} is not valid UTF-8 (byte {error.start}), so an edit could damage it"
+                f"{place.shown} is not valid UTF-8 (byte {error.start}), and an edit could "
+                "damage it"
             ) from error
         old, new = arguments.old_text, arguments.new_text
         everywhere = arguments.replace_all

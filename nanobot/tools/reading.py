@@ -102,7 +102,7 @@ class ReadFile(Tool, Struct, frozen=True):
     def _read(self, place: Place, arguments: ReadFileArguments) -> ToolResult:
         found = place.stat()
         if found is not None and found.kind == "folder":
-            raise ToolError(f"{place.shown} is a folder; list it with list_dir")
+            raise ToolError(f"{place.shown} is a folder. Use list_dir")
         content = place.read_bytes(MAX_FILE)
         if content is None:
             raise missing(place)
@@ -114,7 +114,7 @@ class ReadFile(Tool, Struct, frozen=True):
             content = self.pdf_text(content).encode()
         if is_binary(content):
             size = f"{len(content):,} bytes"
-            raise ToolError(f"{place.shown} is binary ({size}); it cannot be shown as text")
+            raise ToolError(f"{place.shown} is binary ({size}) and cannot be shown as text")
         return ToolResult(_excerpt(place, content, arguments.start_line, arguments.end_line))
 
 
@@ -135,13 +135,13 @@ class ListDir(Tool, Struct, frozen=True):
         if found is None:
             raise missing(place)
         if found.kind == "file":
-            raise ToolError(f"{place.shown} is a file; read it with read_file")
+            raise ToolError(f"{place.shown} is a file. Use read_file")
         entries = place.entries()
         if not entries:
             return ToolResult(f"[{place.shown} is empty]")
         lines = fitting([_listed(entry) for entry in entries], MAX_LISTED)
         if len(lines) < len(entries):
-            lines.append(f"[{len(lines)} of {len(entries)} entries; find_files finds the others]")
+            lines.append(f"[{len(lines)} of {len(entries)} entries. Use find_files for the others]")
         return ToolResult("\n".join(lines))
 
 
@@ -156,14 +156,16 @@ def missing(place: Place) -> ToolError:
     if not near:
         everywhere = Place(place.root, ()).walk_tree(5_000)
         near = [found.shown for found, entry in everywhere if entry.name == wanted][:3]
-    hint = f"Did you mean {' or '.join(near)}?" if near else "list_dir shows what is there."
+    hint = f"Did you mean {' or '.join(near)}?" if near else "Use list_dir to see the files."
     return ToolError(f"there is no {place.shown}", hint=hint)
 
 
 def image_result(what: str, content: bytes, mime: str) -> ToolResult:
     """An image, under a line that says which. Raises `ToolError` for one that is too large."""
     if len(content) > MAX_IMAGE:
-        raise ToolError(f"{what} has {len(content):,} bytes; images may have {MAX_IMAGE:,} at most")
+        raise ToolError(
+            f"{what} is too large: {len(content):,} bytes, with a limit of {MAX_IMAGE:,} for images"
+        )
     return ToolResult(
         f"[image {what}, {mime}, {len(content):,} bytes]",
         images=((base64.b64encode(content).decode(), mime),),
@@ -206,9 +208,11 @@ _MAX_PATTERN, _MAX_CHOICES = 300, 64
 def compile_glob(pattern: str) -> Callable[[Sequence[str]], bool]:
     """A test for the names of a relative path. Raises `ToolError` for a useless pattern."""
     if not pattern.strip() or len(pattern) > _MAX_PATTERN:
-        raise ToolError("the pattern is empty or too long; an example is **/*.md")
+        raise ToolError("the pattern is empty or too long. An example is **/*.md")
     if pattern.startswith("/") or ".." in pattern.split("/"):
-        raise ToolError("the pattern is relative to path and cannot leave it; use path instead")
+        raise ToolError(
+            "the pattern must be relative and without '..'. Use path to choose the folder"
+        )
     choices = [_names(choice) for choice in _expanded(pattern)]
     return lambda names: any(_matches(choice, names) for choice in choices)
 
@@ -289,10 +293,10 @@ class FindFiles(Tool, Struct, frozen=True):
         found.sort()
         shown = fitting(found, MAX_FOUND)
         if len(shown) < len(found):
-            shown.append(f"[{len(shown)} of {len(found)} matches; narrow the pattern]")
+            shown.append(f"[{len(shown)} of {len(found)} matches. Narrow the pattern]")
         if visited == MAX_VISITED:
-            shown.append(f"[stopped after {visited:,} entries; search a folder further down]")
-        return ToolResult("\n".join(shown) or f"nothing matches {arguments.pattern}")
+            shown.append(f"[stopped after {visited:,} entries. Search a smaller folder]")
+        return ToolResult("\n".join(shown) or f"no matches for {arguments.pattern}")
 
 
 class Grep(Tool, Struct, frozen=True):
@@ -312,7 +316,7 @@ class Grep(Tool, Struct, frozen=True):
         except (re.error, RecursionError, OverflowError) as error:
             raise ToolError(
                 f"the pattern is not a regular expression: {error}",
-                hint=f"To search for the text itself, escape it: {re.escape(pattern)[:200]}",
+                hint=f"To search for literal text, escape it: {re.escape(pattern)[:200]}",
             ) from error
         start = self.roots(caller).place(arguments.path)
         return await asyncio.to_thread(self._search, start, arguments)
@@ -343,13 +347,13 @@ class Grep(Tool, Struct, frozen=True):
         shown, notes = fitting(answer.lines, len(answer.lines)), []
         if len(shown) < len(answer.lines) or answer.shown < answer.matched:
             notes.append(
-                f"[cut: {answer.matched} lines match in {answer.files} files; "
-                "narrow the pattern or the path]"
+                f"[truncated: {answer.matched} lines match in {answer.files} files. Narrow "
+                "the pattern or the path]"
             )
         if skipped:
-            notes.append(f"[{skipped} files were too large or too many and were not searched]")
+            notes.append(f"[{skipped} files were not searched (too large, or too many)]")
         if not answer.lines:
-            notes.insert(0, f"no line matches in {searched} files")
+            notes.insert(0, f"no matches in {searched} files")
         return ToolResult("\n".join(shown + notes))
 
 
@@ -370,7 +374,7 @@ def match(
     except WorkerFailed as error:
         raise ToolError(
             f"the search {error}",
-            hint="Avoid repeats inside repeats such as (a+)+, or search less.",
+            hint="Avoid nested repeats such as (a+)+, or search fewer files.",
         ) from error
     return MatchAnswer(*json.loads(output))
 

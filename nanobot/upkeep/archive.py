@@ -49,7 +49,7 @@ FORMAT = 1
 _MAGIC = b"age-encryption.org/v1"
 _SECRET = "AGE-SECRET-KEY-"  # noqa: S105 - how such keys begin
 _MOST_IDENTITIES = 100_000
-_KEYGEN = "`nanobot backup keygen FILE` makes a pair of keys."
+_KEYGEN = "Create a key pair with `nanobot backup keygen FILE`."
 
 _HEAD, _HOME = "backup.json", "home/"
 _MOST_HEAD = 1 << 20
@@ -95,7 +95,7 @@ class BackupHeader(Struct, frozen=True):
         try:
             return convert(json.loads(data), cls)
         except (ValueError, ValidationError, RecursionError) as error:
-            raise BadBackup(f"its first file is not that of a backup ({error})") from error
+            raise BadBackup(f"its first file is not a backup header ({error})") from error
 
 
 class BadBackup(NanobotError):
@@ -104,7 +104,7 @@ class BadBackup(NanobotError):
     def __init__(self, reason: str) -> None:
         super().__init__(
             f"this backup cannot be used: {reason}",
-            hint="Nothing was changed. Take another one; `nanobot backup list` shows them.",
+            hint="Nothing was changed. Choose another backup from `nanobot backup list`.",
         )
 
 
@@ -129,7 +129,8 @@ def make_identity(path: Path, made_at: str) -> str:
         write_new(path, [text.encode()])
     except FileExistsError:
         raise NanobotError(
-            f"{path} exists already", hint="Keep it if backups were encrypted for it."
+            f"{path} already exists",
+            hint="Keep it if you have backups that were encrypted with it.",
         ) from None
     except OSError as error:
         raise StorageError.of(path, error) from error
@@ -155,7 +156,7 @@ def _identities(path: Path) -> list[object]:
         lines = (line.strip() for line in text.splitlines())
         found = [age.x25519.Identity.from_str(line) for line in lines if line.startswith(_SECRET)]
     if not found:
-        raise NanobotError(f"{path} holds no age secret key", hint=_KEYGEN)
+        raise NanobotError(f"{path} contains no age secret key", hint=_KEYGEN)
     return found
 
 
@@ -186,7 +187,7 @@ def _decrypting(source: BufferedReader, identity: Path | None) -> Iterator[Binar
         return
     if identity is None:
         raise NanobotError(
-            "the backup is encrypted", hint="Name the file with its secret key: --identity FILE."
+            "the backup is encrypted", hint="Give the file with its secret key: --identity FILE."
         )
     age, identities = _age(), _identities(identity)
 
@@ -196,7 +197,7 @@ def _decrypting(source: BufferedReader, identity: Path | None) -> Iterator[Binar
         except (age.DecryptError, OSError) as error:
             raise NanobotError(
                 f"the backup cannot be decrypted, or it is damaged: {error}",
-                hint="It needs the secret key that belongs to the public key it was made for.",
+                hint="Use the secret key of the public key that it was encrypted with.",
             ) from error
 
     with _piped(decrypt, "rb") as result:
@@ -329,7 +330,9 @@ def unpack(
             head = _read_head(tar)
             if wanted is None and not has_room(folder, head.size + _RESERVE):
                 hint = storage_hint(ENOSPC, folder)
-                raise StorageError(folder, f"there is no room for {head.size:,} bytes", hint=hint)
+                raise StorageError(
+                    folder, f"there is not enough space for {head.size:,} bytes", hint=hint
+                )
             files, size = _extract(tar, folder, head, wanted or (lambda _: True), progress)
             while stream.read(_BLOCK):  # to the end, the sums of the compression included
                 pass
@@ -344,7 +347,7 @@ def _read_head(tar: tarfile.TarFile) -> BackupHeader:
     first = tar.next()
     reader = tar.extractfile(first) if first and first.name == _HEAD else None
     if reader is None:
-        raise BadBackup("it does not start like a backup")
+        raise BadBackup("it has no backup header")
     head = BackupHeader.decoded(reader.read(_MOST_HEAD))
     if (head.format, head.journal) != (FORMAT, SCHEMA.version):
         raise NanobotError(
@@ -372,7 +375,7 @@ def _extract(
             continue
         files, size = files + 1, size + member.size
         if files > head.files or size > head.size:
-            raise BadBackup("it holds more than it says")
+            raise BadBackup("it contains more than its header lists")
         if wanted(path):
             place, content = folder / path, tar.extractfile(member)
             assert content is not None
@@ -393,7 +396,7 @@ def _make_others(folder: Path, others: Mapping[str, tarfile.TarInfo]) -> None:
     for path, member in sorted(others.items(), key=lambda one: one[1].isdir()):
         # Below a link it would lie somewhere else than its steps up were counted from.
         if not links.isdisjoint(map(str, PurePosixPath(path).parents)):
-            raise BadBackup(f"{path!r} lies below a link")
+            raise BadBackup(f"{path!r} is inside a link")
         if member.isdir():
             (folder / path).mkdir(parents=True, exist_ok=True)
             (folder / path).chmod(member.mode & 0o777 | 0o700)

@@ -56,9 +56,7 @@ class BackupUnderWay(NanobotError):
     """Another process makes a backup of this home."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "a backup of this home is being made already", hint="Wait until it is done."
-        )
+        super().__init__("a backup of this home is already running", hint="Wait until it is done.")
 
 
 class StoredBackup(Struct, frozen=True):
@@ -165,7 +163,7 @@ def make_backup(
         public_key(order.recipient)
     _expect_apart(home, target)
     if target.exists():
-        raise NanobotError(f"{target} exists already", hint="Give it another name.")
+        raise NanobotError(f"{target} already exists", hint="Choose another name.")
     try:
         items, left_out = _all_items(home, taken, order)
         head = BackupHeader(
@@ -203,11 +201,11 @@ def _expect_apart(home: Path, target: Path) -> None:
     """Raise where the agent would read the backup, with all secrets, or the next one would hold
     it. Links are looked through."""
     folder, whole = target.parent.resolve(), home.resolve()
-    hint = "Name a folder elsewhere, best on another disk."
+    hint = "Choose a folder elsewhere, ideally on another disk."
     if folder.is_relative_to((home / WORKSPACE).resolve()):
-        raise NanobotError(f"{folder} is in the workspace, where the agent reads", hint=hint)
+        raise NanobotError(f"{folder} is in the workspace, which the agent can read", hint=hint)
     if folder.is_relative_to(whole) and not folder.is_relative_to(whole / BACKUPS):
-        raise NanobotError(f"{folder} is part of the home, which is backed up", hint=hint)
+        raise NanobotError(f"{folder} is inside the home that is backed up", hint=hint)
 
 
 def _expect_room(home: Path, target: Path, needed: int) -> None:
@@ -302,7 +300,7 @@ class BackupMaker(Periodic):
             await self._make(lambda *_: None)
         except NanobotError as error:
             self._asked_problem = f"{error} {error.hint}".strip()
-            logger.error("the backup that was asked for could not be made: {}", self._asked_problem)
+            logger.error("the requested backup failed: {}", self._asked_problem)
 
     async def _make(self, progress: Progress) -> MadeBackup:
         with exclusive_backup(self._home):
@@ -348,7 +346,7 @@ class BackupMaker(Periodic):
         except NanobotError as error:
             self._not_before = self._clock.now() + AGAIN
             is_new = not self.problem
-            self.problem = f"a backup that was due failed: {error} {error.hint}".strip()
+            self.problem = f"the scheduled backup failed: {error} {error.hint}".strip()
             logger.error("{}", self.problem)
             if is_new:
                 await self._tell(f"{self.problem[:1].upper()}{self.problem[1:]}")

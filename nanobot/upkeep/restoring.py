@@ -73,7 +73,7 @@ def examine_home(home: Path, clock: Clock) -> HomeContents:
             troubles.append(str(error))
             return 0
 
-    journal = JournalInspection(damage="there is none")
+    journal = JournalInspection(damage="it is missing")
     if (home / JOURNAL).exists():
         journal = inspect_journal(home / JOURNAL)
     if journal.damage:
@@ -149,8 +149,10 @@ def expect_room(home: Path, *, replace: bool) -> None:
     if not (replace or is_empty(home) or is_half(home)):
         raise NanobotError(
             f"{home} is not empty",
-            hint="Restore into another folder with --to, or use --replace: what is there now is"
-            f" kept in {home / _BEFORE}-… then.",
+            hint=(
+                "Restore into another folder with --to, or use --replace, which keeps the "
+                f"current home in {home / _BEFORE}-…."
+            ),
         )
 
 
@@ -259,9 +261,11 @@ def _set_aside(existing: Sequence[Path], previous: Path) -> None:
         if error.errno != EBUSY:
             raise
         raise NanobotError(
-            f"{error.filename} is a mount point, which a restore cannot move",
-            hint="Unmount that (in a container: leave it out of the volumes), give the same command"
-            " again, and mount it afterwards. Or restore into another folder with --to.",
+            f"{error.filename} is a mount point, which restore can't move",
+            hint=(
+                "Unmount it (in a container, remove it from the volumes), run the same command "
+                "again, and mount it afterwards. Or restore into another folder with --to."
+            ),
         ) from error
     sync_folder(previous)
     sync_folder(previous.parent)

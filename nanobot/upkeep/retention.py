@@ -80,7 +80,7 @@ class DiskReserve(Periodic):
         self._intake, self._tell, self._free = intake, tell, free
         self.text = ""
         """What is wrong, for people; empty where there is room. It is logged with the health."""
-        self.hint = f"Free some space on the disk that holds {home}; it goes on by itself then."
+        self.hint = f"Free some space on the disk of {home}. nanobot then resumes by itself."
 
     async def run_once(self) -> None:
         try:
@@ -91,28 +91,30 @@ class DiskReserve(Periodic):
         left, kept = f"{free / _MEGABYTE:,.0f} MB", f"{self._reserve / _MEGABYTE:,.0f} MB"
         if free < self._reserve:
             self.text = (
-                f"the disk is nearly full ({left} left, {kept} are kept free): nothing new is"
-                " taken in"
+                f"the disk is nearly full ({left} left, {kept} reserved), so no new messages "
+                "are accepted"
             )
             if not was_low:
                 self._intake.hold_intake(StorageError(self._home, self.text, hint=self.hint))
                 await self._notify_owner(
                     "low",
-                    f"My disk is nearly full: {left} are left. New messages wait where they are"
-                    f" until there is room again. {self.hint}",
+                    f"My disk is nearly full ({left} left). New messages stay at their "
+                    f"platforms until there is space again. {self.hint}",
                 )
         elif was_low and free * 100 >= self._reserve * _BACK:
             self.text = ""
             self._intake.hold_intake(None)
-            logger.info("there is room on the disk again: {}", left)
-            await self._notify_owner("back", f"There is room on my disk again ({left}); I go on.")
+            logger.info("the disk has space again: {}", left)
+            await self._notify_owner(
+                "back", f"My disk has space again ({left} left), and I accept messages again."
+            )
 
     async def _notify_owner(self, what: str, text: str) -> None:
         """Tell the owner, at most once an hour: the process may restart again and again."""
         try:
             await self._tell(text, f"disk-{what}-{self._clock.now():%y%m%d-%H}")
         except NanobotError as error:
-            logger.warning("the owner could not be warned about the disk: {}", error)
+            logger.warning("can't warn the owner about the disk: {}", error)
 
 
 def surplus(
@@ -192,5 +194,5 @@ class Retention(Periodic):
                     place.remove()
                     gone += 1
             except NanobotError as error:
-                logger.warning("{} is kept: {}", file.name, error)
+                logger.warning("can't remove {}: {}", file.name, error)
         return gone

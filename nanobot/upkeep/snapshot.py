@@ -332,4 +332,4 @@ def _link(path: Path, place: Path) -> None:
     except FileNotFoundError:
         raise
     except OSError as error:
-        logger.debug("{} is copied: {}", path, error)
+        logger.debug("copying {} instead of linking it: {}", path, error)

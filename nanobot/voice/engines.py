@@ -47,8 +47,8 @@ class ProgramTranscriber:
         more is used than what a known format is called. Raises `VoiceFailed` and `StorageError`."""
         if len(audio) > self._max_bytes:
             raise VoiceFailed(
-                f"the recording is too large to be transcribed ({len(audio):,} bytes)",
-                hint=f"At most {self._max_bytes:,} bytes are transcribed.",
+                f"the recording is too large to transcribe ({len(audio):,} bytes)",
+                hint=f"The limit is {self._max_bytes:,} bytes.",
             )
         command = self._program.command
         async with self._programs.desk(self._program) as desk:
@@ -76,7 +76,7 @@ class ProgramTranscriber:
         else:
             what = "a voice message" if is_ogg_opus(audio) else "this recording"
             hint = _NO_CONVERTER if is_ogg_opus(audio) else "Install ffmpeg."
-            raise VoiceFailed(f"nothing is installed that makes WAV of {what}", hint=hint)
+            raise VoiceFailed(f"no program is installed that converts {what} to WAV", hint=hint)
         await desk.run(argv, most=_MOST_TEXT)
 
 
@@ -130,11 +130,11 @@ class Speech:
         if is_wav(sound):
             sound = await self._to_opus(sound)
         elif not is_ogg_opus(sound):
-            raise VoiceFailed("what was spoken is neither OGG/Opus nor WAV")
+            raise VoiceFailed("the speech is neither OGG/Opus nor WAV")
         if len(sound) > self._limits.bytes:
-            raise VoiceFailed(f"what was spoken is too large ({len(sound):,} bytes)")
+            raise VoiceFailed(f"the speech is too large ({len(sound):,} bytes)")
         if (seconds := opus_seconds(sound)) > self._limits.seconds:
-            raise VoiceFailed(f"what was spoken takes too long ({seconds:.0f} seconds)")
+            raise VoiceFailed(f"the speech is too long ({seconds:.0f} seconds)")
         return sound
 
     async def _to_opus(self, sound: bytes) -> bytes:
@@ -147,7 +147,9 @@ class Speech:
             program = Program((ffmpeg, "-nostdin", "-v", "error", "-y"))
             files = ["-i", "{input}", "-ac", "1", "-c:a", "libopus", "-b:a", "32k", "{output}"]
         else:
-            raise VoiceFailed("nothing is installed that makes OGG/Opus of WAV", hint=_NO_CONVERTER)
+            raise VoiceFailed(
+                "no program is installed that converts WAV to OGG/Opus", hint=_NO_CONVERTER
+            )
         async with self._programs.desk(program) as desk:
             await desk.put("speech.wav", sound)
             places = {"input": desk.path("speech.wav"), "output": desk.path("speech.ogg")}

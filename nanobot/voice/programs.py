@@ -128,7 +128,7 @@ class Programs:
             except TimeoutError as error:
                 raise VoiceFailed(
                     f"{program.name} took longer than {program.seconds:g} seconds",
-                    hint="A smaller model is faster.",
+                    hint="Use a smaller model.",
                 ) from error
             finally:
                 await asyncio.to_thread(_clear, folder)
@@ -140,7 +140,7 @@ class Programs:
             async with asyncio.timeout(program.seconds):
                 await self._turnstile.acquire()
         except TimeoutError as error:
-            raise VoiceFailed("too many programs listen or speak at the moment") from error
+            raise VoiceFailed("too many speech programs are running") from error
         try:
             yield
         finally:
@@ -185,9 +185,11 @@ class Desk:
         try:
             content = await asyncio.to_thread(self._root.place(name).read_bytes, most)
         except ToolError as error:  # a link, a pipe, a folder, or too much
-            raise VoiceFailed(f"what {self._program.name} wrote cannot be used: {error}") from error
+            raise VoiceFailed(
+                f"the output of {self._program.name} can't be used: {error}"
+            ) from error
         if content is None:
-            raise VoiceFailed(f"{self._program.name} wrote nothing")
+            raise VoiceFailed(f"{self._program.name} produced no output")
         return content
 
     async def run(self, command: Sequence[str], stdin: bytes = b"", *, most: int) -> bytes:
@@ -282,7 +284,7 @@ def _clear(folder: Path) -> None:
         if not folder.exists():
             return
         time.sleep(_PAUSE)
-    logger.warning("{} cannot be removed", folder)
+    logger.warning("can't remove {}", folder)
 
 
 def _size_of(folder: Path) -> int:
@@ -310,7 +312,7 @@ def _ending(code: int) -> str:
     number = -code if code < 0 else code - 128
     with suppress(ValueError):
         if signal.Signals(number) is signal.SIGXFSZ:
-            return "wrote too large a file"
+            return "wrote a file that is too large"
         return f"was ended by {signal.Signals(number).name}"
     return f"ended with code {code}"
 

@@ -40,7 +40,7 @@ def opus_seconds(sound: bytes) -> float:
     """How long a voice message lasts. Raises `VoiceFailed` for anything that is none, or not
     whole."""
     if not is_ogg_opus(sound):
-        raise VoiceFailed("the sound is no OGG/Opus")
+        raise VoiceFailed("the sound is not OGG/Opus")
     positions = [position for position in _positions(sound) if position != _UNKNOWN]
     if not positions or positions[-1] <= 0:
         raise VoiceFailed("there is no sound in the OGG/Opus file")
@@ -98,8 +98,8 @@ def heard_text(said: bytes, most: int) -> str:
     try:
         text = said.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise VoiceFailed("what it printed is no text") from error
+        raise VoiceFailed("its output is not text") from error
     if "\0" in text:
-        raise VoiceFailed("what it printed is no text")
+        raise VoiceFailed("its output is not text")
     lines = (" ".join(_CONTROLS.sub(" ", line).split()) for line in text.split("\n"))
     return "\n".join(filter(None, lines))[:most].strip()

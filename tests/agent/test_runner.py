@@ -211,7 +211,7 @@ async def test_a_call_that_cannot_be_read_is_not_run_and_goes_back_to_the_model(
     turn = await run(ScriptedModel(unreadable(), calls("probe", text="a"), says("done")), tool)
     assert turn.text == "done"
     assert tool.called == ["a"]
-    assert "could not be read" in turn.new_messages[1].content
+    assert "is invalid and was not run" in turn.new_messages[1].content
     assert '{"text": "cut' in turn.new_messages[1].content
 
 

@@ -82,7 +82,7 @@ def test_a_home_of_which_a_backup_is_being_made_is_not_replaced(
     before = tree(home)
     with exclusive_backup(home):
         assert run(home, "restore", file, "--replace") == 1
-    assert "a backup of this home is being made" in capsys.readouterr().err
+    assert "a backup of this home is already running" in capsys.readouterr().err
     assert tree(home) == before
     assert run(home, "restore", file, "--replace") == 0
 
@@ -93,7 +93,7 @@ def test_a_home_that_would_not_work_is_told_before_it_is_needed(
     file = tmp_path / "one.tar.gz"
     file.write_bytes(archive([head(journal=SCHEMA.version)]))
     assert run(tmp_path, "backup", "verify", file) == 1
-    assert "problem: the journal cannot be used: there is none" in capsys.readouterr().out
+    assert "problem: the journal cannot be used: it is missing" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

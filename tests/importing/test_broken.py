@@ -42,12 +42,12 @@ def test_a_torn_line_a_link_and_a_broken_list_are_survived_and_told(tmp_path: Pa
     assert "The garden gate code word is BLUEBIRD" in told
     by_source = {item.source: item for item in report.items}
     talked = by_source["workspace/sessions/telegram_15551234.jsonl"]
-    assert (talked.count, talked.note) == (14, "2 broken lines left out")
+    assert (talked.count, talked.note) == (14, "2 broken lines skipped")
     assert by_source["workspace/sessions/telegram_9.jsonl"].outcome == "left"
     assert by_source["cron/jobs.json"].outcome == "left"
     assert any("jobs" in change for change in report.changes)
     link = by_source["workspace/MEMORY-link.md"]
-    assert (link.outcome, link.note) == ("left", "it is a link or no regular file")
+    assert (link.outcome, link.note) == ("left", "it is a link or a special file")
     assert by_source["workspace/pipe"].outcome == "left"
 
 
@@ -218,7 +218,7 @@ def test_nothing_is_written_over_and_no_other_folder_is_taken_for_a_home(tmp_pat
     full = tmp_path / "full"
     full.mkdir()
     (full / "mine").touch()
-    for target, words in ((full, "is not empty"), (source / "new", "lie within each other")):
+    for target, words in ((full, "is not empty"), (source / "new", "contains the other")):
         with pytest.raises(NanobotError, match=words):
             prepare(source, target, None, (), FakeClock(NOW))
     with pytest.raises(NanobotError, match="not a home of HKUDS/nanobot"):
@@ -231,7 +231,7 @@ def test_a_workspace_that_holds_much_else_is_refused(tmp_path: Path) -> None:
     source = copied("014", person / ".nanobot")
     config = {"agents": {"defaults": {"workspace": str(person)}}}
     (source / "config.json").write_text(json.dumps(config))
-    with pytest.raises(NanobotError, match="holds much else") as refused:
+    with pytest.raises(NanobotError, match="contains other data") as refused:
         do(source, tmp_path / "new")
     assert "--workspace" in refused.value.hint
     assert not (tmp_path / "new").exists()

@@ -101,7 +101,7 @@ def test_the_server_is_found_as_the_other_program_finds_it(
         "myProxy": {"apiBase": "http://127.0.0.1:9/v1"},
     }
     if not expected[1]:
-        with pytest.raises(NoServer, match="is not supported here"):
+        with pytest.raises(NoServer, match="is not supported"):
             server_for(model, provider, Fields(providers))
         return
     name, url, *_ = server_for(model, provider, Fields(providers))
@@ -188,7 +188,7 @@ def test_jobs_that_cannot_be_are_named_with_the_reason(tmp_path: Path) -> None:
     (taken,) = decoded((tmp_path / "new" / "state" / "jobs.json").read_bytes()).values()
     assert taken.name == "fine"
     for name in ("past", "too often", "nonsense", "elsewhere", "dream", "#7"):
-        assert any(f"The job “{name}” was not taken" in text for text in report.changes)
+        assert any(f"The job “{name}” was not imported" in text for text in report.changes)
 
 
 @pytest.mark.parametrize("version", ["014", "035"])

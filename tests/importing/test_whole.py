@@ -138,4 +138,7 @@ async def test_what_was_said_to_this_nanobot_before_the_import_stays_there_and_i
     history = tmp_path / "new" / "workspace" / "memory" / "history.jsonl"
     assert "The person keeps a garden" in history.read_text()
     (item,) = (i for i in report.items if i.source == "sessions/telegram_15551234.jsonl")
-    assert (item.outcome, item.note) == ("left", "what was said to this nanobot before the import")
+    assert (item.outcome, item.note) == (
+        "left",
+        "a conversation with this nanobot before the import",
+    )

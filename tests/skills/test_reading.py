@@ -43,9 +43,9 @@ async def test_a_long_text_is_read_in_pieces_that_fit(shelf: Shelf) -> None:
     assert "is left out" not in first
     *_, last, note = first.splitlines()
     following = int(last.split()[0]) + 2
-    assert note.endswith(f"of 400; read on with start_line={following}]")
+    assert note.endswith(f"of 400. Continue with start_line={following}]")
     seen = first
-    while "read on with" in seen.splitlines()[-1]:
+    while "Continue with" in seen.splitlines()[-1]:
         start = int(seen.splitlines()[-1].rpartition("=")[2].rstrip("]"))
         seen = (await shelf.read(name="tea", start_line=start)).text
     assert seen.splitlines()[-2] == lines[-1]

@@ -117,9 +117,9 @@ async def test_an_unknown_tool_is_reported_with_the_nearest_name_and_the_list() 
         ('{"text": "a", "times": 1' + "0" * 5000 + "}", "not valid JSON"),
         ("{}", "- text: is required"),
         ("", "- text: is required"),
-        ('{"txet": "a"}', "- txet: there is no such key; it was 'a'. Did you mean 'text'?"),
+        ('{"txet": "a"}', "- txet: there is no such key (given: 'a'). Did you mean 'text'?"),
         ('{"text": "a", "times": "many"}', "- times: must be a whole number"),
-        ('{"text": "a", "times": 0}', "- times: must be at least 1; it was 0"),
+        ('{"text": "a", "times": 0}', "- times: must be at least 1 (given: 0)"),
         ('{"text": "a", "mode": "shrill"}', "'loud' or 'quiet'"),
         ('{"text": "a", "place": {"zip": "1"}}', "- place.city: is required"),
     ],
@@ -236,7 +236,7 @@ async def test_a_long_result_is_previewed_where_it_cannot_be_kept(tmp_path: Path
     for overflow in (None, SpillFolder(tmp_path / "spill")):
         result = await call(registry(overflow=overflow), "echo", {"text": "x" * 50_000})
         assert not result.is_error
-        assert "could not be kept" in result.text
+        assert "was not saved" in result.text
         assert len(result.text) <= MAX_RESULT
 
 

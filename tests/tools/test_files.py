@@ -49,7 +49,7 @@ async def test_what_others_would_read_is_judged_with_its_path_and_never_by_its_w
             )
             risk = await edit.risk(arguments, caller)
             assert risk is not None
-            assert risk.details.startswith(f"file: {path}\n--- instead of {which} occurrence")
+            assert risk.details.startswith(f"file: {path}\n--- replace {which} occurrence")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ async def test_writes_to_the_skills_are_known_by_their_path(
 
 
 async def test_text_that_cannot_be_stored_is_refused(desk: Desk) -> None:
-    assert "broken character" in await desk.complains("write_file", path="a", content="x\ud83d")
+    assert "invalid character" in await desk.complains("write_file", path="a", content="x\ud83d")
     assert not (desk.workspace / "a").exists()
 
 
@@ -104,10 +104,10 @@ async def test_mixed_line_endings_are_taken_exactly(desk: Desk) -> None:
     ("old", "hints"),
     [
         ("def  f( x ):", ["2:     def f(x):"]),
-        ("def f(x):\n  return x", ["Only spaces, indentation or line endings differ", "3:  "]),
-        ("CLASS A:", ["Only upper and lower case differ", "read the file again"]),
+        ("def f(x):\n  return x", ["Only spaces, indentation, or line endings differ", "3:  "]),
+        ("CLASS A:", ["Only upper and lower case differ", "Read it again"]),
         ("def f(x, y):\n        return y", ["closest lines", "2:     def f(x):"]),
-        ("something else entirely", ["Nothing like it stands there"]),
+        ("something else entirely", ["The file contains nothing similar"]),
     ],
 )
 async def test_a_miss_shows_what_comes_closest(desk: Desk, old: str, hints: list[str]) -> None:

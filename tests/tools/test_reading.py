@@ -25,7 +25,7 @@ async def test_lines_can_be_chosen_and_the_rest_is_announced(desk: Desk) -> None
     desk.put("a.txt", "".join(f"line {n}\n" for n in range(1, 11)))
     read = desk.says
     assert await read("read_file", path="a.txt", start_line=2, end_line=3) == (
-        "line 2\nline 3\n[lines 2-3 of 10; read on with start_line=4]"
+        "line 2\nline 3\n[lines 2-3 of 10. Continue with start_line=4]"
     )
     assert (await read("read_file", path="a.txt", start_line=9)).endswith("[lines 9-10 of 10]")
     assert "only 10 lines" in await desk.complains("read_file", path="a.txt", start_line=11)
@@ -42,7 +42,7 @@ async def test_a_long_file_is_read_to_its_end_in_pieces(desk: Desk) -> None:
         assert len(shown) <= MAX_RESULT
         body, _, note = shown.rpartition("\n")
         pieces.append(body + "\n")
-        if "read on" not in note:
+        if "Continue" not in note:
             break
         start = int(note.split("start_line=")[1].rstrip("]"))
     assert "".join(pieces) == text
@@ -51,7 +51,7 @@ async def test_a_long_file_is_read_to_its_end_in_pieces(desk: Desk) -> None:
 async def test_a_line_longer_than_a_result_is_cut_and_said(desk: Desk) -> None:
     desk.put("min.js", "x" * 100_000 + "\nlast")
     shown = await desk.says("read_file", path="min.js")
-    assert "[line 1 has 100,000 characters and is cut here]" in shown
+    assert "[line 1 has 100,000 characters and is truncated here]" in shown
     assert "start_line=2" in shown
     assert (await desk.says("read_file", path="min.js", start_line=2)).startswith("last\n")
 
@@ -83,7 +83,7 @@ async def test_what_cannot_be_shown_is_named(desk: Desk) -> None:
     desk.put("x.bin", b"\0\1\2")
     desk.put("empty", b"")
     desk.put("latin.txt", b"caf\xe9\n")
-    assert "images may have" in await desk.complains("read_file", path="big.png")
+    assert "is too large" in await desk.complains("read_file", path="big.png")
     assert "binary (9 bytes)" in await desk.complains("read_file", path="book")
     assert "binary (3 bytes)" in await desk.complains("read_file", path="x.bin")
     assert await desk.says("read_file", path="empty") == "[empty is empty]"
@@ -100,7 +100,7 @@ async def test_a_missing_file_suggests_what_may_be_meant(desk: Desk) -> None:
         "read_file", path="shopping.md"
     )
     assert "list_dir" in await desk.complains("read_file", path="zzz/unknown")
-    assert "list it with list_dir" in await desk.complains("read_file", path="notes")
+    assert "Use list_dir" in await desk.complains("read_file", path="notes")
 
 
 async def test_what_lies_outside_stays_there(desk: Desk) -> None:
@@ -126,7 +126,7 @@ async def test_a_folder_is_listed_folders_first(desk: Desk) -> None:
     assert await desk.says("list_dir") == "z/\nb.txt 5 bytes\nlink (a link, not followed)"
     desk.put("z/inner.txt", "x").unlink()
     assert await desk.says("list_dir", path="z") == "[z is empty]"
-    assert "read it with read_file" in await desk.complains("list_dir", path="b.txt")
+    assert "Use read_file" in await desk.complains("list_dir", path="b.txt")
     assert "there is no y" in await desk.complains("list_dir", path="y")
 
 
@@ -134,7 +134,7 @@ async def test_a_crowded_folder_is_cut_and_counted(desk: Desk) -> None:
     for n in range(600):
         desk.put(f"many/{n:04d}", "")
     shown = await desk.says("list_dir", path="many")
-    assert shown.endswith("[500 of 600 entries; find_files finds the others]")
+    assert shown.endswith("[500 of 600 entries. Use find_files for the others]")
 
 
 async def test_a_spilled_result_can_be_read_back_and_not_written(desk: Desk) -> None:

@@ -126,7 +126,7 @@ async def test_trouble_is_told_once_and_tried_again_each_hour(home: Path, tmp_pa
     async with living(home, clock, folder) as life:
         await life.passes(1.6)
         assert len(life.told) == 1
-        assert "A backup that was due failed: " in life.told[0]
+        assert "The scheduled backup failed: " in life.told[0]
         assert str(folder.parent) in life.routine.problem
         in_the_way.unlink()
         await life.passes(1.1)

@@ -141,7 +141,7 @@ def test_an_encrypted_backup_takes_its_key_and_no_other(
     assert verify(file, tmp_path / "key", CLOCK).found.conversations == 1
     restore(file, tmp_path / "new", tmp_path / "key", CLOCK)
     assert "TOKEN=secret" in (tmp_path / "new/secrets.env").read_text()
-    with pytest.raises(NanobotError, match="exists already"):
+    with pytest.raises(NanobotError, match="already exists"):
         make_identity(tmp_path / "key", "now")
 
 
@@ -191,7 +191,7 @@ def test_what_a_killed_attempt_left_is_cleared_and_a_name_is_never_taken_twice(
     back_up(home, file)
     assert not torn.exists()
     before = file.read_bytes()
-    with pytest.raises(NanobotError, match="exists already"):
+    with pytest.raises(NanobotError, match="already exists"):
         back_up(home, file)
     assert file.read_bytes() == before
 
@@ -199,7 +199,7 @@ def test_what_a_killed_attempt_left_is_cleared_and_a_name_is_never_taken_twice(
 def test_only_one_backup_of_a_home_is_made_at_a_time(home: Path) -> None:
     with (
         exclusive_backup(home),
-        pytest.raises(NanobotError, match="being made already"),
+        pytest.raises(NanobotError, match="already running"),
         exclusive_backup(home),
     ):
         pass
@@ -315,5 +315,5 @@ def test_no_backup_goes_where_the_agent_reads_or_the_next_one_would_hold_it(
     (home / "workspace/deep").mkdir()
     (tmp_path / "link").symlink_to(home / "workspace")
     folder = tmp_path / "link" if place == "link" else home / place
-    with pytest.raises(NanobotError, match=r"agent reads|backed up"):
+    with pytest.raises(NanobotError, match=r"agent can read|backed up"):
         back_up(home, folder / "nanobot-20260302T090000Z.tar.gz")

@@ -80,9 +80,9 @@ async def test_the_owner_is_told_once_that_it_began_and_that_it_is_over(tmp_path
     async with watched(tmp_path) as disk:
         for megabytes in (100, 90, 80, 400, 500):
             await disk.changes_to(megabytes)
-        assert [text.partition(":")[0] for text in disk.told] == [
+        assert [text.partition(" (")[0] for text in disk.told] == [
             "My disk is nearly full",
-            "There is room on my disk again (400 MB); I go on.",
+            "My disk has space again",
         ]
         assert disk.names == ["disk-low-260302-09", "disk-back-260302-09"]
 

@@ -47,7 +47,7 @@ async def test_it_reads_the_text_and_prints_or_writes_the_sound(
         (("sh", "-c", "echo first >&2; echo no such voice >&2; exit 3"), "code 3: no such voice"),
         (("no-such-program",), "cannot run no-such-program"),
         (("sh", "-c", "kill -SEGV $$"), "SIGSEGV"),
-        (("sh", "-c", ": {output}"), "wrote nothing"),
+        (("sh", "-c", ": {output}"), "produced no output"),
         (("ln", "-s", "/etc/passwd", "{output}"), "links are not followed"),
         (("mkfifo", "{output}"), "not a plain file"),
         (("mkdir", "{output}"), "is a folder"),
@@ -69,7 +69,7 @@ async def test_one_that_hangs_is_ended_with_all_that_it_started(
     hanging = "trap '' TERM; (setsid sleep 987654) & sleep 987654"
     with pytest.raises(VoiceFailed, match=r"sh took longer than 0\.5 seconds") as failed:
         await speak(programs, "sh", "-c", hanging, seconds=0.5)
-    assert "A smaller model" in failed.value.hint
+    assert "Use a smaller model" in failed.value.hint
     assert left(home) == []
     for _ in range(100):
         if not await asyncio.to_thread(_run_of, "987654"):
@@ -209,7 +209,7 @@ async def test_who_finds_no_place_in_time_does_without(home: Path) -> None:
     async with asyncio.TaskGroup() as tasks:
         hanging = tasks.create_task(speak(programs, "sh", "-c", "cat; exec sleep 987653"))
         await asyncio.sleep(0)
-        with pytest.raises(VoiceFailed, match="too many programs"):
+        with pytest.raises(VoiceFailed, match="too many speech programs"):
             await speak(programs, "cat", seconds=0.1)
         hanging.cancel()
     assert await speak(programs, "cat") == b"hello"

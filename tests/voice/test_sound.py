@@ -92,5 +92,5 @@ def test_what_was_heard_is_plain_text_of_bounded_length() -> None:
 
 @pytest.mark.parametrize("garbage", [b"\xff\xfe\x00", b"a\0b", bytes(range(256))])
 def test_what_is_no_text_was_not_heard(garbage: bytes) -> None:
-    with pytest.raises(VoiceFailed, match="no text"):
+    with pytest.raises(VoiceFailed, match="not text"):
         heard_text(garbage, 100)

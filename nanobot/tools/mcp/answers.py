@@ -72,7 +72,7 @@ def result_of(meta: JsonObject | None, *, is_error: bool) -> ToolResult:
     for part in parts[:_MOST_PARTS]:
         answer.take(_object(part))
     if len(parts) > _MOST_PARTS:
-        answer.texts.append(f"[{len(parts) - _MOST_PARTS:,} more parts are left out]")
+        answer.texts.append(f"[{len(parts) - _MOST_PARTS:,} more parts were omitted]")
     if not parts and structured is not None:
         answer.texts.append(json.dumps(structured, ensure_ascii=False))
     images, files = tuple(answer.images), tuple(answer.files)
@@ -91,7 +91,7 @@ class _Answer:
         """All of the text, up to a limit."""
         text = "\n\n".join(self.texts) or "\n".join(f"[image, {mime}]" for _, mime in self.images)
         if len(text) > MOST_TEXT:
-            return f"{text[:MOST_TEXT]}\n[… the rest of {len(text):,} characters was not kept]"
+            return f"{text[:MOST_TEXT]}\n[… truncated, {len(text):,} characters in total]"
         return text if text or self.files else "[the answer is empty]"
 
     def take(self, part: JsonObject) -> None:
@@ -110,7 +110,7 @@ class _Answer:
                 self.texts.append(f"[{_label(resource.get('uri'))}]\n{text}")
             case _:
                 about = _label(part.get("type"))
-                self.texts.append(f"[a part of the answer cannot be used: {about}]")
+                self.texts.append(f"[unusable part: {about}]")
                 self.texts += [said] if isinstance(said := part.get("text"), str) else []
 
     def _add_data(self, data: str, part: JsonObject, name: str) -> None:
@@ -119,7 +119,7 @@ class _Answer:
         try:
             content = base64.b64decode(data, validate=True)
         except ValueError:
-            self.texts.append(f"[{_label(name)}: its data cannot be read]")
+            self.texts.append(f"[{_label(name)}: unreadable data]")
             return
         found = image_type(content)
         if found and len(content) <= _MOST_IMAGE and len(self.images) < _MOST_IMAGES:
@@ -127,7 +127,7 @@ class _Answer:
         elif len(self.files) < _MOST_FILES:
             self.files.append(ResultFile(name, mime, content))
         else:
-            self.texts.append(f"[{_label(name)}: left out, more than {_MOST_FILES} files]")
+            self.texts.append(f"[{_label(name)}: omitted, more than {_MOST_FILES} files]")
 
 
 def _object(value: object) -> JsonObject:

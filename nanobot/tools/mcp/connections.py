@@ -131,9 +131,9 @@ class _Conversation:
                 return ""
             self._bytes, self._messages = self._bytes + len(line), self._messages + 1
             if self._bytes > MOST_UNASKED:
-                return f"it sent more than {MOST_UNASKED:,} bytes unasked"
+                return f"it sent more than {MOST_UNASKED:,} unrequested bytes"
             if self._messages > MOST_MESSAGES:
-                return f"it sent more than {MOST_MESSAGES:,} messages unasked"
+                return f"it sent more than {MOST_MESSAGES:,} unrequested messages"
             try:
                 ValueCounter(MOST_VALUES).feed(line)
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -199,7 +199,7 @@ async def _end(process: Process) -> None:
                 return
             if harder:
                 _signal(process, harder)
-        logger.warning("an MCP server (pid {}) does not end although it was killed", process.pid)
+        logger.warning("an MCP server (pid {}) is still running after it was killed", process.pid)
     finally:
         # Processes of its own may hold its pipes; asyncio has no public way to let go of them.
         process._transport.close()  # type: ignore[attr-defined]
@@ -292,14 +292,17 @@ class Connections:
             path = os.environ.get("PATH", PATH)
             environment = {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", **server.env}
             if not (found_at := server.program(home)):
-                raise ToolError(f"{server.command} cannot be started: there is no such program")
+                raise ToolError(f"can't start {server.command}: program not found")
             return Launch((found_at, *server.args), environment, str(home.absolute()))
         found = await self._find_sandbox()
         sandbox = found.sandbox
         if sandbox is None or sandbox.kind == "none":  # what is said of the shell is not said here
             raise ToolError(
                 f"no sandbox works here: {found.problem or 'it is turned off'}",
-                hint=f"Or the owner writes mcp.servers.{server.name}.sandbox: false.",
+                hint=(
+                    f"The owner can set mcp.servers.{server.name}.sandbox to false to run it "
+                    "without one."
+                ),
             )
         confined = Confined(
             workspace=home,
@@ -319,7 +322,7 @@ class Connections:
     def _prepared(self, server: McpServer) -> Path:
         for path in (*server.paths, *server.writable):
             if not os.path.lexists(path):
-                raise ToolError(f"{path} does not exist; it is listed in mcp.servers.{server.name}")
+                raise ToolError(f"{path} does not exist. It is listed in mcp.servers.{server.name}")
         home = self.home_of(server)
         make_folder(home)
         return home
@@ -405,7 +408,7 @@ def _load() -> None:
         from nanobot.origin import how_to_install
 
         raise McpError(
-            "MCP servers cannot be used: the SDK is not installed", hint=how_to_install("mcp")
+            "MCP servers need the MCP SDK, which is not installed", hint=how_to_install("mcp")
         ) from error
 
 
@@ -422,11 +425,11 @@ def _in_words(server: str, reason: list[str]) -> Iterator[None]:
 
         error = first_error(whole)
         message = escape_invisible(" ".join(str(error).split()))[:_MOST_SAID]
-        failure = McpError(f"{server} cannot be understood ({type(error).__name__}: {message})")
+        failure = McpError(f"{server} sent an invalid answer ({type(error).__name__}: {message})")
         if isinstance(error, McpError):
             failure = error
         elif isinstance(error, MCPError) and error.code != CONNECTION_CLOSED:
-            failure = McpRefused(f"{server} answered with an error: {message}")
+            failure = McpRefused(f"{server} returned an error: {message}")
         elif reason or isinstance(error, MCPError):
             failure = McpLost(f"{server} {reason[0] if reason else 'ended the connection'}")
         elif isinstance(error, Unreachable):

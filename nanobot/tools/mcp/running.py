@@ -26,7 +26,7 @@ START_SECONDS = 60.0
 
 IDLE_SECONDS = 600.0
 LONGEST_PAUSE = 300.0
-_UNKNOWN = "Whether the call did anything is not known: look before you repeat it."
+_UNKNOWN = "The call may have had an effect. Check before you repeat it."
 
 
 class _Run:
@@ -85,7 +85,7 @@ class ServerRunner:
             result = await with_timeout(self._clock, seconds, session.call(tool, arguments))
         except TimeoutError:
             life.may_have_changed()  # it may hang: see whether it is there before the next call
-            text = f"{self._ours} has not answered within {seconds:g} s"
+            text = f"{self._ours} did not answer within {seconds:g} seconds"
             raise McpError(text, hint=_UNKNOWN) from None
         except McpLost as error:
             life.was_lost(str(error))
@@ -118,7 +118,7 @@ class ServerRunner:
             seconds = min(START_SECONDS, self._server.timeout_seconds)
             self._listed(await with_timeout(self._clock, seconds, session.list_tools()))
         except (TimeoutError, McpError) as error:
-            logger.info("the MCP server {} is restarted: {}", self._server.name, error)
+            logger.info("restarting the MCP server {}: {}", self._server.name, error)
             life.over.set()
             return await self._alive()
         return life, session
@@ -130,7 +130,7 @@ class ServerRunner:
         try:
             return life, await with_timeout(self._clock, START_SECONDS, asyncio.shield(life.ready))
         except TimeoutError:
-            life.was_lost("does not start: it says nothing")
+            life.was_lost("did not start in time")
             life.task.cancel()
             await life.ended.wait()
             raise McpError(f"{self._ours}: {life.lost}") from None
@@ -141,8 +141,8 @@ class ServerRunner:
         left = self._not_before - self._clock.monotonic()
         if left > 0:
             raise McpError(
-                f"{self._ours} has failed {self._failures} times in a row and"
-                f" is left alone for {left:.0f} s more: {self.problem}"
+                f"{self._ours} has failed {self._failures} times in a row ({self.problem}). "
+                f"The next attempt is in {left:.0f} seconds"
             )
         self._life = life = _Run()
         name = f"mcp server {self._server.name}"

@@ -86,8 +86,8 @@ class McpTool(Tool):
         return Repeatable(
             f"mcp:{server.name}/{described.name}",
             hashlib.sha256(how.encode("utf-8", "backslashreplace")).hexdigest(),
-            f"each call of {printable(described.name)} of the MCP server {printable(server.name)},"
-            " whatever its arguments",
+            f"each call of {printable(described.name)} of the MCP server "
+            f"{printable(server.name)}, with any arguments",
             own_results=f"tool:{self.name}",
         )
 
@@ -282,7 +282,7 @@ class McpServers:
         """
         listing = self.state(name).listing
         if listing is None or not listing.waiting:
-            raise NanobotError(f"nothing waits to be accepted at the MCP server {name}")
+            raise NanobotError(f"the MCP server {name} has no tools to accept")
         if listing.digest != digest:
             raise NanobotError(f"the tools of {name} have changed again", hint="Review them again.")
         before, self._listings[name] = listing, listing.accept()
@@ -301,9 +301,9 @@ class McpServers:
         listing = self._listings.get(server.name)
         if listing is None or described not in listing.offered:
             raise McpError(
-                f"{described.name} of the MCP server {server.name} is gone, or not described as it"
-                " was when the owner accepted it, so it is not called",
-                hint=f"The owner looks at it with `nanobot mcp approve {server.name}`. Tell them.",
+                f"{described.name} of the MCP server {server.name} was not called. It is "
+                "gone, or has changed since the owner accepted it",
+                hint=f"Ask the owner to review it with `nanobot mcp approve {server.name}`.",
             )
         return await running.call(described.name, arguments)
 
@@ -315,7 +315,7 @@ class McpServers:
             if listing.waiting and self._tell is not None:
                 await self._tell(_waiting(name, listing), f"mcp-{name}-{listing.digest}")
         except NanobotError as error:
-            logger.warning("the MCP server {} could not be checked: {}", name, error)
+            logger.warning("can't check the MCP server {}: {}", name, error)
 
     def _listed(self, name: str, tools: tuple[ToolDescription, ...]) -> None:
         known = self._listings.get(name)
@@ -364,7 +364,7 @@ class McpServers:
         try:
             await self._save()
         except StorageError as error:
-            logger.warning("the tool lists of MCP servers could not be saved: {}", error)
+            logger.warning("can't save the tool lists of MCP servers: {}", error)
         return self._running[name]
 
 
@@ -375,6 +375,6 @@ def _described(tools: Mapping[str, McpTool]) -> list[object]:
 def _waiting(name: str, listing: ToolListing) -> str:
     tools = f"{len(listing.waiting)} new or changed tool{'s' if len(listing.waiting) > 1 else ''}"
     return (
-        f"The MCP server {name} has {tools}, not used until you accept: run "
-        f"`nanobot mcp approve {name}` in a terminal."
+        f"The MCP server {name} has {tools}. To review and accept them, run `nanobot mcp "
+        f"approve {name}` in a terminal."
     )

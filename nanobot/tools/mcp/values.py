@@ -116,7 +116,7 @@ class McpServer(Struct, frozen=True):
         searched = _existing(home, ":".join(self.env.values()).split(":"))
         used = (program, *given, *searched, *map(str, self.paths))
         if not program or any(f"{os.path.realpath(one)}/".startswith(agents) for one in used):
-            raise ValueError("the program can't be pinned down")
+            raise ValueError("the program's files can't be identified")
         files = [one for one in map(Path, (program, *given)) if one.is_file()]
         if sum(one.stat().st_size for one in files) > MOST_BYTES:
             raise ValueError("the program is too large")
@@ -158,7 +158,7 @@ class ToolDescription(Struct, frozen=True, forbid_unknown_fields=True):
         """The schema as a new object. Raises `ValueError` where it is none."""
         parameters = json.loads(self.schema)
         if not isinstance(parameters, dict):
-            raise ValueError("a schema is an object")  # noqa: TRY004 - as `json.loads` raises
+            raise ValueError("a schema must be an object")  # noqa: TRY004 - as `json.loads` raises
         return parameters
 
 
@@ -294,7 +294,7 @@ class Ledger(Document[Mapping[str, ToolListing]]):
     """The document `mcp`: what servers listed and what was accepted, by server."""
 
     def __init__(self, store: StateStore) -> None:
-        advice = "What MCP servers offer has to be accepted again."
+        advice = "Accept the tools of your MCP servers again."
         super().__init__(store, "mcp", _decoded, _encoded, {}, advice)
 
 
@@ -309,5 +309,5 @@ def _decoded(content: bytes) -> Mapping[str, ToolListing]:
             for tool in (*listing.listed, *listing.accepted):
                 tool.parameters()
     except ValueError as error:
-        raise InvalidDocument("it is not what this version writes") from error
+        raise InvalidDocument("its format is not this version's") from error
     return servers

@@ -81,7 +81,7 @@ class Output:
         total = len(head) + gone + len(tail)
         head, tail = _LAST_WORD.sub("", head), _FIRST_WORD.sub("", tail)
         left_out = total - len(head) - len(tail)
-        return f"{head}\n[… {left_out:,} characters are left out here …]\n{tail}"
+        return f"{head}\n[… {left_out:,} characters omitted …]\n{tail}"
 
     def _add(self, text: str) -> None:
         text = _ORDERS.sub("", text).replace("\r\n", "\n").replace("\r", "\n").translate(_UNSEEN)
@@ -101,7 +101,7 @@ class Output:
         shown = text if fits else text[: text.rfind("\n", 0, self._room) + 1]
         self._room = self._room - len(shown) if fits else 0
         if shown:
-            note = f"[… {self._skipped:,} characters are not shown …]\n" if self._skipped else ""
+            note = f"[… {self._skipped:,} characters omitted …]\n" if self._skipped else ""
             self._skipped = 0
             show(note + shown)
         self._skipped += len(text) - len(shown)
@@ -130,14 +130,16 @@ class Ending(Struct, frozen=True):
 
     def __str__(self) -> str:
         if self.how == "timed out":
-            return f"timed out after {self.seconds:g} s and was killed; the outcome is unknown"
+            return (
+                f"timed out after {self.seconds:g} seconds and was killed. The outcome is unknown"
+            )
         if self.how == "killed":
-            return "was killed; the outcome is unknown"
+            return "was killed. The outcome is unknown"
         if self.code >= 0:
             return f"exit code {self.code}"
         with suppress(ValueError):
-            return f"ended by {signal.Signals(-self.code).name}"
-        return f"ended by signal {-self.code}"
+            return f"killed by {signal.Signals(-self.code).name}"
+        return f"killed by signal {-self.code}"
 
 
 class Process:

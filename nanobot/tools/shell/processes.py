@@ -56,9 +56,12 @@ _KEPT_SECONDS = 3_600.0
 """How long the last words of a command wait to be read."""
 
 _SHOWN_COMMAND = 80
-_RULES_CHANGED = "It was ended because nanobot changed a rule file (AGENTS.md, USER.md …) just now."
+_RULES_CHANGED = "It was stopped because nanobot changed a rule file, such as AGENTS.md or USER.md."
 
-_HELD = "until the command that the owner approved has ended, nothing else is run or written here"
+_HELD = (
+    "a command that the owner approved is running. Until it ends, no other command can run here, "
+    "and no file can be written"
+)
 
 Prepared = Callable[["Running"], AbstractAsyncContextManager[Launch]]
 """Makes ready what a command needs, for as long as it runs."""
@@ -157,9 +160,9 @@ class Processes:
         shown = ", ".join(map(str, mine.values()))
         raise ToolError(
             f"no background command {printable(name)} in this conversation",
-            hint=f"There are: {shown}."
+            hint=f"The background commands are: {shown}."
             if shown
-            else "There is none; one that ended is kept an hour.",
+            else "There are none. Finished commands are kept for an hour.",
         )
 
     def remove(self, running: Running) -> None:
@@ -216,7 +219,10 @@ class Processes:
         if hold.command is not None and hold.command.over.is_set():
             del self._holds[caller.scope]
         elif hold.command is not None or hold.turn != (caller.session_key, caller.turn_id):
-            raise ToolError(_HELD, hint="Try again later; exec_kill ends one in the background.")
+            raise ToolError(
+                _HELD,
+                hint="Try again later, or use exec_kill if the command runs in the background.",
+            )
 
     def refuse_if_running(self, caller: TurnContext, *, background: bool = False) -> None:
         """Raise `ToolError` if commands of the caller's scope run, perhaps only for those in the
@@ -228,8 +234,12 @@ class Processes:
         ]
         if shown:
             raise ToolError(
-                f"nothing else may run in this folder for that, and this does: {', '.join(shown)}",
-                hint="Wait for its end, or end it: exec_kill here, /stop in another conversation.",
+                "this command must run alone in its folder, but others are running: "
+                f"{', '.join(shown)}",
+                hint=(
+                    "Wait until they end, or stop them: exec_kill here, /stop in another "
+                    "conversation."
+                ),
             )
 
     async def close(self) -> None:
@@ -264,15 +274,15 @@ class Processes:
     def _make_room(self, caller: TurnContext, background: bool) -> None:
         """Drop what nobody will read. Raises `ToolError` where there is none."""
         if self._closed:
-            raise ToolError("nanobot is about to stop; nothing is started any more")
+            raise ToolError("nanobot is stopping and starts no new commands")
         mine, alive = self._of(caller), self._alive()
         if background and sum(one in alive for one in mine) >= self._per_session:
             raise ToolError(
-                f"{self._per_session} commands run in the background of this conversation",
-                hint=f"Kill one with exec_kill: {', '.join(map(str, mine))}.",
+                f"{self._per_session} background commands are already running in this conversation",
+                hint=f"Stop one with exec_kill: {', '.join(map(str, mine))}.",
             )
         if len(alive) >= self._in_all:
-            raise ToolError("too many commands run at the moment", hint="Try again later.")
+            raise ToolError("too many commands are running", hint="Try again later.")
         for running in [one for one in mine if one not in alive][: -self._per_session]:
             self.remove(running)
 
@@ -286,7 +296,7 @@ class Processes:
         except NanobotError as error:
             running.problem = error
             if running.ending is not None:  # nobody else will hear of it
-                logger.warning("after the command {}: {}", running.id, error)
+                logger.warning("the command {} has ended, and then: {}", running.id, error)
         except OSError as error:
             running.problem = ToolError(f"the command could not be started: {error.strerror}")
         finally:

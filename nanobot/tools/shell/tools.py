@@ -137,9 +137,9 @@ class Exec(Tool, Struct, frozen=True):
         async with self.processes.alone(caller):
             if await asyncio.to_thread(fingerprint, folder) != before:
                 raise ToolError(
-                    "not run: files in its folder changed while the owner was asked, and what they"
-                    " allowed may be something else now",
-                    hint="Ask again once no files change there; the owner's changes count, too.",
+                    "not run: files in its folder changed while the owner was asked, so the "
+                    "command might do something else now",
+                    hint="Ask again when no files are changing there, including by the owner.",
                 )
             yield
 
@@ -154,7 +154,7 @@ class Exec(Tool, Struct, frozen=True):
             mounted=sandbox.kind == "bubblewrap",
         )
         if arguments.background and not await _ends_within(running, _AT_ONCE, self.clock):
-            text = f"Runs in the background as {running.id}; exec_read shows its output."
+            text = f"Running in the background as {running.id}. Use exec_read to see its output."
             return ToolResult(text, trusted=True)
         try:
             return await _final_result(running)
@@ -171,26 +171,33 @@ class Exec(Tool, Struct, frozen=True):
         if (sandbox := found.sandbox) is None:
             raise ToolUnavailable(
                 f"commands are off: no sandbox works here ({found.problem})",
-                hint="Tell the owner: they fix that (`nanobot doctor` says how), or accept the risk"
-                " with `tools.exec.sandbox: none` in the configuration.",
+                hint=(
+                    "Ask the owner to run `nanobot doctor`, which suggests a fix. They can also "
+                    "accept the risk with `tools.exec.sandbox: none` in the configuration."
+                ),
             )
         if wanted.background and not caller.attended:
             raise ToolError(
-                "nothing can run in the background here: nobody would read or end it",
-                hint="Run it without background, with a timeout that is long enough.",
+                "no command can run in the background here, because this conversation is "
+                "unattended",
+                hint="Run it without background, with a longer timeout.",
             )
         _refuse_unusable(wanted.command)
         if wanted.network:
             if sandbox.kind == "landlock":
                 raise ToolError(
-                    "commands have no network in this sandbox (Landlock); web_fetch has",
-                    hint="The owner can install bubblewrap.",
+                    "commands have no network in this sandbox (Landlock). Use web_fetch",
+                    hint="The owner can install bubblewrap to allow network access.",
                 )
             if sandbox.kind != "none" and not self.limits.network:
-                raise ToolError("the owner turned the network of commands off (tools.exec.network)")
+                raise ToolError(
+                    "the owner has turned off network access for commands (tools.exec.network)"
+                )
         self._seconds(wanted)
         if sandbox.kind == "none" and is_slip(wanted.command):
-            raise ToolError("refused: this destroys the system, and there is no sandbox to stop it")
+            raise ToolError(
+                "rejected: this command would destroy the system, and there is no sandbox"
+            )
         await asyncio.to_thread(self._confined, wanted, caller)
         return sandbox
 
@@ -199,8 +206,8 @@ class Exec(Tool, Struct, frozen=True):
         most = LONGEST_IN_BACKGROUND if wanted.background else self.limits.most_seconds
         if wanted.timeout is not None and not 1 <= wanted.timeout <= most:
             raise ToolError(
-                f"timeout is between 1 and {most} seconds",
-                hint="" if wanted.background else "Use background=true for what takes longer.",
+                f"timeout must be between 1 and {most} seconds",
+                hint="" if wanted.background else "For longer commands, use background=true.",
             )
         return wanted.timeout or (None if wanted.background else self.limits.seconds)
 
@@ -219,7 +226,7 @@ class Exec(Tool, Struct, frozen=True):
             shell = "/bin/bash" if await asyncio.to_thread(Path("/bin/bash").exists) else "/bin/sh"
             yield sandbox.launch((shell, "-c", wanted.command), confined, relay)
         if running.ending is not None and running.ending.code != 0 and sandbox.notes:
-            running.notes.append(f"In this sandbox: {sandbox.notes}")
+            running.notes.append(f"About this sandbox: {sandbox.notes}")
 
     def _confined(self, wanted: ExecArguments, caller: TurnContext) -> Confined:
         """What it may touch. Blocks; raises `ToolError` for a folder that is not there."""
@@ -230,20 +237,20 @@ class Exec(Tool, Struct, frozen=True):
         place = Root(confined.workspace).place(folder or ".")
         found = place.stat()
         if found is None or found.kind != "folder":
-            raise ToolError(f"there is no folder {printable(folder)} in the workspace")
+            raise ToolError(f"the workspace has no folder {printable(folder)}")
         return replace(confined, cwd=confined.workspace / place.relative)
 
 
 def _refuse_unusable(command: str) -> None:
     if not command.strip():
-        raise ToolError("there is no command")
+        raise ToolError("the command is empty")
     with suppress(UnicodeEncodeError):
         encoded = command.encode("utf-8", "surrogateescape")
         if len(encoded) <= LONGEST_COMMAND and b"\0" not in encoded:
             return
     raise ToolError(
-        f"a command is valid text of at most {LONGEST_COMMAND:,} bytes",
-        hint="Write a script with write_file and run that.",
+        f"the command is too long or not valid text (limit: {LONGEST_COMMAND:,} bytes)",
+        hint="Write a script with write_file, and run it.",
     )
 
 
@@ -285,7 +292,7 @@ async def _final_result(running: Running) -> ToolResult:
     output = running.process.output.take_unread()
     state = str(ending)
     if ending.how == "timed out" and not running.background:
-        state += ". Give it more time with timeout, or run it with background=true"
+        state += ". Use a longer timeout, or background=true"
     state = "\n".join((state, *running.notes))
     return ToolResult(
         _with_state(output, state), is_error=ending.how == "timed out", trusted=not output

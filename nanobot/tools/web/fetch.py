@@ -52,12 +52,12 @@ _HTML = re.compile(
     r"\s*(?:<\?xml[^>]*>\s*)?(?:<!--(?:(?!-->).)*-->\s*)*<(?:!doctype html|html|head|body)\b",
     re.IGNORECASE | re.DOTALL,
 )
-_CLOSED = "The site lets no program in, or wants a login. Look for the same elsewhere."
+_CLOSED = "The site blocks programs or requires a login. Try another source."
 _HINTS = {
     401: _CLOSED,
     403: _CLOSED,
-    404: "The address may be wrong or old; web_search finds others.",
-    429: "The site wants fewer requests; try later or elsewhere.",
+    404: "The address may be wrong or outdated. Use web_search to find another.",
+    429: "The site limits requests. Try again later, or use another source.",
 }
 
 
@@ -270,7 +270,7 @@ class WebFetch(Tool, Struct, frozen=True):
             status = str(answer.status)
             with suppress(ValueError):
                 status += f" {HTTPStatus(answer.status).phrase}"
-            raise ToolError(f"{answer.url} answered {status}", hint=_HINTS.get(answer.status, ""))
+            raise ToolError(f"{answer.url} returned {status}", hint=_HINTS.get(answer.status, ""))
         if mime := image_type(answer.body):
             return image_result(answer.url, answer.body, mime)
         title, text = await asyncio.to_thread(self._text, answer)
@@ -281,12 +281,12 @@ class WebFetch(Tool, Struct, frozen=True):
 
         if answer.body.startswith(b"%PDF-"):
             if self.pdf_text is None:
-                raise ToolError(f"{answer.url} is a PDF, and PDFs are not read here")
+                raise ToolError(f"{answer.url} is a PDF, which can't be read here")
             return "", self.pdf_text(answer.body)
         declared = answer.headers.get("content-type", "")
         text = decode(answer.body, declared)
         if "\0" in text[:8_192]:
-            raise ToolError(f"{answer.url} is binary; it cannot be shown as text")
+            raise ToolError(f"{answer.url} is binary and cannot be shown as text")
         kind = answer.content_type
         sniffed = kind in ("", "application/octet-stream", "binary/octet-stream")
         if kind not in _PAGE_TYPES and not (sniffed and _HTML.match(text[:2_000])):
@@ -298,7 +298,7 @@ class WebFetch(Tool, Struct, frozen=True):
 def _piece(url: str, title: str, text: str, start: int) -> str:
     head = f"URL: {url}\n" + (f"Title: {title}\n" if title else "") + "\n"
     if not text.strip():
-        return f"{head}[no readable text; the page may need JavaScript]"
+        return f"{head}[no readable text. The page may need JavaScript]"
     if start >= len(text):
         raise ToolError(f"{url} has only {len(text):,} characters")
     end = start + PIECE
@@ -307,5 +307,5 @@ def _piece(url: str, title: str, text: str, start: int) -> str:
     piece = text[start:end].rstrip()
     if start == 0 and end >= len(text):
         return head + piece
-    more = f"; read on with start={end}" if end < len(text) else ""
+    more = f". Continue with start={end}" if end < len(text) else ""
     return f"{head}{piece}\n\n[characters {start}-{min(end, len(text))} of {len(text)}{more}]"

@@ -259,7 +259,7 @@ def main() -> None:
     except ImportError:
         answer = {"error": "the package selectolax is not installed"}
     except MemoryError:
-        answer = {"error": "reading it takes too much memory"}
+        answer = {"error": "it needs too much memory"}
     except Exception as error:  # noqa: BLE001 - the boundary between a hostile page and its reader
         answer = {"error": f"it is damaged ({type(error).__name__})"}
     sys.stdout.write(json.dumps(answer))

@@ -108,7 +108,7 @@ def _read(kind: type[T], asked: tuple[str, str, int], html: str, limits: WorkerL
     except WorkerFailed as error:
         reason = f"its reader {error}"
     except msgspec.DecodeError:
-        reason = "its reader gave no answer"
+        reason = "its reader did not answer"
     if reason:
-        raise ToolError(f"the page {asked[1]} cannot be read: {reason}")
+        raise ToolError(f"can't read the page {asked[1]}: {reason}")
     return page

@@ -38,7 +38,7 @@ _ADDRESSES: dict[ProviderName, str] = {
 }
 _TAG = re.compile(r"<[^<>]{0,200}>")
 _LATER = frozenset({429, 432})
-_OWNERS = "Tell the owner: it is set with tools.web.search in the configuration."
+_OWNERS = "Ask the owner to set tools.web.search in the configuration."
 
 
 class SearchSettings(Struct, frozen=True):
@@ -73,13 +73,9 @@ class WebSearch(Tool, Struct, frozen=True):
         if not arguments.query.strip():
             raise ToolError("the query is empty")
         if not settings.address:
-            raise ToolUnavailable(
-                f"searching with {settings.provider} needs its base_url", hint=_OWNERS
-            )
+            raise ToolUnavailable(f"search with {settings.provider} needs a base_url", hint=_OWNERS)
         if settings.provider in ("brave", "tavily") and not settings.api_key:
-            raise ToolUnavailable(
-                f"searching with {settings.provider} needs an api_key", hint=_OWNERS
-            )
+            raise ToolUnavailable(f"search with {settings.provider} needs an api_key", hint=_OWNERS)
         query, count = arguments.query, arguments.count
         try:
             answer = await self.egress.fetch(_request(settings, query, count), _LIMITS)
@@ -90,7 +86,7 @@ class WebSearch(Tool, Struct, frozen=True):
             hits = await _on_page(answer)
         else:
             hits = await off_loop(len(answer.body), _in_json, answer, settings.provider)
-        return ToolResult("\n".join(_listed(hits, count)) or "[nothing found; try other words]")
+        return ToolResult("\n".join(_listed(hits, count)) or "[no results. Try other words]")
 
 
 Hit = tuple[str, str, str]
@@ -137,8 +133,8 @@ async def _on_page(answer: EgressResponse) -> list[Hit]:
     page = await asyncio.to_thread(read_hits, html, answer.url)
     if page.blocked or answer.status == 202:
         raise ToolError(
-            "DuckDuckGo wants to see a person and does not answer programs from here now",
-            hint="Try again later. The owner can set another provider (tools.web.search).",
+            "DuckDuckGo is asking for a captcha and does not answer programs at the moment",
+            hint="Try again later. The owner can choose another provider with tools.web.search.",
         )
     return list(page.hits)
 
@@ -147,7 +143,7 @@ def _in_json(answer: EgressResponse, provider: ProviderName) -> list[Hit]:
     try:
         found = msgspec.json.decode(answer.body, type=_Answer)
     except (ValueError, RecursionError) as error:
-        raise ToolUnavailable(f"{provider} gave no answer that can be read") from error
+        raise ToolUnavailable(f"{provider} returned an unreadable answer") from error
     results = (found.web or found).results[: 2 * MAX_HITS]  # some may be left out
     return [
         (_plain(one.title or ""), one.url, _plain(one.content or one.description or ""))
@@ -161,8 +157,8 @@ def _refuse_failure(answer: EgressResponse, provider: ProviderName) -> None:
         later = answer.status in _LATER or answer.status >= 500
         hint = "Try again later." if later else _OWNERS
         if answer.status == 403 and provider == "searxng":
-            hint = "Its owner must add `json` to `search.formats` in its settings."
-        raise ToolUnavailable(f"{provider} refused the search ({answer.status})", hint=hint)
+            hint = "The operator of SearXNG must add `json` to `search.formats` in its settings."
+        raise ToolUnavailable(f"{provider} rejected the search ({answer.status})", hint=hint)
 
 
 def _plain(text: str) -> str:

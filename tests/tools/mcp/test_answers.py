@@ -26,19 +26,19 @@ LAST = {"type": "text", "text": "the last"}
 PDF = base64.b64encode(b"%PDF-1.7 words").decode()
 SOUND = base64.b64encode(b"ID3 sound").decode()
 ODD: Sequence[tuple[object, str]] = (
-    ({"type": "hologram", "beam": [1, 2]}, "cannot be used: hologram"),
+    ({"type": "hologram", "beam": [1, 2]}, "unusable part: hologram"),
     ({"type": "hologram", "text": "a caption"}, "a caption"),
-    ({"type": 7}, "cannot be used: 7"),
-    ("words", "cannot be used: None"),
-    (None, "cannot be used: None"),
-    ({"type": "text", "text": 7}, "cannot be used: text"),
-    ({"type": "image"}, "cannot be used: image"),
-    ({"type": "image", "data": "%%%", "mimeType": "image/png"}, "cannot be read"),
-    ({"type": "audio", "data": 7}, "cannot be used: audio"),
-    ({"type": "resource"}, "cannot be used: resource"),
-    ({"type": "resource", "resource": {"uri": "x:/y"}}, "cannot be used: resource"),
+    ({"type": 7}, "unusable part: 7"),
+    ("words", "unusable part: None"),
+    (None, "unusable part: None"),
+    ({"type": "text", "text": 7}, "unusable part: text"),
+    ({"type": "image"}, "unusable part: image"),
+    ({"type": "image", "data": "%%%", "mimeType": "image/png"}, "unreadable data"),
+    ({"type": "audio", "data": 7}, "unusable part: audio"),
+    ({"type": "resource"}, "unusable part: resource"),
+    ({"type": "resource", "resource": {"uri": "x:/y"}}, "unusable part: resource"),
     ({"type": "resource", "resource": {"text": "no address"}}, "no address"),
-    ({"type": "resource_link", "name": "no address"}, "cannot be used: resource_link"),
+    ({"type": "resource_link", "name": "no address"}, "unusable part: resource_link"),
     (
         {"type": "resource_link", "uri": "https://x.example/a", "mimeType": "a/b", "size": 1200},
         "[link: https://x.example/a (a/b, 1,200 bytes)]",
@@ -85,7 +85,7 @@ async def test_what_does_not_fit_the_servers_own_schema_still_arrives(house: Hou
 async def test_thousands_of_parts_are_bounded(house: House) -> None:
     result = await answered(house, {"content": [TEXT] * 5_000})
     assert result.text.count("the first") == 500
-    assert "4,500 more parts are left out" in result.text
+    assert "4,500 more parts were omitted" in result.text
 
 
 async def test_files_are_kept_and_the_model_reads_where(house: House, tmp_path: Path) -> None:

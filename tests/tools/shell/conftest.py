@@ -147,7 +147,7 @@ class Desk:
         await self.clock.advance(1)
         result = await call
         assert result.trusted
-        return result.text.split(" as ")[1].split(";")[0]
+        return result.text.split(" as ")[1].split(".")[0]
 
     def other(self, **changes: str) -> TurnContext:
         """Somebody else."""

@@ -103,7 +103,7 @@ async def test_beside_a_command_that_runs_nothing_is_asked(desk: Desk, owner: Ow
     assert said.is_error
     assert "sleep 600" in said.text
     assert owner.asked == []
-    name = running.split(" as ")[1].split(";")[0]
+    name = running.split(" as ")[1].split(".")[0]
     await desk.says("exec_kill", id=name)
     owner.may_answer.set()
     assert (await ask(desk)).text == "harmless\n[exit code 0]"
@@ -182,7 +182,7 @@ async def test_two_that_were_approved_run_one_after_the_other(desk: Desk, owner:
 async def test_the_same_holds_for_one_in_the_background(desk: Desk, owner: Owner) -> None:
     (desk.workspace / "work" / "fetch.sh").write_text("sleep 600\n")
     owner.may_answer.set()
-    name = (await ask(desk, background=True)).text.split(" as ")[1].split(";")[0]
+    name = (await ask(desk, background=True)).text.split(" as ")[1].split(".")[0]
     await refused(desk)
     assert (await desk.call("exec", command="true")).is_error
     await desk.says("exec_kill", id=name)
@@ -203,8 +203,8 @@ async def refused(desk: Desk) -> None:
     other = desk.other(session_key="telegram:7", turn_id="turn-2")
     for more in ({}, {"background": True}, {"network": True}):
         result = await desk.call("exec", other, command="echo evil > work/fetch.sh", **more)
-        assert "nothing else" in result.text
-    with pytest.raises(ToolError, match="nothing else is run or written"):
+        assert "other" in result.text
+    with pytest.raises(ToolError, match="no other command can run here"):
         await written(desk)
 
 

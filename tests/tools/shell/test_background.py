@@ -44,7 +44,7 @@ async def test_what_fails_at_once_is_told_at_once(desk: Desk) -> None:
     said = await desk.says("exec", command="no-such-program", background=True)
     assert "not found" in said
     assert said.endswith("[exit code 127]")
-    assert "There is none" in await desk.complains("exec_read", id="x")
+    assert "There are none" in await desk.complains("exec_read", id="x")
 
 
 async def test_a_killed_command_is_dead_and_tells_its_last_words(desk: Desk) -> None:
@@ -52,7 +52,7 @@ async def test_a_killed_command_is_dead_and_tells_its_last_words(desk: Desk) -> 
     name = await desk.in_background(f"{life.holding} {FOR_EVER} & {FOR_EVER}")
     await _printed(desk, name)
     said = await desk.says("exec_kill", id=name)
-    assert said == "ready\n[was killed; the outcome is unknown]"
+    assert said == "ready\n[was killed. The outcome is unknown]"
     await life.over()
     await desk.complains("exec_kill", id=name)
 
@@ -76,7 +76,7 @@ async def test_a_conversation_has_so_many_and_all_together_as_well(desk: Desk) -
     first = await desk.in_background(FOR_EVER)
     await desk.in_background(FOR_EVER)
     refused = await desk.complains("exec", command=FOR_EVER, background=True)
-    assert "2 commands run" in refused
+    assert "2 background commands" in refused
     assert first in refused
     other = desk.other(session_key="cli:other")
     await desk.in_background(FOR_EVER, other)
@@ -130,7 +130,7 @@ async def test_closing_leaves_nothing_and_lets_nothing_start(desk: Desk) -> None
     await desk.in_background(f"{life.holding} {FOR_EVER} & {FOR_EVER}")
     await desk.processes.close()
     await life.over()
-    assert "about to stop" in await desk.complains("exec", command="true")
+    assert "nanobot is stopping" in await desk.complains("exec", command="true")
 
 
 async def test_last_words_wait_for_an_hour(desk: Desk) -> None:
@@ -147,10 +147,10 @@ async def test_a_time_limit_holds_in_the_background_too(desk: Desk) -> None:
     started = desk.begin(command=FOR_EVER, background=True, timeout=1_000)
     await desk.clock.until_sleeping(2)
     await desk.clock.advance(1)
-    name = (await started).text.split(" as ")[1].split(";")[0]
+    name = (await started).text.split(" as ")[1].split(".")[0]
     await desk.clock.advance(999)
     said = await desk.complains("exec_read", id=name, wait=9)
-    assert "timed out after 1000 s" in said
+    assert "timed out after 1000 seconds" in said
 
 
 async def test_a_scheduled_run_leaves_nothing_in_the_background(desk: Desk) -> None:

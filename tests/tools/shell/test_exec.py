@@ -58,7 +58,9 @@ async def test_a_time_limit_kills_all_of_it_and_calls_the_outcome_unknown(
     await life.over()
     result = await running
     assert result.is_error
-    assert result.text.startswith("ready\n[timed out after 7 s and was killed; the outcome is unk")
+    assert result.text.startswith(
+        "ready\n[timed out after 7 seconds and was killed. The outcome is unk"
+    )
 
 
 async def test_what_does_not_heed_the_request_to_end_is_killed(new_desk: NewDesk) -> None:
@@ -95,17 +97,17 @@ async def test_a_flood_is_kept_by_its_beginning_and_its_end(desk: Desk) -> None:
                            " echo; echo end")  # fmt: skip
     assert said.startswith("begin\nxxx")
     assert said.endswith("xxx\nend\n[exit code 0]")
-    assert "characters are left out here" in said
+    assert "characters omitted" in said
     assert len(said) <= MAX_RESULT
     assert len(desk.watched.text) < 10_000
 
 
 async def test_a_command_that_cannot_be_is_refused_before_anybody_is_asked(desk: Desk) -> None:
-    assert "no command" in await desk.complains("exec", command=" \n")
+    assert "is empty" in await desk.complains("exec", command=" \n")
     for command in ("x" * 100_001, "ä" * 50_001, "echo \0", "echo \ud800"):
         assert "write_file" in await desk.complains("exec", command=command)
     assert "background=true" in await desk.complains("exec", command="true", timeout=601)
 
 
 async def test_the_end_of_a_signal_is_named(desk: Desk) -> None:
-    assert "[ended by SIGSEGV]" in await desk.says("exec", command="kill -SEGV $$")
+    assert "[killed by SIGSEGV]" in await desk.says("exec", command="kill -SEGV $$")

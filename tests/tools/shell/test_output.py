@@ -39,7 +39,7 @@ def test_the_beginning_and_the_end_are_kept_and_the_middle_is_counted() -> None:
         whole = "".join(chr(ord("a") + n % 26) for n in range(1_000))
         for start in range(0, len(whole), size):
             output.feed(whole[start : start + size].encode())
-        note = "\n[… 980 characters are left out here …]\n"
+        note = "\n[… 980 characters omitted …]\n"
         assert output.take_unread() == f"{whole[:10]}{note}{whole[-10:]}"
         assert output.take_unread() == ""
         output.feed(b"x" * 20)
@@ -65,4 +65,4 @@ async def test_a_flood_is_shown_at_a_pace_that_a_screen_can_follow() -> None:
     assert sum(map(len, shown)) == 4_000
     await clock.advance(1)
     output.feed(b"after\n")
-    assert shown[-1] == "[… 6,000 characters are not shown …]\nafter\n"
+    assert shown[-1] == "[… 6,000 characters omitted …]\nafter\n"

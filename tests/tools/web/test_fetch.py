@@ -77,7 +77,7 @@ async def test_an_image_comes_as_an_image(web: FakeWeb) -> None:
 async def test_a_pdf_comes_as_its_text(web: FakeWeb) -> None:
     url = web.put("/paper", b"%PDF-1.7 ...", "application/pdf")
     assert (await fetch(web, url, pdf_text=lambda _: "On stones")).text.endswith("\n\nOn stones")
-    assert "PDFs are not read here" in (await fetch(web, url)).text
+    assert "which can't be read here" in (await fetch(web, url)).text
 
 
 async def test_a_long_page_is_read_piece_by_piece(web: FakeWeb) -> None:

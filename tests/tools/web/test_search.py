@@ -68,15 +68,15 @@ async def test_results_are_listed_and_only_their_addresses_are_known(
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_no_results_are_no_error(web: FakeWeb, provider: ProviderName) -> None:
     web.hits = []
-    assert (await search(web, provider)).text == "[nothing found; try other words]"
+    assert (await search(web, provider)).text == "[no results. Try other words]"
 
 
 @pytest.mark.parametrize(
     ("provider", "fault", "complaint"),
     [
-        ("duckduckgo", "blocked", "see a person"), ("duckduckgo", "busy", "refused the search"),
-        ("brave", "busy", "Try again later"), ("brave", "garbage", "no answer that can be read"),
-        ("tavily", "garbage", "no answer that"), ("searxng", "bad key", "search.formats"),
+        ("duckduckgo", "blocked", "captcha"), ("duckduckgo", "busy", "rejected the search"),
+        ("brave", "busy", "Try again later"), ("brave", "garbage", "unreadable answer"),
+        ("tavily", "garbage", "unreadable answer"), ("searxng", "bad key", "search.formats"),
     ],
 )  # fmt: skip
 async def test_a_search_that_fails_says_why(
@@ -90,7 +90,11 @@ async def test_a_search_that_fails_says_why(
 
 @pytest.mark.parametrize(
     ("provider", "key", "complaint"),
-    [("brave", "bad", "refused"), ("tavily", "bad", "refused"), ("brave", "", "needs an api_key")],
+    [
+        ("brave", "bad", "rejected"),
+        ("tavily", "bad", "rejected"),
+        ("brave", "", "needs an api_key"),
+    ],
 )
 async def test_a_key_that_is_wrong_or_missing_is_the_owners_to_mend(
     web: FakeWeb, provider: ProviderName, key: str, complaint: str
