@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nanobot.importing.files import ImportReport
     from nanobot.importing.importer import ImportPlan
 
-_HEADER = ("what", "how much", "what becomes of it", "where")
+_HEADER = ("content", "amount", "result", "place")
 _MOST = 20
 _WIDTH = 500
 

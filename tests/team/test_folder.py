@@ -84,7 +84,7 @@ def test_an_nfs_client_that_caches_attributes_is_refused_wherever_it_is_mounted(
 ) -> None:
     shared = _made(tmp_path / "shared")
     mounts = _mounted(tmp_path / place, "nfs4", options)
-    with pytest.raises(StorageError, match="caches the attributes") as refused:
+    with pytest.raises(StorageError, match="caches file attributes") as refused:
         check_folder(tmp_path / "home", shared, mounts)
     point = (tmp_path / place).resolve()
     assert f"server:/export {point} nfs4 nfsvers=4.2,hard,noac" in refused.value.hint
@@ -93,7 +93,7 @@ def test_an_nfs_client_that_caches_attributes_is_refused_wherever_it_is_mounted(
 def test_where_a_link_in_the_folder_leads_is_looked_at_as_well(tmp_path: Path) -> None:
     shared, elsewhere = _made(tmp_path / "shared"), _made(tmp_path / "elsewhere" / "sessions")
     (shared / "sessions").symlink_to(elsewhere)
-    with pytest.raises(StorageError, match="caches the attributes"):
+    with pytest.raises(StorageError, match="caches file attributes"):
         check_folder(tmp_path / "home", shared, _mounted(elsewhere.parent, "nfs4", "rw,hard"))
 
 
@@ -120,7 +120,7 @@ def test_file_systems_that_hide_their_cache_times_are_known(
 def test_home_and_shared_folder_do_not_lie_in_each_other(
     tmp_path: Path, home: str, shared: str
 ) -> None:
-    with pytest.raises(NanobotError, match="lie in each other"):
+    with pytest.raises(NanobotError, match="contains the other"):
         check_folder(tmp_path / home, _made(tmp_path / shared))
 
 
@@ -141,7 +141,7 @@ def test_a_worker_starts_with_the_folder_of_its_database_alone(
     write(word_file(tmp_path), "otter")
     expect_together(address, tmp_path)
     word_file(tmp_path).write_text("heron")
-    with pytest.raises(NanobotError, match="not of the same team"):
+    with pytest.raises(NanobotError, match="belong to different teams"):
         expect_together(address, tmp_path)
 
 

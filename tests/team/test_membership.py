@@ -69,7 +69,7 @@ def test_each_process_has_a_number_of_its_own(worker: Worker, team_database: str
 
 def test_a_worker_whose_row_is_gone_ends(worker: Worker, team_database: str) -> None:
     sql(team_database, "DELETE FROM worker WHERE id = %s", worker.id)
-    assert "taken it to be dead" in worker.why_it_ended()
+    assert "assumed that it was dead" in worker.why_it_ended()
 
 
 def test_a_worker_that_gives_no_sign_of_life_is_fenced_and_loses_its_leases(
@@ -119,5 +119,5 @@ def test_at_the_end_of_the_process_nobody_waits_any_more(worker: Worker) -> None
     worker.membership.end_waits()
     worker.membership.wait_until_valid()
     worker.clock.now += TTL
-    with pytest.raises(StorageError, match="nanobot ends"):
+    with pytest.raises(StorageError, match="nanobot stops"):
         worker.membership.wait_until_valid()

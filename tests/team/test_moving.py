@@ -326,7 +326,7 @@ def test_two_homes_do_not_get_into_one_team_at_once(
             assert nanobot(f"{number} team init --yes") == -9
             number += 1
         assert _nanobot(other, "team", "init", "--yes") == 1
-        assert "not of the same team" in capsys.readouterr().err
+        assert "belong to different teams" in capsys.readouterr().err
         assert nanobot("0 team init --yes") == 0
     assert _nanobot(other, "team", "init", "--yes") == 0
 
@@ -336,7 +336,7 @@ def test_nothing_begins_where_another_home_began_since_it_was_asked(home: Path) 
     (_, make_tables), (_, begin), *_ = plan_init(settings).steps
     write(word_file(settings.shared), "heron")
     make_tables()
-    with pytest.raises(NanobotError, match="not of the same team"):
+    with pytest.raises(NanobotError, match="belong to different teams"):
         begin()
     assert word_file(settings.shared).read_text() == "heron"
     assert _everything(home) == before

@@ -67,7 +67,7 @@ def test_a_pooler_of_transactions_is_refused(
         idle = [psycopg.connect(through(folder, name), autocommit=True) for _ in range(3)]
         for connection in idle:
             connection.execute("SELECT 1")
-        with pytest.raises(StorageError, match="does not keep a connection") as refused:
+        with pytest.raises(StorageError, match="does not keep one server connection") as refused:
             schema.prepare(DatabaseAddress(through(folder, name)))
         assert "pool_mode = session" in refused.value.hint
         for connection in idle:

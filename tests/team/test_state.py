@@ -53,7 +53,7 @@ async def test_while_the_database_is_away_it_says_what_to_do(
             relay.close()
             with pytest.raises(StorageError) as refused:
                 await asyncio.to_thread(state.write, "jobs", b"[2]", 1)
-            assert "See that PostgreSQL runs" in refused.value.hint
+            assert "Check that PostgreSQL is running" in refused.value.hint
 
 
 async def test_what_is_set_aside_can_be_looked_at(team_database: str) -> None:

@@ -52,7 +52,7 @@ async def test_what_is_said_of_a_database_that_is_away_holds_no_password() -> No
     await waking.close()
     assert {line.partition(":")[0] for line in lines} >= {
         "not listening for other workers",
-        "this worker is still listed for 6 s",
+        "this worker stays listed for 6 seconds",
     }
     assert all(secret not in line.partition("connection is bad")[2] for line in lines)
     assert all("/nowhere/***" in line for line in lines)
