@@ -31,7 +31,7 @@ def test_half_a_home_starts_nothing_and_is_made_whole(tmp_path: Path, moved: int
     write(home / "a" if moved > 3 else new / "a", "x")
     write(home / "state/new" if moved > 4 else new / "state/new", "new")
     write(home / ".restore-under-way.json", "")
-    refused = pytest.raises(StorageError, match="cut short")
+    refused = pytest.raises(StorageError, match="was interrupted")
     with refused as caught, home_lock(home / "state"):
         pass
     assert "--replace" in caught.value.hint
@@ -102,7 +102,7 @@ def test_what_is_mounted_in_a_volume_is_told_and_the_home_is_as_it_was(
 
 def test_no_folder_is_made_in_half_a_home(tmp_path: Path) -> None:
     write(tmp_path / ".restore-under-way.json", "{}")
-    with pytest.raises(StorageError, match="cut short"):
+    with pytest.raises(StorageError, match="was interrupted"):
         make_home(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [".restore-under-way.json"]
 
