@@ -61,7 +61,7 @@ async def continue_conversation(
         session.add_message(
             replace(message, seq=0, turn_id=f"continue-{call.entry_id}", kept=False)
         )
-    return Answer(f"Copied {counted(len(new), 'message')} from {wanted}. /undo removes them.")
+    return Answer(f"Copied {counted(len(new), 'message')} from {wanted}. /undo reverts this.")
 
 
 async def _list(unknown: str, infos: Iterable[SessionInfo], sessions: SessionManager) -> str:

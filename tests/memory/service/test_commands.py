@@ -495,7 +495,7 @@ async def test_continue_copies_what_memory_does_not_hold_yet(owned: Owned) -> No
     other = await owned.said("cli:direct", "old", "yes", "about the boat", "what about it?")
     owned.sessions.mark_consolidated(other, 2)
     answer = await owned.type("/continue cli:direct")
-    assert answer == ("Copied 2 messages from cli:direct. /undo removes them.")
+    assert answer == ("Copied 2 messages from cli:direct. /undo reverts this.")
     here = await owned.sessions.get_or_create("telegram:1")
     assert [message.content for message in here.messages] == ["about the boat", "what about it?"]
     assert len({message.turn_id for message in here.messages}) == 1
