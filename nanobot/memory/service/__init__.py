@@ -373,7 +373,8 @@ class MemoryService:
 
     def _expect_forgettable(self, text: str, scope: str, *, erase: bool) -> None:
         _expect_a_fact(text)
-        if erase and self.memory(scope).scope != OWNER:
+        is_owners = self.memory(scope).scope == OWNER
+        if erase and not is_owners:
             raise NanobotError(
                 "only the owner can erase, because it affects all files and scopes",
                 hint="Without `--erase`, only this scope forgets the text.",

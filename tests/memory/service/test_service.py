@@ -322,6 +322,13 @@ async def test_erasing_leaves_the_text_in_no_file(owned: Owned) -> None:
     assert held == []
 
 
+async def test_nothing_is_forgotten_in_a_scope_that_is_none(owned: Owned) -> None:
+    for forget in (owned.service.plan_forgetting, owned.service.forget):
+        for erase in (False, True):
+            with pytest.raises(NanobotError, match="there is no scope"):
+                await forget("blue", "somewhere/else", erase=erase)
+
+
 async def test_only_the_owner_erases(owned: Owned) -> None:
     for forget in (owned.service.plan_forgetting, owned.service.forget):
         with pytest.raises(NanobotError, match="only the owner can erase"):
