@@ -25,7 +25,7 @@ from nanobot.text import counted, shortened
 
 _LISTED, _PREVIEW = 10, 60
 _MOST_LEARNED = 20
-_MOST_TURNS, _FILES_SHOWN = 50, 300
+_MOST_TURNS, _FILES_SHOWN = 50, 8
 
 
 async def continue_conversation(
@@ -164,8 +164,9 @@ def _left(
     """Yield a line for each thing that dropping a conversation does not take back."""
     known = set(chain.from_iterable(version.paths for version in learned))
     if other := [path for path in files if path not in known]:
-        shown = shortened(", ".join(other), _FILES_SHOWN)
-        yield f"- changed files: {shown} (`/discard --undo`)"
+        more = f" and {len(other) - _FILES_SHOWN} more" if len(other) > _FILES_SHOWN else ""
+        shown = ", ".join(other[:_FILES_SHOWN])
+        yield f"- changed files: {shown}{more} (`/discard --undo`)"
     for version in learned:
         undo = f"`/dream-restore --version {version.number}`"
         yield f"- in memory: {shortened(version.summary, 120)} ({undo})"

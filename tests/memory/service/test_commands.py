@@ -429,6 +429,16 @@ async def test_discard_says_what_it_does_not_take_back_and_offers_it(tmp_path: P
         assert await channel.ask("/discard --undo") == "This conversation is empty."
 
 
+async def test_discard_names_whole_paths_and_says_how_many_more_there_are(tmp_path: Path) -> None:
+    channel = FakeChannel()
+    paths = [f"{'deep/' * 9}{number}.md" for number in range(10)]
+    writes = (calls("write_file", path=path, content="x") for path in paths)
+    async with running(tmp_path, ScriptedModel(*writes, says("Written.")), channel):
+        await channel.ask("Write ten files")
+        told = await channel.ask("/discard")
+        assert f"{paths[7]} and 2 more (`/discard --undo`)" in told
+
+
 async def test_discard_lists_only_what_still_stands_and_offers_nothing_that_failed(
     tmp_path: Path,
 ) -> None:
