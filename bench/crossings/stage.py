@@ -37,7 +37,7 @@ ME = "person-1"
 IMPATIENCE = 15.0
 """Real seconds after which a turn's commands have used up their time."""
 
-_ID = re.compile(r"Job (\S+) is scheduled|background as (\S+);")
+_ID = re.compile(r"Job (\S+) is scheduled|background as (\w+)")
 _DONE = "done"
 _T = TypeVar("_T")
 

@@ -70,7 +70,7 @@ class KnownProvider(Struct, frozen=True):
             return f"Is {self.name} running? `{self.start}` starts it."
         if status == 401 and self.keys_at:
             return (
-                f"Check {key}.api_key: {self.name} does not accept it. Make a key: {self.keys_at}"
+                f"Check {key}.api_key: {self.name} does not accept it. Create a key: {self.keys_at}"
             )
         if status == 404:
             address = f", and {key}.base_url, which ends in /v1" if self.is_local else ""
@@ -82,7 +82,7 @@ class KnownProvider(Struct, frozen=True):
     def how_to_get(self) -> str:
         """The way to a model's name, for people."""
         if self.id == "ollama":
-            return "`ollama list` shows your models, `ollama pull NAME` fetches one."
+            return "`ollama list` shows your models, and `ollama pull NAME` downloads one."
         return "`nanobot onboard` lists its models."
 
 

@@ -163,12 +163,12 @@ class Tiktoken:
 
 
 _WARNING = (
-    "{used:,} of the {limit:,} tokens for today (limits.tokens_per_day) are used. When they all"
-    " are, I answer nothing more until tomorrow."
+    "{used:,} of the {limit:,} tokens for today (limits.tokens_per_day) are used. At the "
+    "limit, I stop answering until tomorrow."
 )
 _WARNING_OF_USE = (
-    "{used:,} of the {limit:,} tokens for {use} today (limits.uses.{use}) are used. When they all"
-    " are, this stops until tomorrow, and nothing else does."
+    "{used:,} of the {limit:,} tokens for {use} today (limits.uses.{use}) are used. At the "
+    "limit, only this stops until tomorrow."
 )
 
 

@@ -266,7 +266,7 @@ class Dialects:
         try:
             await asyncio.to_thread(self._document.change, change)
         except NanobotError as error:
-            logger.warning("what model servers want could not be saved: {}", error)
+            logger.warning("can't save the dialects of model servers: {}", error)
 
     def learned(self) -> Mapping[str, Learned]:
         return dict(self._learned)

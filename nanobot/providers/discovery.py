@@ -144,8 +144,8 @@ _ADVICE: Mapping[str, tuple[str, str]] = {
         "Choose a model that LM Studio marks with a hammer, such as qwen/qwen3-8b.",
     ),
     "Ollama": (
-        "Start Ollama with OLLAMA_CONTEXT_LENGTH=32768 in its environment, or as much as fits."
-        " If the model has a num_ctx of its own, make it again with a larger one.",
+        "Start Ollama with OLLAMA_CONTEXT_LENGTH=32768 in its environment, or as much as "
+        "fits. If the model has its own num_ctx, create it again with a larger one.",
         "Choose a model from https://ollama.com/search?c=tools, such as qwen3:8b.",
     ),
     "vLLM": (

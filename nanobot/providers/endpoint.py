@@ -45,11 +45,10 @@ _HINTS = {
     401: "Check {0}.api_key: the server does not accept it.",
     402: "The account behind {0}.api_key has no credit left.",
     403: "Check {0}.api_key: it may not use this model.",
-    404: "Check {0}.name and {0}.base_url, which mostly ends in /v1: the server does not know one"
-    " of them.",
+    404: "Check {0}.name and {0}.base_url, which usually ends in /v1.",
 }
-_SHORTER_ANSWER = "Lower {0}.max_completion_tokens: the model gives no answer that long."
-_REDIRECT_HINT = "Set {0}.base_url to the address the server redirects to."
+_SHORTER_ANSWER = "Lower {0}.max_completion_tokens. The model can't give such a long answer."
+_REDIRECT_HINT = "Set {0}.base_url to the target of the server's redirect."
 
 
 _LEAST_KEY = 8

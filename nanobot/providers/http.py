@@ -176,8 +176,9 @@ class HttpConnection:
         endpoint = self.endpoint
         if not (endpoint.api_key.isascii() and endpoint.api_key.isprintable()):
             raise endpoint.unusable(
-                f"{endpoint.settings}.api_key holds characters that no HTTP header can carry",
-                "Copy the key again; it is plain letters and digits.",
+                f"{endpoint.settings}.api_key contains characters that are invalid in an HTTP "
+                "header",
+                "Copy the key again. It has only plain letters, digits, and punctuation.",
             )
         url = _usable_url(endpoint.base_url, "http", "https")
         if url is None:
@@ -197,7 +198,7 @@ class HttpConnection:
             name = _CERTIFICATES[0 if file else 1]
             raise self.endpoint.unusable(
                 f"cannot use {name} ({file or folder}): {error.strerror or error}",
-                f"Let {name} name certificates in PEM form, or unset it, and start nanobot again.",
+                f"Set {name} to certificates in PEM format, or unset it, and start nanobot again.",
             ) from error
 
     def _proxy_for(self, url: SplitResult) -> str | None:
@@ -212,8 +213,8 @@ class HttpConnection:
         proxy = proxy if "://" in proxy else f"http://{proxy}"
         if _usable_url(proxy, "http", "https", *_SOCKS) is None:
             raise self.endpoint.unusable(
-                "the environment names a proxy that can't be used",  # it may hold a password
-                "Let HTTPS_PROXY name an http or socks5 proxy, or add the server to NO_PROXY.",
+                "the proxy in the environment can't be used",  # it may hold a password
+                "Set HTTPS_PROXY to an http or socks5 proxy, or add the server to NO_PROXY.",
             )
         return proxy
 
@@ -293,7 +294,7 @@ class HttpConnection:
     def _no_address(self) -> ProviderError:
         return self.endpoint.unusable(
             f"{self.endpoint.settings}.base_url is not an http or https address",
-            "It looks like https://api.example.com/v1.",
+            "An example is https://api.example.com/v1.",
         )
 
 

@@ -371,7 +371,7 @@ def withheld(reason: str) -> ProviderFiltered:
     return ProviderFiltered(
         f"the provider's filter withheld the answer ({reason})",
         status=0,
-        hint="Put the message in other words, or use another model.",
+        hint="Rephrase the message, or use another model.",
     )
 
 

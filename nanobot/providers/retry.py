@@ -253,6 +253,6 @@ class ServedModels(Struct, frozen=True):
         try:
             models = await ModelServer(self.base_url, self.api_key, 5.0).models()
         except ProviderError as error:
-            logger.info("the model server gave no list of its models: {}", error)
+            logger.info("the model server did not list its models: {}", error)
             return ()
         return tuple(one.name for one in models)

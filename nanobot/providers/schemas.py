@@ -127,7 +127,7 @@ class _Check:
             return f"{at} is not allowed" if schema is False else ""
         self._left -= 1
         if self._left < 0 or self._depth > _DEEPEST_VALUE:
-            return "the schema is too complex to be checked"
+            return "the schema is too complex to check"
         self._depth += 1
         checks = (_kind, _choice, _bounds, self._combined, self._object, self._array)
         found = next(filter(None, (check(value, schema, at) for check in checks)), "")
@@ -145,7 +145,7 @@ class _Check:
             if found_in and all(found_in):
                 return found_in[0]
             if name == "oneOf" and found_in.count("") > 1:
-                return f"{at} fits more than one of its forms"
+                return f"{at} matches more than one of its forms"
         return ""
 
     def _object(self, value: object, schema: Mapping[str, Any], at: str) -> str:
@@ -190,7 +190,7 @@ def _choice(value: object, schema: Mapping[str, Any], at: str) -> str:
     if "const" in schema:
         allowed = [schema["const"]]
     same = any(one == value and isinstance(one, bool) == isinstance(value, bool) for one in allowed)
-    return "" if same or not allowed else f"{at} is none of the allowed values"
+    return "" if same or not allowed else f"{at} is not one of the allowed values"
 
 
 def _bounds(value: object, schema: Mapping[str, Any], at: str) -> str:

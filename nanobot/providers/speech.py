@@ -84,7 +84,7 @@ class SpeechModel:
             return await self._answer(ask, "a transcription")
         except ContextTooLong as error:
             raise ProviderRejected(
-                f"the recording is too large to be transcribed ({len(audio):,} bytes)",
+                f"the recording is too large to transcribe ({len(audio):,} bytes)",
                 status=413,
             ) from error
 

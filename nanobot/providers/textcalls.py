@@ -270,7 +270,7 @@ def _unreadable(
     is_meant = (named and _BEGUN.search(markup)) or (alone and closed)
     if not is_meant or is_prose or _is_quoted(markup, [markup], prompt):
         return ()
-    problem = "it is cut off, or not of its form"
+    problem = "it is truncated or malformed"
     return (TextCall(named[0] if named else "", "{}", markup, problem),)
 
 
@@ -285,7 +285,7 @@ def _checked(written: WrittenCall, specs: Mapping[str, ToolSpec]) -> TextCall:
         return TextCall(spec.name, json.dumps(values, ensure_ascii=False), written.source)
     arguments = read_arguments(written.arguments)
     if arguments is None:
-        return TextCall(spec.name, "{}", written.source, "its arguments are no JSON object")
+        return TextCall(spec.name, "{}", written.source, "its arguments are not a JSON object")
     return TextCall(spec.name, arguments, written.source)
 
 

@@ -253,15 +253,15 @@ class Access:
             if key is None:
                 configured = any(self._configured((channel, kind, id)) for kind in KINDS)
                 raise NanobotError(
-                    f"{printable(text)} was not let in by pairing",
-                    hint="config.yaml lets them in: change it there." if configured else "",
+                    f"{printable(text)} did not get access by pairing",
+                    hint="Access is set in config.yaml. Change it there." if configured else "",
                 )
             grant = state.grants[key]
             if grant.owner and not owners_too:
                 command = f"nanobot pair revoke {shell_argument(grant)}"
                 raise NanobotError(
                     f"{label(grant)} is the owner",
-                    hint=f"Only the terminal can take that back: `{command}`",
+                    hint=f"Only the terminal can change this: `{command}`",
                 )
             revoked.append(grant)
             return replace(state, grants={k: one for k, one in state.grants.items() if k != key})
@@ -309,7 +309,8 @@ class Access:
         if self._warned is None or age(self._warned, now) >= REQUEST_SECONDS:
             self._warned = now
             logger.warning(
-                "many strangers write on {}; for an hour, some of them get no pairing code", channel
+                "many unknown people write on {}. For an hour, some of them get no pairing code",
+                channel,
             )
 
 
@@ -324,35 +325,39 @@ def _key_of(text: str, state: AccessState, now: datetime) -> Key:
         key = _by_address(text, (*state.requests.values(), *state.grants.values()))
         if key is None:
             raise NanobotError(
-                f"nobody with the id {printable(text)} has asked within the hour",
-                hint="They have to write to me first, or be listed in `allow_from` in config.yaml.",
+                f"there is no request from {printable(text)} in the last hour",
+                hint=(
+                    "They must write to me first. You can also add them to `allow_from` in "
+                    "config.yaml."
+                ),
             )
         return key
     if not (code := as_code(text)):
         raise NanobotError(
             "this is not a pairing code",
-            hint="A code has eight letters and digits; an id is written as CHANNEL:ID.",
+            hint="A code has eight letters and digits. An id is written as CHANNEL:ID.",
         )
     if len(state.wrong) >= MOST_WRONG:
         minutes = max(1, round((CODE_SECONDS - age(state.wrong[0], now)) / 60))
         raise NanobotError(
-            "too many wrong codes were tried, so no code is taken for now",
-            hint=f"Try again in {minutes} min. By its id (CHANNEL:ID) a request can be approved"
-            " at once.",
+            "there were too many wrong codes, so codes are blocked for now",
+            hint=f"Try again in {minutes} minutes, or approve the request by its id (CHANNEL:ID).",
         )
     # All are compared, so that it takes as long however much of the code is right.
     ones = [one for one in state.requests.values() if hmac.compare_digest(one.code, code)]
     if not ones:
         raise _WrongCode(
-            "no open request has this code",
-            hint="Look for a typing mistake. A code holds for ten minutes and works once.",
+            "no pending request has this code",
+            hint="Check the spelling. A code is valid for ten minutes and works once.",
         )
     request = ones[-1]
     if not request.code_seconds(now):
         raise NanobotError(
-            f"this code, of {label(request)}, is older than ten minutes",
-            hint=f"If you are sure who that is, approve `{address(request)}` instead of the code."
-            " An hour after the last one they get a new code when they write.",
+            f"the code of {label(request)} has expired",
+            hint=(
+                f"If you know who this is, approve `{address(request)}` instead of the code. They "
+                "get a new code if they write an hour after the last one."
+            ),
         )
     return request.key
 
@@ -390,12 +395,12 @@ def _greeting(kind: Kind, code: str) -> str:
     """For a stranger or a group, who learn that this is a private nanobot, and no more."""
     if kind == "group":
         return (
-            "This is a private nanobot, and this group is not on its list. Its owner can let"
-            f" everyone in this group talk to it, within ten minutes: send me `/pair {code}` in"
-            f" private, or run `nanobot pair approve {code}`."
+            "This nanobot is private, and this group has no access. The owner can give "
+            f"access to everyone in this group within ten minutes: send me `/pair {code}` in "
+            f"private, or run `nanobot pair approve {code}`."
         )
     return (
-        f"This is a private nanobot. Your pairing code: `{code}` (it holds for ten minutes).\n"
-        f"Its owner lets you in with `nanobot pair approve {code}`"
-        " (and `--owner` if that is you)."
+        f"This nanobot is private. Your pairing code: `{code}` (valid for ten minutes).\n"
+        f"The owner can give you access with `nanobot pair approve {code}` (add `--owner` if "
+        "you are the owner)."
     )

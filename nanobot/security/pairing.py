@@ -152,8 +152,9 @@ def as_code(text: str) -> str:
 VERSION = 1
 
 _ADVICE = (
-    "Until it is fixed, only the people in config.yaml may talk. Let the others in again with "
-    "`nanobot pair approve`, or stop nanobot, save a correct file as state/access.json, and start."
+    "Until this is fixed, only the people in config.yaml have access. Approve the others "
+    "again with `nanobot pair approve`, or stop nanobot, save a correct file as "
+    "state/access.json, and start it again."
 )
 
 
@@ -181,9 +182,9 @@ def _decoded(content: bytes) -> AccessState:
     """Raises `InvalidDocument` and `ValidationError`."""
     file = convert(versioned_object(content, VERSION), _File)
     if not all(usable_id(one.id) for one in (*file.approved, *file.requests)):
-        raise InvalidDocument("an entry has an id that nobody can have")
+        raise InvalidDocument("an entry has an invalid id")
     if any(one.owner and one.kind == "group" for one in file.approved):
-        raise InvalidDocument("it makes a group the owner")
+        raise InvalidDocument("it has a group as the owner")
     grants = {one.key: replace(one, name=clean_name(one.name)) for one in file.approved}
     requests = {
         one.key: replace(one, name=clean_name(one.name), code=as_code(one.code))

@@ -79,7 +79,7 @@ class Root(Struct, frozen=True, eq=False):
                 hint=f"Use a path relative to the {self.name}.",
             )
         if any(map(_masked, names)):
-            raise PathRefused(f"{printable(path)}: nothing inside .git is read or written")
+            raise PathRefused(f"{printable(path)}: files inside .git are not accessible")
         return Place(self, names)
 
     def create(self) -> None:
@@ -241,7 +241,7 @@ class Place(Struct, frozen=True):
     def refuse_unless_writable(self) -> None:
         """Raise `PathRefused` for a root itself, and in one that may only be read."""
         if not self.root.writable:
-            raise PathRefused(f"{self.shown} can only be read")
+            raise PathRefused(f"{self.shown} is read-only")
         if not self.names:
             raise PathRefused(f"{self.shown} is a folder")
 
@@ -265,9 +265,9 @@ class Place(Struct, frozen=True):
         if stat.S_ISDIR(status.st_mode):
             raise PathRefused(f"{self.shown} is a folder")
         if not stat.S_ISREG(status.st_mode):
-            raise PathRefused(f"{self.shown} is not a plain file; links are not followed")
+            raise PathRefused(f"{self.shown} is not a plain file, and links are not followed")
         if status.st_nlink > 1:  # none at all: replaced since it was opened
-            raise PathRefused(f"{self.shown} has other names (hard links) and is not used")
+            raise PathRefused(f"{self.shown} has hard links and is not used")
 
     @contextmanager
     def _folder(self, names: Sequence[str], *, create: bool = False) -> Iterator[int]:
@@ -290,7 +290,7 @@ class Place(Struct, frozen=True):
             return os.open(name, _FOLDER, dir_fd=folder)
         except NotADirectoryError as error:
             raise PathRefused(
-                f"{self.shown}: {printable(name)} is not a folder; links are not followed"
+                f"{self.shown}: {printable(name)} is not a folder, and links are not followed"
             ) from error
 
     @contextmanager
@@ -300,7 +300,7 @@ class Place(Struct, frozen=True):
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENXIO):
                 raise PathRefused(
-                    f"{self.shown} is not a plain file; links are not followed"
+                    f"{self.shown} is not a plain file, and links are not followed"
                 ) from error
             raise StorageError.of(self.shown, error) from error
 
@@ -334,6 +334,8 @@ def _refuse_impossible(path: str, names: Iterable[str]) -> None:
         encoded = path.encode("utf-8", "surrogateescape")
         longest = max((len(name.encode("utf-8", "surrogateescape")) for name in names), default=0)
     except UnicodeEncodeError as error:
-        raise PathRefused(f"{printable(path)}: no file can have such a name") from error
+        raise PathRefused(f"{printable(path)}: this is not a valid file name") from error
     if not path or b"\0" in encoded or len(encoded) > _MAX_PATH or longest > _MAX_NAME:
-        raise PathRefused(f"{printable(path[:100])}: the path is empty, too long, or holds a NUL")
+        raise PathRefused(
+            f"{printable(path[:100])}: the path is empty, too long, or contains a NUL"
+        )

@@ -156,8 +156,8 @@ async def test_a_spent_use_refuses_that_use_and_no_other(bench: Bench) -> None:
         await before.complete(asking(400), CallOptions(use="jobs"))
     await bench.background.drain(5)
     assert bench.told == [
-        "800 of the 1,000 tokens for jobs today (limits.uses.jobs) are used. When they all are,"
-        " this stops until tomorrow, and nothing else does."
+        "800 of the 1,000 tokens for jobs today (limits.uses.jobs) are used. At the limit,"
+        " only this stops until tomorrow."
     ]
     after = provider()  # as after a restart
     with pytest.raises(BudgetSpent) as spent:

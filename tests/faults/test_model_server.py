@@ -164,8 +164,8 @@ FINAL: dict[str, tuple[Sequence[Step], str]] = {
     "HTML with status 200": (
         [FAULTS["HTML with status 200"]()] * 3,
         "The model gave no answer: the model server at {url} answered with a web page:"
-        " Sign in Please sign in. Check model.name and model.base_url, which mostly ends in /v1:"
-        " the server does not know one of them. To try again, send /retry.",
+        " Sign in Please sign in. Check model.name and model.base_url, which usually ends in /v1."
+        " To try again, send /retry.",
     ),
     "no choices": (
         [FAULTS["empty choices"]()] * 3,
@@ -179,8 +179,8 @@ FINAL: dict[str, tuple[Sequence[Step], str]] = {
     ),
     "a filter": (
         [Answer(None, finish="content_filter")],
-        "The model gave no answer: the provider's filter withheld the answer (content_filter). Put"
-        " the message in other words, or use another model. To try again, send /retry.",
+        "The model gave no answer: the provider's filter withheld the answer (content_filter). Rephrase"
+        " the message, or use another model. To try again, send /retry.",
     ),
     "all tokens used for thinking": (
         [Answer("", finish="length", reasoning="Let me think about it")],
@@ -281,8 +281,8 @@ async def test_an_answer_that_a_filter_withheld_is_no_empty_answer(
     step, reason = WITHHELD[name]
     async with talking(tmp_path, [step] * 3) as (channel, server):
         assert await channel.ask("hello") == (
-            f"The model gave no answer: the provider's filter withheld the answer ({reason}). Put"
-            " the message in other words, or use another model. To try again, send /retry."
+            f"The model gave no answer: the provider's filter withheld the answer ({reason}). Rephrase"
+            " the message, or use another model. To try again, send /retry."
         )
         assert len(server.requests) == 1
 
@@ -340,7 +340,7 @@ async def test_what_the_model_did_wrong_is_told_to_it(tmp_path: Path) -> None:
         await channel.ask("hello")
         told = server.requests[-1].messages[-1]
     assert told["role"] == "tool"
-    assert "your call could not be read" in str(told["content"])
+    assert "your call is invalid" in str(told["content"])
     assert '{"path": oops' in str(told["content"]), "it sees what it wrote"
 
 

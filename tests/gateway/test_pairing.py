@@ -132,8 +132,8 @@ async def test_a_name_is_shown_as_a_name_whatever_it_holds(desk: Desk) -> None:
 
 async def test_mistakes_are_answered_with_what_to_do(desk: Desk) -> None:
     assert "eight letters" in await desk.types("/pair revoke")
-    assert "typing mistake" in await desk.types("/pair BBBBBBBB")
-    assert "not let in by pairing" in await desk.types("/pair revoke 99")
+    assert "Check the spelling" in await desk.types("/pair BBBBBBBB")
+    assert "did not get access by pairing" in await desk.types("/pair revoke 99")
     assert await desk.types("/pair") == ("No pending requests, and no one has access by pairing.")
 
 

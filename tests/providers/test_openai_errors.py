@@ -83,7 +83,7 @@ def said(message: str, code: str = "", kind: str = "") -> bytes:
         (Raw(b"", status=402), ProviderRejected, "no credit left"),
         (Raw(b"Forbidden", status=403), ProviderRejected, "Check model.api_key"),
         (Raw(said("no such model"), status=404), ProviderRejected, "Check model.name"),
-        (Raw(b"", status=308, headers={"Location": "/v2"}), ProviderRejected, "redirects to"),
+        (Raw(b"", status=308, headers={"Location": "/v2"}), ProviderRejected, "redirect"),
         (Raw(said("bad 'messages'"), status=400), ProviderRejected, "(400): bad 'messages'"),
         (Raw(said("slow"), status=408), ProviderUnavailable, "(408): slow"),
         (Raw(b"", status=409), ProviderUnavailable, "(409)"),

@@ -43,13 +43,13 @@ def test_a_value_that_fits(value: object) -> None:
         ({"name": 1}, "'name' in the answer must be of the type string"),
         ({"name": ""}, "less than minLength 1"),
         ({"name": "Ito", "more": 1}, "'more' in the answer is not allowed"),
-        ({"name": "Ito", "kind": True}, "'kind' in the answer is none of the allowed values"),
+        ({"name": "Ito", "kind": True}, "'kind' in the answer is not one of the allowed values"),
         ({"name": "Ito", "depth": 1.5}, "must be of the type integer or null"),
         ({"name": "Ito", "depth": True}, "must be of the type integer or null"),
         ({"name": "Ito", "depth": 11}, "more than maximum 10"),
         ({"name": "Ito", "near": [{}]}, "'name' is missing in item 1 of 'near' in the answer"),
         ({"name": "Ito", "near": [{"name": "a"}] * 3}, "more than maxItems 2"),
-        ({"name": "Ito", "how": "near"}, "none of the allowed values"),
+        ({"name": "Ito", "how": "near"}, "not one of the allowed values"),
     ],
 )
 def test_a_value_that_does_not_fit_and_why(value: object, why: str) -> None:

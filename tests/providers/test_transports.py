@@ -248,7 +248,7 @@ async def test_a_proxy_that_is_none_is_refused_without_its_password(
     proxy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", proxy)
-    with pytest.raises(ProviderRejected, match="proxy that can't be used") as refused:
+    with pytest.raises(ProviderRejected, match="proxy in the environment can't be used") as refused:
         await said_once(provider("http://model.example/v1"))
     assert "pass-4711" not in f"{refused.value} {refused.value.hint}"
 

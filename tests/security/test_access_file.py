@@ -79,7 +79,7 @@ async def test_a_name_that_was_erased_from_the_file_does_not_come_back(house: Ho
     erased = house.state.text("access").replace("Anna", "[erased]").replace("Bob", "[erased]")
     house.state.put("access", erased)
     await asks(access, CARL)
-    with pytest.raises(NanobotError, match="no open request"):
+    with pytest.raises(NanobotError, match="no pending request"):
         await access.approve("B" * 8)
     approved = await access.approve(code)
     assert approved.grant.name == "[erased]"

@@ -130,9 +130,9 @@ async def test_ten_thousand_redirects_end_after_a_few(web: FakeWeb) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("large", "larger than 1 MB"), ("endless", "larger than 1 MB"),
-        ("gzip-bomb", "larger than 1 MB"), ("deflate-bomb", "larger than 1 MB"),
-        ("brotli", "not asked for"), ("broken-gzip", "damaged"),
+        ("large", "larger than the limit of 1 MB"), ("endless", "larger than the limit of 1 MB"),
+        ("gzip-bomb", "larger than the limit of 1 MB"), ("deflate-bomb", "larger than the limit of 1 MB"),
+        ("brotli", "unsupported encoding"), ("broken-gzip", "damaged"),
         ("huge-header", "could not be read"), ("many-headers", "could not be read"),
         ("truncated", "could not be read"), ("no-http", "could not be read"),
     ],
@@ -354,7 +354,7 @@ async def test_only_domains_that_are_listed_are_looked_up_and_reached(
 async def test_a_redirect_to_another_domain_is_not_followed(web: FakeWeb) -> None:
     url = web.redirect("/start", "https://other.test/")
     egress = Egress(allow_hosts=[web.place], domains=["site.test"], tls=TRUSTING_NOBODY)
-    with pytest.raises(EgressRefused, match="none of the domains"):
+    with pytest.raises(EgressRefused, match="not in an allowed domain"):
         await egress.fetch(EgressRequest(url), LIMITS)
     assert [asked.target for asked in web.requests] == ["/start"]
     await egress.close()

@@ -142,8 +142,8 @@ async def test_a_spilled_result_can_be_read_back_and_not_written(desk: Desk) -> 
     path = SpillFolder(desk.home / "spill").store(text, "web")
     shown = await desk.says("read_file", path=path, start_line=9_999)
     assert shown.startswith("line 9998\nline 9999\n")
-    assert "can only be read" in await desk.complains("write_file", path=path, content="x")
-    assert "can only be read" in await desk.complains(
+    assert "is read-only" in await desk.complains("write_file", path=path, content="x")
+    assert "is read-only" in await desk.complains(
         "edit_file", path=path, old_text="line 1\n", new_text="x"
     )
 

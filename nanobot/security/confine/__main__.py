@@ -151,7 +151,7 @@ def _connected(relay: str) -> int:
     try:
         way.connect(relay)
     except OSError as error:
-        raise ConfineRefused(f"there is no way to the network: {error.strerror}") from error
+        raise ConfineRefused(f"the network is unavailable: {error.strerror}") from error
     os.set_inheritable(way.fileno(), True)
     return way.detach()
 

@@ -119,7 +119,7 @@ def at(root: int, path: str) -> Iterator[tuple[int, os.stat_result]]:
         status = os.fstat(descriptor)
         if stat.S_ISLNK(status.st_mode):
             raise ConfineRefused(
-                f"{path} is a link, and could not be protected: put what it leads to there"
+                f"{path} is a link, which can't be protected. Replace it with its target"
             )
         yield descriptor, status
 

@@ -103,7 +103,7 @@ def _hand_over_listener(descriptor: int) -> None:
         rights = array.array("i", [listener.fileno()]).tobytes()
         way.sendmsg([b"+"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
         if way.recv(1) != b"+":
-            raise ConfineRefused("there is no way to the network: its relay is gone")
+            raise ConfineRefused("the network is unavailable: its relay has ended")
 
 
 def _become(spec: Spec, command: Sequence[str], rules: Sequence[seccomp.Rule]) -> NoReturn:
@@ -197,7 +197,7 @@ def _give_up_capabilities() -> None:
             kernel.prctl(kernel.DROP_FROM_BOUNDING_SET, capability)
         except OSError:
             if os.geteuid() == 0 and _bounded_by(capability):
-                raise ConfineRefused("capabilities cannot be given up here") from None
+                raise ConfineRefused("capabilities can't be dropped here") from None
     header, nothing = struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24)
     kernel.call("capset", header, nothing)
 

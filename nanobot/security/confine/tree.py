@@ -244,8 +244,8 @@ _FOLDER, _OVERFLOW = 0x40000000, 0x4000
 _EVENT = struct.Struct("=iIII")
 _AT_ONCE = 256 * 1024
 _APPEARED = (
-    "{!r} appeared, which programs outside run or obey by themselves (what needs it can be done in"
-    " $TMPDIR; settings other than .git can be written with write_file)"
+    "{!r} appeared, and programs outside the sandbox run such files automatically. Use "
+    "$TMPDIR instead, or write_file for files other than .git"
 )
 
 REPLACED = "a protected file was replaced while it ran"
@@ -293,8 +293,8 @@ class TreeWatch:
         `Spec.held`. Raises `ConfineRefused` if they are too many."""
         if len(self._linked) > _MOST_LINKED:
             raise ConfineRefused(
-                f"{len(self._linked):,} files such as {self._linked[0][1]} have other names outside"
-                " (hard links), which is too many to protect: copy them"
+                f"{len(self._linked):,} files such as {self._linked[0][1]} have hard links "
+                "outside, which are too many to protect. Copy the files"
             )
         yield from ((tree, path, "linked") for tree, path in self._linked)
 

@@ -35,7 +35,7 @@ _YOUNG = 300
 _SWITCH = 0.0005
 """Seconds after which one thread lets the other one go on."""
 
-_UNCOUNTED = "what it uses cannot be counted"
+_UNCOUNTED = "its use of resources can't be measured"
 
 _MOST_NAMED = 20
 """Files that were put out of use and are named one by one."""
@@ -85,11 +85,13 @@ class Watcher:
             _report(f"stopped: {reason}")
         renamed = [*self._triggers.disable_triggers()] if self._triggers else []
         for old, new in renamed[:_MOST_NAMED]:
-            _report(f"{old!r} was made while this command ran and is now called {new!r}")
+            _report(f"{old!r} was created by this command and has been renamed to {new!r}")
         if len(renamed) > _MOST_NAMED:
-            _report(f"{len(renamed) - _MOST_NAMED} more were renamed like that")
+            _report(f"{len(renamed) - _MOST_NAMED} more files were renamed")
         if renamed:
-            _report("programs outside could obey such names; write_file can make them")
+            _report(
+                "programs outside the sandbox could run such files. To create them, use write_file"
+            )
         if self._spec.temporary:
             import shutil
 
@@ -286,8 +288,8 @@ class ProcessUsage:
         all_of_them = self._note(memory)
         if sum(all_of_them) > self._most and memory == max(all_of_them):
             return tally.threads, (
-                f"all commands together took more than {spec.memory_megabytes} MB of memory, and"
-                " this one most of it"
+                f"all commands together used more than {spec.memory_megabytes} MB of memory, "
+                "and this one used most of it"
             )
         return tally.threads, ""
 

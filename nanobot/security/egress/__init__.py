@@ -161,7 +161,7 @@ class Egress:
             if not time.expired():
                 raise
             raise EgressError(
-                f"{url.host} did not answer completely within {limits.seconds:g} seconds"
+                f"{url.host} did not send a complete answer within {limits.seconds:g} seconds"
             ) from None
 
     async def close(self) -> None:
@@ -213,7 +213,7 @@ class Egress:
             return self._tls or _system_certificates()
         except OSError as error:  # SSL_CERT_FILE names none
             said = error.strerror or error
-            raise EgressError(f"the certificates to trust cannot be read: {said}") from error
+            raise EgressError(f"the trusted certificates cannot be read: {said}") from error
 
 
 @cache
@@ -233,10 +233,10 @@ async def _read(
     read = EgressResponse(answer.status_code, str(url), headers, b"")
     wanted = not (limits.types and read.content_type) or read.content_type.startswith(limits.types)
     if answer.is_success and not wanted:
-        raise EgressError(f"{url} is of a type that is not read: {read.content_type[:80]}")
+        raise EgressError(f"{url} has an unsupported type: {read.content_type[:80]}")
     encoding = headers.get("content-encoding", "").strip().lower()
     if encoding not in _ENCODINGS:
-        raise EgressError(f"{url} is packed in a way that was not asked for ({encoding[:40]})")
+        raise EgressError(f"{url} has an unsupported encoding ({encoding[:40]})")
     return replace(read, body=await _body(answer, url, limits))
 
 
@@ -254,7 +254,7 @@ async def _body(answer: httpx2.Response, url: Url, limits: EgressLimits) -> byte
                 body += chunk
     except httpx2.DecodingError as error:
         raise EgressError(f"{url} was not read: its compressed data is damaged") from error
-    most = f"{limits.bytes / MEGABYTE:g} MB, the most that is read"
+    most = f"the limit of {limits.bytes / MEGABYTE:g} MB"
     raise EgressError(f"{url} was not read: it is larger than {most}")
 
 

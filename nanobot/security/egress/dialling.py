@@ -97,7 +97,7 @@ def parse_domains(entries: Iterable[str]) -> tuple[str, ...]:
     names = [_plain_name(entry, entry.strip()) for entry in entries]
     for name in names:
         if as_address(name):
-            raise ValueError(f"{name!r} is an address; addresses belong into allow_hosts")
+            raise ValueError(f"{name!r} is an address. Put addresses into allow_hosts")
     return tuple(names)
 
 
@@ -120,7 +120,7 @@ def checked_addresses(
             f"{bracketed(host)}:{port} is not on the public Internet", hint=_ONLY_THE_OWNER
         )
     if judged and port in _CLOSED_PORTS:
-        raise EgressRefused(f"port {port} of {host} is not asked", hint=_ONLY_THE_OWNER)
+        raise EgressRefused(f"port {port} of {host} is not allowed", hint=_ONLY_THE_OWNER)
     return tuple(addresses)
 
 
@@ -162,7 +162,7 @@ def parse_proxy(text: str) -> Proxy | None:
         return None
     parts = urlsplit(text)
     if parts.scheme != "http" or not parts.hostname or parts.path not in ("", "/"):
-        raise ValueError("a proxy is written as http://host:port or http://user:password@host:port")
+        raise ValueError("a proxy must be http://host:port or http://user:password@host:port")
     credentials = ""
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
@@ -178,7 +178,7 @@ async def read_proxy_answer(read: Callable[[int], Awaitable[bytes]]) -> None:
         byte = await read(1)
         answer += byte
         if not byte or len(answer) > _MAX_PROXY_ANSWER:
-            raise EgressError("the proxy (tools.web.proxy) gave no proper answer")
+            raise EgressError("the proxy (tools.web.proxy) sent an invalid answer")
     status = answer.split(b"\r\n", 1)[0].split(b" ")
     if len(status) < 2 or status[1] != b"200":
         shown = b" ".join(status[1:])[:80].decode("ascii", "replace")
@@ -218,7 +218,7 @@ class Dialler:
         try:
             addresses = (literal,) if literal else await self._resolve(host)
         except (OSError, UnicodeError) as error:
-            problem = f"there is no host {host}, or its name could not be looked up"
+            problem = f"the host {host} does not exist, or its name can't be resolved"
             raise EgressError(problem) from error
         addresses = checked_addresses(host, port, addresses, self._exceptions, is_own_address)
         problem = "it has no address"
@@ -240,7 +240,7 @@ class Dialler:
         name = f".{host.removesuffix('.')}"
         if self._domains and not any(name.endswith(f".{domain}") for domain in self._domains):
             raise EgressRefused(
-                f"{bracketed(host)} is in none of the domains that may be reached",
+                f"{bracketed(host)} is not in an allowed domain",
                 hint="Only the owner can allow it, with tools.web.domains in the configuration.",
             )
 

@@ -73,7 +73,7 @@ class EgressTransport(httpx2.AsyncBaseTransport):
         packed = response.headers.get("content-encoding", "identity") != "identity"
         if self._most_bytes and packed:
             await response.aclose()
-            raise httpx2.DecodingError("the server compresses although it was asked not to")
+            raise httpx2.DecodingError("the server sent a compressed answer that was not requested")
         return response
 
     async def aclose(self) -> None:

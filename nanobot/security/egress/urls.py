@@ -150,14 +150,14 @@ def parse_url(text: str) -> Url:
     match = _URL.fullmatch(text)
     if match is None:
         raise EgressRefused(
-            f"{printable(text)} is not a URL that can be fetched",
+            f"{printable(text)} is not a valid URL",
             hint="Write the full URL, with http:// or https://.",
         )
     if len(text) > MAX_URL or _UNUSABLE.search(text):
         raise _not_plain(text)
     scheme = match[1].lower()
     if "@" in match[2]:
-        raise EgressRefused(f"{printable(text)}: a URL with a user name is not fetched")
+        raise EgressRefused(f"{printable(text)}: URLs with a user name are not allowed")
     authority = _AUTHORITY.fullmatch(match[2])
     if authority is None:
         raise _not_plain(text)
@@ -217,7 +217,7 @@ def _ascii_name(text: str) -> str:
 def _no_host(text: str) -> EgressRefused:
     return EgressRefused(
         f"{printable(text)} is not a plain host name or address",
-        hint="Write a name as it stands in DNS (no dot at the end), or an address in full.",
+        hint="Write a DNS name without a dot at the end, or a full address.",
     )
 
 

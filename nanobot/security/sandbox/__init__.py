@@ -128,9 +128,9 @@ class Sandbox(Struct, frozen=True):
         if self.kind != "landlock":
             return ""
         return (
-            "No network, no sockets, no /proc; modes and times of files stay as they are: run "
-            "scripts with `sh FILE`. New files go into folders such as work/, not beside a "
-            "protected file or a .git."
+            "There is no network, no socket, and no /proc. Modes and times of files can't be "
+            "changed, so run scripts with `sh FILE`. Create files in folders such as work/, "
+            "not next to a protected file or a .git."
         )
 
     def launch(
@@ -169,7 +169,10 @@ class Sandbox(Struct, frozen=True):
             if relay:
                 raise SandboxRefused(
                     "commands have no network in this sandbox",
-                    hint="It needs bubblewrap (`nanobot doctor` says how); web_fetch works.",
+                    hint=(
+                        "Network access needs bubblewrap (see `nanobot doctor`). web_fetch works "
+                        "without it."
+                    ),
                 )
             spec = spec._replace(temporary=str(self.temporary))
         elif self.kind == "bubblewrap":
@@ -217,7 +220,7 @@ def refuse_unless_usable(confined: Confined, private: Sequence[Path]) -> None:
     """Raise `SandboxRefused` for what would give a command more than was meant. Blocks briefly."""
     for below in confined.read_only:
         if not all(name and _is_plain(name) for name in below.rstrip("/").split("/")):
-            raise SandboxRefused(f"{below!r} is not a path below the workspace")
+            raise SandboxRefused(f"{below!r} is not a path in the workspace")
     _refuse_ours(confined, [_real(path) for path in private])
     _refuse_unless_apart(confined)
 
@@ -231,7 +234,9 @@ def _refuse_ours(confined: Confined, ours: Sequence[Path]) -> None:
         real = _real(path)
         inside = path in beside and any(map(real.is_relative_to, ours))
         if inside or any(folder.is_relative_to(real) for folder in ours):
-            raise SandboxRefused(f"{path} is not given to commands: nanobot's own files are there")
+            raise SandboxRefused(
+                f"{path} contains nanobot's own files, which commands can't access"
+            )
 
 
 def _is_plain(name: str) -> bool:
@@ -246,14 +251,16 @@ def _refuse_unless_apart(confined: Confined) -> None:
         if not path.is_dir():
             raise SandboxRefused(f"there is no folder {path}")
         if str(tree) in _TOO_MUCH or any(map(tree.is_relative_to, _SYSTEMS)):
-            raise SandboxRefused(f"commands may not write in {path}: the system lives there")
+            raise SandboxRefused(
+                f"commands can't write to {path}, because it is part of the system"
+            )
         # What is mounted last would win, whatever was meant.
         if any(tree.is_relative_to(one) or one.is_relative_to(tree) for one in trees):
-            raise SandboxRefused(f"{path} lies in another folder that can be written, or around it")
+            raise SandboxRefused(f"{path} overlaps with another writable folder")
         trees.append(tree)
     for path in confined.extra_read_only:
         if any(map(_real(path).is_relative_to, trees)):
-            raise SandboxRefused(f"{path} lies in a folder that can be written")
+            raise SandboxRefused(f"{path} is in a writable folder")
 
 
 def _real(path: Path) -> Path:
@@ -352,14 +359,14 @@ async def verify_sandbox(sandbox: Sandbox) -> str:
         crossed = json.loads(said)["crossed"]
     except (ValueError, KeyError, TypeError):
         text = " ".join(complaints.decode(errors="replace").split())
-        return text[-300:] or "a command in it does not run"
+        return text[-300:] or "commands don't run in it"
     return f"a command in it could {', '.join(crossed)}" if crossed else ""
 
 
 Wanted = Literal["auto", "bubblewrap", "landlock", "none"]
 
 _INSTALL = "install bubblewrap (`apt-get install bubblewrap`, `dnf install bubblewrap`)"
-_NAMESPACES = " (it needs user namespaces: docs/security.md says how to allow them)"
+_NAMESPACES = " (it needs user namespaces, see docs/security.md)"
 
 
 async def find_sandbox(wanted: Wanted = "auto", *, private: Sequence[Path] = ()) -> FoundSandbox:
@@ -413,11 +420,11 @@ def _unsupported(private: Sequence[Path]) -> str:
 
     machine = os.uname()
     if machine.sysname != "Linux" or machine.machine not in MACHINES:
-        return f"there is none for {machine.sysname} on {machine.machine}"
+        return f"{machine.sysname} on {machine.machine} is not supported"
     for folder in private:
         real = Path(os.path.realpath(folder))
         if any(real.is_relative_to(shown) for shown in readable(names=True)):
-            return f"{folder} lies where every command can read: move nanobot's home elsewhere"
+            return f"{folder} is readable by all commands. Move nanobot's home elsewhere"
     return ""
 
 

@@ -99,13 +99,13 @@ async def _answer(
             )
         far_reader, far_writer = await egress.connect(host, port)
     except asyncio.LimitOverrunError:
-        writer.write(_refusal(431, "this head is too long"))
+        writer.write(_refusal(431, "the request headers are too long"))
         return
     except ToolError as error:
         writer.write(_refusal(403, str(error)))
         return
     except ValueError:
-        writer.write(_refusal(400, "this proxy is for HTTP, and that was no request to one"))
+        writer.write(_refusal(400, "this proxy accepts only HTTP requests"))
         return
     try:
         writer.write(confirmation)

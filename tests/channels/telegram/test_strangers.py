@@ -117,7 +117,7 @@ async def test_the_code_of_a_group_is_shown_to_the_person_alone_who_asked(
         await telegram.wait_for(lambda: telegram.ephemeral(GROUP))
     (sent,) = telegram.ephemeral(GROUP)
     assert sent.only == OWNER
-    assert "this group is not on its list" in sent.text
+    assert "this group has no access" in sent.text
     assert telegram.messages(GROUP) == []
     assert not telegram.violations
 

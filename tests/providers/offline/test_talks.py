@@ -179,7 +179,7 @@ async def test_what_was_never_told_is_searched_for_and_then_admitted(
     ("who", "text", "reply"),
     [
         ("09:00 user", "my boat is moored in Faro", "You told me on 2026-03-02: “my boat"),
-        ("history 7", "The boat is moored in Faro", "From my summary of a conversation of 2026"),
+        ("history 7", "The boat is moored in Faro", "From my summary of a conversation on 2026"),
         ("09:00 user (Ben)", "My boat is moored in Faro", "I found this (telegram:1): My boat"),
         ("09:00 assistant", "Your boat is moored in Faro", "I don't know that."),
         ("09:00 user", "where is my boat moored?", "I don't know that."),
@@ -234,7 +234,7 @@ async def test_a_reminder_is_scheduled_by_the_words_that_reminders_are_made_of(
     "said", ["remind me to leave", "set an alarm for 7am", "提醒我买牛奶", "晚上12点提醒我睡觉"]
 )
 async def test_a_reminder_without_a_clear_time_is_asked_back(talk: Talk, said: str) -> None:
-    assert (await talk.say(said)).startswith(("When, and of what?", "什么时候提醒什么？"))
+    assert (await talk.say(said)).startswith(("When, and about what?", "什么时候提醒什么？"))
     assert talk.calls == []
 
 
@@ -257,7 +257,7 @@ async def test_a_tool_that_fails_waits_or_is_missing_is_told_and_nothing_is_clai
     talk.broken["update_memory"] = "Error: the disk is full"
     assert "the disk is full" in await talk.say("my dog is called Rex")
     talk.broken["update_memory"] = "MEMORY.md: nothing.\nThis waits for the person, since …"
-    assert "waits for your confirmation" in await talk.say("my cat is called Tom")
+    assert "Please confirm this above" in await talk.say("my cat is called Tom")
     without = Talk(tmp_path, tools=("read_file",))
     assert "the tool update_memory is not available" in await without.say("my dog is called Rex")
 
@@ -339,7 +339,7 @@ async def test_what_a_command_does_is_left_to_the_command(
 
 
 async def test_it_says_where_it_understands_nothing(talk: Talk) -> None:
-    assert "did not understand" in await talk.say("Zork!")
+    assert "didn't understand" in await talk.say("Zork!")
 
 
 async def test_the_same_prompt_gets_the_same_reply_and_no_call_where_none_may_be_made(

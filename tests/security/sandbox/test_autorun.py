@@ -169,7 +169,7 @@ async def test_another_name_with_a_dot_is_put_out_of_use_when_the_command_ends(
     )
     assert end.code == 0, end.complaints
     assert in_force(work) == []
-    assert "'work/.newtool.toml' was made" in end.complaints
+    assert "'work/.newtool.toml' was created" in end.complaints
     assert (work / "dot-newer/deep").is_dir()
     for kept in ("kept", ".venv/bin", ".pytest_cache", ".gitignore", "node_modules/.bin"):
         assert (work / kept).exists()
@@ -279,7 +279,7 @@ async def test_many_of_them_are_put_out_of_use_and_some_named(
 ) -> None:
     end = await ground.run(sandbox, "cd work; for i in $(seq 100); do echo > .x$i; done")
     assert in_force(ground.workspace / "work") == []
-    assert "80 more were renamed" in end.complaints
+    assert "80 more files were renamed" in end.complaints
     assert len(end.complaints) < 3_000
 
 

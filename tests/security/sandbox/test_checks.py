@@ -23,10 +23,10 @@ def home(disk_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"read_only": ("../x",)}, "not a path below"),
-        ({"read_only": ("/etc",)}, "not a path below"),
-        ({"read_only": ("a//b",)}, "not a path below"),
-        ({"read_only": ("",)}, "not a path below"),
+        ({"read_only": ("../x",)}, "not a path in"),
+        ({"read_only": ("/etc",)}, "not a path in"),
+        ({"read_only": ("a//b",)}, "not a path in"),
+        ({"read_only": ("",)}, "not a path in"),
         ({"workspace": "home"}, "nanobot's own files"),
         ({"workspace": "."}, "nanobot's own files"),
         ({"workspace": "gone"}, "there is no folder"),
@@ -36,8 +36,8 @@ def home(disk_path: Path) -> Path:
         ({"extra_read_only": ("home/workspace/inner",)}, "nanobot's own"),
         ({"writable": ("home",)}, "nanobot's own"),
         ({"writable": ("link",)}, "nanobot's own"),
-        ({"writable": ("other", "other/inner")}, "lies in another"),
-        ({"writable": ("other",), "extra_read_only": ("other/inner",)}, "can be written"),
+        ({"writable": ("other", "other/inner")}, "overlaps with another"),
+        ({"writable": ("other",), "extra_read_only": ("other/inner",)}, "writable folder"),
     ],
 )
 def test_too_much_is_refused(home: Path, given: dict[str, object], reason: str) -> None:

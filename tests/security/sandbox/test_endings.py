@@ -59,7 +59,7 @@ async def test_killing_the_group_kills_everything(sandbox: Sandbox, ground: Grou
     os.killpg(child.pid, signal.SIGKILL)
     _, complaints = await child.communicate()
     await life.over()
-    assert b"is now called 'work/dot-newtool'" in complaints
+    assert b"has been renamed to 'work/dot-newtool'" in complaints
     assert not (ground.workspace / "work/new.pth").exists()
 
 

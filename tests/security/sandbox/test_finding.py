@@ -43,7 +43,7 @@ async def test_one_that_does_not_run_is_not_used() -> None:
     )
     assert (
         await verify_sandbox(Sandbox("bubblewrap", program="/bin/false"))
-        == "a command in it does not run"
+        == "commands don't run in it"
     )
 
 
@@ -65,7 +65,7 @@ def test_a_landlock_that_lets_files_be_cut_short_is_not_used() -> None:
 async def test_a_home_that_every_command_would_see_is_refused(place: str) -> None:
     found = await find_sandbox("auto", private=(Path(place),))
     assert found.sandbox is None
-    assert "move nanobot's home elsewhere" in found.problem
+    assert "Move nanobot's home elsewhere" in found.problem
 
 
 async def test_nothing_of_ours_is_in_the_environment(bubblewrap: Sandbox, disk_path: Path) -> None:

@@ -171,7 +171,7 @@ async def test_all_commands_together_get_what_one_may_have(
         assert small.stdout is not None
         assert await small.stdout.readline() == b"ready\n"
         large = await ended(holding(150, "time.sleep(600)"))
-        assert "all commands together took more than 200 MB of memory" in large.complaints
+        assert "all commands together used more than 200 MB of memory" in large.complaints
         assert small.returncode is None
         os.killpg(small.pid, signal.SIGKILL)
         await small.communicate()
