@@ -179,8 +179,8 @@ FINAL: dict[str, tuple[Sequence[Step], str]] = {
     ),
     "a filter": (
         [Answer(None, finish="content_filter")],
-        "The model gave no answer: the provider's filter withheld the answer (content_filter). Rephrase"
-        " the message, or use another model. To try again, send /retry.",
+        "The model gave no answer: the provider's filter withheld the answer (content_filter)."
+        " Rephrase the message, or use another model. To try again, send /retry.",
     ),
     "all tokens used for thinking": (
         [Answer("", finish="length", reasoning="Let me think about it")],
@@ -281,8 +281,8 @@ async def test_an_answer_that_a_filter_withheld_is_no_empty_answer(
     step, reason = WITHHELD[name]
     async with talking(tmp_path, [step] * 3) as (channel, server):
         assert await channel.ask("hello") == (
-            f"The model gave no answer: the provider's filter withheld the answer ({reason}). Rephrase"
-            " the message, or use another model. To try again, send /retry."
+            f"The model gave no answer: the provider's filter withheld the answer ({reason})."
+            " Rephrase the message, or use another model. To try again, send /retry."
         )
         assert len(server.requests) == 1
 
