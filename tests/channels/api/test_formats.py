@@ -132,7 +132,7 @@ async def test_a_model_that_cannot_is_a_clear_error(api: Api) -> None:
     async with api.running(model):
         answer = await api.post("chat/completions", chat("Hi", response_format=BY_SCHEMA))
     assert (answer.status, answer.code) == (502, "model_failed")
-    assert "does not fit the wanted form" in answer.data["error"]["message"]
+    assert "does not match the schema" in answer.data["error"]["message"]
     assert len(model.prompts) == 3
 
 
