@@ -58,7 +58,7 @@ _KILLS = 10
 """So many in one conversation."""
 _CHATS, _MESSAGES = 20, 8
 _NEVER = 3600.0
-_UNDELIVERED = "It is kept:"
+_UNDELIVERED = "To resend it"
 """What is said of a reply that is not sent a third time."""
 _NUMBER = re.compile(r"\bm(\d+)\b")
 

@@ -165,7 +165,7 @@ class CommandRegistry:
         if name in self._commands:
             return self._commands[name], arguments
         if name == EXPIRED_BUTTON[1:]:
-            return _saying(name, "That button is no longer valid, and nothing was done."), ""
+            return _saying(name, "This button is no longer valid. Nothing was done."), ""
         near = close_matches(name, self._commands, n=1)
         hint = f"Did you mean /{near[0]}?" if near else "/help lists them all."
         return _saying(name, f"There is no command /{name}. {hint}"), arguments

@@ -36,7 +36,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-WITHHELD = "it does not work right now, and only the owner of this nanobot can see why"
+WITHHELD = "it does not work right now, and only the owner can see why"
 """What people other than the owner read of an error that is for the owner."""
 
 
@@ -84,38 +84,42 @@ class HomeLocked(NanobotError):
     def __init__(self, home: Path, pid: int, leaving: str = "") -> None:
         super().__init__(
             f"another nanobot (pid {pid or 'unknown'}) is using {home}",
-            hint="Stop it first, or give this one a home of its own with NANOBOT_HOME.",
+            hint="Stop it first, or set NANOBOT_HOME to another home.",
         )
         self.pid, self.leaving = pid, leaving
 
 
-NOTHING_LOST = "Nothing already stored is lost."
+NOTHING_LOST = "Stored data is not lost."
 
 _HINTS: Mapping[int, str] = {
     **dict.fromkeys(
         (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
-        "Free some space, or raise the quota or limit; nothing already stored is lost.",
+        "Free some space, or raise the quota or limit. Stored data is not lost.",
     ),
-    errno.EROFS: "The disk is mounted read-only: mount it writable, or set NANOBOT_HOME elsewhere.",
-    errno.ENOENT: "It is gone, or a folder above it is: put it back. nanobot makes the folders that"
-    " it needs when it starts.",
+    errno.EROFS: (
+        "The disk is mounted read-only. Mount it writable, or set NANOBOT_HOME to another disk."
+    ),
+    errno.ENOENT: (
+        "It or a parent folder is missing. Put it back, or restart nanobot, which creates the "
+        "folders that it needs."
+    ),
     **dict.fromkeys(
         (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ELOOP),
-        "Something else is there, such as a file in place of a folder: move it away.",
+        "Something else is there, such as a file in place of a folder. Move it away.",
     ),
     **dict.fromkeys(
         (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENAMETOOLONG),
-        "The file system cannot do that: set NANOBOT_HOME to a short path on a local disk.",
+        "The file system cannot do that. Set NANOBOT_HOME to a short path on a local disk.",
     ),
     **dict.fromkeys(
         (errno.EMFILE, errno.ENFILE, errno.ENOMEM),
-        "The machine, or the service, has too little memory or too few open files: end other"
-        f" programs, or raise the limit. {NOTHING_LOST}",
+        "The machine or the service has too little memory or too few open files. End other "
+        f"programs, or raise the limit. {NOTHING_LOST}",
     ),
     **dict.fromkeys(
         (errno.EIO, errno.EUCLEAN, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.ENODEV),
-        "The disk or network share reports errors, or is gone: `dmesg` says which. Mount it again,"
-        " and make a copy of nanobot's home.",
+        "The disk or network share reports errors or is missing. Check `dmesg`, mount it "
+        "again, and copy nanobot's home.",
     ),
 }
 """What a person can do, by the reason that the operating system gives."""
@@ -127,10 +131,10 @@ def storage_hint(number: int, path: Path | str) -> str:
         from shlex import quote
 
         me, path = os.geteuid(), quote(str(path))
-        hint = f"nanobot's user (uid {me}) has to own it and what leads to it in its home:"
+        hint = f"nanobot's user (uid {me}) must own it and its parent folders in the home:"
         return f"{hint} `sudo chown -R {me} {path}`, or `chmod u+rwX {path}`."
     if number in (errno.EACCES, errno.EPERM):
-        return "nanobot's user has to own it and the folders that lead to it."
+        return "nanobot's user must own it and its parent folders."
     return _HINTS.get(number, NOTHING_LOST)
 
 
@@ -156,7 +160,7 @@ class DatabaseDamaged(StorageError):
         super().__init__(
             path,
             f"it is damaged ({reason})",
-            hint="Start nanobot again: it rebuilds the file and reports any loss.",
+            hint="Restart nanobot. It rebuilds the file and reports any loss.",
         )
         self.cause = reason
 
@@ -169,8 +173,8 @@ class HomeMoved(StorageError):
     def __init__(self, path: Path) -> None:
         super().__init__(
             path.parent.parent,
-            "it was moved or removed while nanobot ran",
-            hint="Move it back, or set NANOBOT_HOME to the new place, and start nanobot again.",
+            "it was moved or removed while nanobot was running",
+            hint="Move it back, or set NANOBOT_HOME to the new path. Then start nanobot again.",
         )
 
 
@@ -180,9 +184,11 @@ class SessionDamaged(StorageError):
     def __init__(self, path: Path) -> None:
         super().__init__(
             path,
-            "no line of it belongs to a session",
-            hint="It was left as it is. /new in that chat sets it aside and starts a new"
-            " conversation.",
+            "no line in it belongs to a session",
+            hint=(
+                "It was not changed. Send /new in that chat to set it aside and start a new "
+                "conversation."
+            ),
         )
 
 
@@ -191,8 +197,8 @@ class UnknownSession(NanobotError):
 
     def __init__(self, key: str, near: str = "") -> None:
         super().__init__(
-            f"no session {key!r}",
-            hint=f"Did you mean {near!r}?" if near else "`nanobot sessions list` shows them all.",
+            f"there is no session {key!r}",
+            hint=f"Did you mean {near!r}?" if near else "List them with `nanobot sessions list`.",
         )
 
 
@@ -204,7 +210,7 @@ class ExtraMissing(NanobotError):
     def __init__(self, what: str, extra: str) -> None:
         from nanobot.origin import how_to_install
 
-        super().__init__(f"{what} needs an extra, {extra}", hint=how_to_install(extra))
+        super().__init__(f"{what} needs the extra {extra}", hint=how_to_install(extra))
 
 
 class ProviderError(NanobotError):
@@ -342,7 +348,7 @@ class WriteConflict(ToolError):
     """The file is no longer what the writer read; nothing was written."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path} was changed meanwhile; nothing was written: read it again")
+        super().__init__(f"{path} has changed, so nothing was written. Read it again")
         self.path = path
 
 

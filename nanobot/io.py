@@ -384,7 +384,7 @@ def opened(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise StorageError(path, "it is no regular file", hint="Move it out of the way.")
+            raise StorageError(path, "it is not a regular file", hint="Move it out of the way.")
         yield descriptor
     finally:
         os.close(descriptor)

@@ -27,6 +27,6 @@ def how_to_install(extra: str) -> str:
     if command := install_command(extra):
         return f"Install it: {shlex.join(command)}"
     return (
-        f"Install nanobot again with its extra {extra}, from the clone or archive that it came"
-        " from: docs/configuration.md, Extras."
+        f"Reinstall nanobot with the extra {extra} from its clone or archive (see Extras in "
+        "docs/configuration.md)."
     )

@@ -85,7 +85,7 @@ class Background:
                 task.cancel()
             _, stubborn = await asyncio.wait(leftover, timeout=_CANCEL_SECONDS)
             for task in stubborn:
-                logger.warning("{} does not end although it was cancelled", task.get_name())
+                logger.warning("{} was cancelled but does not end", task.get_name())
             if stubborn:
                 return
 
@@ -202,7 +202,7 @@ def logging_errors(what: str) -> Iterator[None]:
     try:
         yield
     except NanobotError as error:
-        logger.error("{} has to wait: {} {}", what, error, error.hint)
+        logger.error("{} is pending: {} {}", what, error, error.hint)
     except Exception as error:  # noqa: BLE001 - the boundary: one piece of work must not stop others
         logger.opt(exception=error).error("{} failed", what)
 

@@ -94,7 +94,7 @@ def expanduser(text: str, user_home: str = "") -> Path:
     except RuntimeError:
         raise NanobotError(
             f"the home folder of the user in {text!r} is not known",
-            hint="Write the path in full, from / on.",
+            hint="Write the full path, beginning with /.",
         ) from None
 
 

@@ -158,7 +158,7 @@ def keyword_arguments(
     try:
         return asdict(convert(given, _struct_of(function)))
     except ValidationError as error:
-        raise NanobotError(f"the operation needs something else: {error}") from None
+        raise NanobotError(f"the operation rejects its arguments: {error}") from None
 
 
 @cache
@@ -194,7 +194,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 def suggestion(word: str, known: Sequence[str]) -> str:
     """A sentence that helps with an unknown word: the nearest one, or all there are."""
     near = nearest(word, known)
-    return f"Did you mean '{near}'?" if near else f"Known here: {', '.join(known)}."
+    return f"Did you mean '{near}'?" if near else f"Valid keys: {', '.join(known)}."
 
 
 _WRONG: Any = object()
@@ -279,7 +279,7 @@ class _Reader:
 
     def _items(self, kind: Any, given: object, path: KeyPath) -> Any:
         if not isinstance(given, list | tuple):
-            hint = "Write it as [first, second], or one a line after '- '."
+            hint = "Use [first, second], or one item per line after '- '."
             raise InvalidValue("must be a list", hint)
         inner = get_args(kind)[0]
         items = [self.value(inner, item, (*path, index)) for index, item in enumerate(given)]

@@ -18,7 +18,7 @@ ADVICE = {
     "Free some space": (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
     "mounted read-only": (errno.EROFS,),
     "chown": (errno.EACCES, errno.EPERM),
-    "put it back": (errno.ENOENT,),
+    "Put it back": (errno.ENOENT,),
     "Something else is there": (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP),
     "cannot do that": (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENAMETOOLONG),
     "too few open files": (errno.EMFILE, errno.ENFILE, errno.ENOMEM),
@@ -37,7 +37,7 @@ def test_each_cause_has_its_own_advice(words: str, number: int) -> None:
 
 def test_an_unknown_cause_gets_no_advice_that_does_not_fit() -> None:
     error = StorageError.of("/srv/home/x", OSError(errno.EXDEV, os.strerror(errno.EXDEV)))
-    assert error.hint == StorageError("x", "odd").hint == "Nothing already stored is lost."
+    assert error.hint == StorageError("x", "odd").hint == "Stored data is not lost."
 
 
 def test_a_command_to_copy_holds_the_path_as_one_word() -> None:
@@ -51,10 +51,10 @@ def test_a_folder_in_place_of_a_file_and_a_file_in_place_of_a_folder(tmp_path: P
     (tmp_path / "file").touch()
     with pytest.raises(StorageError) as caught, storage_errors(tmp_path):
         tmp_path.read_text()
-    assert "move it away" in caught.value.hint
+    assert "Move it away" in caught.value.hint
     with pytest.raises(StorageError) as caught, locked(tmp_path / "file" / "lock"):
         pass
-    assert "move it away" in caught.value.hint
+    assert "Move it away" in caught.value.hint
 
 
 def test_what_a_database_says_has_the_same_advice(tmp_path: Path) -> None:

@@ -44,13 +44,13 @@ def test_a_backup_without_encryption_says_what_to_install(absent: Absent, tmp_pa
 
 def test_commands_of_a_team_say_what_to_install(absent: Absent, tmp_path: Path) -> None:
     absent("psycopg")
-    with pytest.raises(ExtraMissing, match="a team needs an extra, team"):
+    with pytest.raises(ExtraMissing, match="a team needs the extra team"):
         team_settings(tmp_path)
 
 
 def test_metrics_say_what_to_install(absent: Absent) -> None:
     absent("prometheus_client")
-    with pytest.raises(ExtraMissing, match="/metrics needs an extra, metrics"):
+    with pytest.raises(ExtraMissing, match="/metrics needs the extra metrics"):
         exposition({})
 
 

@@ -239,7 +239,7 @@ def test_elsewhere_the_hint_is_words_and_no_command() -> None:
         text=True,
         check=True,
     )
-    assert "from the clone or archive that it came from" in done.stdout
+    assert "from its clone or archive" in done.stdout
     assert "install '" not in done.stdout
     assert how_to_install("pdf").startswith("Install it: ")
 

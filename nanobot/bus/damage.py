@@ -184,7 +184,7 @@ def damage_reports(state: Path) -> Iterator[tuple[str, str, str]]:
     for folder in sorted(state.glob(f"*{_ASIDE}*")):
         with contextlib.suppress(OSError):
             text = (folder / _REPORT).read_text("utf-8", "replace").strip()
-            hint = f"A copy from before is in {folder}. Remove that folder to end this notice."
+            hint = f"An earlier copy is in {folder}. Remove that folder to end this notice."
             yield folder.name, text, hint
 
 
@@ -381,7 +381,10 @@ def _fill(
         (True, f"Lost: {', '.join(texts)}." if texts else "Nothing was lost."),
         (may_lack, "If a message gets no answer, send it again."),
         (restored, f"Restored from {COPY}: {', '.join(restored)}."),
-        (set_aside, f"Messages that may have been worked on: {set_aside}; /retry runs them again."),
+        (
+            set_aside,
+            f"Messages that may be partly done: {set_aside}. Send /retry to run them again.",
+        ),
     )
     return " ".join(text for is_so, text in told if is_so)
 

@@ -95,7 +95,7 @@ def _expect_texts(value: object, *names: str) -> None:
     becomes a value, so that one odd field costs one message and not the batch it came in."""
     for name in names:
         if not isinstance(getattr(value, name), str):
-            raise TypeError(f"{type(value).__name__}.{name} is no text")
+            raise TypeError(f"{type(value).__name__}.{name} is not text")
 
 
 class Media(Struct, frozen=True, array_like=True):
@@ -115,9 +115,9 @@ class Media(Struct, frozen=True, array_like=True):
     def __post_init__(self) -> None:
         _expect_texts(self, "ref", "kind", "mime", "name")
         if not isinstance(self.size, int):
-            raise TypeError("Media.size is no number")
+            raise TypeError("Media.size is not a number")
         if not 0 <= self.size < _LARGEST:
-            raise ValueError("Media.size is no size")
+            raise ValueError("Media.size is not a valid size")
 
     @classmethod
     def to_speak(cls, words: str) -> Media:

@@ -75,7 +75,7 @@ def import_documents(db: sqlite3.Connection, folder: Path, is_new: bool) -> list
         with os.fdopen(descriptor, "rb") as file:
             content = file.read().decode("utf-8", "backslashreplace")
         if _stored(db, path.stem) and not is_json(content):
-            logger.error("{} is not taken in: it is not JSON", path)
+            logger.error("{} is ignored: it is not JSON", path)
             continue
         db.execute(_PUT, (path.stem, content))
         taken.append(path)
@@ -90,12 +90,12 @@ def _take_copy(db: sqlite3.Connection, path: Path) -> None:
     if documents is None:
         aside = path.replace(path.with_name(f"{path.name}.broken"))
         logger.error(
-            "{} cannot be used and is kept as {}. Until you let them in again, only the people in"
-            " config.yaml may talk, no skill of yours is enabled, and no job runs.",
+            "{} cannot be used and is kept as {}. Until you restore them, only the people in "
+            "config.yaml have access, no workspace skill is enabled, and no job runs.",
             *(path, aside.name),
         )
         return
-    logger.warning("{} were taken from {}", ", ".join(documents), path)
+    logger.warning("{} were restored from {}", ", ".join(documents), path)
     for name, document in documents.items():
         db.execute(_PUT, (name, json.dumps(document, indent=1)))
 
@@ -220,12 +220,12 @@ def documents_set_aside(folder: Path) -> Iterator[tuple[str, str]]:
     for aside in sorted(folder.glob("*.json.broken-*")):
         place = aside.with_name(aside.name.partition(".broken-")[0])
         yield (
-            f"{place.stem} could not be read and is not used: it is kept as {aside}",
-            f"Mend it, save it as {place}, start nanobot again, and remove {aside.name}.",
+            f"{place.stem} could not be read, so it is not used. It is kept as {aside}",
+            f"Repair it, save it as {place}, restart nanobot, and remove {aside.name}.",
         )
 
 
-REASON = "it was under way when the backup was made, and may have been done since"
+REASON = "it was running during the backup and may have finished since"
 
 
 def fail_open_work(path: Path) -> int:

@@ -179,12 +179,12 @@ EXCERPT = 80
 """Characters of a message that are shown in the queue."""
 
 UNREADABLE = (
-    "A message of yours was damaged on my disk before I could answer it. Please send it again."
+    "One of your messages was damaged on disk before I could answer it. Please send it again."
 )
 
 DAMAGED = (
-    "My journal was damaged while I had a message of yours, and I may have done some of it. Look"
-    " before you repeat it: /retry runs it again."
+    "My journal was damaged while I worked on one of your messages, so it may be partly "
+    "done. Check first, then send /retry to run it again."
 )
 
 
@@ -247,29 +247,31 @@ def parse_row(row: str) -> tuple[str, int]:
 
 def not_retryable(row: str) -> NanobotError:
     return NanobotError(
-        f"{row!r} is not waiting for a decision",
-        hint="`nanobot queue list` shows failed messages (in-12) and dead replies (out-7).",
+        f"{row!r} is not a failed message or a dead reply",
+        hint="List them with `nanobot queue list`. Ids look like in-12 and out-7.",
     )
 
 
 def not_of_chat(row: str) -> NanobotError:
     return NanobotError(
-        f"no message of this chat is {row!r}", hint="Take the number from the notice: out-7."
+        f"this chat has no message {row!r}", hint="Use the number in the notice, such as out-7."
     )
 
 
 def unreadable_row(row: str) -> NanobotError:
     return NanobotError(
-        f"{row} cannot be read, so it cannot be tried again",
-        hint=f"`nanobot queue drop {row}` removes it; ask the person to send it again.",
+        f"{row} cannot be read, so it cannot be retried",
+        hint=f"Remove it with `nanobot queue drop {row}`, and ask the person to send it again.",
     )
 
 
 def unknown_turn(turn_id: str) -> NanobotError:
     return NanobotError(
-        f"no turn {turn_id!r}",
-        hint="`nanobot sessions show KEY` shows the turns of a conversation; they are"
-        " kept for 30 days.",
+        f"there is no turn {turn_id!r}",
+        hint=(
+            "List the turns of a conversation with `nanobot sessions show KEY`. Turns are kept "
+            "for 30 days."
+        ),
     )
 
 
@@ -303,7 +305,9 @@ def decode_helper(helper_id: str, if_lost: str) -> InboundMessage | None:
     try:
         return decode_event(InboundMessage, if_lost)
     except ValueError as error:
-        logger.warning("the notice about lost helper {} cannot be read: {}", helper_id, error)
+        logger.warning(
+            "cannot read the notice about the interrupted subagent {}: {}", helper_id, error
+        )
         return None
 
 
@@ -391,8 +395,8 @@ def failure_notice(
     elif part.media:
         what = f"The file {', '.join(media.name or media.ref for media in part.media)}"
     text = (
-        f"⚠️ {what} {went} {place}: {reason.rstrip('. ')}."
-        f" It is kept: {RESEND} out-{item.id} sends it again."
+        f"⚠️ {what} {went} {place}: {reason.rstrip('. ')}. To resend it, send {RESEND} "
+        f"out-{item.id}."
     )
     again = Button("Send again", f"{RESEND} out-{item.id}")
     return OutboundMessage(channel, chat_id, text, thread_id=thread, buttons=(again,))

@@ -93,7 +93,7 @@ def take_outcomes(jobs: Iterable[Job], refusal: StorageError | None = None) -> l
             outcomes.append((job.future, job.result, refusal or job.error))
             job.future = None
         elif job.error is not None and refusal is None:
-            logger.opt(exception=job.error).error("journal: a mark could not be written")
+            logger.opt(exception=job.error).error("journal: could not write a mark")
     return outcomes
 
 
@@ -184,7 +184,7 @@ class WriteQueue(ABC):
         self._wake_writer()
 
     def _not_open(self) -> StorageError:
-        hint = "nanobot is just starting or ending: try again."
+        hint = "nanobot is starting or shutting down. Try again."
         return StorageError(self._place, "it is not open", hint=hint)
 
 

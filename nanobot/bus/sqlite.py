@@ -109,7 +109,7 @@ def open_file(path: Path, schema: Schema) -> sqlite3.Connection:
         except sqlite3.OperationalError as error:
             if not error.sqlite_errorname.startswith(("SQLITE_IOERR_SHM", "SQLITE_FULL")):
                 raise
-            logger.error("{} is opened for this process only: {}", path, error)
+            logger.error("{} is open for this process only: {}", path, error)
             path.with_name(f"{path.name}-shm").unlink(missing_ok=True)  # it is not kept up to date
             return _opened(path, schema, "?vfs=unix-excl")
     except sqlite3.Error as error:
@@ -324,7 +324,7 @@ class Database(WriteQueue):
         while running:
             new, running = self._collect(_RETRY if kept else None)
             kept = self._store(connection, kept + new) if kept or new else []
-        error = StorageError(self._path, "it was closed before it took everything")
+        error = StorageError(self._path, "it was closed before everything was written")
         _report(kept, error)
         connection.close()
 

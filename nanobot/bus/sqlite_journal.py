@@ -156,7 +156,7 @@ class SendLog:
 
     def _note_refusal(self, error: OSError) -> None:
         if not self._is_refused:
-            logger.warning("{}: {}: after a crash, a reply may come twice", self._path, error)
+            logger.warning("{}: {}. After a crash, a reply may be sent twice", self._path, error)
         self._is_refused = True
 
 
@@ -338,7 +338,7 @@ class SqliteJournal(Journal):
         query = f"SELECT id, channel, chat_id, event_id FROM inbox WHERE {condition}"
         rows = db.execute(query).fetchall()
         for row_id, channel, chat_id, event_id in rows:
-            reason = "the journal was damaged while it was under way"
+            reason = "the journal was damaged while it was running"
             set_failed = "UPDATE inbox SET state = 'failed', reason = ? WHERE id = ?"
             db.execute(set_failed, (reason, row_id))
             outgoing = damage_notice(DAMAGED, channel, chat_id, event_id)

@@ -74,7 +74,7 @@ def versioned_object(content: bytes, version: int) -> dict[str, object]:
     found = top.get("version")
     if found != version or isinstance(found, bool):
         raise InvalidDocument(
-            f"it is of version {found!r:.20}, and this nanobot knows version {version}"
+            f"it has version {found!r:.20}, but this nanobot supports version {version}"
         )
     return top
 
@@ -124,7 +124,7 @@ class Document(Generic[T]):
             try:
                 self._value = self._decode(stored.content) if stored else self._empty
             except ValidationError as error:
-                problem = f"it is not as it was written: {error}"
+                problem = f"it has an unexpected form: {error}"
             except (InvalidDocument, RecursionError) as error:
                 problem = str(error) or "it is nested too deeply"
             self._revision = revision
@@ -155,7 +155,7 @@ class Document(Generic[T]):
                     continue
                 self._value = changed
                 return changed
-        raise StorageError(self.name, "somebody else keeps changing it", hint="Try again.")
+        raise StorageError(self.name, "another process keeps changing it", hint="Try again.")
 
     def _set_aside(self, reason: str) -> None:
         stuck, self._stuck = self._stuck, True

@@ -46,7 +46,7 @@ class Sender(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not all(isinstance(text, str) for text in (self.id, self.name, *self.also)):
-            raise TypeError("a sender whose ids or name are no texts")
+            raise TypeError("a sender whose ids or name are not text")
 
 
 class Chat(Struct, frozen=True):
@@ -59,7 +59,7 @@ class Chat(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not all(isinstance(text, str) for text in (self.id, self.title, self.thread_id)):
-            raise TypeError("a chat whose id or title is no text")
+            raise TypeError("a chat whose id or title is not text")
 
 
 Admission = Literal["allowed", "refused"]

@@ -49,7 +49,7 @@ class Quarantine:
         if hash(text) in self._known:
             return
         self._known.append(hash(text))
-        logger.warning("{}: unreadable input is put aside ({}): {}", self._channel, reason, _FILE)
+        logger.warning("{}: unreadable input is set aside ({}): {}", self._channel, reason, _FILE)
         time = self._clock.now().isoformat()
         entry = {"time": time, "reason": reason, "what": text[:_MOST_CHARACTERS]}
         try:
@@ -115,14 +115,14 @@ def file_facts(media: Media, path: Path, limit: int, platform: str) -> FileFacts
     try:
         size = path.stat().st_size
     except OSError:
-        hint = "Ask for it to be made again."
-        raise SendRefused(f"the file {name} is gone", hint=hint) from None
+        hint = "Ask for it again."
+        raise SendRefused(f"the file {name} no longer exists", hint=hint) from None
     if size > limit:
         raise SendRefused(
-            f"{name} has {size / 1e6:.0f} MB; {platform} takes at most {limit / 1e6:.0f} MB",
-            hint="Make it smaller or put it where it can be downloaded.",
+            f"{name} has {size / 1e6:.0f} MB, but {platform} accepts at most {limit / 1e6:.0f} MB",
+            hint="Make it smaller, or share a link to it.",
         )
     if size == 0:
-        raise SendRefused(f"{name} is empty, and {platform} takes no empty files")
+        raise SendRefused(f"{name} is empty, and {platform} does not accept empty files")
     mime = media.mime or guess_type(name)[0] or ""
     return FileFacts(name, mime.partition(";")[0].strip().lower(), size)

@@ -120,11 +120,11 @@ class HttpClient:
             why = f" ({said or type(error).__name__})"
             failure = Unsent(f"no connection{why}")
             if is_written:
-                failure = Unconfirmed(f"the connection broke before the whole answer came{why}")
+                failure = Unconfirmed(f"the connection broke before the end of the answer{why}")
         except httpx.InvalidURL:
-            failure = BadAddress("an address that is none")
+            failure = BadAddress("an invalid address")
         except TimeoutError:
-            failure = Unconfirmed(f"no whole answer within {seconds:.0f} s")
+            failure = Unconfirmed(f"no complete answer within {seconds:.0f} s")
         except OSError as error:
             failure = Unsent(f"a file to send cannot be read ({error.strerror})")
         raise failure  # outside of the handlers: the library's own errors hold the request

@@ -87,8 +87,8 @@ class ApiKeys:
         person that is not possible."""
         if not _NAME.fullmatch(name):
             raise NanobotError(
-                "a key's name has up to 32 small letters, digits and hyphens",
-                hint="Name it after the program that uses it: open-webui, kitchen.",
+                "a key's name consists of up to 32 lower-case letters, digits, and hyphens",
+                hint="Name it after the program that uses it, such as open-webui.",
             )
         person = _account(person)
         secret = PREFIX + secrets.token_urlsafe(32)
@@ -98,13 +98,13 @@ class ApiKeys:
             before = next((key for key in keys if key.name == name), None)
             if before is not None and before.works:
                 raise NanobotError(
-                    f"there is a key {name!r} already",
-                    hint=f"`nanobot api keys revoke {name}` first, or take another name.",
+                    f"the key {name!r} already exists",
+                    hint=f"Run `nanobot api keys revoke {name}` first, or use another name.",
                 )
             if before is not None and before.person != person:
                 raise NanobotError(
-                    f"a key {name!r} was {before.person}'s, and its conversations still are",
-                    hint="Take another name.",
+                    f"the conversations of an earlier key {name!r} belong to {before.person}",
+                    hint="Use another name.",
                 )
             new = ApiKey(name, person, _digest(secret), moment, writable, own_words, reads_system)
             others = tuple(key for key in keys if key.name != name)
@@ -116,7 +116,10 @@ class ApiKeys:
         with locked(self._folder / "keys.lock", wait=True):
             keys = self._file.read().keys
             if not any(key.name == name and key.works for key in keys):
-                raise NanobotError(f"there is no key {name!r}", hint="See `nanobot api keys list`.")
+                raise NanobotError(
+                    f"there is no key {name!r}",
+                    hint="List the keys with `nanobot api keys list`.",
+                )
             changed = (replace(key, digest="") if key.name == name else key for key in keys)
             self._file.write(_Stored(keys=tuple(changed)))
 
@@ -166,7 +169,7 @@ def _account(person: str) -> str:
     person = person.strip() or OWNER_ACCOUNT
     if person != OWNER_ACCOUNT and account_of("api", person) == ("api", person):
         raise NanobotError(
-            f"{person!r} is no person's account on a channel",
-            hint="Write it as `nanobot pair list` shows it, such as telegram:12345.",
+            f"{person!r} is not an account on a channel",
+            hint="Use the form in `nanobot pair list`, such as telegram:12345.",
         )
     return person

@@ -143,7 +143,7 @@ def _install_folder(options: Options, place: Path, **about: str) -> int:
     if data.get("replaces") and not options.replace:
         raise NanobotError(
             f"there is a skill {name} in the workspace already",
-            hint="Add --replace to put this one in its place.",
+            hint="To replace it, add --replace.",
         )
     replaces = " in the place of the one that is there" if data.get("replaces") else ""
     question = f"\nInstall {name}{replaces}?"

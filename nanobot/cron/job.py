@@ -140,13 +140,13 @@ def draft_job(
     there = find_zone(zone) if zone else now.tzinfo
     if there is None:
         raise NanobotError(
-            f"there is no time zone {zone[:60]!r}", hint="Zones have names such as Europe/Berlin."
+            f"there is no time zone {zone[:60]!r}", hint="Use a name such as Europe/Berlin."
         )
     parsed = _schedule(schedule, now.astimezone(there))
     try:
         first = parsed.next_after(now, there)
     except OverflowError:
-        raise ScheduleError(schedule, "that is too far away") from None
+        raise ScheduleError(schedule, "that is too far in the future") from None
     if first is None:
         clock = now.astimezone(there).isoformat(" ", "minutes")
         raise ScheduleError(schedule, f"that time has passed (it is {clock})")
@@ -192,7 +192,7 @@ def address_of(text: str) -> Address:
     address = Address.of(text.strip())
     if not (address.channel and address.chat_id):
         raise NanobotError(
-            f"{text[:80]!r} is not a chat", hint="Chats are written as telegram:123."
+            f"{text[:80]!r} is not the address of a chat", hint="Use the form telegram:123."
         )
     return address
 
@@ -209,7 +209,7 @@ def _schedule(text: str, now: datetime) -> Schedule:
 
 
 _VERSION = 1
-_ADVICE = "No job runs. Fix it, save it as state/jobs.json, and start nanobot again."
+_ADVICE = "No jobs run. Fix it, save it as state/jobs.json, and restart nanobot."
 
 
 class JobStore(Document[Jobs]):
@@ -322,4 +322,4 @@ def next_text(job: Job, now: datetime) -> str:
     if not job.enabled:
         return "paused"
     due = next_due(job, now)
-    return f"next {moment_text(due, now.tzinfo)}" if due else "never due again"
+    return f"next {moment_text(due, now.tzinfo)}" if due else "no more runs"

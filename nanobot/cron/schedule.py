@@ -116,7 +116,7 @@ class At(Schedule, Struct, frozen=True):
 def parse(text: str) -> Schedule:
     """The schedule that `text` describes. Raises `ScheduleError`, which shows examples."""
     if len(text) > _MOST_TEXT:
-        raise ScheduleError(f"{text[:40]}…", f"it has more than {_MOST_TEXT} characters")
+        raise ScheduleError(f"{text[:40]}…", f"it is longer than {_MOST_TEXT} characters")
     words = text.split()
     if not words:
         raise ScheduleError(text, "it is empty")
@@ -124,7 +124,7 @@ def parse(text: str) -> Schedule:
     if kind == "every":
         span = "".join(words[1:]).casefold()
         if not _SPAN.fullmatch(span):
-            raise ScheduleError(text, "after `every` comes a day, or a time such as 90m, 24h or 7d")
+            raise ScheduleError(text, "`every` needs a day, or an interval such as 90m, 24h, or 7d")
         seconds = sum(int(number) * _SECONDS[unit] for number, unit in _PART.findall(span))
         if not 1 <= seconds <= _LONGEST.total_seconds():
             raise ScheduleError(text, "the time must be between a second and ten years")
@@ -133,7 +133,7 @@ def parse(text: str) -> Schedule:
         time = " ".join(words[1:])
         with suppress(ValueError):
             return At(datetime.fromisoformat(time), f"at {time}")
-        raise ScheduleError(text, "after `at` comes a time such as 2026-12-01T09:00")
+        raise ScheduleError(text, "`at` needs a time such as 2026-12-01T09:00")
     return _cron(text, words)
 
 
@@ -156,7 +156,8 @@ def _cron(text: str, fields: list[str]) -> Cron:
     if len(fields) != 5:
         raise ScheduleError(
             text,
-            f"a cron expression has five fields (minute hour day month weekday), not {len(fields)}",
+            "a cron expression needs five fields (minute hour day month weekday), not "
+            f"{len(fields)}",
         )
     expression = " ".join(fields)
     try:
@@ -165,5 +166,5 @@ def _cron(text: str, fields: list[str]) -> Cron:
         reason = str(error).removeprefix("Bad ")
         raise ScheduleError(text, f"its {reason} field is not valid") from error
     if first is None:
-        raise ScheduleError(text, "no such day ever comes")
+        raise ScheduleError(text, "there is no such day")
     return Cron(expression)

@@ -109,25 +109,27 @@ class CronService:
         for job in await self.jobs(scope):
             if job.id == wanted:
                 return job
-        raise NanobotError(f"there is no job {id[:40]!r}", hint="The list shows the ids of jobs.")
+        raise NanobotError(f"there is no job {id[:40]!r}", hint="List the jobs to see their ids.")
 
     async def add(self, draft: Job) -> Job:
         most = MOST_JOBS if draft.scope == OWNER else MOST_OF_OTHERS
         if draft.scope != OWNER:
             _refuse_too_often(draft.schedule)
         if draft.model and draft.model not in self.models:
-            there = f"There are: {', '.join(self.models)}." if self.models else "There are none."
-            raise NanobotError(f"no model is called {draft.model[:40]!r} in `models`", hint=there)
+            there = (
+                f"Named models: {', '.join(self.models)}."
+                if self.models
+                else ("No models are named there.")
+            )
+            raise NanobotError(f"`models` has no model {draft.model[:40]!r}", hint=there)
         if draft.model and draft.scope != OWNER:
-            raise NanobotError("only the owner chooses the model of a job")
+            raise NanobotError("only the owner can choose the model of a job")
         job = draft
 
         def add_to(jobs: Jobs) -> Jobs:
             nonlocal job
             if sum(one.scope == draft.scope for one in jobs.values()) >= most:
-                raise NanobotError(
-                    f"there are {most} jobs, and more are not kept", hint="Remove one first."
-                )
+                raise NanobotError(f"the limit of {most} jobs is reached", hint="Remove one first.")
             ids = (secrets.token_hex(3) for _ in count())
             job = replace(draft, id=next(id for id in ids if id not in jobs))
             return {**jobs, job.id: job}
@@ -166,7 +168,7 @@ class CronService:
         granted once."""
         now, job = self._clock.now(), await self.find(id, scope)
         if not await asyncio.to_thread(self._is_wanted, job.address.key, job.scope):
-            raise NanobotError("the people in its chat may not talk to nanobot")
+            raise NanobotError("the people in its chat have no access")
         event = f"now:{wish or now.astimezone(UTC).isoformat()}"
         await self._deliver(job, event, now, ", since somebody asked for it now", now)
         return job
@@ -227,7 +229,7 @@ class CronService:
         """Publish a run that has begun, and write down that it is over."""
         there = job.address.key
         if not await asyncio.to_thread(self._is_wanted, there, job.scope):
-            logger.warning("job {} is paused: it is not wanted in {} any more", job.id, there)
+            logger.warning("job {} is paused because {} no longer has access", job.id, there)
             return await self._change(job, lambda job: replace(job, enabled=False, begun=None))
         now = self._clock.now()
         following = due_after(job, run.due, now)
@@ -262,7 +264,7 @@ def _refuse_too_often(schedule: Schedule) -> None:
         case Cron(text=text):
             often = not text.split()[0].isdecimal()  # one minute of the hour, whatever the hours
     if often:
-        reason = "for others than the owner, runs must be at least an hour apart"
+        reason = "only the owner can have runs less than an hour apart"
         raise ScheduleError(schedule.text, reason)
 
 

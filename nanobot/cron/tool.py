@@ -103,9 +103,7 @@ class CronTool(Tool, Struct, frozen=True):
         if arguments.action == "remove":
             # Foreign text must not take a reminder away that the person counts on.
             if not arguments.id.strip():
-                raise ToolError(
-                    "say which job to remove, by its id", hint="action `list` shows them"
-                )
+                raise ToolError("give the id of the job to remove", hint="action `list` shows them")
             job = await self.service.find(arguments.id, caller.scope)
             details = f"{job.id}: {schedule_text(job)}\n{job.message}"
             return Risk("schedule", "remove this job", details)
@@ -204,7 +202,7 @@ async def _listed(service: CronService, scope: str, now: datetime) -> str:
 def _refuse_unattended(caller: TurnContext) -> None:
     if not caller.attended:
         raise ToolError(
-            "jobs are scheduled and removed only when a person asks for it, and nobody is here",
+            "jobs can only be changed when a person asks for it, and no one is here",
             hint="Say in your answer what should be scheduled.",
         )
 
@@ -212,8 +210,9 @@ def _refuse_unattended(caller: TurnContext) -> None:
 _USAGE = "[list | remove ID | pause ID | resume ID | run ID]"
 _REMIND = "WHEN TEXT"
 _EXAMPLES = (
-    "Write it as: /remind in 20 minutes turn the oven off, or /remind tomorrow 9:00 call Ana, or"
-    " /remind every sunday at 18:00 water the plants, or /remind 0 8 * * 1-5 stand up"
+    "Usage: /remind WHEN TEXT. Examples: /remind in 20 minutes turn the oven off, /remind "
+    "tomorrow 9:00 call Ana, /remind every sunday at 18:00 water the plants, /remind 0 8 * * "
+    "1-5 stand up"
 )
 
 
@@ -224,12 +223,12 @@ class CronCommand:
         self._service, self._clock, self._runs = service, clock, runs
 
     def register(self, registry: CommandRegistry) -> None:
-        registry.register(Command("cron", "Show and change what is scheduled", self._run, _USAGE))
-        registry.register(Command("remind", "Send a text here later", self._remind, _REMIND))
+        registry.register(Command("cron", "List and change jobs", self._run, _USAGE))
+        registry.register(Command("remind", "Set a reminder in this chat", self._remind, _REMIND))
 
     async def _remind(self, call: CommandCall) -> Answer:
         if not self._runs:
-            return Answer("Nothing is scheduled here: `cron.enabled` is false.")
+            return Answer("Jobs are turned off. To use them, set `cron.enabled` to true.")
         schedule, text = split_schedule(call.arguments)
         if not text:
             return Answer(_EXAMPLES)
@@ -248,7 +247,7 @@ class CronCommand:
                 # Named after the message, so that it runs once should the command run again.
                 wish = call.message.timestamp.isoformat()
                 return Answer((await _changed(self._service, word, id, scope, now, wish))[1])
-        return Answer(f"Write it as: /cron {_USAGE}")
+        return Answer(f"Usage: /cron {_USAGE}")
 
 
 async def _changed(
@@ -260,10 +259,10 @@ async def _changed(
             job, done = await service.remove(id, scope), "is removed"
         case "pause":
             job = await service.pause(id, scope)
-            done = "is paused; `resume` lets it go on"
+            done = "is paused until you resume it"
         case "resume":
             job = await service.resume(id, scope)
-            done = f"goes on: {next_text(job, now)}"
+            done = f"is resumed: {next_text(job, now)}"
         case _:
             job, done = await service.run_now(id, scope, wish), "runs now"
     return job, f"{job.id} ({one_line(job.name)}) {done}."
@@ -320,7 +319,9 @@ class CronOperations:
         otherwise sent as it is), `model` (one of the configured names, for a task)."""
         task, model = arguments.get("task") is True, optional_text(arguments, "model")
         if model and not task:
-            raise NanobotError("no model runs for a reminder", hint="Add --task.")
+            raise NanobotError(
+                "a reminder does not use a model", hint=("To make it a task, add --task.")
+            )
         chat = optional_text(arguments, "chat")
         now = self._clock.now()
         job = await self._service.add(
@@ -338,7 +339,7 @@ class CronOperations:
         when = f"{schedule_text(job)}, {next_text(job, now)}, in {job.address.key}"
         kind = "Task" if task else "Reminder"
         done = f"{kind} {job.id} is scheduled: {when}."
-        text = done if self._runs else f"{done} It waits until nanobot runs."
+        text = done if self._runs else f"{done} It runs once nanobot is started."
         return {**fields_of(job, now), "text": text}
 
     async def _change(self, word: str, arguments: Request) -> Answered:
@@ -347,7 +348,7 @@ class CronOperations:
             self._service, word, text_argument(arguments, "id"), ALL_SCOPES, now
         )
         if word == "run" and not self._runs:
-            text = text.replace("runs now", "runs when nanobot is started")
+            text = text.replace("runs now", "will run when nanobot is started")
         return {**fields_of(job, now), "text": text}
 
     def _place(self, chat: str) -> JobPlace:
@@ -359,5 +360,7 @@ class CronOperations:
         elif chat not in self._chats.addresses() and address_of(chat).channel != TERMINAL:
             some = islice(self._chats.addresses(), _LISTED)
             shown = ", ".join(map(printable, some)) or "none"
-            raise NanobotError(f"there is no chat {printable(chat)}", hint=f"There are: {shown}.")
+            raise NanobotError(
+                f"there is no chat {printable(chat)}", hint=(f"Available chats: {shown}.")
+            )
         return JobPlace(address_of(chat), self._chats.scope_of(chat), "")

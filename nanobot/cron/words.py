@@ -126,7 +126,7 @@ def understand(text: str, now: datetime) -> Schedule:
             raise ScheduleError(text, f"nanobot does not understand {rest!r}") from error
         if _OTHER_FORM.search(words) or len(words.split()) == 5 or not words:
             raise
-        raise ScheduleError(text, "nanobot does not understand these words") from error
+        raise ScheduleError(text, "nanobot does not understand it") from error
 
 
 def _compact(span: str) -> str:
@@ -152,8 +152,8 @@ def _hours(text: str, found: re.Match[str]) -> str:
     clocks = sorted(set(_clocks(text, found["times"])))
     if len({clock.minute for clock in clocks}) > 1:
         shown = ", ".join(f"{clock:%H:%M}" for clock in clocks)
-        reason = f"one schedule has the same minutes in all its hours, not {shown}"
-        raise ScheduleError(text, reason, "Make a schedule of each.")
+        reason = f"all times of a schedule need the same minutes, not {shown}"
+        raise ScheduleError(text, reason, "Add one schedule for each time.")
     return f"{clocks[0].minute} {','.join(str(clock.hour) for clock in clocks)}"
 
 
@@ -170,7 +170,7 @@ def _day_of_month(text: str, nth: str) -> str:
         return "L"
     number = int(nth.rstrip("stndrh"))
     if not 1 <= number <= _IN_EVERY_MONTH:
-        hint = "Write `on the last day of every month at 10:00` for that one."
+        hint = "For the last day, write `on the last day of every month at 10:00`."
         raise ScheduleError(text, f"not every month has a day {number}", hint)
     return str(number)
 
@@ -178,7 +178,7 @@ def _day_of_month(text: str, nth: str) -> str:
 def _clocks(text: str, times: str | None) -> list[time]:
     """Return the times of day in the words. Raises `ScheduleError`, also if there are none."""
     if not times:
-        raise ScheduleError(text, "it names no time of day")
+        raise ScheduleError(text, "it has no time of day")
     parts = re.findall(
         r"(\d{1,2})(?::(\d\d))?\s*([ap]?)|(noon|midnight)", times.replace("and", ",")
     )
@@ -192,7 +192,7 @@ def _clock(text: str, hour: str, minute: str, half: str, word: str) -> time:
     in_range = 1 <= number <= 12 if half else number <= 23
     if not in_range or past > 59:
         shown = f"{hour}{f':{minute}' if minute else ''}{f'{half}m' if half else ''}"
-        hint = "Write it like 8:30, 20:30 or 8:30pm; midnight is 0:00."
+        hint = "Use a time such as 8:30, 20:30, or 8:30pm. Midnight is 0:00."
         raise ScheduleError(text, f"there is no time {shown}", hint)
     return time(number % 12 + 12 * (half == "p") if half else number, past)
 
@@ -212,7 +212,7 @@ def _dates(text: str, found: re.Match[str], today: date) -> Iterator[date]:
         try:
             yield date.fromisoformat(found["date"]) if found["date"] else _date(found, today)
         except ValueError:
-            hint = f"Write a day as in `{today + timedelta(days=1)} 18:00`."
+            hint = f"Use the form `{today + timedelta(days=1)} 18:00`."
             raise ScheduleError(text, "there is no such day", hint) from None
 
 
@@ -245,7 +245,7 @@ def _moment(text: str, days: Iterable[date], found: re.Match[str], now: datetime
     assert now.tzinfo is not None
     coming = [moment for moment in moments if placed_in(moment, now.tzinfo) > now]
     if not coming:
-        raise ScheduleError(text, f"that has passed (it is {now:%Y-%m-%d %H:%M})")
+        raise ScheduleError(text, f"that time has passed (it is {now:%Y-%m-%d %H:%M})")
     if len(coming) > 1:
         hint = f"Write {' or '.join(f'`{moment:%Y-%m-%d %H:%M}`' for moment in coming)}."
         raise ScheduleError(text, "it can mean more than one day", hint)

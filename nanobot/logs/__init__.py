@@ -236,11 +236,11 @@ class RepeatLimit:
         if now - since < _REPEAT_SECONDS:
             self._places[place] = since, lines + 1
             if lines + 1 == _MOST_REPEATED:
-                return " (further lines from here are left out for a minute)"
+                return " (more lines from here are omitted for a minute)"
             return "" if lines + 1 < _MOST_REPEATED else None
         self._places[place] = now, 1
         left_out = max(0, lines - _MOST_REPEATED)
-        return f" (and {left_out:,} lines like this were left out)" if left_out else ""
+        return f" (and {left_out:,} similar lines were omitted)" if left_out else ""
 
 
 def log_to(
@@ -310,7 +310,7 @@ def _log_dead_thread(args: threading.ExceptHookArgs) -> None:
     """A thread that ends by a fault is logged, not only written to standard error."""
     name = args.thread.name if args.thread else "without a name"
     if args.exc_value is not None:
-        logger.opt(exception=args.exc_value).critical("the thread {} died", name)
+        logger.opt(exception=args.exc_value).critical("the thread {} crashed", name)
 
 
 class LogCounter:

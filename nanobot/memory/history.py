@@ -453,7 +453,7 @@ class HistoryLog:
                     newest[entry.session] = Committed(entry.cursor, entry.last, entry.timestamp)
         if broken:
             path = self._live.relative
-            logger.warning("{}: {} broken lines skipped, left in the file", path, broken)
+            logger.warning("{}: skipped {} broken lines, which are still in the file", path, broken)
         highest = max(highest, *cursors, 0)
         return _Known(state, tuple(sorted(cursors)), newest, highest, foreign, broken)
 

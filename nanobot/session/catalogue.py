@@ -161,7 +161,7 @@ class SessionCatalogue:
             with suppress(OSError):  # nothing stays that has to be forgotten
                 remove_cache(self._path)
             return
-        logger.warning("{}: {}; what is known of sessions is kept in memory", self._path, error)
+        logger.warning("{}: {}. The index of sessions is kept in memory", self._path, error)
         self._path = None
 
     def _look(self, db: sqlite3.Connection, within: float) -> None:

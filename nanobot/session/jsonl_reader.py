@@ -189,7 +189,7 @@ def load(path: Path, archived: int, now: datetime) -> tuple[Contents, FileState]
     if broken > torn and not records:
         raise SessionDamaged(path)
     if broken:
-        logger.warning("{}: {} broken lines skipped, left in the file", path, broken)
+        logger.warning("{}: skipped {} broken lines, which are still in the file", path, broken)
     contents = _contents(newest, records, counted, archived, now)
     return replace(contents, broken=max(0, broken - torn)), state
 

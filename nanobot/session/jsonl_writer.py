@@ -142,7 +142,7 @@ def _join(
             aside = file.path.with_name(f"{name}-{copies}" if copies else name)
             write_new(aside, [tail], files)
             logger.warning(
-                "{}: the last line was cut short; set aside as {}", file.path, aside.name
+                "{}: the last line was incomplete and is set aside as {}", file.path, aside.name
             )
         files.truncate(descriptor, size)
     if size:
@@ -233,7 +233,7 @@ class Writer:
             while backlog := self._backlogs.get(file):
                 await backlog.gone.wait()
             if self._closing:
-                raise StorageError(file.path, "nanobot is ending")
+                raise StorageError(file.path, "nanobot is shutting down")
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
         except OSError as error:
             raise StorageError.of(file.path, error) from error
@@ -266,7 +266,7 @@ class Writer:
         if self._writing is not None:
             await asyncio.wait((self._writing,))
         for file, backlog in self._backlogs.items():
-            error = StorageError(file.path, "it could not be written before the end")
+            error = StorageError(file.path, "it could not be written before the shutdown")
             for written in backlog.written:
                 if not written.done():
                     written.set_exception(error)
@@ -311,7 +311,7 @@ class Writer:
         if error is not None:
             # One notice for each reason, however many files and attempts.
             if error.reason not in {each.reason for each in self._backlogs.values()}:
-                logger.error("{}; it is kept and tried again. {}", error, error.hint)
+                logger.error("{}. It is kept, and nanobot will retry. {}", error, error.hint)
             backlog.reason = error.reason
             return
         written = backlog.written[:count]

@@ -190,7 +190,7 @@ class Session:
     def begin_turn(self) -> None:
         """Drop what a broken turn left staged: its numbers are free, no line of it was stored."""
         if self._staged:
-            logger.warning("session {}: dropped what an unfinished turn had staged", self.key)
+            logger.warning("session {}: dropped the staged changes of an unfinished turn", self.key)
             self.rollback()
 
     def add_message(self, message: Message) -> Message:

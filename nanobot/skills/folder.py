@@ -116,9 +116,11 @@ class Skill(Struct, frozen=True):
         """What the owner should know before they enable it."""
         found = []
         if self.header.name and self.header.name != self.name:
-            found.append(f"it calls itself {printable(self.header.name)}; here it is {self.name}")
+            found.append(
+                f"its own name is {printable(self.header.name)}, but here it is {self.name}"
+            )
         if escape_invisible(text := self.header.description + self.body) != text:
-            found.append("it holds characters that cannot be seen; they are shown as escapes")
+            found.append("it contains invisible characters, which are shown as escapes")
         return tuple(found)
 
 
@@ -163,8 +165,8 @@ def parse(text: str) -> tuple[Header, str]:
     last = _LAST.search(text, first.end()) if first else None
     if first is None or last is None or last.start() - first.end() > MOST_FRONT:
         raise NotASkill(
-            f"its {MAIN} does not begin with front matter: a line of ---, at most"
-            f" {MOST_FRONT:,} characters, and a line of --- again"
+            f"its {MAIN} does not begin with front matter: a line of ---, at most "
+            f"{MOST_FRONT:,} characters, and another line of ---"
         )
     fields = _yaml(text[first.end() : last.start()])
     description = _text(fields.get("description"), _MOST_DESCRIPTION)
@@ -309,13 +311,13 @@ def read(folder: Place) -> Contents:
             if entry.kind == "link":
                 raise NotASkill(f"{shown} is a link, and links are not followed")
             if entry.kind == "other":
-                raise NotASkill(f"{shown} is not a plain file")
+                raise NotASkill(f"{shown} is not a regular file")
             if shown != path:
                 raise NotASkill(f"{shown} is not a valid file name in a skill")
             if entry.kind == "file":
                 content = place.read_bytes(room)
                 if content is None:
-                    raise NotASkill(f"{path} has just disappeared")
+                    raise NotASkill(f"{path} was just removed")
                 room -= len(content)
                 contents[path] = content
     except NanobotError as error:  # a link, no permission, too much

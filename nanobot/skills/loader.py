@@ -118,7 +118,7 @@ def _decoded(content: bytes) -> SkillRecord:
     record = convert(versioned_object(content, _VERSION), SkillRecord)
     for name in (*record.enabled, *record.disabled):
         if not is_skill_name(name):
-            raise InvalidDocument(f"{name!r:.40} is not a name for a skill")
+            raise InvalidDocument(f"{name!r:.40} is not a valid name for a skill")
     return record
 
 
@@ -191,19 +191,19 @@ class SkillsLoader:
         try:
             contents = self.contents(skill)
         except NotASkill as error:
-            raise ToolError(f"the skill {name} cannot be read any more") from error
+            raise ToolError(f"the skill {name} can no longer be read") from error
         if skill.source == "workspace":
             enabled = self.state.load().enabled.get(name)
             if enabled is None or differences(enabled.files, described(contents)):
                 raise ToolError(
-                    f"the skill {name} was changed since the owner enabled it and is not used",
-                    hint=f"They can look at it and enable it with `nanobot skills enable {name}`",
+                    f"the skill {name} has changed since the owner enabled it, so it is not used",
+                    hint=f"The owner can review and enable it with `nanobot skills enable {name}`",
                 )
         if not path:
             return parse(main_text(contents))[1].encode()
         if path not in contents:
             known = ", ".join(list(contents)[:20])
-            raise ToolError(f"the skill {name} has no file of that name", hint=f"Is: {known}")
+            raise ToolError(f"the skill {name} has no such file", hint=f"Is: {known}")
         return contents[path]
 
     def contents(self, skill: Skill) -> Contents:
@@ -226,14 +226,14 @@ class SkillsLoader:
             return ()
         names = [e.name for e in entries if e.kind == "folder" and not e.name.startswith(".")]
         if len(names) > MOST_SKILLS:
-            self._warn(f"only {MOST_SKILLS} of {len(names)} skills are looked at")
+            self._warn(f"only {MOST_SKILLS} of {len(names)} skills are used")
         return tuple(home.child(name) for name in names[:MOST_SKILLS])
 
     def _own(self, place: Place, record: SkillRecord) -> Skill:
         """A skill of the workspace, judged by what the owner enabled."""
         name = place.names[-1]
         if not is_skill_name(name):
-            problem = "skills are named with ASCII letters, digits and - _ ."
+            problem = "names of skills consist of ASCII letters, digits, and - _ ."
             return Skill(printable(name), "workspace", "broken", problem=problem)
         mark = fingerprint(place)
         known = self._scans.get(name)

@@ -84,8 +84,8 @@ def expect_digest(archive: Archive, wanted: str) -> None:
     """Raise `NanobotError` unless the archive is the one that is meant."""
     if archive.digest != wanted.strip().lower().removeprefix("sha256:"):
         raise NanobotError(
-            f"{printable(archive.name)} is not what was meant: its SHA-256 is {archive.digest}",
-            hint="Look at where you have the other one from; nothing was installed.",
+            f"{printable(archive.name)} has another SHA-256: {archive.digest}",
+            hint="Nothing was installed. Check the source of the expected hash.",
         )
 
 
@@ -102,10 +102,13 @@ def unpack(archive: Archive, target: Path, folder: str = "") -> Path:
     for path in inside:
         if name := autorun.obeyed_name(path):
             raise NanobotError(
-                f"{printable(archive.name)} cannot be installed: it holds "
-                f"{printable(path)}, and programs obey {printable(name)} by themselves",
-                hint="Repositories, directory hooks, and settings of editors and agents are no "
-                "part of a skill. Ask its author, or unpack the archive and leave them out.",
+                f"{printable(archive.name)} cannot be installed: it contains "
+                f"{printable(path)}, and other programs use {printable(name)} "
+                "automatically",
+                hint=(
+                    "Skills must not contain repositories, directory hooks, or settings of "
+                    "editors and agents. Ask the author, or unpack the archive and remove them."
+                ),
             )
     for path, content in inside.items():
         file = place / path
@@ -127,9 +130,9 @@ def _home_of(archive: Archive, files: Iterable[str], folder: str) -> str:
     name = printable(archive.name)
     if not homes:
         where = f" in {printable(folder)}" if folder else ""
-        raise NanobotError(f"{name} holds no {MAIN}{where}")
-    hint = f"Add --folder, one of: {', '.join(map(printable, homes[:20]))}"
-    raise NanobotError(f"{name} holds {len(homes)} skills", hint=hint)
+        raise NanobotError(f"{name} contains no {MAIN}{where}")
+    hint = f"Choose one with --folder: {', '.join(map(printable, homes[:20]))}"
+    raise NanobotError(f"{name} contains {len(homes)} skills", hint=hint)
 
 
 def _is_within(path: str, folder: str) -> bool:
@@ -142,8 +145,8 @@ def _files(archive: Archive) -> dict[str, bytes]:
         return dict(_checked(archive))
     except _DAMAGE as error:
         raise NanobotError(
-            f"{printable(archive.name)} is no archive that can be read",
-            hint="It has to be a .zip, a .tar.gz or a .tar.",
+            f"{printable(archive.name)} is not a readable archive",
+            hint="Use a .zip, .tar.gz, or .tar file.",
         ) from error
 
 
@@ -160,12 +163,12 @@ def _checked(archive: Archive) -> Iterator[tuple[str, bytes]]:
         same = unicodedata.normalize("NFC", path).casefold()
         above = [str(folder) for folder in PurePosixPath(same).parents]
         if same in files:
-            raise _unusable(archive, f"holds {printable(path)} twice")
+            raise _unusable(archive, f"contains {printable(path)} twice")
         if same in folders or not files.isdisjoint(above):
-            raise _unusable(archive, f"holds {printable(path)} both as a file and as a folder")
+            raise _unusable(archive, f"contains {printable(path)} both as a file and as a folder")
         if len(files) >= MOST_ENTRIES or left < 0:
             raise _unusable(
-                archive, f"holds more than {MOST_ENTRIES:,} files or {MOST_UNPACKED:,} bytes"
+                archive, f"contains more than {MOST_ENTRIES:,} files or {MOST_UNPACKED:,} bytes"
             )
         files.add(same)
         folders.update(above)
@@ -176,7 +179,7 @@ def _usable(archive: Archive, name: str) -> str:
     parts = name.removeprefix("./").split("/")
     wrong = not name or name.startswith("/") or "\\" in name or len(parts) > _DEEPEST
     if wrong or not name.isprintable() or any(part in ("", ".", "..") for part in parts):
-        raise _unusable(archive, f"holds a file with the name {printable(name)[:200]!r}")
+        raise _unusable(archive, f"contains a file with the name {printable(name)[:200]!r}")
     return "/".join(parts)
 
 
@@ -194,13 +197,13 @@ def _zip_entries(archive: Archive) -> Iterator[tuple[str, Read]]:
         for entry in opened.infolist():
             name, kind = entry.orig_filename, entry.external_attr >> 28
             if kind not in (0, 0o4, 0o10):  # no type, a folder, a file
-                raise _unusable(archive, f"holds a link: {printable(name)}")
+                raise _unusable(archive, f"contains a link: {printable(name)}")
             if name.endswith("/"):
                 continue
             if entry.flag_bits & 1:
                 raise _unusable(archive, "is encrypted")
             if entry.compress_type not in _METHODS:
-                raise _unusable(archive, "is packed in another way than Deflate")
+                raise _unusable(archive, "is not compressed with Deflate")
             with opened.open(entry) as file:
                 yield name, file.read
 
@@ -212,13 +215,13 @@ def _tar_entries(archive: Archive) -> Iterator[tuple[str, Read]]:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
             content = packed.read(MOST_UNPACKED + 1)
         if len(content) > MOST_UNPACKED:
-            raise _unusable(archive, f"holds more than {MOST_UNPACKED:,} bytes")
+            raise _unusable(archive, f"contains more than {MOST_UNPACKED:,} bytes")
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as opened:
         for entry in opened:
             if entry.isdir():
                 continue
             if not entry.isreg() or entry.issparse():
-                raise _unusable(archive, f"holds a link or a device: {printable(entry.name)}")
+                raise _unusable(archive, f"contains a link or a device: {printable(entry.name)}")
             file = opened.extractfile(entry)
             assert file is not None  # it is a regular file
             yield entry.name, file.read

@@ -74,8 +74,8 @@ def package_at(path: Path) -> tuple[Skill, Contents]:
     name = next((name for name in (header.name, path.name) if is_skill_name(name)), "")
     if not name:
         raise NanobotError(
-            f"the skill in {path} has no name that can be used",
-            hint="Its folder or `name:` must be of letters, digits, - _ and dots.",
+            f"the skill in {path} has no usable name",
+            hint="Its folder or `name:` must consist of letters, digits, - _ and dots.",
         )
     skill = Skill(name, "workspace", "new", header, body, files=described(contents))
     return skill, contents
@@ -103,9 +103,7 @@ class SkillsService:
         self._changing = threading.Lock()
 
     def register(self, registry: CommandRegistry) -> None:
-        registry.register(
-            Command("skills", "What I have instructions for", self._run, "[NAME]", "owner")
-        )
+        registry.register(Command("skills", "List the skills", self._run, "[NAME]", "owner"))
 
     def table(self) -> Mapping[str, Operation]:
         """The operations by name, as they are called over the socket: JSON in, JSON out; each works
@@ -186,8 +184,8 @@ class SkillsService:
                 raise _changed(package.name)
             if not arguments.get("replace") and self._in_workspace(package.name):
                 raise NanobotError(
-                    f"there is a skill {package.name} in the workspace already",
-                    hint="Add --replace to put this one in its place.",
+                    f"the workspace already has a skill {package.name}",
+                    hint="To replace it, add --replace.",
                 )
             _install(package, contents, self.loader.place_of(package.name))
             return self._enabled(package.name, arguments)
@@ -210,7 +208,7 @@ class SkillsService:
         skill = self._find(name)
         if not skill.enabled:
             raise NanobotError(
-                f"the skill {name} stays off: config.yaml names it under skills.disabled"
+                f"the skill {name} stays off because config.yaml lists it in skills.disabled"
             )
         return fields(skill)
 
@@ -221,7 +219,8 @@ class SkillsService:
             return Answer(listing(skills, self.loader.state.problem))
         if words[0] in {"enable", "disable", "install"}:
             return Answer(
-                "Skills are enabled and disabled in the terminal: `nanobot skills enable NAME`."
+                "Skills can only be enabled and disabled in the terminal: `nanobot skills "
+                "enable NAME`."
             )
         return Answer(details(await asyncio.to_thread(self._find, words[-1])))
 
@@ -235,14 +234,14 @@ def _against(present: Skill, package: Skill) -> list[str]:
     old, new = (escape_invisible(one.body).splitlines() for one in (present, package))
     changed = list(unified_diff(old, new, lineterm="", n=1))[2:]
     if len(changed) > _MOST_CHANGED:
-        changed[_MOST_CHANGED:] = [f"… and {len(changed) - _MOST_CHANGED} lines more"]
+        changed[_MOST_CHANGED:] = [f"… and {len(changed) - _MOST_CHANGED} more lines"]
     return [*lines, *changed]
 
 
 def _changed(name: str) -> NanobotError:
     return NanobotError(
-        f"the skill {name} was changed while you looked at it; nothing was enabled",
-        hint=f"Look again: `nanobot skills show {name}`.",
+        f"the skill {name} changed while you reviewed it, so it was not enabled",
+        hint=f"Review it again with `nanobot skills show {name}`.",
     )
 
 
@@ -279,11 +278,11 @@ def fields(skill: Skill) -> Data:
 def note(skill: Skill) -> str:
     """What there is to say about its status, in a few words; empty for one that is ready."""
     if skill.status == "new":
-        return f"not enabled yet: nanobot skills enable {printable(skill.name)}"
+        return f"not enabled yet, run nanobot skills enable {printable(skill.name)}"
     if skill.status == "changed":
         return (
-            f"{len(skill.changes)} of its files changed since you enabled it: "
-            f"nanobot skills enable {skill.name}"
+            f"{len(skill.changes)} of its files changed since you enabled it, run nanobot "
+            f"skills enable {skill.name}"
         )
     if skill.status == "broken":
         return printable(skill.problem)

@@ -43,7 +43,7 @@ async def test_help_offers_nobody_what_only_the_owner_may_do(tmp_path: Path) -> 
         "/think none | low | medium | high | default — Set how much the model thinks here",
         "/restart — Restart nanobot",
         "/pair [list | CODE | revoke ID] — Give or revoke access",
-        "/skills [NAME] — What I have instructions for",
+        "/skills [NAME] — List the skills",
         "/approve [code] [today | always] — Approve a tool call",
         "/approvals [revoke ID] — List pending questions and standing approvals",
         "/deny [code] — Deny a tool call",
@@ -87,7 +87,7 @@ async def test_a_button_that_is_over_is_answered_and_never_reaches_the_model(
     channel, model = FakeChannel(), ScriptedModel()
     async with running(tmp_path, model, channel):
         answer = await channel.ask(EXPIRED_BUTTON)
-        assert answer == "That button is no longer valid, and nothing was done."
+        assert answer == "This button is no longer valid. Nothing was done."
     assert model.prompts == []
 
 

@@ -223,7 +223,7 @@ def test_garbage_in_place_of_the_file_is_named_with_a_way_out(path: Path) -> Non
     path.write_bytes(b"this is not a database" * 1000)
     with pytest.raises(DatabaseDamaged, match="damaged") as caught:
         Database(path, SCHEMA).open()
-    assert "Start nanobot again" in caught.value.hint
+    assert "Restart nanobot" in caught.value.hint
 
 
 def overwrite_from(path: Path, offset: int) -> None:

@@ -373,7 +373,7 @@ async def test_a_message_whose_parts_died_is_sent_again_once_from_where_it_was_a
         await give_up(journal, part)
     row = f"out-{parts[0].id}"
     for elsewhere in (("fake", "8"), ("other", "1")):
-        with pytest.raises(NanobotError, match="no message of this chat"):
+        with pytest.raises(NanobotError, match="this chat has no message"):
             await journal.resend(row, elsewhere)
     assert await journal.resend(row, ("fake", "7")) == (parts[0], parts[2])
     for chat in (("fake", "7"), ("fake", "1"), None):
@@ -384,7 +384,7 @@ async def test_a_message_whose_parts_died_is_sent_again_once_from_where_it_was_a
 @pytest.mark.parametrize("row", ["out-99", "in-1"])
 async def test_only_a_part_can_be_sent_again(journal: Journal, row: str) -> None:
     await in_trouble(journal)
-    with pytest.raises(NanobotError, match="no message of this chat"):
+    with pytest.raises(NanobotError, match="this chat has no message"):
         await journal.resend(row, None)
 
 
@@ -404,7 +404,7 @@ async def test_dropped_rows_are_gone_for_good_and_still_known(journal: Journal) 
     failed, dead = await in_trouble(journal)
     for row in (f"in-{failed.id}", f"out-{dead.id}"):
         await journal.drop_row(row)
-        with pytest.raises(NanobotError, match="not waiting for a decision"):
+        with pytest.raises(NanobotError, match="not a failed message"):
             await journal.drop_row(row)
     assert await journal.queue_rows() == ([], [])
     assert await journal.receive("fake", (said("m1"),)) == ()
@@ -414,7 +414,7 @@ async def test_dropped_rows_are_gone_for_good_and_still_known(journal: Journal) 
     "row", ["", "7", "in-", "in-x", "out--1", "turn-1", "in-²", f"in-{'9' * 30}"]
 )
 async def test_an_id_that_is_none_is_refused_with_an_example(journal: Journal, row: str) -> None:
-    with pytest.raises(NanobotError, match="not waiting for a decision") as caught:
+    with pytest.raises(NanobotError, match="not a failed message") as caught:
         await journal.retry_row(row)
     assert "in-12" in caught.value.hint
 
@@ -424,7 +424,7 @@ async def test_what_is_under_way_can_be_neither_retried_nor_dropped(journal: Jou
     await journal.add_outgoing("t1", reply("on its way"))
     for row in ("in-1", "out-1", "in-99", "out-99"):
         for operation in (journal.retry_row, journal.drop_row):
-            with pytest.raises(NanobotError, match="not waiting for a decision"):
+            with pytest.raises(NanobotError, match="not a failed message"):
                 await operation(row)
 
 

@@ -297,7 +297,7 @@ async def test_marks_of_replies_that_are_lost_do_not_count_for_what_the_rebuildi
     async with opened(path, clock) as journal:
         ((_, report, _),) = journal.damages()
         parts = (await journal.leftovers()).parts
-    assert "Messages that may have been worked on" in report
+    assert "Messages that may be partly done" in report
     assert len(parts) >= MANY  # a notice for each of them
 
 
@@ -313,11 +313,11 @@ async def test_a_message_that_may_have_been_worked_on_is_not_run_again_by_itself
         leftovers = await journal.leftovers()
         assert [entry.id for entry in leftovers.entries] == [waiting.id]
         (notice,) = [item.part.content for item in leftovers.parts]
-        assert "/retry runs it again" in notice
+        assert "/retry to run it again" in notice
         failed, _ = await journal.queue_rows()
         assert [row.state for row in failed] == ["failed", "received"]
         (_, report, _) = next(iter(journal.damages()))
-        assert "Messages that may have been worked on: 1;" in report
+        assert "Messages that may be partly done: 1." in report
 
 
 async def test_an_index_that_says_something_else_than_its_table_is_damaged(

@@ -34,7 +34,7 @@ def test_the_same_is_kept_and_told_once_and_for_its_owner_alone(
     kept = tmp_path / "quarantine.jsonl"
     assert len(kept.read_text().splitlines()) == 1
     assert kept.stat().st_mode & 0o777 == 0o600
-    words = "telegram: unreadable input is put aside (no id): quarantine.jsonl\n"
+    words = "telegram: unreadable input is set aside (no id): quarantine.jsonl\n"
     assert warnings == [words]
 
 

@@ -85,7 +85,7 @@ def test_without_a_gateway_the_home_itself_is_changed(here: Any, home: Path) -> 
     added = json.loads(here("cron", "add", "--task", "every 2h", "Stretch", "--json").stdout)
     assert (added["chat"], added["scope"], added["enabled"]) == ("cli:direct", "owner", True)
     ran = here("cron", "run", added["id"])
-    assert ran.stdout == f"{added['id']} (Stretch) runs when nanobot is started.\n"
+    assert ran.stdout == f"{added['id']} (Stretch) will run when nanobot is started.\n"
     waiting = json.loads(here("queue", "list", "--json").stdout)["inbox"]
     assert [entry["session"] for entry in waiting] == [f"cron:{added['id']}"]
     assert here("cron", "add", "every 2s", "x").returncode == 1

@@ -189,7 +189,7 @@ def test_conversations_that_cannot_be_read_are_named(home: Path, doctor: Doctor)
     assert (code, states[:2]) == (
         1,
         [
-            ("fail", "no line of it belongs to a session"),
+            ("fail", "no line in it belongs to a session"),
             ("warn", "1 broken lines skipped, left in the file"),
         ],
     )

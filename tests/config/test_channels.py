@@ -213,7 +213,7 @@ def test_a_token_written_out_in_a_file_that_others_read_is_a_warning(home: Home)
         pytest.param(
             f"{GOOD}    options: {{}}\n",
             "HOME/config.yaml:6: channels.pigeon.options: there is no such key\n"
-            "  Known here: token, webhook_url, lofts, speed, enabled, allow_from, groups, "
+            "  Valid keys: token, webhook_url, lofts, speed, enabled, allow_from, groups, "
             "allow_groups.",
             id="unknown key",
         ),
@@ -221,7 +221,7 @@ def test_a_token_written_out_in_a_file_that_others_read_is_a_warning(home: Home)
             "channels:\n  plain:\n    enabled: perhaps\n    allow_from: ada\n",
             "HOME/config.yaml:3: channels.plain.enabled: must be true or false\n"
             "HOME/config.yaml:4: channels.plain.allow_from: must be a list\n"
-            "  Write it as [first, second], or one a line after '- '.",
+            "  Use [first, second], or one item per line after '- '.",
             id="wrong common values",
         ),
         pytest.param(
@@ -242,7 +242,7 @@ def test_a_token_written_out_in_a_file_that_others_read_is_a_warning(home: Home)
         pytest.param(
             "channels:\n  plain:\n    allow_groups:\n      -1: '*'\n      ' -2': []\n",
             "HOME/config.yaml:4: channels.plain.allow_groups.-1: must be a list\n"
-            "  Write it as [first, second], or one a line after '- '.",
+            "  Use [first, second], or one item per line after '- '.",
             id="people of a group that are no list",
         ),
         pytest.param(
@@ -282,7 +282,7 @@ def test_a_mistake_in_a_channel_is_explained(home: Home, text: str, expected: st
 
 def test_an_unknown_channel_far_from_any_lists_those_installed(home: Home) -> None:
     said = home.complaint("channels: {zzz: {}}")
-    assert "\n  Known here: absent, " in said
+    assert "\n  Valid keys: absent, " in said
     assert ", number, pigeon, plain, " in said
 
 

@@ -41,13 +41,13 @@ MODEL = "model: {name: m, api_key: k}\n"
         ),
         pytest.param(
             "log:\n  zzz: 1\n",
-            "HOME/config.yaml:2: log.zzz: there is no such key\n  Known here: level, format.",
+            "HOME/config.yaml:2: log.zzz: there is no such key\n  Valid keys: level, format.",
             id="unknown key far from any",
         ),
         pytest.param(
             "home: /x\n",
             "HOME/config.yaml:1: home: there is no such key\n"
-            "  Known here: model, use, agent, memory, dream, tools, mcp, cron, heartbeat, skills, "
+            "  Valid keys: model, use, agent, memory, dream, tools, mcp, cron, heartbeat, skills, "
             "limits, log, http, health, backup, retention, team, models, owner, channels.",
             id="not a key of the file",
         ),
@@ -104,7 +104,7 @@ MODEL = "model: {name: m, api_key: k}\n"
         pytest.param(
             "backup:\n  folder: ~nosuch/kept\n",
             "HOME/config.yaml:2: backup.folder: cannot be used: the home folder of the user in"
-            " '~nosuch/kept' is not known\n  Write the path in full, from / on.",
+            " '~nosuch/kept' is not known\n  Write the full path, beginning with /.",
             id="backups of a user that is not there",
         ),
         pytest.param(
@@ -189,7 +189,7 @@ MODEL = "model: {name: m, api_key: k}\n"
         pytest.param(
             "model:\n  name: m\n  api_key: k\n  fallbacks: small\n",
             "HOME/config.yaml:4: model.fallbacks: must be a list\n"
-            "  Write it as [first, second], or one a line after '- '.",
+            "  Use [first, second], or one item per line after '- '.",
             id="text for a list",
         ),
         pytest.param(

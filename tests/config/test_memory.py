@@ -37,7 +37,7 @@ ACCOUNTS = "Write it like [[telegram:12345, whatsapp:4915112345678]]."
         (
             "memory:\n  identities: [x]\n",
             "HOME/config.yaml:2: memory.identities[0]: must be a list\n"
-            "  Write it as [first, second], or one a line after '- '.",
+            "  Use [first, second], or one item per line after '- '.",
         ),
         (
             "memory:\n  embeddings:\n    modle: e\n",
@@ -61,7 +61,7 @@ ACCOUNTS = "Write it like [[telegram:12345, whatsapp:4915112345678]]."
         (
             "owner:\n  telegram: 12345\n",
             "HOME/config.yaml:2: owner.telegram: must be a list\n"
-            "  Write it as [first, second], or one a line after '- '.",
+            "  Use [first, second], or one item per line after '- '.",
         ),
         (
             "owner: [12345]\n",

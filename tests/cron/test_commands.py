@@ -43,7 +43,7 @@ async def test_a_person_sees_and_changes_their_own_jobs_in_the_chat(office: Offi
     assert await types(office, "/cron list") == line
     assert "is paused" in await types(office, f"/cron pause `{job.id}`")
     assert "Stretch: every 1h, paused" in await types(office, "/cron")
-    assert "goes on: next Mon 2026-03-02 10:00" in await types(office, f"/cron resume {job.id}")
+    assert "is resumed: next Mon 2026-03-02 10:00" in await types(office, f"/cron resume {job.id}")
     for _ in range(2):  # the same message, should the command run again after a crash
         assert "runs now" in await types(office, f"/cron run {job.id}")
     assert len(office.inbox.messages) == 1
@@ -226,8 +226,8 @@ async def test_a_typed_reminder_is_made_of_what_was_typed_and_asks_no_model(
         ("milk", "/remind in 20 minutes"),
         ("in 20m", "/remind in 20 minutes"),
         ("tomorrow 9:00", "/remind in 20 minutes"),
-        ("tomorrow call Ana", "names no time of day"),
-        ("every day pills", "names no time of day"),
+        ("tomorrow call Ana", "has no time of day"),
+        ("every day pills", "has no time of day"),
     ],
 )
 async def test_a_reminder_without_a_time_or_a_text_shows_how_it_is_typed(
@@ -238,7 +238,7 @@ async def test_a_reminder_without_a_time_or_a_text_shows_how_it_is_typed(
 
 
 async def test_no_reminder_is_promised_where_nothing_is_run(office: Office) -> None:
-    assert "`cron.enabled` is false" in await types(office, "/remind in 20m tea", runs=False)
+    assert "set `cron.enabled` to true" in await types(office, "/remind in 20m tea", runs=False)
     assert await office.jobs() == []
 
 

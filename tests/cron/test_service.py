@@ -316,7 +316,7 @@ async def test_a_job_of_people_who_may_not_talk_any_more_is_paused(office: Offic
     assert [message.job for message in office.inbox.messages] == [mine.id, mine.id]
     paused = await office.service.find(bobs.id, BOBS.scope)
     assert (paused.enabled, paused.begun) == (False, None)
-    with pytest.raises(NanobotError, match="may not talk"):
+    with pytest.raises(NanobotError, match="have no access"):
         await office.service.run_now(bobs.id, "")
 
 

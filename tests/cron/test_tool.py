@@ -66,7 +66,7 @@ async def test_what_began_by_itself_makes_and_changes_no_job(
         office, caller, action=action, id=job.id, schedule="every 1h", message="More"
     )
     assert result.is_error
-    assert "nobody is here" in result.text
+    assert "no one is here" in result.text
     assert await office.jobs() == [job]
     assert not (await call(office, caller, action="list")).is_error
 
@@ -139,14 +139,14 @@ async def test_the_owner_is_shown_all_that_would_happen(office: Office) -> None:
     [
         ({"schedule": "every 1s", "message": "x"}, "a minute apart"),
         ({"schedule": "at 2026-03-02T08:59", "message": "x"}, "it is 2026-03-02 09:00"),
-        ({"schedule": "at 9999-12-31T23:59-12:00", "message": "x"}, "too far away"),
+        ({"schedule": "at 9999-12-31T23:59-12:00", "message": "x"}, "too far in the future"),
         ({"schedule": "in a while", "message": "x"}, "20 minutes"),
         ({"schedule": "tomorrow", "message": "x"}, "no time of day"),
         ({"schedule": "every 1h" * 999, "message": "x"}, "too long"),
         ({"schedule": "", "message": "x"}, "Examples"),
         ({"schedule": "every 1h", "message": " "}, "1 to 4,000"),
         ({"schedule": "every 1h", "message": "x" * 4_001}, "1 to 4,000"),
-        ({"action": "remove"}, "by its id"),
+        ({"action": "remove"}, "give the id"),
         ({"action": "remove", "id": "nope"}, "no job 'nope'"),
     ],
 )
@@ -176,7 +176,7 @@ async def test_a_wish_may_name_another_zone(office: Office) -> None:
 async def test_a_job_may_name_one_of_the_configured_models(office: Office) -> None:
     tool = ModelCronTool(office.service, office.clock, office.say)
     wish = {"action": "add", "schedule": "every 2h", "message": "News", "model": "fast"}
-    with pytest.raises(NanobotError, match="no model is called 'fast' in `models`"):
+    with pytest.raises(NanobotError, match="`models` has no model 'fast'"):
         await tool(build(ModelCronArguments, wish), OWNER)
     office.service.models = ("fast", "smart")
     await tool(build(ModelCronArguments, wish), OWNER)

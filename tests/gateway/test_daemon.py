@@ -324,7 +324,7 @@ def test_a_home_that_is_moved_or_removed_ends_the_gateway_and_is_not_made_again(
         said = {"op": "chat", "session": "cli:other", "text": "hello", "id": "a2"}
         client.sendall(json.dumps(said).encode() + b"\n")
         answer = b"".join(iter(lambda: client.recv(65_536), b""))
-        daemon.until_logged("it was moved or removed while nanobot ran")
+        daemon.until_logged("it was moved or removed while nanobot was running")
         assert daemon.end() == HomeMoved.exit_code
     assert b'"id":"a2"' not in answer.replace(b" ", b"") or b"error" in answer
     assert not home.exists()

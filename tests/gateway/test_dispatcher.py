@@ -203,8 +203,8 @@ async def test_a_send_that_may_have_arrived_is_tried_once_more_then_told(
         told, told_of_loss = await channel.received(2)
         await delivery.dispatcher.drain(5)
     assert told == "next"
-    assert f"“lost” may not have arrived here: {reason}. It is kept" in told_of_loss
-    assert "/resend out-1 sends it again" in told_of_loss
+    assert f"“lost” may not have arrived here: {reason}. To resend it" in told_of_loss
+    assert "To resend it, send /resend out-1" in told_of_loss
     assert (tried["lost"], tried["next"]) == (2, 1)
     assert states(path) == [("dead", 2), ("sent", 1), ("sent", 1)]
 

@@ -120,7 +120,7 @@ async def test_drop_is_final(house: House) -> None:
     assert await house.running.queue_drop({"id": "in-1"}) == {"text": "in-1 is dropped."}
     await house.running.queue_drop({"id": "out-1"})
     assert await house.running.queue_list({}) == {"inbox": [], "outbox": []}
-    with pytest.raises(NanobotError, match="not waiting for a decision"):
+    with pytest.raises(NanobotError, match="not a failed message"):
         await house.running.queue_drop({"id": "in-1"})
 
 

@@ -91,7 +91,7 @@ def test_one_place_that_warns_thousands_of_times_fills_no_disk(log: Log) -> None
     failed = [line["message"] for line in lines if line["level"] == "error"]
     assert len(failed) == 50
     assert failed[0] == "no descriptors left (0)"
-    assert failed[-1].endswith("(further lines from here are left out for a minute)")
+    assert failed[-1].endswith("(more lines from here are omitted for a minute)")
     assert sum(line["level"] == "info" for line in lines) == 3_000
     assert lines[-1]["message"] == "another place"
 
@@ -109,7 +109,7 @@ def test_after_a_minute_it_says_how_many_were_left_out() -> None:
     notes = [noted(1.0) for _ in range(130)]
     assert notes.count(None) == 80
     assert noted(60.9) is None
-    assert noted(61.0) == " (and 81 lines like this were left out)"
+    assert noted(61.0) == " (and 81 similar lines were omitted)"
     assert noted(61.5) == ""
 
 

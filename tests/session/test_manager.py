@@ -128,7 +128,7 @@ async def test_a_file_that_is_no_session_is_refused_and_left_alone(
     put(folder, garbage)
     with pytest.raises(StorageError) as caught:
         await managed().get_or_create("cli:direct")
-    assert "/new in that chat sets it aside" in caught.value.hint
+    assert "/new in that chat to set it aside" in caught.value.hint
     assert [path.read_bytes() for path in files_in(folder)] == [garbage]
 
 
@@ -143,7 +143,7 @@ async def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(
 ) -> None:
     put(folder, b"").unlink()
     os.mkfifo(live(folder))
-    with pytest.raises(StorageError, match="no regular file"):
+    with pytest.raises(StorageError, match="not a regular file"):
         await managed().get_or_create("cli:direct")
 
 

@@ -61,7 +61,7 @@ async def test_a_public_skill_is_installed_unchanged_and_works_at_once(
 async def test_what_changed_after_it_was_shown_is_not_installed(shelf: Shelf, public: Path) -> None:
     package = await shelf.ask("skills.package", path=str(public))
     write(public, {"scripts/fill.py": "import os"})
-    with pytest.raises(NanobotError, match="while you looked"):
+    with pytest.raises(NanobotError, match="while you reviewed"):
         await shelf.ask("skills.install", path=str(public), digest=package["digest"])
     assert not (shelf.workspace / "skills").exists()
 
@@ -106,7 +106,7 @@ async def test_text_that_cannot_be_seen_is_shown_to_the_owner(shelf: Shelf) -> N
     assert isinstance(shown, dict)
     assert "\\U000e006f" in str(shown["text"])
     assert "\\u202e" in str(shown["text"])
-    assert any("cannot be seen" in str(warning) for warning in shelf.skill("tea").warnings)
+    assert any("invisible" in str(warning) for warning in shelf.skill("tea").warnings)
 
 
 async def test_the_owner_sees_any_file_of_a_skill_before_it_is_enabled(shelf: Shelf) -> None:
@@ -140,7 +140,7 @@ async def _say(shelf: Shelf, text: str) -> str:
 async def test_the_chat_lists_skills_and_enables_none(shelf: Shelf) -> None:
     shelf.put("tea", skill_md())
     listed = await _say(shelf, "/skills")
-    assert "tea (new): not enabled yet: nanobot skills enable tea" in listed
+    assert "tea (new): not enabled yet, run nanobot skills enable tea" in listed
     assert "weather: Current weather" in listed
     assert "SKILL.md" in await _say(shelf, "/skills tea")
     assert "terminal" in await _say(shelf, "/skills enable tea")

@@ -32,7 +32,7 @@ async def test_nothing_outside_the_folder_is_read(shelf: Shelf) -> None:
         for name in ("tea", "weather"):
             result = await shelf.read(name=name, file=path)
             assert result.is_error
-            assert "has no file of that name" in result.text
+            assert "has no such file" in result.text
     assert (await shelf.read(name="../skills/tea")).is_error
 
 

@@ -105,7 +105,7 @@ async def test_what_was_under_way_waits_for_a_word_and_no_effect_happens_twice(
         await nanobot(tmp_path / "quiet", "queue", "list", "--json")
         (row,) = json.loads(capsys.readouterr().out)["inbox"]
         assert (row["state"], row["text"]) == ("failed", "send it")
-        assert "under way" in row["reason"]
+        assert "running during" in row["reason"]
         assert [part.content for part in there.sent] == ["re: anything?"]
         await nanobot(tmp_path / "quiet", "queue", "retry", row["id"])
         assert await there.answer_to(event) == "re: send it"

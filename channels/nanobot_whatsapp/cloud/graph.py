@@ -237,7 +237,7 @@ class Graph:
         try:
             file = path.open("rb")
         except OSError:
-            raise SendRefused(f"the file {name} is gone") from None
+            raise SendRefused(f"the file {name} no longer exists") from None
         fields = {"messaging_product": "whatsapp", "type": mime}
         before = WRITING.set(lambda: None)  # no message is written yet
         try:
