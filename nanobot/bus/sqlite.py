@@ -324,7 +324,7 @@ class Database(WriteQueue):
         while running:
             new, running = self._collect(_RETRY if kept else None)
             kept = self._store(connection, kept + new) if kept or new else []
-        error = StorageError(self._path, "it was closed before everything was written")
+        error = StorageError(self._path, "it was closed before everything was stored")
         _report(kept, error)
         connection.close()
 

@@ -116,11 +116,8 @@ class CronService:
         if draft.scope != OWNER:
             _refuse_too_often(draft.schedule)
         if draft.model and draft.model not in self.models:
-            there = (
-                f"Named models: {', '.join(self.models)}."
-                if self.models
-                else ("No models are named there.")
-            )
+            names = ", ".join(self.models)
+            there = f"Named models: {names}." if names else "No models are named there."
             raise NanobotError(f"`models` has no model {draft.model[:40]!r}", hint=there)
         if draft.model and draft.scope != OWNER:
             raise NanobotError("only the owner can choose the model of a job")

@@ -320,7 +320,7 @@ class CronOperations:
         task, model = arguments.get("task") is True, optional_text(arguments, "model")
         if model and not task:
             raise NanobotError(
-                "a reminder does not use a model", hint=("To make it a task, add --task.")
+                "a reminder does not use a model", hint="To make it a task, add --task."
             )
         chat = optional_text(arguments, "chat")
         now = self._clock.now()
@@ -361,6 +361,6 @@ class CronOperations:
             some = islice(self._chats.addresses(), _LISTED)
             shown = ", ".join(map(printable, some)) or "none"
             raise NanobotError(
-                f"there is no chat {printable(chat)}", hint=(f"Available chats: {shown}.")
+                f"there is no chat {printable(chat)}", hint=f"Available chats: {shown}."
             )
         return JobPlace(address_of(chat), self._chats.scope_of(chat), "")

@@ -138,7 +138,7 @@ async def test_jobs_that_are_not_used_show_until_somebody_saw_to_them(tmp_path: 
         aside = tmp_path / "state" / "jobs.json.broken-1"  # of this start or an earlier one
         aside.write_text('{"version": 1, "jobs": [{}]}')
         state, text = await health_of(tmp_path)
-        assert (state, "jobs could not be read and is not used" in text) == ("degraded", True)
+        assert (state, "jobs could not be read, so it is not used" in text) == ("degraded", True)
         aside.unlink()
         assert await health_of(tmp_path) == ("ok", "")
 

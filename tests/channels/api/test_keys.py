@@ -55,7 +55,7 @@ def test_a_name_stays_its_persons(keys: ApiKeys) -> None:
     with pytest.raises(NanobotError, match="the key"):
         keys.add("kitchen", "telegram:12345", NOW)
     keys.revoke("kitchen")
-    with pytest.raises(NanobotError, match="was telegram:12345's"):
+    with pytest.raises(NanobotError, match="belong to telegram:12345"):
         keys.add("kitchen", "", NOW)
     with pytest.raises(NanobotError, match="there is no key"):
         keys.revoke("kitchen")
