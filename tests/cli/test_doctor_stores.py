@@ -175,7 +175,7 @@ def test_a_document_that_is_not_used_is_pointed_out(home: Path, doctor: Doctor) 
     (home / "state" / "jobs.json.broken-1").write_text("{")
     code, found = doctor()
     assert (code, found["journal"][1]["state"]) == (0, "warn")
-    assert found["journal"][1]["text"].startswith("jobs could not be read and is not used")
+    assert found["journal"][1]["text"].startswith("jobs could not be read, so it is not used")
     assert f"save it as {home / 'state' / 'jobs.json'}" in found["journal"][1]["hint"]
 
 
@@ -190,7 +190,7 @@ def test_conversations_that_cannot_be_read_are_named(home: Path, doctor: Doctor)
         1,
         [
             ("fail", "no line in it belongs to a session"),
-            ("warn", "1 broken lines skipped, left in the file"),
+            ("warn", "skipped 1 broken lines, which are still in the file"),
         ],
     )
 
