@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nanobot.cli.parser import build_parser
@@ -48,11 +49,14 @@ _HEAD = """\
 
 `nanobot COMMAND --help` shows the same in a terminal. `nanobot completion bash` (or `zsh`, `tcsh`)
 prints a script for shell completion. If a gateway is running, commands use it. Otherwise they work
-on the files. Most commands accept `--json` for output as JSON, with times in ISO 8601.
+on the files. Most commands accept `--json` for output as JSON, with times in ISO 8601. `--yes`
+skips a command's questions.
 """
 _WIDE = 10_000
-_EVERYWHERE = "print JSON"
-"""What `Parser.json` says: told once, at the top."""
+_EVERYWHERE = ("print JSON", "do not ask")
+"""Descriptions of options that the top of the page explains."""
+_SHARED = 3
+"""An option of so many commands of a group is described once."""
 
 
 def command_page(parser: argparse.ArgumentParser) -> str:
@@ -62,7 +66,7 @@ def command_page(parser: argparse.ArgumentParser) -> str:
     if missing := sorted(commands.keys() - set(grouped)):
         raise ValueError(f"in no group of scripts.pages: {', '.join(missing)}")
     _, _, codes = " ".join((parser.epilog or "").split()).partition("Exit codes: ")
-    blocks = [_HEAD, _options(parser), f"Exit codes: {codes}\n" if codes else ""]
+    blocks = [_HEAD, _listed(_options(parser)), f"Exit codes: {codes}\n" if codes else ""]
     for title, names in GROUPS.items():
         if there := [commands[name] for name in names if name in commands]:
             blocks += [f"## {title}\n", *(block for one in there for block in _described(one))]
@@ -75,15 +79,22 @@ def _commands(parser: argparse.ArgumentParser) -> Mapping[str, argparse.Argument
     return {name: command for group in groups for name, command in group.choices.items()}
 
 
-def _described(parser: argparse.ArgumentParser, level: str = "###") -> Iterator[str]:
-    """A command and those below it."""
+def _described(
+    parser: argparse.ArgumentParser, level: str = "###", known: Collection[str] = ()
+) -> Iterator[str]:
+    """Yield a command and those below it. `known` are options that are described above."""
     inner = _commands(parser).values()
     yield f"{level} `{_usage(parser)}{' …' if inner else ''}`\n"
     yield f"{parser.description}\n"
     if parser.get_default("run") is not None:
-        yield _options(parser)
+        yield _listed(row for row in _options(parser) if row not in known)
+    counts = Counter(row for command in inner for row in _options(command) if row[3] == "-")
+    shared = [row for row, count in counts.items() if count >= _SHARED]
+    if shared:
+        yield "Options of several of these commands:\n"
+        yield _listed(shared)
     for command in inner:
-        yield from _described(command, "####")
+        yield from _described(command, "####", shared)
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:
@@ -95,15 +106,18 @@ def _usage(parser: argparse.ArgumentParser) -> str:
     return " ".join(formatter.format_help().split())
 
 
-def _options(parser: argparse.ArgumentParser) -> str:
-    """Return a list of the arguments and options; empty for nothing but --help."""
-    rows = [row for action in parser._actions if (row := _row(action, parser.prog))]
-    return "\n".join([*rows, ""]) if rows else ""
+def _options(parser: argparse.ArgumentParser) -> list[str]:
+    """Return a line for each argument and option, without --help."""
+    return [row for action in parser._actions if (row := _row(action, parser.prog))]
+
+
+def _listed(rows: Iterable[str]) -> str:
+    return "\n".join([*found, ""]) if (found := list(rows)) else ""
 
 
 def _row(action: argparse.Action, prog: str) -> str:
     left_out = (argparse._HelpAction, argparse._SubParsersAction)
-    if isinstance(action, left_out) or action.help in (argparse.SUPPRESS, _EVERYWHERE):
+    if isinstance(action, left_out) or action.help in (argparse.SUPPRESS, *_EVERYWHERE):
         return ""
     takes = _value(action)
     if action.option_strings:
