@@ -51,7 +51,7 @@ _UPDATE = re.compile(r"^\[\d+\] (?:add|replace): (.*)$", re.MULTILINE)
 _PATIENCE = 90.0
 """Seconds after which an answer is taken to be lost."""
 _FAILED = re.compile(
-    "could not|cannot be reached|unavailable|busy with this memory|went wrong|interrupted|stop"
+    "could not|cannot be reached|unavailable|using this memory|went wrong|interrupted|stop"
 )
 _LOOK_SECONDS = 0.1
 _ERASED = "Erased|[Nn]othing|busy|not valid|interrupted|could not|answer to"

@@ -139,7 +139,7 @@ def address_of(settings: Settings) -> DatabaseAddress:
         return DatabaseAddress(dsn)
     raise NanobotError(
         "this nanobot is not in a team",
-        hint="Set team.database and team.shared in config.yaml; docs/team.md has an example.",
+        hint="Set team.database and team.shared in config.yaml (see docs/team.md).",
     )
 
 

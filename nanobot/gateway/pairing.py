@@ -56,7 +56,7 @@ def _listing(requests: Iterable[OpenRequest], grants: Iterable[Grant], problem: 
         blocks.append("\n".join(("Requests of the last hour:", *lines, "", _NAMES)))
     if inside:
         blocks.append("\n".join(("Access by pairing:", *inside)))
-    return "\n\n".join(blocks or ["No pending requests, and no one has access by pairing."])
+    return "\n\n".join(blocks or ["No requests within the hour, and no approvals by pairing."])
 
 
 def _fields(one: PairingRequest | Grant) -> dict[str, object]:

@@ -278,10 +278,10 @@ def fields(skill: Skill) -> Data:
 def note(skill: Skill) -> str:
     """What there is to say about its status, in a few words; empty for one that is ready."""
     if skill.status == "new":
-        return f"not enabled yet, run nanobot skills enable {printable(skill.name)}"
+        return f"not enabled yet: nanobot skills enable {printable(skill.name)}"
     if skill.status == "changed":
         return (
-            f"{len(skill.changes)} of its files changed since you enabled it, run nanobot "
+            f"{len(skill.changes)} of its files changed since you enabled it: nanobot "
             f"skills enable {skill.name}"
         )
     if skill.status == "broken":

@@ -140,7 +140,7 @@ async def _say(shelf: Shelf, text: str) -> str:
 async def test_the_chat_lists_skills_and_enables_none(shelf: Shelf) -> None:
     shelf.put("tea", skill_md())
     listed = await _say(shelf, "/skills")
-    assert "tea (new): not enabled yet, run nanobot skills enable tea" in listed
+    assert "tea (new): not enabled yet: nanobot skills enable tea" in listed
     assert "weather: Current weather" in listed
     assert "SKILL.md" in await _say(shelf, "/skills tea")
     assert "terminal" in await _say(shelf, "/skills enable tea")

@@ -264,7 +264,7 @@ async def test_rows_that_cannot_be_read_stop_nobody(
     scopes = ("person:anna", "person:ben")
     assert [one.message for one in await new_entries(journal, scopes, ())] == [BEN]
     (notice,) = await new_parts(journal, scopes, ())
-    assert "damaged on my disk" in notice.part.content
+    assert "damaged on disk" in notice.part.content
     inbox, outbox = await journal.queue_rows()
     assert [row.text for row in (inbox[0], outbox[0])] == ["(unreadable)", "(unreadable)"]
     for row in (f"in-{entry.id}", f"out-{part.id}"):
@@ -280,7 +280,7 @@ async def test_what_nobody_can_read_is_said_to_its_person_by_the_next_holder(
     await journal.receive("fake", (ANNA,))
     sql(team_database, "UPDATE inbox SET payload = '{'")
     left = await other.leftovers(("person:anna",))
-    assert "damaged on my disk" in left.parts[0].part.content
+    assert "damaged on disk" in left.parts[0].part.content
 
 
 async def test_texts_with_a_null_character_are_known_again(journal: PostgresJournal) -> None:
