@@ -134,7 +134,9 @@ async def test_mistakes_are_answered_with_what_to_do(desk: Desk) -> None:
     assert "eight letters" in await desk.types("/pair revoke")
     assert "Check the spelling" in await desk.types("/pair BBBBBBBB")
     assert "did not get access by pairing" in await desk.types("/pair revoke 99")
-    assert await desk.types("/pair") == ("No requests within the hour, and no approvals by pairing.")
+    assert await desk.types("/pair") == (
+        "No requests within the hour, and no approvals by pairing."
+    )
 
 
 async def test_somebody_is_in_though_no_welcome_reaches_them(desk: Desk) -> None:

@@ -144,7 +144,7 @@ async def test_long_term_files_go_through_their_guarded_writer(desk: Desk) -> No
     await desk.says("write_file", path="notes.txt", content="x")
     assert len(desk.documents.seen) == 1
     said = await desk.complains("write_file", path="memory/MEMORY.md", content="conflict")
-    assert "read it again" in said
+    assert "Read it again" in said
 
 
 async def test_a_turn_is_undone_as_a_whole_newest_change_first(desk: Desk) -> None:
