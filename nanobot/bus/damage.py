@@ -381,10 +381,7 @@ def _fill(
         (True, f"Lost: {', '.join(texts)}." if texts else "Nothing was lost."),
         (may_lack, "If a message gets no answer, send it again."),
         (restored, f"Restored from {COPY}: {', '.join(restored)}."),
-        (
-            set_aside,
-            f"Messages that may be partly done: {set_aside}. Send /retry to run them again.",
-        ),
+        (set_aside, f"Messages that may be partly done: {set_aside}. Send /retry to run them."),
     )
     return " ".join(text for is_so, text in told if is_so)
 
