@@ -29,7 +29,10 @@ from nanobot_cli.wire import (
 
 _ANSWERED = ("done", "stopped")
 
-_WAITS = "note: your message is answered when the model is back, while `nanobot gateway` runs\n"
+_WAITS = (
+    "note: your message will be answered when the model is available again and `nanobot gateway` "
+    "runs\n"
+)
 _STOP_SECONDS = 2.0
 """How long who leaves by Ctrl-C waits for the turn to stop."""
 
@@ -37,7 +40,10 @@ _STOP_SECONDS = 2.0
 def add_agent(commands: Commands) -> None:
     agent = commands.add("agent", "chat, or send one message with -m", _agent)
     agent.add_argument(
-        "-m", "--message", metavar="TEXT", help="send this, print the reply and exit; - reads stdin"
+        "-m",
+        "--message",
+        metavar="TEXT",
+        help="send a message, print the reply, and exit (- reads stdin)",
     )
     session = "the conversation (default: %(default)s)"
     agent.add_argument("-s", "--session", metavar="KEY", default=DEFAULT_SESSION, help=session)
@@ -48,7 +54,7 @@ def _agent(options: Options) -> int:
     if not is_session_key(options.session):
         raise WrongUsage(
             f"{options.session!r} is not a session key",
-            hint="One looks like cli:direct or cli:work.",
+            hint="Use a key such as cli:direct or cli:work.",
         )
     home = options.home
     if hint := not_imported(home):
@@ -69,7 +75,7 @@ def _messages(options: Options) -> Iterator[str]:
         yield from (line for line in lines if line.strip())
         return
     if not text.strip():
-        raise WrongUsage("there is nothing to say: the message is empty")
+        raise WrongUsage("the message is empty")
     yield text
 
 
@@ -109,7 +115,7 @@ def _ask(client: Client, text: str, options: Options) -> tuple[list[AgentMessage
                     _print("\n".join([*lines, *map(file_line, event.files), *ways(event.choices)]))
             case Reply():
                 return messages, event
-    raise NanobotError("the gateway did not answer")
+    raise NanobotError("the gateway did not reply")
 
 
 def _as_json(messages: list[AgentMessage], reply: Reply, session: str) -> str:
@@ -149,7 +155,7 @@ def _stopped_by_ctrl_c(client: Client, session: str) -> Iterator[None]:
 
 def _chat(home: Path, options: Options) -> int:
     if options.json:
-        raise WrongUsage("--json is for -m and for piped input, not for the chat")
+        raise WrongUsage("--json requires -m or piped input")
     from nanobot_cli.terminal import Terminal
 
     with connected(home) as client:
@@ -165,8 +171,10 @@ def _note_jobs(client: Client) -> None:
     """Print that scheduled jobs wait, if nanobot ends with this command."""
     jobs = _listed(client, "cron.list", "jobs")
     if pending := sum(job.get("enabled") is True for job in jobs):
-        what = "1 scheduled job comes" if pending == 1 else f"{pending} scheduled jobs come"
-        print_text(f"note: {what} only while nanobot runs: nanobot gateway\n", sys.stderr)
+        what = "1 scheduled job runs" if pending == 1 else f"{pending} scheduled jobs run"
+        print_text(
+            f"note: {what} only while nanobot runs (start it with `nanobot gateway`)\n", sys.stderr
+        )
 
 
 def _listed(client: Client, operation: str, key: str) -> list[Data]:
@@ -202,7 +210,7 @@ def _answered(question: Question) -> str:
     terminal nobody can be asked, and a script does not wait for ten minutes."""
     print_text(f"{question.said.text}\n", sys.stderr)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        print_text("Not approved: nobody is at the terminal to be asked.\n", sys.stderr)
+        print_text("Not approved: approval needs a terminal.\n", sys.stderr)
         return f"{question.no.value} unseen"
     import termios
 

@@ -19,40 +19,43 @@ The key of {name}, for the memory of {whose}:
 
   {secret}
 
-It is shown this once. Programs send it as `Authorization: Bearer KEY` to {address}.
+It is shown only once. Programs send it as `Authorization: Bearer KEY` to {address}.
 """
 _UNTRUSTED = """
-What it sends is untrusted content: nothing of it becomes a memory as your words, and you are asked
-in your other chats before it causes an action that needs approval.
+Its messages are untrusted content: they are never remembered as your own words, and nanobot asks in
+your other chats before they cause an action that needs approval.
 """
 _OWN_WORDS = """
 The last message of each request counts as the person's own words.
 """
 _QUESTION = """\
-Many programs add documents, search results or other text to what a person types.
-Does this one send only what the person types?"""
+Many programs add documents, search results, or other text to the person's own words.
+Does this one send only the person's own words?"""
 _OFF = """\
-The API is off: set channels.api.enabled to true in config.yaml and restart the gateway.
+The API is off. Set channels.api.enabled to true in config.yaml, and restart the gateway.
 """
 
 
 def add_api(commands: Commands) -> None:
     what = commands.group(
         "api",
-        "let other programs talk to this nanobot",
-        "Let other programs talk to this nanobot as they do to OpenAI's API.",
+        "give other programs access to nanobot",
+        "Give other programs access to nanobot through an OpenAI-compatible API.",
     )
-    keys = what.group("keys", "the keys of programs")
-    new = keys.add("add", "make a key for a program, shown once", _add).json()
-    new.argument("name", "NAME", "what it is called, such as open-webui")
-    whose = "whose memory and conversations it has, such as telegram:12345 (default: the owner)"
+    keys = what.group("keys", "manage the keys of programs")
+    new = keys.add("add", "create a key for a program (shown only once)", _add).json()
+    new.argument("name", "NAME", "the program's name, such as open-webui")
+    whose = (
+        "the person whose memory and conversations it uses, such as telegram:12345 (default: the "
+        "owner)"
+    )
     new.option("--person", "ID", whose)
-    new.flag("--writable", "it may propose facts, which wait to be accepted (over MCP)")
-    new.flag("--own-words", "it adds no text of others to what the person writes")
-    new.flag("--read-system", "read its system messages in conversations, as untrusted content")
-    keys.add("list", "show the keys", _list).json()
-    gone = keys.add("revoke", "refuse a key from now on", _revoke).json()
-    gone.argument("name", "NAME", "as `api keys list` shows it")
+    new.flag("--writable", "allow it to propose facts over MCP, which you accept or drop")
+    new.flag("--own-words", "the program sends only the person's own words")
+    new.flag("--read-system", "use its system messages in conversations, as untrusted content")
+    keys.add("list", "list the keys", _list).json()
+    gone = keys.add("revoke", "revoke a key", _revoke).json()
+    gone.argument("name", "NAME", "its name in `api keys list`")
 
 
 def _add(options: Options) -> int:
@@ -116,14 +119,14 @@ def _keys_text(data: Data) -> str:
         )
         for one in data.records("keys")
     ]
-    titles = ("name", "person", "made", "used", "own words", "system", "writable")
-    none = "There are no keys: `nanobot api keys add NAME` makes one.\n"
+    titles = ("name", "person", "created", "used", "own words", "system", "writable")
+    none = "There are no keys. Create one with `nanobot api keys add NAME`.\n"
     return table(rows, *titles) or none
 
 
 def _revoke(options: Options) -> int:
     _keys(options).revoke(options.name)
-    said = f"The key {options.name} is refused from now on.\n"
+    said = f"The key {options.name} is revoked.\n"
     return options.print_either({"revoked": options.name}, lambda: said)
 
 

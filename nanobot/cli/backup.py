@@ -44,38 +44,39 @@ _EVERY = 0.2
 """Seconds between two lines of progress."""
 
 _BACKUP = """\
-Back up the whole home into one file, while nanobot runs or not.
+Back up the whole home to one file. nanobot can keep running.
 
-  nanobot backup               into the folder of backups (backup.folder in config.yaml)
-  nanobot backup FILE          into this file
-  nanobot backup list          the backups in that folder
-  nanobot backup verify FILE   unpack one, check all of it and open what a start would
-  nanobot backup keygen FILE   make a key to encrypt backups with
+  nanobot backup               back up to the backup folder (backup.folder in config.yaml)
+  nanobot backup FILE          back up to this file
+  nanobot backup list          list the backups in the backup folder
+  nanobot backup verify FILE   unpack a backup and check all of its content
+  nanobot backup keygen FILE   create a key to encrypt backups
 
-Secrets and what signs in to WhatsApp are in it: encrypt it, or keep it where nobody else reads."""
+A backup contains your secrets and the WhatsApp session: encrypt it, or keep it private."""
 
 _RESTORE = """\
 Restore a home from a backup.
 
-The home must not be there yet, or be empty; with --replace the one that is there is kept in it, as
-before-restore-TIME/. Stop the nanobot that the backup came from before you start the new one."""
+The home must be missing or empty. With --replace, the content of an existing home moves
+to before-restore-TIME/ in it. Stop the nanobot of the backup before you start the new one."""
 
 _RESUME = (
-    "resume what was in progress when it was made, even if it was finished since; otherwise"
-    " `nanobot queue` lists it"
+    "resume unfinished work, even if it was finished since (default: `nanobot queue` lists it)"
 )
 
 
 def add_backup(commands: Commands) -> None:
-    backup = commands.add("backup", "back up the whole home into one file", _backup)
+    backup = commands.add("backup", "back up the whole home to one file", _backup)
     backup.usage = "%(prog)s [-h] [FILE | list | verify FILE | keygen FILE] [options]"
     backup.description = _BACKUP
     backup.formatter_class = argparse.RawDescriptionHelpFormatter
-    what = "the file to make, or one of list, verify and keygen"
+    what = "the file to create, or list, verify, or keygen"
     backup.argument("what", "WHAT", what, nargs="?", type=words)
-    backup.argument("file", "FILE", "the backup to verify, the key to make", nargs="?", type=words)
-    backup.flag("--no-media", "leave out files that were sent and received")
-    whose = "encrypt it for this public key of age (default: backup.recipient in config.yaml)"
+    backup.argument(
+        "file", "FILE", "the backup to verify, or the key file to create", nargs="?", type=words
+    )
+    backup.flag("--no-media", "leave out sent and received files")
+    whose = "encrypt it for this age public key (default: backup.recipient in config.yaml)"
     backup.option("--recipient", "AGE1…", whose)
     _add_identity(backup)
     backup.json()
@@ -84,9 +85,9 @@ def add_backup(commands: Commands) -> None:
     restore.description = _RESTORE
     restore.formatter_class = argparse.RawDescriptionHelpFormatter
     restore.argument("file", "FILE", "the backup", type=words)
-    restore.option("--to", "HOME", "where to (default: the home, as with --home)")
+    restore.option("--to", "HOME", "the home to restore to (default: nanobot's home)")
     _add_identity(restore)
-    restore.flag("--replace", "if a home is there already, move it aside")
+    restore.flag("--replace", "move an existing home aside")
     restore.flag("--resume", _RESUME)
     restore.json()
 
@@ -99,8 +100,8 @@ def _backup(options: Options) -> int:
     what, file = options.what or "", options.file
     run = {"list": _list, "verify": _verify, "keygen": _keygen}.get(what, _make)
     if bool(file) != (run in (_verify, _keygen)):
-        said = f"what is {file!r} for?" if file else f"`nanobot backup {what}` needs a FILE"
-        raise WrongUsage(said, hint="`nanobot backup -h` shows how it is used.")
+        said = f"unexpected argument {file!r}" if file else f"`nanobot backup {what}` needs a FILE"
+        raise WrongUsage(said, hint="See `nanobot backup --help`.")
     return run(options)
 
 
@@ -114,7 +115,9 @@ def _make(options: Options) -> int:
 
     home = options.home
     if not home.is_dir():
-        raise NanobotError(f"there is no home in {home}", hint="`nanobot onboard` makes one.")
+        raise NanobotError(
+            f"there is no nanobot home in {home}", hint="Create one with `nanobot onboard`."
+        )
     settings = settings_of(home)
     order = order_of(settings)
     recipient = options.recipient or order.recipient
@@ -157,7 +160,7 @@ def _list_text(data: Data) -> str:
         file = one.field("file", 4_096)
         rows.append((one.minute("made_at"), size(one.number("bytes")), encrypted, file))
     none = f"There are no backups in {data['folder']}.\n"
-    return table(rows, "made", "size", "", "file") or none
+    return table(rows, "created", "size", "", "file") or none
 
 
 def _verify(options: Options) -> int:
@@ -180,8 +183,8 @@ def _keygen(options: Options) -> int:
     made_at = SystemClock().now().isoformat(timespec="seconds")
     public = make_identity(path, made_at)
     shown = (
-        f"{public}\n\nThe secret key is in {path}. Keep it away from this machine, and a copy"
-        " of it: without it no backup can be read. Put the line above into config.yaml as"
+        f"{public}\n\nThe secret key is in {path}. Move it to another machine, and keep a copy:"
+        " without it, you can't read your backups. Add the line above to config.yaml as"
         " `backup.recipient`.\n"
     )
     return options.print_either({"file": str(path), "recipient": public}, lambda: shown)
@@ -191,11 +194,11 @@ def _made_text(data: Data) -> str:
     content, packed = size(data.number("content_bytes")), size(data.number("bytes"))
     text = f"{data['file']}\n{data.number('files'):,} files, {content}, {packed} packed"
     text += ", encrypted\n" if data["encrypted"] else "\n"
-    what = "not in it (a link that leads elsewhere, or not readable)"
+    what = "left out (unreadable, or a link to another place)"
     text += _named(what, data.lines("left_out"))
-    text += _named("changed while it was read", data.lines("changed"))
+    text += _named("changed during the backup", data.lines("changed"))
     if not data["encrypted"]:
-        text += "It holds your secrets as they are: keep it where nobody else can read it.\n"
+        text += "It contains your secrets unencrypted: keep it where only you can read it.\n"
     return text
 
 
@@ -239,9 +242,7 @@ def _existing(name: str) -> Path:
     file = path_of(name)
     if file.is_file():
         return file
-    raise NanobotError(
-        f"there is no file {file}", hint="`nanobot backup list` shows what there is."
-    )
+    raise NanobotError(f"there is no file {file}", hint="`nanobot backup list` lists the backups.")
 
 
 def _identity(options: Options) -> Path | None:
@@ -251,7 +252,7 @@ def _identity(options: Options) -> Path | None:
     path = path_of(options.identity)
     with suppress(OSError):
         if path.stat().st_mode & 0o077:
-            told = f"warning: {path} can be read by other users: `chmod 600 {quote(str(path))}`\n"
+            told = f"warning: other users can read {path}. Run `chmod 600 {quote(str(path))}`.\n"
             print_text(told, sys.stderr)
     return path
 
@@ -277,15 +278,15 @@ def _contents_text(data: Data) -> str:
     """What a backup holds, for people; what is wrong with it comes last."""
     hint = " (`nanobot queue list` shows them)" if data["failed"] else ""
     made = data.minute("made_at") + ("" if data["media"] else ", without media")
-    how = "while it ran" if data["live"] else "while none ran"
+    how = "while it was running" if data["live"] else "while it was stopped"
     text = table((name, shown.format_map(data)) for name, shown in (
-        ("made", made),
+        ("created", made),
         ("by", f"nanobot {{nanobot}}, {how}"),
-        ("files", f"{{files:,}} ({size(data.number('bytes'))}), each as it went in"),
+        ("files", f"{{files:,}} ({size(data.number('bytes'))}), all intact"),
         ("conversations", "{conversations:,} ({messages:,} messages)"),
         ("memory", "{versions:,} versions, {history:,} entries of history"),
         ("jobs", "{jobs:,}"),
-        ("under way", "{waiting:,} messages or parts of replies"),
+        ("in progress", "{waiting:,} messages or parts of replies"),
         ("failed", f"{{failed:,}}{hint}"),
     ))  # fmt: skip
     return text + "".join(f"problem: {one}\n" for one in data.lines("troubles"))
@@ -295,15 +296,16 @@ def _restored_text(home: Path, data: Data) -> str:
     nanobot = command_for(home)
     text = f"Restored to {home}\n\n{_contents_text(data)}\n"
     if data["previous"]:
-        text += f"What was there before is in {data['previous']}.\n"
+        text += f"The previous home is in {data['previous']}.\n"
     if data["set_aside"]:
         text += (
-            f"What was under way when it was made ({data['set_aside']}) may have been dealt with"
-            f" since, so it waits for your word: `{nanobot} queue list` shows it.\n"
+            f"Unfinished work of the backup ({data['set_aside']}) may have been finished "
+            f"since, so it is not resumed. `{nanobot} queue list` shows it.\n"
         )
     return text + (
-        f"`{nanobot} gateway` starts it. Stop the nanobot that the backup came from first: two of"
-        f" them take each other's messages. `{nanobot} doctor` says what else this machine needs.\n"
+        "Stop the nanobot of the backup, because two of them take each other's messages. "
+        f"Then start this one with `{nanobot} gateway`. `{nanobot} doctor` shows anything "
+        "else that this machine needs.\n"
     )
 
 

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 def add_channels(commands: Commands) -> None:
     what = commands.group(
         "channels",
-        "sign in to a channel, show channel status",
-        "Sign in to a channel, and show the status of the channels.",
+        "sign in to channels and show their status",
+        "Sign in to a channel, or show the status of all channels.",
     )
     what.operation("status", "show the state of each channel", "channels.status", _status_text)
     login = what.add("login", "sign in to a channel that needs it, such as whatsapp", _login)
     login.argument("name", "NAME", "the channel: whatsapp")
-    code = "get a code to type into the phone with this number, instead of a picture to scan"
+    code = "link the phone with this number by a code that you type there, instead of a QR code"
     login.option("--pair-code", "NUMBER", code)
 
 
@@ -95,45 +95,44 @@ def _status_text(data: Data) -> str:
 
     channels = [c for c in data.records("channels") if c.field("name") != TERMINAL]
     if not channels:
-        return "No channel is enabled; config.yaml has them under `channels:`.\n"
+        return "No channel is enabled. Enable one under `channels:` in config.yaml.\n"
     rows = (one.fields("name", "state", "who") for one in channels)
     problems = ((one.field("name"), one.field("detail", 600)) for one in channels)
     shown = "".join(f"\n{name}: {problem}\n" for name, problem in problems if problem)
     return table(rows, "channel", "state", "account") + shown
 
 
-_NOBODY = "No requests within the hour, and no approvals by pairing.\n"
+_NOBODY = "No pending requests and no approvals.\n"
 _NAMES = "People choose these names themselves. Approve only a code that someone gave you.\n"
 
 
 def add_pair(commands: Commands) -> None:
     what = commands.group(
         "pair",
-        "let people and groups talk to this nanobot",
-        "Let people and groups talk to this nanobot. Whoever writes to it for the first"
-        " time gets a code, which you approve here.",
+        "give people and groups access",
+        "Give people and groups access. A new person gets a code, which you approve here.",
     )
-    what.operation("list", "show who asked, and who was approved", "pair.list", _list_text)
+    what.operation("list", "list requests and approvals", "pair.list", _list_text)
     approve = what.operation("approve", "approve a person or a group", "pair.approve")
-    code = "the code that they were given, or CHANNEL:ID as `pair list` shows it"
+    code = "their code, or CHANNEL:ID from `pair list`"
     approve.argument("code", "CODE", code, type=words)
-    approve.flag("--owner", "this is you: make them the owner")
+    approve.flag("--owner", "approve them as the owner (you)")
     revoke = what.operation("revoke", "revoke access", "pair.revoke")
-    revoke.argument("id", "CHANNEL:ID", "as `pair list` shows it: telegram:12345", type=_address)
+    revoke.argument("id", "CHANNEL:ID", "from `pair list`, such as telegram:12345", type=_address)
 
 
 def _address(text: str) -> str:
     channel, colon, id = text.partition(":")
     if not (channel and colon and id):
-        raise argparse.ArgumentTypeError(f"{text!r} is not written as CHANNEL:ID")
+        raise argparse.ArgumentTypeError(f"{text!r} must have the form CHANNEL:ID")
     return text
 
 
 def _list_text(data: Data) -> str:
     blocks = []
     if requests := list(map(_request, data.records("requests"))):
-        shown = table(requests, "code", "holds for", "id", "name", margin=2)
-        blocks.append(f"asked within the hour\n{shown}{_NAMES}")
+        shown = table(requests, "code", "expires in", "id", "name", margin=2)
+        blocks.append(f"requests of the last hour\n{shown}{_NAMES}")
     if approved := list(map(_known, data.records("approved"))):
         shown = table(approved, "id", "since", "", "name", margin=2)
         blocks.append(f"approved by pairing\n{shown}")
@@ -144,8 +143,8 @@ def _request(one: Data) -> tuple[str, ...]:
     seconds = one.number("seconds_left")
     name = one.field("name")
     if one.field("kind") == "group":
-        name += " (a group)"
-    left = duration(seconds) if seconds else "over"
+        name += " (group)"
+    left = duration(seconds) if seconds else "expired"
     return one.field("code") or "-", left, one.field("address"), name
 
 

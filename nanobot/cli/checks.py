@@ -74,7 +74,7 @@ def safely(findings: Iterable[Finding]) -> Iterator[Finding]:
     except NanobotError as error:
         yield Finding("fail", str(error), error.hint)
     except Exception as error:  # noqa: BLE001 - the boundary: one broken check hides no other
-        yield Finding("fail", f"this could not be checked: {type(error).__name__}")
+        yield Finding("fail", f"the check itself failed: {type(error).__name__}")
 
 
 def check_home(case: CheckContext) -> Iterator[Finding]:
@@ -82,17 +82,17 @@ def check_home(case: CheckContext) -> Iterator[Finding]:
     home = case.home
     with storage_errors(home):
         if not home.exists():
-            yield Finding("ok", f"{home} is created at the first start")
+            yield Finding("ok", f"{home} will be created at the first start")
             return
         wrong = next((one for folder in case.settings.folders for one in _unusable(folder)), None)
         mode = home.stat().st_mode
     if wrong is not None:
         yield wrong
     elif mode & 0o077:
-        hint = f"`chmod 700 {shlex.quote(str(home))}`"
-        yield Finding("warn", f"{home} can be read by other users", hint)
+        hint = f"Run `chmod 700 {shlex.quote(str(home))}`."
+        yield Finding("warn", f"other users can read {home}", hint)
     else:
-        yield Finding("ok", f"{home} is yours alone")
+        yield Finding("ok", f"only you can access {home}")
 
 
 def _unusable(home: Path) -> Iterator[Finding]:
@@ -105,11 +105,11 @@ def _unusable(home: Path) -> Iterator[Finding]:
         for path in [folder, *folder.iterdir()] if usable else [folder]:
             if (owner := path.lstat().st_uid) != uid:
                 command = f"`sudo chown -R {uid} {shlex.quote(str(home))}`"
-                hint = f"Run nanobot as that user, or {command}"
+                hint = f"Run nanobot as that user, or run {command}."
                 yield Finding("fail" if uid else "warn", f"{path} belongs to user {owner}", hint)
         if not usable:
-            hint = f"`chmod u+rwx {shlex.quote(str(folder))}`"
-            yield Finding("fail", f"{folder} cannot be written, or is no folder", hint)
+            hint = f"Run `chmod u+rwx {shlex.quote(str(folder))}`."
+            yield Finding("fail", f"{folder} is not a writable folder", hint)
 
 
 def check_disk(case: CheckContext) -> Iterator[Finding]:
@@ -121,14 +121,14 @@ def check_disk(case: CheckContext) -> Iterator[Finding]:
     try:
         free = free_bytes(there) // _MEGABYTE
     except OSError as error:
-        yield Finding("warn", f"the free space is not known: {error.strerror}")
+        yield Finding("warn", f"cannot read the free space: {error.strerror}")
         return
     if free < max(_SCARCE, 2 * reserve):
         setting = f"retention.disk_reserve_megabytes: {reserve}"
-        hint = f"Free some space: below {reserve} MB messages wait ({setting})."
-        yield Finding("fail" if free < reserve else "warn", f"{free} MB are free", hint)
+        hint = f"Free some space. Below {reserve} MB, messages have to wait ({setting})."
+        yield Finding("fail" if free < reserve else "warn", f"{free} MB free", hint)
     else:
-        yield Finding("ok", f"{free / 1_000:.1f} GB are free")
+        yield Finding("ok", f"{free / 1_000:.1f} GB free")
 
 
 def check_packages(case: CheckContext) -> Iterator[Finding]:
@@ -146,15 +146,15 @@ def check_packages(case: CheckContext) -> Iterator[Finding]:
         else:
             spare.append(f"{extra} ({EXTRAS[extra][1]})")
     if spare:
-        yield Finding("ok", f"extras that are not installed, nor needed: {', '.join(spare)}")
+        yield Finding("ok", f"optional extras that are not installed: {', '.join(spare)}")
 
 
 def check_configuration(case: CheckContext) -> Iterator[Finding]:
     path = case.home / "config.yaml"
     if hint := not_imported(case.home):
-        yield Finding("warn", "this home was not imported yet", hint)
+        yield Finding("warn", "this home has not been imported yet", hint)
     warnings = settings_of(case.home).warnings
-    where = f"{path} can be used" if path.exists() else f"there is no {path}; the defaults apply"
+    where = f"{path} is valid" if path.exists() else f"{path} does not exist, so the defaults apply"
     yield Finding("ok", where)
     yield from (Finding("warn", warning) for warning in warnings)
 
@@ -162,7 +162,7 @@ def check_configuration(case: CheckContext) -> Iterator[Finding]:
 def check_gateway(case: CheckContext) -> Iterator[Finding]:
     data = of_gateway(case.home)
     if data is None:
-        yield Finding("ok", "not running; `nanobot gateway` starts it")
+        yield Finding("ok", "not running (start it with `nanobot gateway`)")
         return
     concerns = data.record("health").records("concerns")
     for concern in concerns:
@@ -172,8 +172,8 @@ def check_gateway(case: CheckContext) -> Iterator[Finding]:
     if not concerns:
         yield Finding("ok", f"running, pid {data.field('pid')}")
     if data.field("version") not in ("", __version__):
-        hint = "Restart it: `/restart` in a chat, or as it was started."
-        text = f"it runs nanobot {data.field('version')}; {__version__} is installed"
+        hint = "Restart it, for example with `/restart` in a chat."
+        text = f"nanobot {data.field('version')} is running, but {__version__} is installed"
         yield Finding("warn", text, hint)
 
 
@@ -182,37 +182,37 @@ def _unit(place: UnitPlace, home: Path) -> Finding:
     program = Path(program_in(place.read()))
     name = f"{place.unit} ({'system' if place.system else 'user'} unit)"
     if program.parent.resolve() != Path(sys.executable).parent.resolve():
-        text = f"{name} starts {program}, which is not the nanobot that you run now"
+        text = f"{name} starts {program}, not this nanobot"
         command = f"nanobot --home {shlex.quote(str(home))} service install{place.options}"
-        hint = f"`{command}` writes it again."
+        hint = f"Update it with `{command}`."
         return Finding("warn" if program.exists() else "fail", text, hint)
     if not place.system and not lingers(me().pw_name):
-        text = f"{name} ends when you log out, and does not start before you log in"
-        return Finding("warn", text, f"`loginctl enable-linger {me().pw_name}`")
+        text = f"{name} runs only while you are logged in"
+        return Finding("warn", text, f"Run `loginctl enable-linger {me().pw_name}`.")
     return Finding("ok", f"{name} starts {program}")
 
 
-_SANDBOXES = "docs/security.md, “Which sandbox, and how to get it”, says what to do."
+_SANDBOXES = "See “Which sandbox, and how to get it” in docs/security.md."
 
 
 def check_sandbox(case: CheckContext) -> Iterator[Finding]:
     """Whether commands are sandboxed, which is tried and not assumed."""
     settings = case.settings.tools.exec
     if not settings.enabled:
-        yield Finding("ok", "there is no shell (tools.exec.enabled: false)")
+        yield Finding("ok", "the shell is disabled (tools.exec.enabled: false)")
         return
     if settings.sandbox == "none":
-        hint = "Remove tools.exec.sandbox from config.yaml to have them sandboxed."
-        yield Finding("warn", "commands run without one, as you", hint)
+        hint = "To sandbox them, remove tools.exec.sandbox from config.yaml."
+        yield Finding("warn", "commands run without a sandbox, with all your permissions", hint)
         return
     from nanobot.security.sandbox import find_sandbox
 
     found = asyncio.run(find_sandbox(settings.sandbox, private=(case.home,)))
     hint = f"{found.problem}\n{_SANDBOXES}" if found.problem else ""
     if found.sandbox is None:
-        yield Finding("fail", "none works here, so there is no shell", hint)
+        yield Finding("fail", "no sandbox works here, so there is no shell", hint)
         return
-    text = f"{found.sandbox.kind}, proven to hold\n{found.sandbox.notes}".rstrip()
+    text = f"{found.sandbox.kind}, tested\n{found.sandbox.notes}".rstrip()
     yield Finding("warn" if found.problem else "ok", text, hint)
 
 
@@ -228,7 +228,7 @@ def check_mcp(case: CheckContext) -> Iterator[Finding]:
         if server.url or (program := find(command, path)):
             yield Finding("ok", f"{name}: {f'at {server.url}' if server.url else program}")
         else:
-            hint = f"Install it, or write its whole path into mcp.servers.{name}.command."
+            hint = f"Install it, or set mcp.servers.{name}.command to its full path."
             yield Finding("fail", f"{name}: there is no program {server.command!r}", hint)
 
 
@@ -245,8 +245,8 @@ def check_channels(case: CheckContext) -> Iterator[Finding]:
                 yield replace(found, text=f"{point.name}: {found.text}")
     for name in _ownerless(case, enabled):
         command = "`nanobot pair approve CODE --owner`"
-        hint = f"Write to the bot, then {command}, or set owner.{name}."
-        yield Finding("warn", f"{name}: it does not know you as its owner", hint)
+        hint = f"Write to the bot and run {command}, or set owner.{name}."
+        yield Finding("warn", f"{name}: no owner is set", hint)
 
 
 def _channel(case: CheckContext, point: EntryPoint) -> Iterator[Finding]:
@@ -283,13 +283,13 @@ def check_journal(case: CheckContext) -> Iterator[Finding]:
         yield Finding("fail", found.damage, hint)
     elif found.damage:
         hint = (
-            "Restart the gateway: it keeps a copy, rebuilds the journal from its readable rows, and"
-            " reports any loss."
+            "Restart the gateway. It keeps a copy, rebuilds the journal from the readable "
+            "rows, and reports any loss."
         )
-        yield Finding("fail", f"it is damaged: {found.damage}", hint)
+        yield Finding("fail", f"damaged: {found.damage}", hint)
     else:
         documents = f", documents: {', '.join(sorted(found.documents))}" if found.documents else ""
-        text = f"whole, format {found.version}, {size(path.stat().st_size)}{documents}"
+        text = f"intact, format {found.version}, {size(path.stat().st_size)}{documents}"
         yield Finding("ok", text)
         damaged = (report[1:] for report in damage_reports(path.parent))
         for text, hint in (*damaged, *documents_set_aside(path.parent)):
@@ -297,7 +297,7 @@ def check_journal(case: CheckContext) -> Iterator[Finding]:
         failed, dead = found.counts.failed, found.counts.dead
         if failed + dead:
             text = f"{failed} messages failed, {dead} parts could not be delivered"
-            yield Finding("warn", text, "`nanobot queue list` shows them and how to fix it.")
+            yield Finding("warn", text, "Run `nanobot queue list` to see and fix them.")
 
 
 _CLOCK_SECONDS = 2.0
@@ -316,31 +316,31 @@ def check_team(case: CheckContext) -> Iterator[Finding]:
     address = address_of(settings)
     check_folder(case.home, settings.shared)
     if kind := unknown_caches(settings.shared):
-        text = f"{settings.shared} is on {kind}, and nothing tells how long that caches attributes"
-        hint = "Workers need to see each other's changes at once: set its cache times to 0."
+        text = f"{settings.shared} is on {kind}, and the cache time of its attributes is unknown"
+        hint = "Set its cache times to 0, because workers must see each other's changes at once."
         yield Finding("warn", text, hint)
     found = survey(address)
     if not found["schema_version"]:
-        hint = "`nanobot team init` makes it one."
-        yield Finding("warn", f"{address.place} is no team's yet", hint)
+        hint = "Create the team with `nanobot team init`."
+        yield Finding("warn", f"{address.place} has no team yet", hint)
         return
     expect_together(address, settings.shared)
     ahead = clock_ahead(address, lambda: case.clock.now().timestamp())
     if abs(ahead) > _CLOCK_SECONDS:
         text = f"the clocks of this machine and of the database differ by {abs(ahead):,.0f} s"
-        hint = "Let NTP set both: due times and limits are told by the clocks of all workers."
+        hint = "Set both with NTP: due times and limits depend on the clocks of all workers."
         yield Finding("warn", text, hint)
     alive = sum(one["alive"] for one in found["workers"])
     text = f"{address.place}, tables of version {found['schema_version']},"
-    text += f" {counted(alive, 'worker')};"
-    yield Finding("ok", f"{text} the folder {settings.shared} is the team's")
+    text += f" {counted(alive, 'worker')}"
+    yield Finding("ok", f"{text}, with the team's folder {settings.shared}")
     failed = sum(one["failed"] + one["undeliverable"] for one in found["queues"])
     if failed:
-        text = f"{failed} messages failed, or parts could not be delivered"
-        yield Finding("warn", text, "`nanobot queue list` shows them and how to fix it.")
+        text = f"{failed} messages failed or could not be delivered"
+        yield Finding("warn", text, "Run `nanobot queue list` to see and fix them.")
     if (aside := case.home / "state" / MOVED).exists():
-        text = f"what was moved to the team is still in {aside}, as it was then"
-        hint = f"Remove it once the team works: `rm {aside}`"
+        text = f"the data from before the move to the team is still in {aside}"
+        hint = f"When the team works, remove it with `rm {aside}`."
         yield Finding("warn", text, hint)
 
 
@@ -360,9 +360,11 @@ def check_conversations(case: CheckContext) -> Iterator[Finding]:
     errors = [one.error for one in checked if one.error]
     yield from (Finding("fail", str(error), error.hint) for error in errors[:_SHOWN])
     if complaints:
-        hint = "What can be read is used, and the lines stay in the file for you to look at."
+        hint = (
+            "The readable lines are used. The others stay in the file, so that you can check them."
+        )
         yield Finding("warn", "\n".join(complaints[:_SHOWN]), hint)
-    yield Finding("ok", f"{len(checked) - len(errors)} can be read")
+    yield Finding("ok", f"{len(checked) - len(errors)} readable")
 
 
 def check_versions(case: CheckContext) -> Iterator[Finding]:
@@ -380,9 +382,9 @@ def check_versions(case: CheckContext) -> Iterator[Finding]:
         when = max(one.when for one in newest).astimezone(case.clock.now().tzinfo)
         files = f"{sum(one.files for one in newest)} files"
         of = f" of {len(newest)} scopes" if len(newest) > 1 else ""
-        yield Finding("ok", f"whole; the newest is of {when:%Y-%m-%d %H:%M}, with {files}{of}")
+        yield Finding("ok", f"intact, newest from {when:%Y-%m-%d %H:%M}, with {files}{of}")
     elif places and not errors:
-        yield Finding("ok", "there is none of memory yet")
+        yield Finding("ok", "no versions of memory yet")
 
 
 _GRACE = timedelta(days=1)
@@ -398,16 +400,16 @@ def check_backups(case: CheckContext) -> Iterator[Finding]:
         return
     settings = case.settings.backup
     if case.settings.team.shared:
-        yield Finding("ok", "a team's are made with pg_dump and of its folder: docs/team.md")
+        yield Finding("ok", "back up the team with pg_dump, and back up its folder (docs/team.md)")
         return
     folder, now = settings.place(case.home), case.clock.now()
-    text = f"due at `{settings.schedule}`" if settings.schedule else "none are scheduled"
-    hint = "`nanobot backup` makes one now; backup.schedule has the gateway make them."
+    text = f"schedule `{settings.schedule}`" if settings.schedule else "no schedule"
+    hint = "Run `nanobot backup` now, or set backup.schedule for regular backups."
     if not (stored := list_backups(folder)):
-        yield Finding("warn", f"{text}; there is none in {folder}", hint)
+        yield Finding("warn", f"{text}, no backups in {folder}", hint)
         return
     newest = stored[0].made_at.astimezone(now.tzinfo)
-    text = f"{text}; the newest is of {newest:%Y-%m-%d %H:%M} in {folder}"
+    text = f"{text}, newest from {newest:%Y-%m-%d %H:%M} in {folder}"
     due = parse(settings.schedule).next_after(newest, now.tzinfo) if settings.schedule else None
     yield Finding("warn", text, hint) if due and due + _GRACE < now else Finding("ok", text)
 
@@ -418,8 +420,8 @@ def check_time(case: CheckContext) -> Iterator[Finding]:
     if zone or now.utcoffset():
         yield Finding("ok", f"{shown}, {zone or 'the time zone of the system'}")
     else:
-        hint = "Set agent.timezone (such as Europe/Berlin) if that is not your time."
-        yield Finding("warn", f"{shown}: the system has no time zone of its own", hint)
+        hint = "If this is not your local time, set agent.timezone, such as Europe/Berlin."
+        yield Finding("warn", f"{shown} (the system has no time zone)", hint)
 
 
 CHECKS: Mapping[str, Callable[[CheckContext], Iterable[Finding]]] = {

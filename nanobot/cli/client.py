@@ -164,13 +164,13 @@ class Client:
             answer = _parsed(self._read(wait=True) or b"")
         except ConnectionLost as lost:
             if _is_unread(lost):
-                raise NoGateway("the gateway has ended") from lost
+                raise NoGateway("the gateway has stopped") from lost
             raise
         if answer.get("ok") is True:
             return answer.get("data")
         refused = parse_event(answer)
         if not isinstance(refused, Refused):
-            raise NanobotError(f"the gateway's answer to {operation!r} makes no sense")
+            raise NanobotError(f"the gateway sent an invalid answer to {operation!r}")
         if refused.going:
             raise NoGateway(refused.error)
         raise NanobotError(refused.error, hint=refused.hint)
@@ -295,8 +295,8 @@ class Client:
         frame = json.dumps(request, separators=(",", ":")).encode("ascii") + b"\n"
         if len(frame) > MAX_FRAME:
             raise NanobotError(
-                f"the message is too large: {len(frame):,} bytes of {MAX_FRAME:,} allowed",
-                hint="Put it into a file in the workspace and name the file.",
+                f"the message is too large: {len(frame):,} bytes, and {MAX_FRAME:,} are allowed",
+                hint="Save it as a file in the workspace, and mention the file.",
             )
         try:
             self._socket.sendall(frame)
@@ -323,9 +323,11 @@ class Client:
         sessions = dict.fromkeys(request.session for request in self._waiting.values())
         show = " and ".join(f"`nanobot sessions show {key}`" for key in sessions)
         return ConnectionLost(
-            "the gateway went away before its answer came",
-            hint=f"What it accepted is kept and answered once it is back: see {show} then, and send"
-            " again what is missing there."
+            "lost the connection to the gateway before it answered",
+            hint=(
+                f"Accepted messages are kept and answered after a restart. Check {show} then, and "
+                "send missing messages again."
+            )
             if show
             else "Try again.",
         )
@@ -364,5 +366,5 @@ def _parsed(line: bytes) -> dict[str, object]:
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
-        raise NanobotError("the gateway's answer makes no sense")
+        raise NanobotError("the gateway sent an invalid answer")
     return answer

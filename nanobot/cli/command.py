@@ -77,10 +77,10 @@ class Options(argparse.Namespace):
         """Print a result: as JSON where that was asked for, else the text for people."""
         return print_json(machines) if self.json else print_text(people())
 
-    def expect_consent(self, hint: str = "Add --yes to do it without being asked.") -> None:
+    def expect_consent(self, hint: str = "Add --yes to skip the confirmation.") -> None:
         """Raise `WrongUsage` unless --yes was given or a person can be asked."""
         if not self.yes and (self.json or not sys.stdin.isatty()):
-            raise WrongUsage("this has to be confirmed", hint=hint)
+            raise WrongUsage("this requires confirmation", hint=hint)
 
     def ask_consent(self, shown: str, question: str) -> bool:
         """Whether the person agrees, by --yes or having seen what is `shown`. Raises `WrongUsage`
@@ -125,7 +125,7 @@ class Parser(argparse.ArgumentParser):
         name, known = named.partition("=")[0], list(self._option_string_actions)
         if name == "--home":
             self.error("--home comes before the command: nanobot --home DIR …")
-        self.error(f"there is no option {named}{_meant(name, known)}")
+        self.error(f"unknown option {named}{_meant(name, known)}")
 
     def program(self, summary: str) -> Self:
         """A program with its arguments, after `--`."""
@@ -136,9 +136,9 @@ class Parser(argparse.ArgumentParser):
         if wrong := _WRONG_WORD.fullmatch(message):
             known = re.findall("'(.*?)'", wrong[3])
             what = "command" if wrong[1] == "COMMAND" else wrong[1]
-            message = f"there is no {what} {wrong[2]!r}{_meant(wrong[2], known)}"
+            message = f"unknown {what} {wrong[2]!r}{_meant(wrong[2], known)}"
         if not message.endswith("?"):
-            message = f"{message}; see `{self.prog} --help`"
+            message = f"{message}. See `{self.prog} --help`."
         raise WrongUsage(f"{self.prog}: {message}")
 
     def argument(self, name: str, metavar: str, summary: str, **more: Any) -> Self:
@@ -160,13 +160,13 @@ class Parser(argparse.ArgumentParser):
         """The option of commands whose result machines can have."""
         return self.flag("--json", "print JSON")
 
-    def yes(self, summary: str = "do not ask") -> Self:
+    def yes(self, summary: str = "skip the confirmation") -> Self:
         """The option of commands that call `ask_consent`."""
         return self.flag("--yes", summary)
 
     def count(self, default: int, what: str) -> Self:
         """The option that says how many of something are shown."""
-        summary = f"how many {what} (default: %(default)s)"
+        summary = f"number of {what} (default: %(default)s)"
         return self.option("-n", "N", summary, type=count, default=default)
 
 
@@ -175,7 +175,7 @@ def _meant(wrong: str, known: Sequence[str]) -> str:
     from nanobot.validation import nearest
 
     near = nearest(wrong, known)
-    return f"; did you mean {near}?" if near else ""
+    return f". Did you mean {near}?" if near else ""
 
 
 class Commands:
@@ -226,7 +226,7 @@ class Commands:
 def count(text: str) -> int:
     """A number from 1, as an argument's type."""
     if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)
 
 

@@ -43,28 +43,25 @@ if TYPE_CHECKING:
     from nanobot.config.schema import KeyInfo
     from nanobot.validation import KeyPath
 
-_CAREFUL = (
-    "careful: {} may decide what the agent does, whom it listens to or where data goes"
-    " (docs/security.md)\n"
-)
+_CAREFUL = "careful: this may widen access, or send data to other places: {} (docs/security.md)\n"
 _EXAMPLE = "config.example.yaml"
 _TRUTH = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 
 def add_config(commands: Commands) -> None:
-    what = commands.group("config", "show, check and change the configuration")
+    what = commands.group("config", "show, check, and change the configuration")
     get = what.add("get", "show a setting, a section, or all of them", _get).json()
-    get.argument("key", "KEY", "such as model.name, or a section", nargs="?", default="")
-    new = what.add("set", "change a setting, once you have seen the difference", _set)
-    new.argument("key", "KEY", "such as agent.on_busy", nargs="?", default="")
-    new.argument("values", "VALUE", "what it shall be; several are a list", nargs="*")
-    asked = "a setting whose value is asked for, and kept in secrets.env; may be repeated"
+    get.argument("key", "KEY", "a setting, such as model.name, or a section", nargs="?", default="")
+    new = what.add("set", "change a setting after showing the difference", _set)
+    new.argument("key", "KEY", "the setting, such as agent.on_busy", nargs="?", default="")
+    new.argument("values", "VALUE", "the new value (several values make a list)", nargs="*")
+    asked = "a secret setting: prompts for its value and stores it in secrets.env (repeatable)"
     new.option("--secret", "KEY", asked, action="append", default=[])
-    unset = what.add("unset", "take a setting out, so that it has its default", _unset)
-    unset.argument("key", "KEY", "as it stands in config.yaml", type=words)
+    unset = what.add("unset", "reset a setting to its default", _unset)
+    unset.argument("key", "KEY", "the key in config.yaml", type=words)
     for command in (new, unset):
         command.yes().json()
-    what.add("example", "print every setting with its default, as a config.yaml", _example)
+    what.add("example", "print a config.yaml with all settings and defaults", _example)
     what.add("check", "check whether config.yaml is valid", _check)
     what.add("schema", "print the JSON Schema of config.yaml", _schema)
 
@@ -74,7 +71,7 @@ def _check(options: Options) -> int:
     path = options.home / "config.yaml"
     for warning in settings_of(options.home).warnings:
         print_text(f"warning: {warning}\n")
-    where = f"{path} can be used" if path.exists() else f"there is no {path}; the defaults apply"
+    where = f"{path} is valid" if path.exists() else f"{path} does not exist, so the defaults apply"
     return print_text(f"ok: {where}.\n")
 
 
@@ -86,7 +83,7 @@ def _example(_: Options) -> int:
     for path in (package / _EXAMPLE, package.parent / _EXAMPLE):
         if path.is_file():
             return write_stdout(path.read_text("utf-8"))
-    raise NanobotError(f"{package / _EXAMPLE} is missing", hint="Install nanobot again.")
+    raise NanobotError(f"{package / _EXAMPLE} is missing", hint="Reinstall nanobot.")
 
 
 def _schema(_: Options) -> int:
@@ -130,10 +127,10 @@ def _set(options: Options) -> int:
     from nanobot.config.changing import ConfigEdit, ExistingFiles, change_of
 
     if not (options.key or options.secret):
-        raise WrongUsage("which key?", hint="`nanobot config get` lists what there is.")
+        raise WrongUsage("a key is required", hint="`nanobot config get` lists all keys.")
     if options.key and not options.values:
-        hint = f"`--secret {options.key}` asks for one that is secret."
-        raise WrongUsage(f"which value shall {options.key} have?", hint=hint)
+        hint = f"For a secret, use `--secret {options.key}`."
+        raise WrongUsage(f"{options.key} needs a value", hint=hint)
     options.expect_consent()
     before = ExistingFiles.read(options.home, os.environ)
     edit = ConfigEdit()
@@ -167,21 +164,23 @@ def change_config(
     if planned.errors:  # one thing is put right after the other
         _refuse_new(planned.errors, plan(options.home, before, ConfigEdit()).errors)
     if not (planned.edit.changes or planned.edit.secrets):
-        return _report(options, planned, "Everything stays as it is.\n")
+        return _report(options, planned, "Nothing to change.\n")
     if not options.json:
         print_text(_shown(options.home, planned))
-    if not options.yes and not said_yes("\nWrite it?"):
+    if not options.yes and not said_yes("\nSave these changes?"):
         return 1
     make_home(options.home)
     write(options.home, before, planned.edit)
-    return _report(options, planned, f"Written. {counts or _when(options.home)}\n")
+    return _report(options, planned, f"Saved. {counts or _when(options.home)}\n")
 
 
 def _refuse_new(errors: Sequence[ConfigError], before: Sequence[ConfigError]) -> None:
     known = {(one.key, one.message) for one in before}
     if new := [one for one in errors if (one.key, one.message) not in known]:
         said = "\n".join(one.for_people() for one in new)
-        raise ConfigError(f"nothing was written: the configuration would be wrong:\n{said}")
+        raise ConfigError(
+            f"nothing was changed, because the configuration would not be valid:\n{said}"
+        )
 
 
 def diff_text(home: Path, planned: ConfigPlan) -> str:
@@ -195,7 +194,7 @@ def diff_text(home: Path, planned: ConfigPlan) -> str:
 
 def _shown(home: Path, planned: ConfigPlan) -> str:
     shown = diff_text(home, planned)
-    shown += "".join(f"still wrong: {error}\n" for error in planned.errors)
+    shown += "".join(f"still not valid: {error}\n" for error in planned.errors)
     shown += "".join(f"warning: {warning}\n" for warning in planned.warnings)
     changes = planned.edit.changes
     amounts = {".".join(one.path) for one in changes if type(one.value) in (int, float)}
@@ -210,8 +209,8 @@ def _when(home: Path) -> str:
     from nanobot.config import command_for
 
     if of_gateway(home) is None:
-        return "It counts from the next start."
-    return f"It counts after a restart: `{command_for(home)} agent -m /restart`"
+        return "It takes effect at the next start."
+    return f"Restart the gateway to apply it: `{command_for(home)} agent -m /restart`"
 
 
 def _report(options: Options, planned: ConfigPlan, said: str) -> int:
@@ -256,10 +255,14 @@ def expect_no_secret(path: KeyPath, value: object) -> None:
     for at, text in _texts(path, value):
         if keys_in(text) or (kind_of(schema_at(at)) == "secret" and is_hidden(at, text)):
             key = ".".join(map(str, at))
-            hint = f"`nanobot config set --secret {key}` asks for it and keeps it in secrets.env."
+            hint = (
+                f"`nanobot config set --secret {key}` prompts for it and stores it in secrets.env."
+            )
             if any(isinstance(step, int) for step in at):
-                hint = "Put it into secrets.env, and write ${NAME} here."
-            raise NanobotError(f"{key} would hold a secret in config.yaml", hint=hint)
+                hint = "Put it into secrets.env, and write ${NAME} in config.yaml."
+            raise NanobotError(
+                f"{key} is a secret, which does not belong in config.yaml", hint=hint
+            )
 
 
 def _texts(path: KeyPath, value: object) -> Iterator[tuple[KeyPath, str]]:
@@ -282,14 +285,14 @@ def _with_secret(edit: ConfigEdit, before: ExistingFiles, key: str) -> ConfigEdi
 
     path = change_of(key, None).path
     if kind_of(schema_at(path)) != "secret":
-        hint = "`nanobot config get` lists what there is."
-        raise NanobotError(f"{key} takes no secret", hint=hint)
+        hint = "`nanobot config get` lists all keys."
+        raise NanobotError(f"{key} is not a secret", hint=hint)
     value = ""
     with suppress(EOFError):
         is_terminal = sys.stdin.isatty()
         value = read_secret(f"{key}: ") if is_terminal else sys.stdin.readline().strip()
     if not value:
-        raise NanobotError(f"{key} was left empty; nothing was changed")
+        raise NanobotError(f"{key} is empty, so nothing was changed")
     # A variable of the usual name: that of its section and its own.
     steps = [step for step in path if step not in ("channels", "servers", "env", "headers")]
     usual = re.sub(r"[^A-Z0-9]", "_", "_".join(steps).upper())

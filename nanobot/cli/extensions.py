@@ -42,7 +42,7 @@ _ROWS = (
     ("triggers", "triggers"), ("missing", "missing"), ("install", "install"),
 )  # fmt: skip
 _SECTIONS = (
-    ("since you enabled it", "changes"), ("beside the one that is there", "against"),
+    ("changes since you enabled it", "changes"), ("changes from the existing one", "against"),
     ("careful", "warnings"),
 )  # fmt: skip
 
@@ -51,31 +51,30 @@ def add_skills(commands: Commands) -> None:
     what = commands.group(
         "skills",
         "manage skills",
-        "Folders with a SKILL.md that tell the model how to do something. A skill in "
-        "the workspace is used once you have enabled it, and for as long as none of its files "
-        "changes.",
+        "Skills are folders with a SKILL.md, which teaches the model a task. A skill in the "
+        "workspace is used after you enable it, until one of its files changes.",
     )
     what.operation("list", "list all skills and their state", "skills.list", _skills_text)
-    show = _named(what.add("show", "show what a skill contains", _show))
+    show = _named(what.add("show", "show the content of a skill", _show))
     show.argument("file", "FILE", "one of its files", nargs="?", default="").json()
-    _add_consent(_named(what.add("enable", "show a skill, and let the model use it", _enable)))
+    _add_consent(_named(what.add("enable", "show a skill and enable it", _enable)))
     summary = "disable a skill"
     _named(what.operation("disable", summary, "skills.disable", _status_text))
     install = what.add("install", "copy a skill into the workspace and enable it", _install)
-    where = "a folder in the Agent Skills format, an archive of one, or its https address"
+    where = "a folder in the Agent Skills format, an archive, or its https address"
     install.argument("path", "PATH", where, type=words)
-    install.option("--sha256", "HASH", "take the archive only if this is its SHA-256")
-    install.option("--folder", "NAME", "which skill of an archive with several")
-    install.flag("--replace", "replace an installed one of the same name")
+    install.option("--sha256", "HASH", "the required SHA-256 of the archive")
+    install.option("--folder", "NAME", "the skill to install from an archive with several")
+    install.flag("--replace", "replace an installed skill of the same name")
     _add_consent(install)
 
 
 def _named(parser: Parser) -> Parser:
-    return parser.argument("name", "NAME", "as `skills list` shows it", type=words)
+    return parser.argument("name", "NAME", "its name in `skills list`", type=words)
 
 
 def _add_consent(parser: Parser) -> None:
-    parser.flag("--everyone", "also for people other than the owner").yes().json()
+    parser.flag("--everyone", "enable it for everyone, not only for the owner").yes().json()
 
 
 def _show(options: Options) -> int:
@@ -111,10 +110,10 @@ def _install(options: Options) -> int:
     path, is_file = path_of(options.path), not packages.is_address(options.path)
     if is_file and (path.is_dir() or is_main(path.name)):
         if options.sha256 or options.folder:
-            raise WrongUsage("--sha256 and --folder are for archives")
+            raise WrongUsage("--sha256 and --folder only work with archives")
         return _install_folder(options, path)
     if is_file and not path.exists():
-        raise NanobotError(f"there is no {path}", hint="Name a folder, an archive or an address.")
+        raise NanobotError(f"there is no {path}", hint="Use a folder, an archive, or an address.")
     make_home(options.home)
     archive = packages.read_archive(path) if is_file else _fetch(options)
     if options.sha256:
@@ -145,7 +144,7 @@ def _install_folder(options: Options, place: Path, **about: str) -> int:
             f"there is a skill {name} in the workspace already",
             hint="To replace it, add --replace.",
         )
-    replaces = " in the place of the one that is there" if data.get("replaces") else ""
+    replaces = ", replacing the existing one" if data.get("replaces") else ""
     question = f"\nInstall {name}{replaces}?"
     given = {"path": str(place), "replace": options.replace}
     return _agree(options, "skills.install", Data({**data, **about}), question, **given)
@@ -165,7 +164,7 @@ def _skills_text(data: Data) -> str:
             status = "lacking"
         purpose = skill.field("note", _WIDTH) or skill.field("description", _WIDTH)
         rows.append((*skill.fields("name", "source"), status, purpose))
-    return table(rows, "name", "from", "status", "what it is for")
+    return table(rows, "name", "from", "status", "purpose")
 
 
 def _skill_text(data: Data) -> str:
@@ -187,41 +186,53 @@ def _file(file: Data) -> tuple[str, ...]:
 
 
 _MORE_OR_UNTRIED = (
-    "The sandbox shows the system's programs only: --path names more folders. --no-test writes it"
-    " all the same."
+    "The sandbox has only the system's programs. Add folders with --path, or skip the test "
+    "with --no-test."
 )
-_NO_SERVERS = "There are no MCP servers; `nanobot mcp add` sets one up (docs/mcp.md).\n"
+_NO_SERVERS = "There are no MCP servers. Add one with `nanobot mcp add` (docs/mcp.md).\n"
 
 
 def add_mcp(commands: Commands) -> None:
     what = commands.group(
         "mcp",
         "manage MCP servers and their tools",
-        "Manage MCP servers, which are set up in config.yaml, and their tools.",
+        "Manage the MCP servers in config.yaml, and their tools.",
     )
-    new = what.add("add", "set a server up, and look at its tools", _add_server)
-    new.argument("name", "NAME", "what you call it", type=words)
-    new.program("a server that is a program, with its arguments, after --")
-    new.option("--url", "URL", "a server at an address")
-    new.option("--env", "NAME=VALUE", "a variable for the program", action="append", default=[])
-    header = "a header for the address, such as 'Authorization: Bearer ${TOKEN}'"
+    new = what.add("add", "add a server and show its tools", _add_server)
+    new.argument("name", "NAME", "a name for the server", type=words)
+    new.program("for a local server: its program and arguments, after --")
+    new.option("--url", "URL", "for a remote server: its address")
+    new.option(
+        "--env",
+        "NAME=VALUE",
+        "an environment variable for the program",
+        action="append",
+        default=[],
+    )
+    header = "an HTTP header for the address, such as 'Authorization: Bearer ${TOKEN}'"
     new.option("--header", "HEADER", header, action="append", default=[])
-    new.option("--path", "DIR", "a folder that it may read", action="append", default=[])
-    new.option("--writable", "DIR", "a folder that it may change", action="append", default=[])
-    new.flag("--network", "it may reach public addresses")
-    gone = what.add("remove", "take a server out of config.yaml", _remove_server)
-    gone.argument("name", "NAME", "as `mcp list` shows it", type=words)
-    new.flag("--no-test", "write it down without starting it")
+    new.option("--path", "DIR", "a folder that it can read", action="append", default=[])
+    new.option("--writable", "DIR", "a folder that it can change", action="append", default=[])
+    new.flag("--network", "allow it to connect to public addresses")
+    gone = what.add("remove", "remove a server from config.yaml", _remove_server)
+    gone.argument("name", "NAME", "its name in `mcp list`", type=words)
+    new.flag("--no-test", "add it without starting it")
     for command in (new, gone):
         command.yes().json()
     what.operation("list", "list all servers and their state", "mcp.list", _servers_text)
-    serve = what.add("serve", "be an MCP server for a memory, over standard input", _serve)
-    serve.option("--person", "ID", "whose memory, such as telegram:12345 (default: yours)")
-    serve.flag("--writable", "let clients propose facts, which wait to be accepted")
-    check = what.add("check", "start a server, show its tools, ask about new ones", _check_server)
-    approve = what.add("approve", "accept tools that are new or changed", _approve_tools).yes()
+    serve = what.add(
+        "serve", "run an MCP server for a memory, over standard input and output", _serve
+    )
+    serve.option(
+        "--person", "ID", "the person whose memory it offers, such as telegram:12345 (default: you)"
+    )
+    serve.flag("--writable", "allow clients to propose facts, which you accept or drop")
+    check = what.add(
+        "check", "start a server, show its tools, and ask about new ones", _check_server
+    )
+    approve = what.add("approve", "accept new or changed tools", _approve_tools).yes()
     for command in (check, approve):
-        command.json().argument("name", "NAME", "as `mcp list` shows it")
+        command.json().argument("name", "NAME", "its name in `mcp list`")
 
 
 def _add_server(options: Options) -> int:
@@ -233,8 +244,8 @@ def _add_server(options: Options) -> int:
     before = ExistingFiles.read(options.home, os.environ)
     section = ("mcp", "servers", options.name)
     if value_at(before.config, section) is not None:
-        hint = f"`nanobot mcp remove {options.name}` takes it out."
-        raise NanobotError(f"there is a server {options.name} already", hint=hint)
+        hint = f"Remove it with `nanobot mcp remove {options.name}`."
+        raise NanobotError(f"there is already a server {options.name}", hint=hint)
     changes = []
     for steps, value in _server_settings(options).items():
         expect_no_secret((*section, *steps), value)
@@ -244,7 +255,7 @@ def _add_server(options: Options) -> int:
     works = None if options.no_test else _try_server(options, before, edit)
     if works is False:
         return 1
-    counts = "Its tools count once you have accepted them."
+    counts = "Its tools are used after you accept them."
     code = change_config(options, before, edit, counts)
     if code or options.json or not works:
         return code
@@ -259,7 +270,7 @@ def _try_server(options: Options, before: ExistingFiles, edit: ConfigEdit) -> bo
 
     _offer_extra(options, "mcp")
     settings = load_changed(options.home, before, edit)
-    print_text(f"Trying {options.name} …\n", sys.stderr)
+    print_text(f"Testing {options.name} …\n", sys.stderr)
     from nanobot.cli.offline import try_server
 
     try:
@@ -267,9 +278,11 @@ def _try_server(options: Options, before: ExistingFiles, edit: ConfigEdit) -> bo
     except NanobotError as error:
         if options.yes or options.json:
             hint = f"{error.hint}\n{_MORE_OR_UNTRIED}".strip()
-            raise NanobotError(f"nothing was written: {error}", hint=hint) from error
-        print_text(f"It does not work: {error.for_people()}\n")
-        return None if said_yes("Write it all the same?") else False
+            raise NanobotError(
+                f"nothing was changed, because the server does not work: {error}", hint=hint
+            ) from error
+        print_text(f"The server does not work: {error.for_people()}\n")
+        return None if said_yes("Add it anyway?") else False
     named = f": {', '.join(tools)}" if tools else ""
     print_text(f"It works, and offers {len(tools)} tools{named}\n\n", sys.stderr)
     return True
@@ -299,8 +312,8 @@ def _offer_extra(options: Options, extra: str) -> None:
 def _server_settings(options: Options) -> dict[tuple[str, ...], Setting]:
     """What the command line says of a server, by the keys of its section. Raises `WrongUsage`."""
     if bool(options.program) == bool(options.url):
-        hint = "Write `-- COMMAND ARGS…` at the end, or `--url URL`."
-        raise WrongUsage("a server is a program or an address", hint=hint)
+        hint = "Add `-- COMMAND ARGS…` at the end, or `--url URL`."
+        raise WrongUsage("a server needs either a program or an address", hint=hint)
     command, *args = options.program or [""]
     variables = _pairs(options.env, "=", "--env")
     headers = _pairs(options.header, ":", "--header")
@@ -322,7 +335,7 @@ def _pairs(given: Sequence[str], between: str, option: str) -> dict[str, str]:
     for one in given:
         name, found, value = one.partition(between)
         if not (found and name.strip()):
-            raise WrongUsage(f"{option} takes NAME{between}VALUE")
+            raise WrongUsage(f"{option} must have the form NAME{between}VALUE")
         pairs[name.strip()] = value.strip()
     return pairs
 
@@ -336,8 +349,10 @@ def _remove_server(options: Options) -> int:
     path = ("mcp", "servers", options.name)
     if value_at(before.config, path) is None:
         known = value_at(before.config, path[:-1])
-        there = f"There are: {', '.join(known)}." if isinstance(known, dict) else "There is none."
-        raise NanobotError(f"config.yaml has no server {options.name}", hint=there)
+        there = (
+            f"Servers: {', '.join(known)}." if isinstance(known, dict) else "There are no servers."
+        )
+        raise NanobotError(f"there is no server {options.name} in config.yaml", hint=there)
     return change_config(options, before, ConfigEdit((ConfigChange(path, None),)))
 
 
@@ -378,7 +393,7 @@ def _check_server(options: Options) -> int:
 
 def _approve_tools(options: Options) -> int:
     """Shows what is new or different, asks, and accepts just that; 1 where nothing was accepted."""
-    options.expect_consent("Tools should be looked at first; `--yes` accepts them unseen.")
+    options.expect_consent("Review the tools first, or accept them unseen with --yes.")
     waiting = options.operate("mcp.waiting", server=options.name)
     digest = waiting.text("digest")
     if not (options.json and digest):
@@ -404,12 +419,12 @@ def _servers_text(data: Data) -> str:
 def _notes(server: Data) -> str:
     name, notes = server.field("name"), ""
     if waiting := server.lines("waiting"):
-        notes += f"{name}: new or changed, and not offered: {', '.join(waiting)}\n"
-        notes += f"  look at them with `nanobot mcp approve {name}`\n"
+        notes += f"{name}: new or changed tools, not offered yet: {', '.join(waiting)}\n"
+        notes += f"  review them with `nanobot mcp approve {name}`\n"
     if tasks := server.lines("needs_tasks"):
-        notes += f"{name}: not offered, they only run as MCP tasks: {', '.join(tasks)}\n"
+        notes += f"{name}: not offered, because they only run as MCP tasks: {', '.join(tasks)}\n"
     if left_out := server.number("left_out"):
-        notes += f"{name}: {left_out} tools are not offered; `tools:` says which ones are\n"
+        notes += f"{name}: {left_out} tools are not offered (`tools:` selects them)\n"
     if problem := server.field("trouble", 500):
         notes += f"{name}: {problem}\n"
     return f"\n{notes}" if notes else ""
@@ -431,7 +446,7 @@ def _waiting_text(data: Data) -> str:
         if before:
             lines = list(difflib.unified_diff(_lines(before), lines, lineterm="", n=2))[2:]
         text += indent("\n".join(lines)) + "\n"
-    return text or "Nothing waits to be accepted.\n"
+    return text or "No tools are pending.\n"
 
 
 def _lines(card: Data) -> list[str]:

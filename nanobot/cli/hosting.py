@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _QUIET_SECONDS = 1.0
 """Seconds after which a message says what the exit waits for."""
 
-_FINISHING = "Storing the conversation in memory … (Ctrl-C: leave it for the next time)\n"
+_FINISHING = "Storing the conversation in memory … (Ctrl-C to do it next time)\n"
 
 
 def serve(gateway: Gateway) -> int:
@@ -171,7 +171,7 @@ def _begin_log(settings: Settings, *, on_console: bool) -> None:
         logger.warning("{}", warning)
     for path in closed:
         if any(warning.startswith(f"{path}:") for warning in settings.warnings):  # it holds keys
-            told = f"{path} is yours alone now (mode 600); other users could read keys in it"
+            told = f"other users could read keys in {path}, so it is now private (mode 600)"
             logger.warning("{}", told)
             if not on_console:
                 sys.stderr.write(f"warning: {told}\n")

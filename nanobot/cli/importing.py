@@ -20,24 +20,21 @@ _MOST = 20
 _WIDTH = 500
 
 _TO = (
-    "the new home, which must be empty or not there yet (default: as without this command; where"
-    " that is FROM itself, FROM is moved to FROM.before-import)"
+    "the new home, which must be empty or missing (default: nanobot's home; if that is FROM, "
+    "FROM is moved to FROM.before-import)"
 )
-_OWNER = (
-    "an account of yours, such as telegram:12345; needed where more than one person was let in; may"
-    " be given several times"
-)
+_OWNER = "your account, such as telegram:12345 (repeatable); required if several people have access"
 
 
 def add_import(commands: Commands) -> None:
     command = commands.add("import", "import a home of HKUDS/nanobot (nanobot-ai)", _import)
-    source = "that home, which is only read (default: ~/.nanobot)"
+    source = "the home to import, which is only read (default: ~/.nanobot)"
     command.argument("source", "FROM", source, nargs="?", default="~/.nanobot")
     command.option("--to", "HOME", _TO)
-    command.option("--workspace", "DIR", "its workspace (default: as its configuration says)")
+    command.option("--workspace", "DIR", "its workspace (default: from its configuration)")
     command.option("--owner", "CHANNEL:ID", _OWNER, action="append", default=[])
-    command.flag("--dry-run", "only show what would be done")
-    command.yes("do it without being asked")
+    command.flag("--dry-run", "show the plan and change nothing")
+    command.yes("skip the confirmation")
     command.json()
 
 
@@ -52,13 +49,13 @@ def _import(options: Options) -> int:
     if shared_folder(target) != target:
         raise NanobotError(
             f"{target} is the home of a team's worker",
-            hint="Import into a home of its own (--to), and let `nanobot team init` move that.",
+            hint="Import into a separate home (--to), and move it with `nanobot team init`.",
         )
     print_text(f"Reading {source} …\n", sys.stderr)
     plan = prepare(source, target, workspace, tuple(options.owner), clock)
     if options.dry_run:
         return options.print_either(plan.report.as_json(), lambda: _plan_text(plan))
-    options.expect_consent("Look at it with --dry-run, then add --yes.")
+    options.expect_consent("Review the plan with --dry-run, then add --yes.")
     if not options.ask_consent(_plan_text(plan), "\nImport it?"):
         return 1
     print_text(f"Writing {plan.target} …\n", sys.stderr)
@@ -73,19 +70,20 @@ def _import(options: Options) -> int:
 
 def _plan_text(plan: ImportPlan) -> str:
     moved = f"\n{plan.source.home} is then moved to {plan.aside}." if plan.aside else ""
-    stays = "" if plan.aside else f" {plan.source.home} stays as it is."
-    stop = "Stop the other program first: what it writes from now on is not taken."
+    stays = "" if plan.aside else f" {plan.source.home} is not changed."
+    stop = "Stop the other program first: its later changes are not imported."
     workspace = f" Its workspace is {plan.source.workspace}." if plan.source.workspace else ""
     head = f"From {plan.source.home} into {plan.target}.{workspace}{stays}{moved}\n{stop}\n\n"
     return head + _report_text(plan.report)
 
 
 def _end(report: ImportReport, plan: ImportPlan) -> str:
-    moved = f" What stood there is {plan.aside} now." if plan.aside else ""
+    moved = f" The previous home is now {plan.aside}." if plan.aside else ""
     return (
         f"\nImported into {plan.target}.{moved}\n"
-        f"Every file is named in {plan.target}/{report.file}.\n"
-        f"Start it: `{report.command} gateway`, or talk to it here: `{report.command} agent`.\n"
+        f"{plan.target}/{report.file} lists every file.\n"
+        f"Start it with `{report.command} gateway`,"
+        f" or open a chat with `{report.command} agent`.\n"
     )
 
 
@@ -93,7 +91,7 @@ def _report_text(report: ImportReport) -> str:
     blocks = [table(report.rows(), *_HEADER)]
     for title, texts in (
         ("Changes", report.changes),
-        ("Worth knowing", report.unusual()),
+        ("Notes", report.unusual()),
         ("To do", report.todo),
     ):
         if texts:

@@ -33,7 +33,7 @@ _LEVELS = ("debug", "info", "warning", "error")
 _PAUSE = 0.25
 """Seconds between two looks for new lines."""
 
-_NOTHING = "Nothing matching is {}.\n"
+_NOTHING = "No matching entries.\n"
 _NO_LOG = "There is no log yet. `nanobot gateway` writes it to {}\n"
 _WIDTH = 100
 
@@ -42,14 +42,14 @@ def add_logs(commands: Commands) -> None:
     logs = commands.add("logs", "show the log", _logs)
     logs.count(50, "lines")
     logs.flag("--follow", "keep printing new lines until Ctrl-C", "-f")
-    logs.option("--turn", "ID", "only lines of this turn, with the id that `turn show` takes")
+    logs.option("--turn", "ID", "only lines of this turn")
     level = "only lines of this level and above"
     logs.add_argument("--level", choices=_LEVELS, default=_LEVELS[0], help=level)
-    logs.flag("--json", "print JSON, one object a line")
+    logs.flag("--json", "print JSON, one object per line")
 
 
 def add_audit(commands: Commands) -> None:
-    audit = commands.add("audit", "show which tool calls were allowed, refused and made", _audit)
+    audit = commands.add("audit", "show allowed and rejected tool calls", _audit)
     audit.count(20, "entries")
     audit.option("--tool", "T", "only calls of this tool")
     audit.option("--session", "KEY", "only calls in this conversation")
@@ -77,7 +77,7 @@ def _logs(options: Options) -> int:
             new = [line for line in reader.new_lines() if is_wanted(line)]
         write_stdout(_shown(new, as_json=options.json))
     if not lines and not options.json:
-        print_text(_NOTHING.format("logged") if path.exists() else _NO_LOG.format(path))
+        print_text(_NOTHING if path.exists() else _NO_LOG.format(path))
     return 0
 
 
@@ -103,7 +103,7 @@ def _audit(options: Options) -> int:
         return print_json(found)
     zone = zone_of(options.home)
     rows = (_row(Data(one), zone) for one in found)
-    return print_text(table(rows) or _NOTHING.format("recorded"))
+    return print_text(table(rows) or _NOTHING)
 
 
 def _row(record: Data, zone: tzinfo | None) -> tuple[str, ...]:

@@ -25,9 +25,7 @@ IO_ERROR = 74
 BUG = 70
 """Exit code for what should not have happened: EX_SOFTWARE."""
 
-_BUG_HINT = (
-    "This is a bug in nanobot. `logs/` in its home may say more; NANOBOT_DEBUG=1 shows where."
-)
+_BUG_HINT = "This is a bug in nanobot. See `logs/` in its home. NANOBOT_DEBUG=1 prints a traceback."
 
 
 def main(argv: Sequence[str] | None = None) -> int:

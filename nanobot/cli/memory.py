@@ -25,39 +25,39 @@ _NAMES = {
 
 
 def add_memory(commands: Commands) -> None:
-    summary = "search, explain, undo and share what is remembered"
+    summary = "search, explain, undo, and share memory"
     what = commands.group("memory", summary)
-    _finish(what.add("show", "show what is remembered, and how much", _do))
+    _finish(what.add("show", "show facts and statistics", _do))
     _add_search(what)
-    why = what.add("why", "show where a remembered line comes from", _do)
-    why.argument("text", "TEXT", "words of the line", type=words)
+    why = what.add("why", "show the source of a fact", _do)
+    why.argument("text", "TEXT", "words of the fact", type=words)
     _finish(why)
-    importance = what.add("importance", "say how important a fact is", _do)
-    importance.argument("level", "N", "1 to 5; 3 is usual, 5 is always in the prompt", type=count)
+    importance = what.add("importance", "set the importance of a fact", _do)
+    importance.argument("level", "N", "1 to 5 (default 3; 5 is always in the prompt)", type=count)
     importance.argument("text", "TEXT", "words of the fact", type=words)
     _finish(importance)
-    log = what.add("log", "show what a change of memory did (default: the latest)", _do)
-    log.argument("version", "VERSION", "its number", type=count, nargs="?")
+    log = what.add("log", "show a change of memory (default: the latest)", _do)
+    log.argument("version", "VERSION", "the number of the change", type=count, nargs="?")
     _finish(log)
     restore = what.add("restore", "list the changes, undo one, or go back to one", _restore)
     choice = restore.add_mutually_exclusive_group(required=True)
-    choice.add_argument("--list", action="store_true", help="the latest changes")
+    choice.add_argument("--list", action="store_true", help="list the latest changes")
     choice.add_argument("--version", type=count, metavar="N", help="undo this change")
-    back = "bring all files back to what they were after it"
+    back = "restore all files to their state after this change"
     choice.add_argument("--to", type=count, metavar="N", help=back)
     _finish(restore)
-    forget = what.add("forget", "forget a fact and what it rests on", _forget)
-    forget.argument("text", "TEXT", "words of it", type=words)
-    forget.flag("--erase", "also remove the text from everything that is stored")
+    forget = what.add("forget", "forget a fact and its sources", _forget)
+    forget.argument("text", "TEXT", "words of the fact", type=words)
+    forget.flag("--erase", "also remove the text from all stored data")
     forget.yes()
     _finish(forget)
-    _finish(what.add("pending", "list facts that wait for confirmation", _do))
-    for name, summary in (("accept", "remember pending facts"), ("drop", "discard them")):
+    _finish(what.add("pending", "list pending facts", _do))
+    for name, summary in (("accept", "accept pending facts"), ("drop", "drop pending facts")):
         decide = what.add(name, summary, _decide)
-        decide.argument("numbers", "N", "as `memory pending` shows", nargs="+")
+        decide.argument("numbers", "N", "their numbers in `memory pending`", nargs="+")
         _finish(decide)
     what.add("rebuild", "rebuild the search index", _do).json()
-    sync = what.add("sync", "share the long-term files through a git repository", _do)
+    sync = what.add("sync", "sync the long-term files with a git repository", _do)
     sync.argument("remote", "REMOTE", "its address or folder")
     sync.json()
 
@@ -69,20 +69,20 @@ def add_dream(commands: Commands) -> None:
 
 
 def _add_search(what: Commands) -> None:
-    search = what.add("search", "search conversations, memory and documents", _do)
-    search.argument("text", "TEXT", "what to look for", type=words)
-    search.option("--session", "KEY", "in this conversation only")
-    search.option("--since", "DATE", "from this day on, as 2026-11-21", type=day)
+    search = what.add("search", "search conversations, memory, and documents", _do)
+    search.argument("text", "TEXT", "the words to search for", type=words)
+    search.option("--session", "KEY", "only in this conversation")
+    search.option("--since", "DATE", "from this day on, such as 2026-11-21", type=day)
     search.option("--until", "DATE", "up to this day", type=day)
-    search.add_argument("--role", choices=ROLES, help="said by")
-    search.add_argument("--source", choices=SOURCES, help="in this kind of text only")
-    search.option("-n", "N", "how many results (default: 10)", type=count, dest="limit")
+    search.add_argument("--role", choices=ROLES, help="only messages of this role")
+    search.add_argument("--source", choices=SOURCES, help="only in this kind of text")
+    search.option("-n", "N", "number of results (default: 10)", type=count, dest="limit")
     _finish(search)
 
 
 def _finish(parser: Parser) -> None:
     parser.option(
-        "--scope", "NAME", "whose memory: owner (default), people/…, groups/…", default="owner"
+        "--scope", "NAME", "the memory to use: owner (default), people/…, groups/…", default="owner"
     )
     parser.json()
 
@@ -114,8 +114,8 @@ def _restore(options: Options) -> int:
 def _decide(options: Options) -> int:
     found = ",".join(options.numbers).strip(",")
     if not re.fullmatch(r"[0-9]{1,9}(,+[0-9]{1,9})*", found):
-        hint = "`nanobot memory pending` has them."
-        raise WrongUsage("facts are named by their numbers", hint=hint)
+        hint = "`nanobot memory pending` lists them."
+        raise WrongUsage("facts must be given by their numbers", hint=hint)
     options.numbers = [int(word) for word in found.split(",") if word]
     return _do(options)
 
@@ -126,7 +126,7 @@ def _forget(options: Options) -> int:
     if not options.yes:
         plan = _operate(options, "forget_plan")
         options.print_result(plan)
-        question = "Erase this for good?" if options.erase else "Forget this?"
+        question = "Erase this permanently?" if options.erase else "Forget this?"
         if not (plan.get("found") and said_yes(question)):
             return 1
     done = _operate(options, "forget")

@@ -56,20 +56,20 @@ _BY: Mapping[Rung, str] = {
     "name": "by a forced tool call",
     "required": "by a required tool call",
     "schema": "by a JSON Schema",
-    "text": "as JSON in its text",
+    "text": "as JSON in the text",
 }
 _HABITS: Mapping[str, str] = {
-    "strict_roles=True": "takes turns strictly",
+    "strict_roles=True": "requires alternating roles",
     "system_role=False": "has no system role",
-    "call_ids=nine": "takes only ids of nine letters and digits for tool calls",
+    "call_ids=nine": "requires tool call ids of nine letters and digits",
     "call_ids=kimi": "numbers its tool calls",
-    "reasoning_content=True": "wants its thinking back",
-    "signatures=True": "wants its signatures back",
+    "reasoning_content=True": "requires its reasoning in later requests",
+    "signatures=True": "requires its signatures in later requests",
     "stream=False": "cannot stream",
-    "new_limit=True": "takes max_completion_tokens",
-    "plain_schemas=True": "takes only simple tool schemas",
-    "native_calls=True": "returns tool calls as such",
-    "reports_reading=True": "reports how far it has read",
+    "new_limit=True": "uses max_completion_tokens",
+    "plain_schemas=True": "accepts only simple tool schemas",
+    "native_calls=True": "returns native tool calls",
+    "reports_reading=True": "reports its progress while reading",
 }
 """The fields of a dialect in words, except some that no person would notice."""
 
@@ -94,8 +94,8 @@ def try_models(settings: Settings, clock: Clock, *, ask: bool) -> Iterator[Findi
     """Check each model. The agent works without all but the main one, so their failures are
     warnings. Blocks."""
     if settings.model.provider == "offline":
-        hint = "`nanobot onboard` sets one up; or set model.name and model.api_key."
-        yield Finding("warn", "only the small built-in one", hint)
+        hint = "Run `nanobot onboard`, or set model.name and model.api_key."
+        yield Finding("warn", "only the small built-in model", hint)
         return
     stored = _stored_dialects(settings.home)
     for key, label, model in _configured(settings):
@@ -124,7 +124,9 @@ def _checked(
         names = [listed.name for listed in models]
         yield _served(model, names)
         if (url := server.base_url) != model.base_url:
-            yield Finding("warn", f"it answers at {url}", f"Set {section}.base_url: {url}")
+            yield Finding(
+                "warn", f"the server answers at {url}", f"Set {section}.base_url to {url}"
+            )
         model = replace(model, name=model.name or next(iter(names), "default"))
         facts = asyncio.run(server.facts(model.name))
     except NanobotError as error:
@@ -139,17 +141,17 @@ def _checked(
         yield from trial.run()
         if trial.answered and stored.get(source) != trial.learned:
             found = list[Finding]()
-            with _failure("what was learned could not be stored", found, "warn"):
+            with _failure("the detected features could not be stored", found, "warn"):
                 operate(home, "dialects.replace", learned={source: to_builtins(trial.learned)})
             yield from found
     elif text := _dialect_text(stored.get(source)):
-        yield Finding("ok", f"learned: {text}")
+        yield Finding("ok", f"detected: {text}")
 
 
 def _served(model: ModelSettings, names: Sequence[str]) -> Finding:
     if not names or not model.name or model.name in names:
-        named = model.name or next(iter(names), "the one it serves")
-        return Finding("ok", f"{named}; its server answers")
+        named = model.name or next(iter(names), "the server's model")
+        return Finding("ok", f"{named}, server reachable")
     from nanobot.providers.catalogue import similar_names
 
     meant = similar_names(model.name, names)
@@ -165,12 +167,17 @@ def _window(model: ModelSettings, facts: ModelFacts, key: str) -> Iterator[Findi
     configured, takes = model.context_window, facts.window
     hint = f"{facts.to_raise} Then set {key}." if facts.to_raise else ""
     if 0 < takes < configured:
-        text = f"{facts.server or 'its server'} takes {takes:,} tokens and {key} is {configured:,}"
-        cut = ": the rest is cut off silently, and nanobot forgets" if facts.server else ""
-        yield Finding("warn", f"{text}{cut}", hint or f"Set {key}: {takes}.")
+        text = (
+            f"{facts.server or 'its server'} accepts {takes:,} tokens, but {key} is {configured:,}"
+        )
+        cut = ", so longer prompts are cut off silently" if facts.server else ""
+        yield Finding("warn", f"{text}{cut}", hint or f"Set {key} to {takes}.")
     elif configured < SMALL_WINDOW and is_near(model.base_url):
-        text = f"a window of {configured:,} tokens: nanobot works with few tools and forgets soon"
-        yield Finding("warn", text, hint or f"Give it {SMALL_WINDOW:,} or more.")
+        text = (
+            f"with a context window of {configured:,} tokens, nanobot uses fewer tools and "
+            "forgets sooner"
+        )
+        yield Finding("warn", text, hint or f"Use {SMALL_WINDOW:,} or more.")
 
 
 def _stored_dialects(home: Path) -> Mapping[str, Dialect]:
@@ -195,7 +202,7 @@ def _dialect_text(dialect: Dialect | None) -> str:
         return ""
     words = [_HABITS[change] for change in changes_of(dialect) if change in _HABITS]
     if dialect.dropped:
-        words.append(f"refuses {', '.join(sorted(dialect.dropped))}")
+        words.append(f"rejects {', '.join(sorted(dialect.dropped))}")
     if dialect.rung != "name":
         words.append(f"gives structured answers {_BY[dialect.rung]}")
     return ", ".join(words)
@@ -237,7 +244,7 @@ class ModelTrial:
                         found = replace(refused, text=str(error), hint=error.hint)
                     yield replace(found, text=f"{what}: {found.text}")
                 if text := _dialect_text(self.learned):
-                    yield Finding("ok", f"learned: {text}")
+                    yield Finding("ok", f"detected: {text}")
             except NanobotError as error:
                 yield Finding("fail", str(error), error.hint)
             finally:
@@ -249,28 +256,28 @@ class ModelTrial:
         took = self._clock.monotonic() - began
         tokens = f"{reply.usage.prompt} tokens in, {reply.usage.completion} out"
         if not reply.text.strip():
-            return Finding("fail", f"its answer is empty ({tokens})", _ANOTHER)
-        return Finding("ok", f"it answers {_quoted(reply)} after {took:.1f} s ({tokens})")
+            return Finding("fail", f"empty answer ({tokens})", _ANOTHER)
+        return Finding("ok", f"answered {_quoted(reply)} in {took:.1f} s ({tokens})")
 
     async def _call(self) -> Finding:
         tool, hint = _tool("get_weather", "city"), self._facts.for_tools
         reply = await self._ask("How is the weather in Rome? Use the tool get_weather.", tool)
         call = next((one for one in reply.tool_calls if one.name == tool.name), None)
         if call is None:
-            return Finding("warn", f"none; it answered {_quoted(reply)}", hint)
+            return Finding("warn", f"none (it answered {_quoted(reply)})", hint)
         if call.malformed:
-            return Finding("warn", f"not usable: {shortened(call.malformed, _QUOTED)}", _ANOTHER)
+            return Finding("warn", f"not valid: {shortened(call.malformed, _QUOTED)}", _ANOTHER)
         if self._model.api == "messages" or (self.learned and self.learned.native_calls):
-            return Finding("ok", "as such")
-        text = "in its text; nanobot reads them, but small models often get them wrong"
+            return Finding("ok", "native")
+        text = "written as text, which nanobot reads, but small models often get wrong"
         return Finding("warn", text, hint)
 
     async def _structure(self) -> Finding:
         tool = _tool("save_person", "name", "city")
         reply = await self._ask("Save this person: Ada lives in Rome.", tool, forced=True)
         if not any(one.name == tool.name and not one.malformed for one in reply.tool_calls):
-            text = "none, so conversations are kept as excerpts"
-            return Finding("warn", f"{text}; it answered {_quoted(reply)}", _ANOTHER)
+            text = "none, so memory keeps only excerpts of conversations"
+            return Finding("warn", f"{text} (it answered {_quoted(reply)})", _ANOTHER)
         return Finding("ok", _BY[self.learned.rung if self.learned else "name"])
 
     async def _see(self) -> Finding:
@@ -279,8 +286,8 @@ class ModelTrial:
         asked = "Which colour does this picture have? Answer with one word."
         reply = await self._ask(asked, picture=Image(_RED, "image/png"))
         if "red" in reply.text.lower():
-            return Finding("ok", "it sees them")
-        return Finding("ok", f"it can't see them; it answered {_quoted(reply)} for a red one")
+            return Finding("ok", "supported")
+        return Finding("ok", f"not supported (it answered {_quoted(reply)} for a red one)")
 
     async def _ask(
         self, text: str, *tools: ToolSpec, forced: bool = False, picture: Image | None = None
@@ -326,14 +333,16 @@ async def _speak_and_listen(
         if speech is not None and (settings.model.speech.command or ask_servers):
             with _failure("speech", found):
                 sound = await speech.say(_WORDS)
-                found.append(Finding("ok", f"“{_WORDS}” is a voice message of {size(len(sound))}"))
+                found.append(
+                    Finding("ok", f"“{_WORDS}” became a voice message of {size(len(sound))}")
+                )
         if listener is not None and (settings.model.transcription.command or ask_servers):
             with _failure("transcription", found):
                 found.append(_heard(await listener.transcribe(sound, "audio/ogg")))
     finally:
         for part in voice.closables:
             await part.close()
-    return found or [Finding("ok", "servers, which --ask-model tries")]
+    return found or [Finding("ok", "servers, which are only tested with --ask-model")]
 
 
 @contextmanager
@@ -349,5 +358,5 @@ def _failure(
 
 def _heard(text: str) -> Finding:
     if not text:
-        return Finding("warn", "in a recording nothing is heard", "Try another model.")
-    return Finding("ok", f"in a recording it hears “{shortened(text, 60)}”")
+        return Finding("warn", "recognized no words in a recording", "Try another model.")
+    return Finding("ok", f"recognized “{shortened(text, 60)}” in a recording")

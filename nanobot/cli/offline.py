@@ -84,9 +84,11 @@ def operate_with(settings: Settings, op: str, arguments: dict[str, object]) -> o
     # These use more than the journal and the documents.
     if settings.team.shared and op.startswith(("memory.", "skills.")):
         raise NanobotError(
-            "no worker runs here, and only a worker may use the files of a team",
-            hint="Start one with `nanobot gateway`, or give this where one runs: `nanobot team"
-            " status` lists them.",
+            "only a running worker can use the files of a team, and none runs here",
+            hint=(
+                "Start one with `nanobot gateway`, or run this command on the machine of a "
+                "worker (`nanobot team status` lists them)."
+            ),
         )
     with home_lock(settings.home / "state", "ending"):  # it takes a moment
         return asyncio.run(_operate(settings, op, arguments))
@@ -118,7 +120,7 @@ def _look(settings: Settings, op: str, arguments: dict[str, object], refusal: st
     with ExitStack() as stack:
         if (home / "state" / LOCK_NAME).exists():
             stack.enter_context(home_lock(home / "state"))
-        sys.stderr.write(clean(f"note: {refusal}: shown as it is on the disk\n"))
+        sys.stderr.write(clean(f"note: {refusal}. This is the state on the disk.\n"))
         memory = Path("/dev/shm")  # noqa: S108 - holds a new private folder
         folder = memory if os.access(memory, os.W_OK) else None
         with storage_errors(folder or "the folder for temporary files"):
@@ -163,7 +165,7 @@ async def _operate(
     toolbox = Toolbox(base, models, memory, ())
 
     async def channels_at_rest(_: Mapping[str, object]) -> Mapping[str, object]:
-        states = (ChannelState(name, "stopped", "no gateway runs") for name in base.reachable)
+        states = (ChannelState(name, "stopped", "no gateway is running") for name in base.reachable)
         return {"running": False, "channels": [state.as_json(0.0) for state in states]}
 
     table: dict[str, Operation] = {
@@ -181,7 +183,7 @@ async def _operate(
     }
     if op not in table:
         hint = "Start it with `nanobot gateway`."
-        raise NanobotError("nanobot can do that only while it runs", hint=hint)
+        raise NanobotError("this requires a running gateway", hint=hint)
     base.bus.connect(lambda _: None, lambda _: None)
     async with AsyncExitStack() as stack:
         await journal.open()

@@ -9,19 +9,20 @@ from nanobot.cli.command import Commands, indent, table, words
 from nanobot.text import capitalized
 from nanobot_cli.text import one_line
 
-_NONE = "No questions are pending, and there are no standing approvals.\n"
+_NONE = "No pending questions and no standing approvals.\n"
 
 
 def add_approvals(commands: Commands) -> None:
     what = commands.group(
         "approvals",
-        "list pending questions, show and revoke standing approvals",
-        "Pending questions, and your answers `always` and `today` (default: list).",
+        "list pending questions, list and revoke standing approvals",
+        "List pending questions, and list or revoke your answers `always` and `today` "
+        "(default: list).",
     )
     summary = "list pending questions and standing approvals"
     what.operation("list", summary, "approvals.list", _approvals_text, default=True)
-    revoke = what.operation("revoke", "take one back", "approvals.revoke")
-    revoke.argument("id", "ID", "as `approvals list` shows it", type=words)
+    revoke = what.operation("revoke", "revoke a standing approval", "approvals.revoke")
+    revoke.argument("id", "ID", "its id in `approvals list`", type=words)
 
 
 def _approvals_text(data: Data) -> str:
@@ -42,8 +43,8 @@ def _question(one: Data) -> Iterator[str]:
     yield indent(one.text("details"))
     yield f"  {one.field('because')}\n"
     yield (
-        f"  /approve {code} or /deny {code} in {place}, or on the page; {minutes} min left"
-        f" (for {one.field('session')})\n"
+        f"  /approve {code} or /deny {code} in {place}, or on the page, within {minutes} min "
+        f"(for {one.field('session')})\n"
     )
 
 
@@ -58,23 +59,23 @@ _SCHEDULES = (
     "'every day at 8', 'weekdays at 7:30', 'tomorrow 9:00', 'in 20 minutes', 'every 2h', or a cron"
     " expression ('0 8 * * 1-5')"
 )
-_CHAT = "where it speaks, as `sessions list` shows it (default: the chat that the owner used last)"
+_CHAT = "the chat to send to, from `sessions list` (default: the chat that the owner used last)"
 
 
 def add_cron(commands: Commands) -> None:
-    what = commands.group("cron", "schedule reminders and recurring work")
-    what.operation("list", "list what is scheduled", "cron.list", _jobs_text)
+    what = commands.group("cron", "schedule reminders and tasks")
+    what.operation("list", "list reminders and tasks", "cron.list", _jobs_text)
     new = what.operation("add", "add a reminder, or a task for the agent", "cron.add")
     new.argument("schedule", "SCHEDULE", _SCHEDULES, type=words)
     new.argument("message", "MESSAGE", "the reminder's text, or the task", type=words)
-    new.flag("--task", "give MESSAGE to the agent, and send its answer")
-    new.option("--name", "NAME", "what the job is called")
+    new.flag("--task", "give MESSAGE to the agent and send its answer")
+    new.option("--name", "NAME", "the name of the job")
     new.option("--chat", "CHANNEL:ID", _CHAT)
     new.option("--zone", "ZONE", "the schedule's time zone (default: agent.timezone)")
-    new.option("--model", "NAME", "which of `models` does the task (default: that of `use.jobs`)")
+    new.option("--model", "NAME", "the model for the task, from `models` (default: `use.jobs`)")
     for name, summary in _CHANGES:
         change = what.operation(name, summary, f"cron.{name}")
-        change.argument("id", "ID", "as `cron list` shows it", type=words)
+        change.argument("id", "ID", "its id in `cron list`", type=words)
 
 
 def _jobs_text(data: Data) -> str:
@@ -90,11 +91,11 @@ def _jobs_text(data: Data) -> str:
 
 
 def add_queue(commands: Commands) -> None:
-    what = commands.group("queue", "show and fix messages that wait or failed")
-    what.operation("list", "list messages that wait or failed", "queue.list", _queue_text)
-    for name, summary in (("retry", "retry one"), ("drop", "discard one")):
+    what = commands.group("queue", "show and fix pending and failed messages")
+    what.operation("list", "list pending and failed messages", "queue.list", _queue_text)
+    for name, summary in (("retry", "retry a message"), ("drop", "drop a message")):
         change = what.operation(name, summary, f"queue.{name}")
-        change.argument("id", "ID", "as `queue list` shows it: in-12, out-7")
+        change.argument("id", "ID", "its id in `queue list`, such as in-12 or out-7")
 
 
 def _queue_text(queue: Data) -> str:
@@ -111,5 +112,7 @@ def _queue_text(queue: Data) -> str:
         if rows:
             blocks.append(f"{title}\n{table(rows, 'id', 'state', 'tries', whose, margin=2)}")
     if failed:
-        blocks.append("`nanobot queue retry ID` and `nanobot queue drop ID` fix what failed.\n")
-    return "\n".join(blocks) or "Nothing waits and nothing failed.\n"
+        blocks.append(
+            "To fix a failed message, run `nanobot queue retry ID` or `nanobot queue drop ID`.\n"
+        )
+    return "\n".join(blocks) or "No pending or failed messages.\n"

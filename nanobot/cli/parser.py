@@ -46,8 +46,8 @@ order of the help."""
 _DESCRIPTION = "A personal chat agent that never loses a message and remembers in plain text."
 
 _EPILOG = """\
-`nanobot agent` opens a chat. Exit codes: 0 done, 1 failed, 2 wrong usage, 69 the gateway went
-away, 75 another nanobot owns the home, 78 the configuration is wrong, 130 interrupted."""
+Open a chat with `nanobot agent`. Exit codes: 0 success, 1 failure, 2 wrong usage, 69 connection to
+the gateway lost, 75 another nanobot uses the home, 78 wrong configuration, 130 interrupted."""
 
 
 def build_parser(command: str = "") -> Parser:
@@ -59,7 +59,7 @@ def build_parser(command: str = "") -> Parser:
         "--home",
         dest="given_home",
         metavar="DIR",
-        help="where nanobot lives (default: $NANOBOT_HOME or ~/.nanobot)",
+        help="nanobot's home folder (default: $NANOBOT_HOME or ~/.nanobot)",
     )
     commands = Commands(parser, "command")
     wanted = _COMMANDS.get(command)
@@ -79,7 +79,7 @@ def _run_gateway(options: Options) -> int:
 
 
 def add_gateway(commands: Commands) -> None:
-    commands.add("gateway", "run nanobot with all its channels", _run_gateway)
+    commands.add("gateway", "run nanobot with all channels", _run_gateway)
 
 
 def add_completion(commands: Commands) -> None:

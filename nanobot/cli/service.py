@@ -48,15 +48,16 @@ def add_service(commands: Commands) -> None:
     what = commands.group(
         "service",
         "run nanobot as a systemd service",
-        "Run nanobot as a systemd service: it starts with the machine and is watched.",
+        "Run nanobot as a systemd service, which starts with the machine and restarts after "
+        "a failure.",
     )
-    install = _add(what, "install", "install or renew the service and start it", _install)
-    install.option("--user", "NAME", "with --system: who it runs as", default=_DEDICATED)
-    install.flag("--no-start", "write and enable it, but do not start it now")
+    install = _add(what, "install", "install or update the service and start it", _install)
+    install.option("--user", "NAME", "with --system: the user that runs it", default=_DEDICATED)
+    install.flag("--no-start", "install it, but do not start it now")
     install.flag("--dry-run", "print the unit file and change nothing")
     _add(what, "uninstall", "stop the service and remove it", _uninstall)
-    _add(what, "status", "show whether it runs, and its health", _status).json()
-    logs = _add(what, "logs", "show its log in the journal", _logs)
+    _add(what, "status", "show the state and health of the service", _status).json()
+    logs = _add(what, "logs", "show the log of the service", _logs)
     logs.count(50, "lines")
     logs.flag("--follow", "keep printing new lines until Ctrl-C", "-f")
 
@@ -64,13 +65,13 @@ def add_service(commands: Commands) -> None:
 def _add(commands: Commands, name: str, summary: str, run: Callable[[Options], int]) -> Parser:
     parser = commands.add(name, summary, run)
     parser.flag("--system", "a system service instead of a user service")
-    further = "a further service; its unit is nanobot-NAME"
+    further = "another service, with the unit nanobot-NAME"
     return parser.option("--name", "NAME", further, type=_name, default="")
 
 
 def _name(text: str) -> str:
     if text and not _NAME.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not made of letters, digits, - and _ only")
+        raise argparse.ArgumentTypeError(f"{text!r} must have only letters, digits, -, and _")
     return text
 
 
@@ -110,7 +111,9 @@ class Systemd:
         answer = self._run("systemctl", *words)
         if answer.returncode and not may_fail:
             command = " ".join(("systemctl", *self._scope, *words))
-            hint = "`nanobot gateway` needs no systemd; docs/systemd.md has the usual causes."
+            hint = (
+                "docs/systemd.md lists the usual causes. `nanobot gateway` works without systemd."
+            )
             raise NanobotError(f"{command}: {_last_line(answer)}", hint=hint)
         return answer
 
@@ -182,7 +185,7 @@ def _install(options: Options) -> int:
         answer = systemd.call("restart" if text != before else "start", place.unit, may_fail=True)
         if answer.returncode:
             said = systemd.last_words() or _last_line(answer)
-            hint = f"Fix it, then install again. `nanobot service logs{place.options}` says more."
+            hint = f"See `nanobot service logs{place.options}`. Fix the cause, then install again."
             raise NanobotError(f"{place.unit} is installed but does not start:\n{said}", hint=hint)
     return print_text(_report(place, unit, systemd))
 
@@ -191,7 +194,11 @@ def _account(name: str) -> pwd.struct_passwd:
     try:
         return pwd.getpwnam(name)
     except KeyError:
-        hint = f"`{_USERADD}` makes one." if name == _DEDICATED else "--user names another one."
+        hint = (
+            f"Create it with `{_USERADD}`."
+            if name == _DEDICATED
+            else "Choose another user with --user."
+        )
         raise NanobotError(f"there is no user {name!r}", hint=hint) from None
 
 
@@ -241,8 +248,8 @@ def _lets_out(tools: ExecSettings, programs: Programs) -> bool:
 def _expect_ours(place: UnitPlace) -> str:
     """The unit file as it is; raises `NanobotError` where it is not ours to change."""
     if place.system and os.geteuid():
-        hint = "Run it with sudo; without --system it is a service of your own."
-        raise NanobotError("only root can change a service of the machine", hint=hint)
+        hint = "Use sudo, or leave out --system for a user service."
+        raise NanobotError("only root can change a system service", hint=hint)
     text = place.read()
     if text and home_in(text) is None:
         raise NanobotError(
@@ -256,8 +263,8 @@ def _expect_free(place: UnitPlace, before: str, home: Path, systemd: Systemd) ->
     """Raise where a gateway of another kind runs on the home, or the unit is another home's."""
     if (installed := home_in(before)) not in (None, home):
         raise NanobotError(
-            f"{place.unit} is there already, for {installed}",
-            hint=f"`--home {installed}` renews it; --name makes another one beside it.",
+            f"{place.unit} already exists, for {installed}",
+            hint=f"Update it with `--home {installed}`, or create another service with --name.",
         )
     try:
         when_free(lambda: expect_free(home))
@@ -274,10 +281,13 @@ def _tried(unit: Unit, systemd: Systemd) -> Unit:
     plain = unit._replace(is_hardened=False)
     again = systemd.trial(plain)
     if again.returncode:
-        hint = "Install nanobot where it can be read, such as in /opt/nanobot, and run that one."
+        hint = "Install nanobot in a readable folder, such as /opt/nanobot, and run it from there."
         who = f" as {unit.user}" if unit.user else ""
         raise NanobotError(f"{unit.command[0]} does not run{who}: {_last_line(again)}", hint=hint)
-    said = f"warning: this machine cannot restrict it: {_last_line(answer)}\n"
+    said = (
+        "warning: the service runs without restrictions, because this machine rejects them: "
+        f"{_last_line(answer)}\n"
+    )
     print_text(said, sys.stderr)
     return plain
 
@@ -285,15 +295,15 @@ def _tried(unit: Unit, systemd: Systemd) -> Unit:
 def _report(place: UnitPlace, unit: Unit, systemd: Systemd) -> str:
     facts = systemd.facts()
     is_active = facts.get("ActiveState") == "active"
-    runs = f"runs, pid {facts.get('MainPID')}" if is_active else "does not run"
+    runs = f"running, pid {facts.get('MainPID')}" if is_active else "not running"
     text = f"{place.unit} is installed and {runs}.\n  unit  {place.file}\n"
     text += f"  home  {unit.home}{f', as {unit.user}' if unit.user else ''}\n"
     if unit.user:
-        text += f"Other commands reach it as `sudo -Hu {unit.user} {unit.command[0]} …`.\n"
+        text += f"Run other commands for it as `sudo -Hu {unit.user} {unit.command[0]} …`.\n"
     elif not lingers(me().pw_name):
-        text += "It ends when you log out, and starts when you log in. To have it run all the time:"
+        text += "It runs only while you are logged in. To keep it running:"
         text += f" `sudo loginctl enable-linger {me().pw_name}`\n"
-    return f"{text}`nanobot service status{place.options}` shows how it is doing.\n"
+    return f"{text}Check it with `nanobot service status{place.options}`.\n"
 
 
 def _uninstall(options: Options) -> int:
@@ -302,21 +312,23 @@ def _uninstall(options: Options) -> int:
     place = UnitPlace(options.name, options.system)
     before = _expect_ours(place)
     if not before:
-        return print_text(f"There is no {place.file}: nothing to remove.\n")
+        return print_text(f"Nothing to remove: {place.file} does not exist.\n")
     systemd = Systemd(place)
     systemd.call("disable", "--now", "--quiet", place.unit)
     with storage_errors(place.file):
         place.file.unlink(missing_ok=True)
     systemd.call("daemon-reload", may_fail=True)
     systemd.call("reset-failed", place.unit, may_fail=True)
-    return print_text(f"{place.unit} is stopped and removed. {home_in(before)} stays as it is.\n")
+    return print_text(f"{place.unit} is stopped and removed. {home_in(before)} is kept.\n")
 
 
 def _home(place: UnitPlace) -> Path:
     """The home of the installed service. Raises `NanobotError` where there is none of ours."""
     if (home := home_in(place.read())) is None:
-        hint = f"`nanobot service install{place.options}` makes one."
-        raise NanobotError(f"there is no service: no {place.file} of nanobot's", hint=hint)
+        hint = f"Install it with `nanobot service install{place.options}`."
+        raise NanobotError(
+            f"the service is not installed: {place.file} is missing or not from nanobot", hint=hint
+        )
     return home
 
 
@@ -369,4 +381,4 @@ def _logs(options: Options) -> int:
             return child.wait()
     except OSError as error:
         hint = "`nanobot logs` shows nanobot's own log."
-        raise NanobotError(f"the journal cannot be shown: {error}", hint=hint) from error
+        raise NanobotError(f"cannot show the journal: {error}", hint=hint) from error

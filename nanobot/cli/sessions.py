@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 def add_sessions(commands: Commands) -> None:
     what = commands.group("sessions", "list and show conversations")
     what.add("list", "list all conversations, latest first", _list).json()
-    show = what.add("show", "show the latest messages of one", _show)
-    show.argument("key", "KEY", "as `sessions list` shows it")
+    show = what.add("show", "show the latest messages of a conversation", _show)
+    show.argument("key", "KEY", "its key in `sessions list`")
     show.count(20, "messages")
     show.json()
 
 
 def add_turn(commands: Commands) -> None:
     what = commands.group("turn", "show one turn")
-    summary = "show prompt, memory, tools, tokens and time of a turn"
+    summary = "show the prompt, memory, tools, tokens, and time of a turn"
     show = what.operation("show", summary, "turn.show", _turn_text)
-    show.argument("id", "ID", "as `nanobot agent -m … --json` shows it")
+    show.argument("id", "ID", "its id, from `nanobot logs` or `nanobot agent -m … --json`")
 
 
 def _list(options: Options) -> int:
@@ -65,7 +65,7 @@ def _list(options: Options) -> int:
         (one.field("key", 80), one.local_minute("updated_at", zone), one.field("preview", 60))
         for one in found
     ]
-    shown = table(rows, "session", "last used", "last words")
+    shown = table(rows, "session", "last used", "last message")
     return print_text(shown or "No conversations yet. `nanobot agent` starts one.\n")
 
 
@@ -76,7 +76,7 @@ def _show(options: Options) -> int:
         return print_json(data)
     zone = zone_of(options.home)
     shown = "\n".join(_message(message, zone) for message in Data(data).records("messages"))
-    return print_text(shown or "Nothing has been said in this conversation yet.\n")
+    return print_text(shown or "This conversation has no messages yet.\n")
 
 
 def _manager(home: Path) -> SessionManager:
@@ -125,7 +125,7 @@ def _turn_text(turn: Data) -> str:
     tokens = (
         f"{turn.number('prompt_tokens'):,} prompt ({turn.number('cached_tokens'):,} cached), "
         f"{turn.number('completion_tokens'):,} completion"
-        f"{f'; cost {cost:.4f}' if isinstance(cost, float) else ''}"
+        f"{f', cost {cost:.4f}' if isinstance(cost, float) else ''}"
     )
     head = [
         ("turn", turn.field("id")),

@@ -41,27 +41,29 @@ TIMEOUT_SECONDS = 15.0
 _TOKENS = ("prompt", "cached", "completion", "memory")
 _WORKING = ("ok", "degraded")
 _NOTHING_RUNS = Data(health={"state": "stopped"})
-_SILENT = "the gateway runs but does not answer"
+_SILENT = "the gateway is running but does not answer"
 
 
 def add_status(commands: Commands) -> None:
-    status = commands.add("status", "show what runs, its health, and what is waiting", _status)
-    status.flag("--check", "print one line; exit code 1 unless a gateway works")
+    status = commands.add("status", "show health, channels, and pending work", _status)
+    status.flag("--check", "print one line and exit with 1 unless a gateway works")
     status.json()
 
 
 def add_state(commands: Commands) -> None:
-    what = commands.group("state", "print what nanobot keeps about itself")
+    what = commands.group("state", "print nanobot's internal state")
     summary = (
-        "print a document: jobs, access, approvals, skills, mcp, dream, facts, dialects or usage"
+        "print a document: jobs, access, approvals, skills, mcp, dream, facts, dialects, or usage"
     )
     show = what.add("show", summary, _show)
-    show.argument("name", "NAME", "which one (default: list them)", nargs="?")
+    show.argument("name", "NAME", "its name (default: list all documents)", nargs="?")
 
 
 def add_doctor(commands: Commands) -> None:
-    doctor = commands.add("doctor", "check that everything works, and say what to fix", _doctor)
-    asked = "also try each model: an answer, a tool call, a picture; costs tokens and takes time"
+    doctor = commands.add("doctor", "check everything and suggest fixes", _doctor)
+    asked = (
+        "also test each model with an answer, a tool call, and a picture (costs tokens and time)"
+    )
     doctor.flag("--ask-model", asked)
     doctor.json()
 
@@ -73,10 +75,10 @@ def _show(options: Options) -> int:
     if name is None:
         return write_stdout(f"Documents: {', '.join(sorted(found)) or 'none'}\n")
     if name not in found and name not in DOCUMENTS:
-        hint = f"There are: {', '.join(sorted({*found, *DOCUMENTS}))}."
+        hint = f"Documents: {', '.join(sorted({*found, *DOCUMENTS}))}."
         raise NanobotError(f"there is no document {name!r}", hint=hint)
     if name not in found:
-        print_text(f"note: nothing is stored in {name} yet\n", sys.stderr)
+        print_text(f"note: {name} is empty\n", sys.stderr)
     content = found.get(name, b"{}").decode("utf-8", "replace")
     return write_stdout(f"{clean(content).rstrip()}\n")
 
@@ -94,7 +96,7 @@ def documents_of(home: Path) -> Mapping[str, bytes]:
     path = home / "state" / "journal.db"
     found = inspect_journal(path)
     if found.damage:
-        raise StorageError(path, found.damage, hint="`nanobot doctor` says what to do.")
+        raise StorageError(path, found.damage, hint="Run `nanobot doctor`.")
     return found.documents
 
 
@@ -129,7 +131,7 @@ def of_gateway(home: Path, timeout: float = TIMEOUT_SECONDS) -> Data | None:
         if not isinstance(lost.__cause__, TimeoutError):
             return None  # it has just ended
         hint = (
-            "`nanobot logs` may say where it is stuck. Restart it: unfinished work is resumed. "
+            "See `nanobot logs` for the cause, then restart it. Unfinished work is resumed. "
             f"Its pid is in {home / 'state' / 'gateway.lock'}."
         )
         concern = {"level": "failing", "text": _SILENT, "hint": hint}
@@ -177,17 +179,17 @@ def _rows(status: Data) -> Iterator[tuple[str, str]]:
     yield "sessions", status.field("sessions")
     if today:
         ended = today.record("turns").counts(done="done", failed="failed", stopped="stopped")
-        yield "turns", f"{status.number('turns_running')} running; today {ended}"
-        cost = f"; cost {today['cost']:.2f}" if isinstance(today.get("cost"), float) else ""
+        yield "turns", f"{status.number('turns_running')} running, today {ended}"
+        cost = f", cost {today['cost']:.2f}" if isinstance(today.get("cost"), float) else ""
         tokens = [f"{today.number(f'{kind}_tokens'):,}" for kind in _TOKENS]
         yield "tokens", "today {} in ({} cached), {} out, {} for memory".format(*tokens) + cost
     if since:
         errors, warnings = since.number("errors"), since.number("warnings")
         yield "log", f"errors: {errors}, warnings: {warnings} since the start"
     if pending := status.records("pending_approvals"):
-        yield "approvals", f"{len(pending)} pending; `nanobot approvals` lists them"
-    yield "inbox", queue.counts(received="waiting", working="in work", failed="failed")
-    yield "outbox", queue.counts(outbox_pending="waiting", dead="undeliverable")
+        yield "approvals", f"{len(pending)} pending (`nanobot approvals` lists them)"
+    yield "inbox", queue.counts(received="pending", working="in progress", failed="failed")
+    yield "outbox", queue.counts(outbox_pending="pending", dead="undeliverable")
     if process := status.record("process"):
         yield "process", f"{size(process.number('resident'))} of memory"
 
@@ -199,7 +201,7 @@ def _concern(concern: Data) -> str:
 
 def _channel(channel: Data) -> tuple[str, ...]:
     heard = channel.get("heard_seconds")
-    ago = f"heard {duration(round(heard))} ago" if isinstance(heard, int | float) else ""
+    ago = f"last contact {duration(round(heard))} ago" if isinstance(heard, int | float) else ""
     return channel.field("name"), channel.field("state"), ago, channel.field("detail")
 
 

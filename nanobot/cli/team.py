@@ -26,31 +26,31 @@ if TYPE_CHECKING:
     from nanobot.config.settings import Settings
 
 _INIT = """\
-Move this home into the team of its settings (team.database, team.shared), or make it the home of
-a further worker, which has nothing to move. No gateway may run. After a crash, give it again."""
+Move this home into the team in its settings (team.database, team.shared), or make it the home of
+another worker, which has nothing to move. Stop the gateway first. After a crash, run this again."""
 
 _LEAVE = """\
-Move everything of the team into this home, which works alone from then on. No worker may run.
-After a crash, give it again."""
+Move all data of the team into this home, which then works without the team. Stop all workers
+first. After a crash, run this again."""
 
 _COUNTED = {
-    "waiting": "waiting", "working": "in work", "failed": "failed", "sending": "to send",
+    "waiting": "pending", "working": "in progress", "failed": "failed", "sending": "to send",
     "undeliverable": "undeliverable",
 }  # fmt: skip
-_INITED = "It is done. `nanobot gateway` starts a worker, here and in every other home.\n"
-_LEFT = "It is done. Take `team` out of config.yaml, then `nanobot gateway` starts.\n"
+_INITED = "Done. Start a worker with `nanobot gateway`, here and in every other home.\n"
+_LEFT = "Done. Remove `team` from config.yaml, then start `nanobot gateway`.\n"
 
 
 def add_team(commands: Commands) -> None:
-    what = commands.group("team", "several workers on several machines (docs/team.md)")
+    what = commands.group("team", "run several workers on several machines (docs/team.md)")
     for name, summary, description in (
-        ("init", "move this home into the team of its settings", _INIT),
-        ("leave", "move everything of the team into this home", _LEAVE),
+        ("init", "move this home into the team in its settings", _INIT),
+        ("leave", "move all data of the team into this home", _LEAVE),
     ):
         move = what.add(name, summary, _move)
         move.description = description
         move.yes()
-    what.add("status", "show the workers, what each has, and what waits", _status).json()
+    what.add("status", "show the workers, their scopes, and pending work", _status).json()
 
 
 def _move(options: Options) -> int:
@@ -63,8 +63,8 @@ def _move(options: Options) -> int:
     with owned(options.home):
         plan = make_plan(settings)
         lines = [*plan.about, *(text for text, _ in plan.steps)]
-        shown = "To be done:\n" + "".join(f"  {line}\n" for line in lines)
-        if not options.ask_consent(shown, "Do this?"):
+        shown = "Planned steps:\n" + "".join(f"  {line}\n" for line in lines)
+        if not options.ask_consent(shown, "Continue?"):
             return 1
         for text, step in plan.steps:
             print_text(f"{text} …\n")
@@ -101,20 +101,20 @@ def workers_of(home: Path) -> list[Data]:
     try:
         return _survey(home).records("workers")
     except NanobotError as error:
-        print_text(f"note: the workers are not known: {error.for_people()}\n", sys.stderr)
+        print_text(f"note: cannot list the workers: {error.for_people()}\n", sys.stderr)
         return []
 
 
 def _text(data: Data, zone: tzinfo | None) -> str:
     queues = [
-        (one.field("scope", 100), one.counts(**_COUNTED), f"worker {whose}" if whose else "")
+        (one.field("scope", 100), one.counts(**_COUNTED), whose)
         for one in data.records("queues")
         for whose in [one.field("worker")]
     ]
     blocks = [
         f"tables     version {data.number('schema_version')}\n",
         workers_text(data.records("workers"), zone),
-        table(queues, "scope", "what waits", "whose"),
+        table(queues, "scope", "messages", "worker"),
     ]
     return "\n".join(block for block in blocks if block)
 
@@ -126,11 +126,11 @@ def workers_text(workers: list[Data], zone: tzinfo | None) -> str:
             *one.fields("id", "name", "version"),
             one.local_minute("since", zone),
             f"{duration(one.number('seen_seconds'))} ago"
-            + ("" if one.get("alive") else ", is taken to be dead"),
+            + ("" if one.get("alive") else ", assumed dead"),
             one.field("scopes"),
             ", ".join(one.lines("single")),
         )
         for one in workers
     ]
-    head = ("worker", "name", "version", "since", "heard", "scopes", "runs for all")
-    return table(rows, *head) or "No worker is there.\n"
+    head = ("worker", "name", "version", "since", "last seen", "scopes", "team tasks")
+    return table(rows, *head) or "No workers.\n"

@@ -32,7 +32,7 @@ _HOMES = ("/home", "/root", "/run/user")
 
 _UNIT = """\
 {mark}
-# Put changes of your own beside it, with `systemctl {scope}edit`.
+# To change it, use `systemctl {scope}edit`.
 
 [Unit]
 Description=nanobot, a personal chat agent
@@ -217,6 +217,6 @@ def _quoted(text: str) -> str:
     would begin an entry of its own, which root obeys, and paths come from a file that is not
     root's."""
     if not text.isprintable():
-        raise NanobotError(f"a unit file cannot hold the name {text!r}")
+        raise NanobotError(f"a unit file cannot contain the name {text!r}")
     text = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{text}"' if set(text) & set(" \\\"';") else text

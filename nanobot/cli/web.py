@@ -16,13 +16,13 @@ _HERE = "nanobot runs here until you press Ctrl-C.\n"
 
 def add_web(commands: Commands) -> None:
     web = commands.add("web", "open nanobot in the browser", _open)
-    web.option("--person", "ID", "whose page: an account such as telegram:12345 (default: yours)")
+    web.option("--person", "ID", "the account to sign in, such as telegram:12345 (default: yours)")
     web.flag("--no-open", "only print the link")
     web.json()
     what = Commands(web)
-    what.operation("list", "list the browsers that are signed in", "web.list", _list_text)
+    what.operation("list", "list signed-in browsers", "web.list", _list_text)
     revoke = what.operation("revoke", "sign browsers out", "web.revoke")
-    revoke.argument("id", "ID", "as `web list` shows it, an account, or all")
+    revoke.argument("id", "ID", "its id in `web list`, an account, or all")
 
 
 def _open(options: Options) -> int:
@@ -84,4 +84,4 @@ def _list_text(data: Data) -> str:
         (*one.fields("id", "account"), one.minute("seen_at"), one.field("browser"))
         for one in data.records("sessions")
     ]
-    return table(rows, "id", "who", "last used", "browser") or "No browser is signed in.\n"
+    return table(rows, "id", "account", "last used", "browser") or "No browser is signed in.\n"

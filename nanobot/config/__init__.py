@@ -24,7 +24,7 @@ def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
         return expanduser(chosen, environ.get("HOME", "")).absolute()
     except NanobotError:
         raise ConfigError(
-            "the home folder of the user is not known",
+            "the user's home folder is unknown",
             file="environment",
             key="NANOBOT_HOME",
             hint="Set NANOBOT_HOME to an absolute path.",
@@ -36,8 +36,8 @@ def not_imported(home: Path) -> str:
     if not (home / "config.json").is_file() or not (home / "workspace").is_dir():
         return ""
     return (
-        f"{home} is a home of HKUDS/nanobot: run `nanobot import` first, which takes over its"
-        " conversations, memory and settings."
+        f"{home} is a home of HKUDS/nanobot. Run `nanobot import` first to import its "
+        "conversations, memory, and settings."
     )
 
 

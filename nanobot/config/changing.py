@@ -71,10 +71,10 @@ ELSEWHERE: Sequence[tuple[str, ...]] = tuple(
 """What may be changed elsewhere than in the terminal, each with all beneath it."""
 
 _HEADER = """\
-# Written by `nanobot`, which also changes it; edit it as you like. `nanobot config example` prints
-# every setting with its default and a comment; docs/configuration.md explains them.
+# Written by `nanobot`. You can edit it. `nanobot config example` prints all settings with their
+# defaults, and docs/configuration.md explains them.
 #
-# ${NAME} takes a value from the environment or from secrets.env beside this file.
+# ${NAME} inserts a variable of the environment or of secrets.env next to this file.
 """
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -120,8 +120,8 @@ class ExistingFiles(Struct, frozen=True):
         one, or else one that nothing else has a value for. Raises `NanobotError` for what is no
         secret."""
         if not value.isprintable():
-            said = f"the value for {preferred} holds a line break or an invisible character"
-            raise NanobotError(said, hint="Copy it again, on its own.")
+            said = f"the value for {preferred} contains a line break or an invisible character"
+            raise NanobotError(said, hint="Copy only the value, and paste it again.")
         written = _REFERENCE.fullmatch(str(value_at(self.config, path) or ""))
         if written and not fresh and self.environ.get(written[1]) in (None, value):
             return written[1]
@@ -218,8 +218,8 @@ def write(home: Path, before: ExistingFiles, edit: ConfigEdit) -> None:
     texts = before.changed_texts(edit)
     for name in texts:
         if read_text(home / name) != was[name]:
-            changed = f"{home / name} was changed meanwhile; it stays as it is now"
-            raise NanobotError(changed, hint="Run this again.")
+            changed = f"{home / name} has changed in the meantime, so nothing was written"
+            raise NanobotError(changed, hint="Run the command again.")
     for name, text in texts.items():
         if text != was[name]:
             path = (home / name).resolve()  # it may be a link into somebody's collection of such
@@ -242,7 +242,7 @@ def read_text(path: Path) -> str:
 Request = Mapping[str, object]
 Answered = dict[str, object]
 
-TERMINAL_ONLY = "Change it in the terminal: `nanobot config set {} …`."
+TERMINAL_ONLY = "Run `nanobot config set {} …`."
 
 
 class ConfigOperations:
@@ -293,12 +293,14 @@ class ConfigOperations:
         if planned.widening:
             key = planned.widening[0]
             raise NanobotError(
-                f"{key} decides about security and is not changed from here",
+                f"{key} affects security and can only be changed in the terminal",
                 hint=TERMINAL_ONLY.format(key),
             )
         if planned.errors:
             said = "\n".join(error.for_people() for error in planned.errors)
-            raise NanobotError(f"the configuration would be wrong:\n{said}")
+            raise NanobotError(
+                f"nothing was changed, because the configuration would not be valid:\n{said}"
+            )
         if planned.edit.changes:
             write(self._home, before, planned.edit)
         changed = [".".join(one.path) for one in planned.edit.changes]
@@ -311,7 +313,9 @@ class ConfigOperations:
         edit = ConfigEdit(tuple(change_of(str(key), value) for key, value in changes.items()))
         before = ExistingFiles.read(self._home, self._environ)
         if expected not in ("", before.digest):
-            raise NanobotError("the configuration was changed meanwhile", hint="Look at it again.")
+            raise NanobotError(
+                "the configuration has changed in the meantime", hint="Review the changes again."
+            )
         return plan(self._home, before, edit), before
 
 
@@ -335,4 +339,4 @@ def _setting(value: object) -> Setting:
             return tuple(map(_setting, value))
         case Mapping():
             return {str(key): _setting(item) for key, item in value.items()}
-    raise NanobotError("a value is a text, a number, true, false, a list or a mapping")
+    raise NanobotError("a value must be a text, a number, true, false, a list, or a mapping")

@@ -42,7 +42,8 @@ COMMON = ("enabled", "allow_from", "groups", "allow_groups")
 def _named(owner: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
     if any("*" in ids for ids in owner.values()):
         raise InvalidValue(
-            "must name you; `*` would make everyone the owner", "Write your own ids."
+            "must list your ids, because `*` would make everyone the owner",
+            "List only your own ids.",
         )
     return owner
 
@@ -74,14 +75,14 @@ class ChannelSettings(Checked, frozen=True):
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.enabled and "*" in self.allow_from:
-            hint = "List the ids of those who may, or leave it out and let people in by pairing."
-            yield Fault(("allow_from",), "lets everyone talk to the agent", hint, True)
+            hint = "List the allowed ids, or remove the key and approve people by pairing."
+            yield Fault(("allow_from",), "gives everyone access to the agent", hint, True)
         if self.enabled and "*" in self.allow_groups.get("*", ()):
-            text = "lets everyone talk to the agent in any group"
-            hint = "Name the groups, or the people."
+            text = "gives everyone in any group access to the agent"
+            hint = "List groups or people."
             yield Fault(("allow_groups",), text, hint, True)
         if self.enabled and self.allow_groups and self.groups == "off":
-            text, hint = "has no effect while `groups` is off", "Set `groups: mention` beside it."
+            text, hint = "has no effect while `groups` is off", "Also set `groups: mention`."
             yield Fault(("allow_groups",), text, hint, True)
 
 
@@ -134,7 +135,7 @@ def options_model(point: EntryPoint | None) -> type[Checked]:
         raise BrokenAdapter(f"{point.value} cannot be imported ({type(error).__name__})") from error
     if isinstance(model, type) and issubclass(model, Checked):
         return model
-    raise BrokenAdapter(f"{point.value} is no subclass of nanobot.validation.Checked")
+    raise BrokenAdapter(f"{point.value} is not a subclass of nanobot.validation.Checked")
 
 
 def check_channels(document: ConfigDocument) -> dict[str, ChannelSettings]:
@@ -157,8 +158,8 @@ def options_of(channels: Mapping[str, ChannelSettings], name: str) -> Checked:
         return build(options_model(installed_channels().get(name)), {})
     except (BrokenAdapter, Invalid):
         raise NanobotError(
-            f"the channel {name} has to be set up first",
-            hint=f"Write what it needs under channels.{name} in config.yaml.",
+            f"the channel {name} is not set up yet",
+            hint=f"Add its settings under channels.{name} in config.yaml.",
         ) from None
 
 
@@ -192,7 +193,7 @@ def _check_channel(
     try:
         model = options_model(installed[name])
     except BrokenAdapter as error:
-        hint = "Update or reinstall the package that brings this channel."
+        hint = "Update or reinstall the package of this channel."
         document.problem(path, f"its settings are broken: {error}", hint)
         return None
     own = {key: value for key, value in section.items() if key not in COMMON}

@@ -97,7 +97,7 @@ class ConfigDocument:
         if isinstance(value, dict):
             return value
         if value is not None:
-            hint = f"Write `{path[-1]}:` and beneath it, indented, its keys."
+            hint = f"Write `{path[-1]}:`, and its keys below it, indented."
             self.problem(path, "must be a section with keys", hint)
         return {}
 
@@ -202,7 +202,7 @@ def read_own_file(path: Path, document: ConfigDocument) -> tuple[str, bool] | No
     """What the file says and whether others than its owner may read it; None where it is absent or,
     as a problem then says, unusable."""
     file, line, raw, exposed = str(path), 0, None, False
-    message, hint = "is not a plain file of at most 1 MiB", "Move it away."
+    message, hint = "is not a regular file of at most 1 MiB", "Move it away."
     try:
         if document.texts is not None:
             raw = document.texts[path.name].encode("utf-8", "surrogatepass")
@@ -213,7 +213,7 @@ def read_own_file(path: Path, document: ConfigDocument) -> tuple[str, bool] | No
                 if status.st_uid not in (0, me, path.parent.stat().st_uid):
                     message = f"belongs to user {status.st_uid}, who can change it at any time"
                     own = f"If you wrote it: `sudo chown {me} {shlex.quote(file)}`."
-                    document.broken(ConfigPlace(file), message, f"{own} Else move it away.")
+                    document.broken(ConfigPlace(file), message, f"{own} Otherwise, move it away.")
                     return None
                 raw = opened.read(LARGEST + 1) if stat.S_ISREG(status.st_mode) else None
                 exposed = bool(status.st_mode & 0o077)
@@ -221,16 +221,16 @@ def read_own_file(path: Path, document: ConfigDocument) -> tuple[str, bool] | No
         return None
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
-        hint = "Check NANOBOT_HOME, the path and the disk."
+        hint = "Check NANOBOT_HOME, the path, and the disk."
         if isinstance(error, PermissionError):
-            own = f"Make it yours: `chmod 600 {shlex.quote(file)}`"
-            hint = f"{own}, or run nanobot as the user who owns it."
+            own = f"Run `chmod 600 {shlex.quote(file)}`"
+            hint = f"{own}, or run nanobot as its owner."
     if raw is not None and len(raw) <= LARGEST:
         text = raw.decode("utf-8-sig", "surrogateescape")
         wrong = _UNFIT.search(text)
         if wrong is None:
             return text, exposed
         line = text.count("\n", 0, wrong.start()) + 1
-        message, hint = "is not UTF-8 text", "Type the line again; save the file as UTF-8."
+        message, hint = "is not UTF-8 text", "Type the line again, and save the file as UTF-8."
     document.broken(ConfigPlace(file, line), message, hint)
     return None

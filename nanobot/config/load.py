@@ -140,19 +140,19 @@ def _read_secrets(path: Path, document: ConfigDocument) -> dict[str, Variable]:
         name, value = parse_env_line(line) or ("", "")
         place = ConfigPlace(str(path), number)
         if not name:
-            hint = "Write NAME=value, one a line."
-            document.problem_at(place, "", "is not a KEY=VALUE line", hint)
+            hint = "Write one NAME=value per line."
+            document.problem_at(place, "", "is not a NAME=value line", hint)
         elif name in variables:
-            document.problem_at(place, name, "stands here a second time", "Keep one of the two.")
+            document.problem_at(place, name, "appears twice", "Remove one of them.")
         elif name == HOME:
-            hint = "This file is found through it; set it in the environment."
+            hint = "Set it in the environment, because it selects the folder of this file."
             document.problem_at(place, name, "cannot be set here", hint)
         else:
             variables[name] = Variable(value, ConfigPlace(str(path), number, name))
     if exposed and variables:
-        hint = f"Make it yours: `chmod 600 {shlex.quote(str(path))}`."
+        hint = f"Run `chmod 600 {shlex.quote(str(path))}`."
         document.warn_at(
-            ConfigPlace(str(path)), "", "holds secrets and can be read by other users", hint
+            ConfigPlace(str(path)), "", "contains secrets that other users can read", hint
         )
     return variables
 
@@ -182,8 +182,8 @@ def _expand(
         referred.add(name)
         if name in variables:
             return variables[name].value
-        message = "'${' begins no variable's name"
-        hint = "Write ${NAME} with letters, digits and '_', or $${ for the characters ${."
+        message = "'${' is not followed by a variable's name"
+        hint = "Write ${NAME} with letters, digits, and '_', or $${ for the characters ${."
         if name:
             message = f"the variable {name} is not set"
             near = nearest(name, variables)
@@ -223,7 +223,7 @@ def _override(document: ConfigDocument, variables: Mapping[str, Variable]) -> No
             ends = [one.removeprefix(PREFIX) for one in (*paths, HOME)]
             near = nearest(name.removeprefix(PREFIX), ends)
             hint = f"Did you mean {PREFIX}{near}?" if near else "See `nanobot config schema`."
-            document.problem_at(place, name, "no key is set by this variable", hint)
+            document.problem_at(place, name, "this variable matches no key", hint)
 
 
 def _named_path(name: str) -> Sequence[str]:
@@ -282,6 +282,6 @@ def _warn_of_literal_secrets(document: ConfigDocument, settings: Settings) -> No
             path = tuple(step for step in steps if step != "options")
         place = document.place(path)
         if document.get(path) and path not in document.from_variables and not place.variable:
-            message = "is written out in a file that other users can read"
-            hint = f"Make it yours: `chmod 600 {shlex.quote(place.file)}`."
+            message = "is in a file that other users can read"
+            hint = f"Run `chmod 600 {shlex.quote(place.file)}`."
             document.warn_at(place, dotted(path), message, hint)

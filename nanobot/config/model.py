@@ -74,7 +74,7 @@ class EmbeddingSettings(SideModel, frozen=True):
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.local and self.model:
-            yield Fault(("local",), "and `model` exclude each other", "Leave out one of them.")
+            yield Fault(("local",), "cannot be combined with `model`", "Remove one of them.")
 
 
 class VoiceProgram(SideModel, frozen=True):
@@ -103,13 +103,13 @@ class VoiceProgram(SideModel, frozen=True):
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.command and self.model:
-            yield Fault(("command",), "and `model` exclude each other", "Leave out one of them.")
+            yield Fault(("command",), "cannot be combined with `model`", "Remove one of them.")
         yield from exposed_path_faults("read", self.read, home)
         if self.sandbox:
             yield from exposed_path_faults("command", self.command, home)
         if self.command and not self.sandbox:
-            hint = "List what it needs in `read` instead."
-            yield Fault(("sandbox",), "lets this program do all that you may do", hint, True)
+            hint = "List only the files and folders that it needs in `read` instead."
+            yield Fault(("sandbox",), "gives this program all your permissions", hint, True)
 
 
 class TranscriptionSettings(VoiceProgram, frozen=True):
@@ -122,8 +122,8 @@ class TranscriptionSettings(VoiceProgram, frozen=True):
         yield from VoiceProgram.faults(self, home)
         named = "".join(self.command)
         if self.command and "{wav}" not in named and "{input}" not in named:
-            hint = "Write `{wav}`, or `{input}` for a program that reads OGG/Opus."
-            yield Fault(("command",), "names no recording", hint)
+            hint = "Add `{wav}`, or `{input}` for a program that reads OGG/Opus."
+            yield Fault(("command",), "has no placeholder for the recording", hint)
 
 
 class SpeechSettings(VoiceProgram, frozen=True):
@@ -156,7 +156,7 @@ _FRAMING = frozenset({"connection", "content-length", "content-type", "transfer-
 
 def _body_fields(given: Mapping[str, Any]) -> Mapping[str, Any]:
     if taken := next((key for key in _WRITTEN_BY_US if key in given), ""):
-        raise InvalidValue(f"must not set `{taken}`, which nanobot writes itself", "Leave it out.")
+        raise InvalidValue(f"must not set `{taken}`, which nanobot sets", "Remove it.")
     return {key: _json_value(value) for key, value in given.items()}
 
 
@@ -174,7 +174,7 @@ def _json_value(given: object) -> object:
 
 def _own_headers(given: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
     if taken := next((name for name in given if name.lower() in _FRAMING), ""):
-        raise InvalidValue(f"must not set `{taken}`, which nanobot writes itself", "Leave it out.")
+        raise InvalidValue(f"must not set `{taken}`, which nanobot sets", "Remove it.")
     return {name: plain_or_secret(name, value) for name, value in given.items()}
 
 
@@ -360,14 +360,14 @@ class ModelSettings(AnyModel, frozen=True):
         if self.prompt_tokens < LEAST_PROMPT_TOKENS:
             least = self.context_window - self.prompt_tokens + LEAST_PROMPT_TOKENS
             left = max(0, self.prompt_tokens)
-            text = f"leaves {left:,} tokens for the prompt; it needs {LEAST_PROMPT_TOKENS:,}"
+            text = f"leaves {left:,} tokens for the prompt, which needs {LEAST_PROMPT_TOKENS:,}"
             hint = f"Set it to {least:,} or more, or `max_completion_tokens` to less."
             yield Fault(("context_window",), text, hint)
 
 
 def _checked_model_name(text: str) -> str:
     if text == "default" or not _MODEL_NAME.fullmatch(text):
-        hint = "Use letters, digits, '.', '_' and '-', as in `fast`."
+        hint = "Use letters, digits, '.', '_', and '-', such as `fast`."
         raise InvalidValue("must be a short name without spaces, other than `default`", hint)
     return text
 

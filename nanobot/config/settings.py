@@ -47,10 +47,12 @@ from nanobot.validation import (
 
 Port = Annotated[int, Meta(ge=1, le=65_535)]
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_ELSEWHERE = "Name a folder elsewhere, best on another disk."
-_SHOWN = "would show the agent all secrets"
-_NAME_IT = "Write it under `models`, with a name."
-_ONE_TIME_ZONE = "Write one such as Europe/Berlin, the same for every worker: jobs go by it."
+_ELSEWHERE = "Choose another folder, preferably on another disk."
+_SHOWN = "would give the agent access to all secrets"
+_NAME_IT = "Add it under `models`, with a name."
+_ONE_TIME_ZONE = (
+    "Set the same one for every worker, such as Europe/Berlin, because jobs depend on it."
+)
 WholeFrom0 = Annotated[int, Meta(ge=0)]
 
 
@@ -64,7 +66,7 @@ def _known_zone(name: str) -> str:
         return name
     near = nearest(name, sorted(available_timezones()))
     hint = f"Did you mean '{near}'?" if near else "Write it like Europe/Berlin."
-    raise InvalidValue("is not the name of a time zone", hint)
+    raise InvalidValue("is not a time zone", hint)
 
 
 class AgentSettings(Checked, frozen=True):
@@ -89,11 +91,11 @@ def _whole_keys(people: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], .
     for key in keys:
         channel, _, account = key.partition(":")
         if not channel.strip() or not account.strip():
-            raise InvalidValue("must hold accounts written as channel:id", example)
+            raise InvalidValue("must list accounts as channel:id", example)
     if any(len(person) < 2 for person in people):
-        raise InvalidValue("must give each person at least two accounts", example)
+        raise InvalidValue("must list at least two accounts for each person", example)
     if len(set(keys)) < len(keys):
-        raise InvalidValue("names one account twice", "Put all accounts of a person into one list.")
+        raise InvalidValue("lists an account twice", "Put all accounts of a person into one list.")
     return people
 
 
@@ -126,7 +128,7 @@ def _known_schedule(text: str) -> str:
     schedule = parse_schedule(text)
     if not isinstance(schedule, Every | Cron):
         hint = "Write it like `every 24h`, `every day at 4:00` or `0 4 * * *`."
-        raise InvalidValue("must be a schedule that comes again", hint)
+        raise InvalidValue("must be a recurring schedule", hint)
     return schedule.text
 
 
@@ -257,17 +259,15 @@ class HealthSettings(Checked, frozen=True):
 
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.enabled and not self.token.get_secret_value() and self.host not in _LOOPBACK:
-            hint = (
-                "Write `token: ${HEALTH_TOKEN}` and set that variable, or leave `health.host` out."
-            )
-            yield Fault(("token",), "is required where other machines can ask", hint)
+            hint = "Write `token: ${HEALTH_TOKEN}` and set that variable, or remove `health.host`."
+            yield Fault(("token",), "is required if other machines can connect", hint)
 
 
 def _usable_recipient(text: str) -> str:
     text = text.strip()
     if text and not (text.startswith("age1") and text.isalnum()):
-        hint = "`nanobot backup keygen` makes a pair; the part that begins with age1 goes here."
-        raise InvalidValue("must be a public key of age", hint)
+        hint = "Create one with `nanobot backup keygen`. It begins with age1."
+        raise InvalidValue("must be an age public key", hint)
     return text
 
 
@@ -332,17 +332,17 @@ class TeamSettings(Checked, frozen=True):
         database = self.database.get_secret_value()
         if bool(database) != bool(self.shared):
             missing = "shared" if database else "database"
-            hint = "A team needs `team.database` and `team.shared`; docs/team.md has an example."
-            yield Fault((missing,), "is required beside the other", hint)
+            hint = "A team needs both `team.database` and `team.shared` (docs/team.md)."
+            yield Fault((missing,), "is also required", hint)
         elif database and not database.startswith(("postgresql://", "postgres://")):
             hint = "Write it like postgresql://nanobot:password@db.example.org/nanobot."
             yield Fault(("database",), "must be the address of a PostgreSQL database", hint)
         shared = Path(self.shared)
         if self.shared and not shared.is_absolute():
             hint = "Write it like /srv/nanobot."
-            yield Fault(("shared",), "must be the whole path of a folder", hint)
+            yield Fault(("shared",), "must be an absolute path", hint)
         elif self.shared and (shared.is_relative_to(home) or home.is_relative_to(shared)):
-            hint = "A worker's home is its own; what is shared lies elsewhere: /srv/nanobot."
+            hint = "Choose a folder outside the homes of the workers, such as /srv/nanobot."
             yield Fault(("shared",), "is this worker's home, or in it", hint)
 
 
@@ -426,7 +426,7 @@ class Settings(Checked, frozen=True):
         for use, chosen in asdict(self.use).items():
             if chosen and chosen not in self.models:
                 hint = suggestion(chosen, [*self.models]) if self.models else _NAME_IT
-                yield Fault(("use", use), "names no model in `models`", hint)
+                yield Fault(("use", use), "is not a model in `models`", hint)
         yield from self._shown_backups(home)
 
     def _shown_backups(self, home: Path) -> Iterator[Fault]:

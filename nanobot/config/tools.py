@@ -79,8 +79,8 @@ class ExecSettings(Checked, frozen=True):
     def faults(self, home: Path) -> Iterator[Fault]:
         yield from exposed_path_faults("paths", self.paths, home)
         if self.enabled and self.sandbox == "none":
-            hint = "`nanobot doctor` says which sandbox this machine can have."
-            yield Fault(("sandbox",), "lets commands do all that you may do", hint, True)
+            hint = "Run `nanobot doctor` to find a sandbox for this machine."
+            yield Fault(("sandbox",), "gives commands all your permissions", hint, True)
 
 
 class SearchSettings(Checked, frozen=True):
@@ -142,7 +142,7 @@ class ToolSettings(Checked, frozen=True):
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,31}", re.ASCII)
 _COMMAND_ONLY = ("args", "env", "paths", "writable", "network")
 _URL_ONLY = ("headers",)
-_BOTH = Fault(("url",), "does not go with `command`", "Keep one of `command` and `url`.")
+_BOTH = Fault(("url",), "cannot be combined with `command`", "Remove one of them.")
 _NEITHER = Fault(
     (),
     "needs a `command` or a `url`",
@@ -189,17 +189,17 @@ class McpServerSettings(Checked, frozen=True):
             kind, useless = ("command", _URL_ONLY) if self.command else ("url", _COMMAND_ONLY)
             for key in useless:
                 if getattr(self, key):
-                    yield Fault((key,), f"has no effect beside `{kind}`", "Leave it out.")
+                    yield Fault((key,), f"has no effect with `{kind}`", "Remove it.")
         yield from exposed_path_faults("paths", self.paths, home)
         yield from exposed_path_faults("writable", self.writable, home)
         if self.enabled and self.command and not self.sandbox:
-            hint = "List what it needs in `paths`, `writable` and `network` instead."
-            yield Fault(("sandbox",), "lets this server do all that you may do", hint, True)
+            hint = "Use only the access that it needs: `paths`, `writable`, and `network`."
+            yield Fault(("sandbox",), "gives this server all your permissions", hint, True)
 
 
 def _usable_names(servers: Mapping[str, McpServerSettings]) -> Mapping[str, McpServerSettings]:
     if not all(_NAME.fullmatch(name) for name in servers):
-        hint = "Use up to 32 letters, digits, `-` and single `_`, such as `files`."
+        hint = "Use up to 32 letters, digits, `-`, and single `_`, such as `files`."
         raise InvalidValue("has a name that cannot be part of a tool's name", hint)
     return servers
 

@@ -51,7 +51,7 @@ def _checked_address(url: str, example: str, keys: str) -> str:
         raise InvalidValue(str(error), f"Write it like {example}.") from None
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise InvalidValue(
-            "must hold no user name, no '?' and no '#'", f"Put the key into `{keys}`."
+            "must not contain a user name, '?', or '#'", f"Put the key into `{keys}`."
         )
     return url
 
@@ -61,7 +61,7 @@ def _checked_url(text: str) -> str:
     url = _checked_address(text.strip().rstrip("/"), example, "api_key")
     if url.endswith(("/chat/completions", "/completions", "/responses")):
         raise InvalidValue(
-            "must stop before the name of the operation", "Leave off what follows /v1."
+            "must end before the name of the operation", "Remove everything after /v1."
         )
     return url
 
@@ -80,8 +80,8 @@ def _checked_key(secret: SecretStr) -> SecretStr:
     key = secret.get_secret_value().strip()
     if not all("!" <= character <= "~" for character in key):
         raise InvalidValue(
-            "holds a space, a line break or a character beyond ASCII, which no key has",
-            "Copy the key again, on its own.",
+            "contains a space, a line break, or a character outside ASCII",
+            "Copy only the key, and paste it again.",
         )
     return SecretStr(key)
 
@@ -93,7 +93,7 @@ def _host(text: str) -> str:
         return parse_host(text.strip())
     except (ValueError, ToolError):
         hint = "Write it like bot.example.org or 127.0.0.1, without http:// and port."
-        raise InvalidValue("must be a host name or an address alone", hint) from None
+        raise InvalidValue("must be only a host name or an address", hint) from None
 
 
 def _rule(text: str) -> str:
@@ -103,11 +103,11 @@ def _rule(text: str) -> str:
     try:
         networks = parse_exceptions([rule]).networks
     except ValueError:
-        message = "must be a host name, an address or a network, perhaps with a port"
+        message = "must be a host name, an address, or a network, optionally with a port"
         hint = "Write it like nas.lan, 127.0.0.1:8000, [::1]:8000 or 192.168.1.0/24."
         raise InvalidValue(message, hint) from None
     if any(network.prefixlen == 0 for network, _ in networks):
-        hint = "Name the hosts or networks that you mean."
+        hint = "List the hosts or networks that you need."
         raise InvalidValue("must not allow every address", hint)
     return rule
 
@@ -118,7 +118,7 @@ def _domain(text: str) -> str:
     try:
         return parse_domains([text])[0]
     except ValueError:
-        hint = "Write it like example.org, which stands for all names below it as well."
+        hint = "Write it like example.org, which includes its subdomains."
         raise InvalidValue("is not a domain", hint) from None
 
 
@@ -130,8 +130,8 @@ def checked_id(text: str) -> str:
     if identity.startswith("@") and ":" not in identity:
         raise InvalidValue(
             "must be an id, not a name",
-            "Names can change hands. Write the numeric id; `nanobot pair list` shows it after that "
-            "person wrote to the bot.",
+            "Names can change hands. Use the numeric id, which `nanobot pair list` shows "
+            "after the person has written to the bot.",
         )
     return identity
 
@@ -165,8 +165,8 @@ def missing_key(*key: str | int) -> Fault:
     return Fault(
         key,
         "is required by the official OpenAI API",
-        "Write `api_key: ${OPENAI_API_KEY}` and set that variable; "
-        "for another server set `base_url`.",
+        "Write `api_key: ${OPENAI_API_KEY}` and set that variable. For another server, set "
+        "`base_url`.",
     )
 
 
@@ -194,11 +194,9 @@ def plain_values(values: Mapping[str, SecretStr]) -> dict[str, str]:
 def _variables(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
     for name in values:
         if not _NAME.fullmatch(name):
-            raise InvalidValue(
-                "must have names of variables as its keys", "Write it like `LANG: C`."
-            )
+            raise InvalidValue("must have variable names as keys", "Write it like `LANG: C`.")
         if name in _RESERVED:
-            raise InvalidValue(f"cannot hold {name}, which changes every program", "Leave it out.")
+            raise InvalidValue(f"cannot contain {name}, which affects every program", "Remove it.")
     return {name: plain_or_secret(name, value) for name, value in values.items()}
 
 
@@ -218,7 +216,7 @@ def _headers(values: Mapping[str, SecretStr]) -> Mapping[str, SecretStr]:
     for name, value in plain_values(values).items():
         if not _HEADER.fullmatch(name) or not all(" " <= one <= "~" for one in value):
             example = "Write it like `Authorization: Bearer ${MY_TOKEN}`."
-            raise InvalidValue("must be HTTP headers, in one line of ASCII", example)
+            raise InvalidValue("must be HTTP headers in ASCII, each on one line", example)
     return values
 
 
@@ -254,17 +252,17 @@ def exposed_path_faults(key: str, paths: Iterable[str], home: Path) -> Iterator[
         if path in (Path("/proc"), Path("/dev"), Path("/sys"), Path("/run")):
             reason = "holds no files but the system itself"
         elif home.is_relative_to(path):
-            reason = "would show nanobot's own folder, with its keys and sessions"
+            reason = "would give access to nanobot's own folder, with its keys and sessions"
         elif path.is_relative_to(home):
             reason = "is in nanobot's own folder"
         if reason:
-            yield Fault((key, index), reason, "Name the folder that is needed, no more.")
+            yield Fault((key, index), reason, "List only the folder that is needed.")
 
 
 def _absolute(text: str) -> str:
     path = text.strip()
     if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
-        example = "Write it from the root, such as /home/ada/notes or ${HOME}/notes."
+        example = "Write the full path, such as /home/ada/notes or ${HOME}/notes."
         raise InvalidValue("must be an absolute path", example)
     return path.rstrip("/") or "/"
 

@@ -29,8 +29,8 @@ _MOST_VALUES = 20_000
 """References (`*name`) can make a few lines into more values than memory holds."""
 _BROKEN = (
     "is not valid YAML",
-    "Look at this line and the one above it: the indentation (by spaces, not tabs), a missing ':'"
-    " or quote. A value that holds ': ' or begins with one of @ ` % * ! & [ { must be in quotes.",
+    "Check this line and the one above it: the indentation (spaces, not tabs), or a missing "
+    "':' or quote. Quote a value that contains ': ' or begins with one of @ ` % * ! & [ {.",
 )
 
 
@@ -43,9 +43,9 @@ def parse_config(text: str, document: ConfigDocument) -> None:
         if isinstance(values, dict):
             document.values = values
         elif values is not None:
-            hint = "Write sections with keys beneath them, such as `agent:` and `  on_busy: queue`."
+            hint = "Write sections with keys below them, such as `agent:` and `  on_busy: queue`."
             where = ConfigPlace(place.file, root.start_mark.line + 1)
-            document.broken(where, "must hold sections with keys", hint)
+            document.broken(where, "must contain sections with keys", hint)
 
 
 def parse_override(text: str, place: ConfigPlace, path: KeyPath, document: ConfigDocument) -> Value:
@@ -101,7 +101,7 @@ class _Reader:
             return ""
         if node.tag not in _PLAIN:
             message = "starts with '!', which YAML reads as a tag"
-            self._document.problem_at(place, label(place, path), message, "Put it in quotes.")
+            self._document.problem_at(place, label(place, path), message, "Quote it.")
             return ""
         if isinstance(node, yaml.MappingNode):
             return self._section(node, place, path)
@@ -124,8 +124,8 @@ class _Reader:
                 message = "has a key that is not a plain word"
                 self._document.problem_at(where, label(where, path), message)
             elif key in values:
-                hint, name = "Keep one of the two.", label(where, (*path, key))
-                self._document.broken(where, "stands here a second time", hint, name)
+                hint, name = "Remove one of them.", label(where, (*path, key))
+                self._document.broken(where, "appears twice", hint, name)
             else:
                 where = self._place(key_node, place, (*path, key))
                 values[key] = self.read(value_node, where, (*path, key))
@@ -183,10 +183,10 @@ def _as_texts(value: Setting) -> Value:
 def _cannot_edit(change: ConfigChange) -> NanobotError:
     """The error for a text that only a person can change."""
     key = ".".join(change.path)
-    hint = "Remove it there yourself."
+    hint = "Remove it by hand."
     if change.value is not None:
-        hint = f"Write it there yourself: {key}: {change.as_written()}"
-    return NanobotError(f"{key} in config.yaml cannot be changed without the rest", hint=hint)
+        hint = f"Add it by hand: {key}: {change.as_written()}"
+    return NanobotError(f"{key} in config.yaml cannot be changed automatically", hint=hint)
 
 
 def edited(text: str, changes: Iterable[ConfigChange]) -> str:

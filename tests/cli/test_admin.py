@@ -47,13 +47,13 @@ def test_the_queue_shows_what_failed_and_why(gateway: Any, here: Any) -> None:
         "  id     state  tries  to",
         "  out-7  dead   9      telegram:123  hello  (blocked)",
         "",
-        "`nanobot queue retry ID` and `nanobot queue drop ID` fix what failed.",
+        "To fix a failed message, run `nanobot queue retry ID` or `nanobot queue drop ID`.",
     ]
 
 
 def test_an_empty_queue_says_so(gateway: Any, here: Any) -> None:
     gateway.answers["queue.list"] = {"inbox": [], "outbox": []}
-    assert here("queue", "list").stdout == "Nothing waits and nothing failed.\n"
+    assert here("queue", "list").stdout == "No pending or failed messages.\n"
 
 
 def test_the_queue_is_mended_by_id(gateway: Any, here: Any) -> None:

@@ -42,7 +42,7 @@ def test_alone_it_lists_the_pending_questions_first_and_how_to_answer_them(
     assert main(["--home", str(gateway.home), "approvals"]) == 0
     printed = capsys.readouterr().out
     assert "Run a command with network access?" in printed
-    assert "/approve K7 or /deny K7 in telegram:7, or on the page; 8 min left" in printed
+    assert "/approve K7 or /deny K7 in telegram:7, or on the page, within 8 min" in printed
     assert "for whatsapp:49@s" in printed
     assert printed.index("/approve K7") < printed.index("9f3a01bc")
     assert "\x1b" not in printed
@@ -69,9 +69,7 @@ def test_without_a_gateway_it_reads_and_changes_the_home(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--home", str(tmp_path), "approvals", "list"]) == 0
-    assert capsys.readouterr().out == (
-        "No questions are pending, and there are no standing approvals.\n"
-    )
+    assert capsys.readouterr().out == ("No pending questions and no standing approvals.\n")
     assert main(["--home", str(tmp_path), "approvals", "list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "waiting": [],

@@ -72,7 +72,7 @@ def test_only_what_is_asked_for_is_shown_the_newest_of_it(log: AuditLog, here: A
 
 
 def test_a_home_without_a_log_has_nothing_to_show(here: Any) -> None:
-    assert here("audit").stdout == "Nothing matching is recorded.\n"
+    assert here("audit").stdout == "No matching entries.\n"
     assert json.loads(here("audit", "--json").stdout) == []
 
 

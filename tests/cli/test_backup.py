@@ -59,7 +59,7 @@ def test_a_key_is_made_a_backup_encrypted_for_it_and_restored_with_it(
     assert capsys.readouterr().err == ""
     key.chmod(0o640)
     assert run(home, "backup", "verify", file, "--identity", key) == 0
-    assert f"{key} can be read by other users: `chmod 600 {key}`" in capsys.readouterr().err
+    assert f"other users can read {key}. Run `chmod 600 {key}`." in capsys.readouterr().err
 
 
 def test_a_home_in_use_is_not_replaced(

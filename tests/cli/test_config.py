@@ -32,11 +32,11 @@ def test_a_setting_is_changed_once_the_difference_was_seen(
     done = here("config", "set", "agent.on_busy", "queue")
     assert done.stdout == (
         f"{config}\n  -  on_busy: steer  # for now\n  +  on_busy: queue  # for now\n"
-        "\nWrite it? [y/N] Written. It counts from the next start.\n"
+        "\nSave these changes? [y/N] Saved. It takes effect at the next start.\n"
     )
     assert config.read_text() == before.replace("steer", "queue")
     again = here("config", "set", "agent.on_busy", "queue", "--yes")
-    assert again.stdout == "Everything stays as it is.\n"
+    assert again.stdout == "Nothing to change.\n"
 
 
 def test_a_value_is_read_as_its_key_takes_it(here: Nanobot, config: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_server_is_added_looked_at_and_removed(
         "+      env:", "+        LANG: de", f'+      paths: ["{folder}"]',
     ]  # fmt: skip
     unshut = here("config", "set", "mcp.servers.little.sandbox", "false", "--yes")
-    assert "lets this server do all that you may do" in unshut.stdout
+    assert "gives this server all your permissions" in unshut.stdout
     assert "not started yet" in here("mcp", "list").stdout
     assert here("mcp", "add", "little", "--url", "https://e.example/mcp", "--yes").returncode == 1
     assert here("mcp", "remove", "little", "--yes").returncode == 0

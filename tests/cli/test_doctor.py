@@ -64,11 +64,9 @@ def test_a_fresh_machine_gets_a_whole_report_a_proven_sandbox_and_no_home(
         "home", "disk", "packages", "configuration", "gateway", "model", "sandbox", "channels",
         "time",
     ]  # fmt: skip
-    assert re.search(
-        r"(?m)^(ok +sandbox +bubblewrap|warn +sandbox +landlock), proven to hold", done.stdout
-    )
-    assert "is created at the first start" in done.stdout
-    assert "only the small built-in one\n" in done.stdout
+    assert re.search(r"(?m)^(ok +sandbox +bubblewrap|warn +sandbox +landlock), tested", done.stdout)
+    assert "will be created at the first start" in done.stdout
+    assert "only the small built-in model\n" in done.stdout
     assert "`nanobot onboard` sets one up" in done.stdout
     assert not home.exists()
 
@@ -114,7 +112,7 @@ async def test_a_model_server_is_asked_what_it_has_and_no_model_is_asked(doctor:
         _, found = await asyncio.to_thread(doctor, given)
         _, other = await asyncio.to_thread(doctor, given.replace("fake-model", "fake-mode"))
         assert not any("chat" in request.path for request in server.requests)
-    assert found["model"][0]["text"] == "fake-model; its server answers"
+    assert found["model"][0]["text"] == "fake-model, server reachable"
     assert (other["model"][0]["state"], other["model"][0]["hint"]) == (
         "warn", "Did you mean fake-model? It offers fake-model.",
     )  # fmt: skip
@@ -151,7 +149,7 @@ async def test_a_model_is_asked_something_only_where_that_is_wished_for(doctor: 
         given = f"model: {{name: fake-model, base_url: '{server.base_url}'}}\n{NO_SHELL}"
         _, found = await asyncio.to_thread(doctor, given, "--ask-model")
         assert any("chat" in request.path for request in server.requests)
-    assert re.match(r"it answers “Ready.” after \d", found["model"][1]["text"])
+    assert re.match(r"answered “Ready.” in \d", found["model"][1]["text"])
 
 
 async def test_a_model_is_asked_by_the_api_that_is_configured(doctor: Any) -> None:
@@ -159,7 +157,7 @@ async def test_a_model_is_asked_by_the_api_that_is_configured(doctor: Any) -> No
         model = {"name": SONNET.name, "base_url": f"{server.base_url}/v1", "api_key": "key"}
         given = f"model: {json.dumps(model | {'api': 'messages'})}\n{NO_SHELL}"
         _, found = await asyncio.to_thread(doctor, given, "--ask-model")
-    assert "it answers “Ready.”" in "".join(one["text"] for one in found["model"])
+    assert "answered “Ready.”" in "".join(one["text"] for one in found["model"])
 
 
 async def test_a_fallback_that_is_away_is_a_warning(doctor: Any) -> None:
@@ -249,7 +247,7 @@ def test_a_gateway_that_judges_itself_is_believed(gateway: Any, doctor: Any) -> 
     assert [(one["state"], one["text"]) for one in found["gateway"][:2]] == [
         ("fail", "the journal hangs"), ("warn", "telegram is off"),
     ]  # fmt: skip
-    assert found["gateway"][2]["text"].startswith("it runs nanobot 0.0.1; ")
+    assert found["gateway"][2]["text"].startswith("nanobot 0.0.1 is running, ")
     assert code == 1
 
 
@@ -274,7 +272,7 @@ def test_the_hint_to_write_a_unit_anew_means_that_unit_and_its_home(
     (own_units / "nanobot-work.service").write_text(unit.text)
     _, found = doctor()
     command = f"nanobot --home {home} service install --name work"
-    assert found["service"][0]["hint"] == f"`{command}` writes it again."
+    assert found["service"][0]["hint"] == f"Update it with `{command}`."
     assert main([*command.split()[1:], "--dry-run"]) == 0
 
 
@@ -290,7 +288,7 @@ def test_a_disk_that_does_not_tell_its_room_is_a_warning(
     monkeypatch.setattr("os.statvfs", lambda _: untold)
     _, found = doctor()
     assert [(one["state"], one["text"]) for one in found["disk"]] == [
-        ("warn", "the free space is not known: Operation not supported")
+        ("warn", "cannot read the free space: Operation not supported")
     ]
 
 
@@ -303,7 +301,7 @@ async def test_what_is_set_is_compared_with_what_the_models_server_takes(doctor:
     warned, less = found["model"][1], fitting["model"][1]
     assert (warned["state"], less["state"]) == ("warn", "warn")
     assert "Ollama takes 4,096 tokens and model.context_window is 128,000" in warned["text"]
-    assert "a window of 4,096 tokens" in less["text"]
+    assert "a context window of 4,096 tokens" in less["text"]
     assert "OLLAMA_CONTEXT_LENGTH" in less["hint"]
 
 
@@ -336,8 +334,8 @@ def test_voices_are_tried_what_one_says_the_other_hears(disk_path: Path, doctor:
     }
     code, found = doctor(json.dumps({"model": programs, **yaml.safe_load(NO_SHELL)}))
     assert [one["text"] for one in found["voice"]] == [
-        "“One, two, three.” is a voice message of 0.1 kB",
-        "in a recording it hears “One, two, three.”",
+        "“One, two, three.” became a voice message of 0.1 kB",
+        "recognized “One, two, three.” in a recording",
     ]
     assert code == 0
 
@@ -358,4 +356,6 @@ def test_servers_for_voices_are_asked_only_where_that_is_wanted(doctor: Any) -> 
     server = {"base_url": "http://127.0.0.1:9/v1", "model": "m"}
     models = {"model": {"speech": server, "transcription": server}}
     _, found = doctor(json.dumps(models))
-    assert [one["text"] for one in found["voice"]] == ["servers, which --ask-model tries"]
+    assert [one["text"] for one in found["voice"]] == [
+        "servers, which are only tested with --ask-model"
+    ]

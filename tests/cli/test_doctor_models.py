@@ -97,12 +97,12 @@ async def test_a_capable_model_passes_each_test_in_a_line(doctor: Doctor) -> Non
     assert (code, said) == (
         0,
         [
-            "ok: model; its server answers",
-            "ok: it answers “Ready.”",
-            "ok: tool calls: as such",
+            "ok: model, server reachable",
+            "ok: answered “Ready.”",
+            "ok: tool calls: native",
             "ok: structured answers: by a required tool call",
-            "ok: pictures: it sees them",
-            "ok: learned: takes turns strictly, returns tool calls as such,"
+            "ok: pictures: supported",
+            "ok: learned: requires alternating roles, returns native tool calls,"
             " gives structured answers by a required tool call",
         ],
     )
@@ -118,7 +118,7 @@ async def test_a_small_model_gets_its_weaknesses_in_words_with_what_to_do(doctor
     assert structure["text"] == "structured answers: by a JSON Schema"
     assert picture["state"] == "ok"
     assert "it can't see them" in picture["text"]
-    assert "reports how far it has read" in learned["text"]
+    assert "reports its progress while reading" in learned["text"]
 
 
 async def test_a_model_that_only_talks_is_warned_of(doctor: Doctor) -> None:
@@ -126,9 +126,9 @@ async def test_a_model_that_only_talks_is_warned_of(doctor: Doctor) -> None:
         _, found = await asyncio.to_thread(doctor, config(server), "--ask-model")
     _, _, call, structure, picture, *_ = found
     assert (call["state"], structure["state"], picture["state"]) == ("warn", "warn", "ok")
-    assert call["text"] == "tool calls: none; it answered “I am fine, thank you.”"
+    assert call["text"] == "tool calls: none (it answered “I am fine, thank you.”)"
     assert "conversations are kept as excerpts" in structure["text"]
-    assert "it can't see them; it answered “I am fine, thank you.”" in picture["text"]
+    assert "not supported (it answered “I am fine, thank you.”" in picture["text"]
 
 
 async def test_a_server_that_refuses_tools_fails_with_what_to_do(doctor: Doctor) -> None:
@@ -153,11 +153,13 @@ async def test_what_is_learned_is_stored_shown_and_replaced(
         before = len(server.requests)
         _, found = await asyncio.to_thread(doctor, config(server))
         assert not any("chat" in one.path for one in server.requests[before:])
-        assert found[-1]["text"].startswith("learned: takes turns strictly, returns tool calls")
+        assert found[-1]["text"].startswith(
+            "learned: requires alternating roles, returns tool calls"
+        )
         behaves.append(small)
         await asyncio.to_thread(doctor, config(server), "--ask-model")
         _, found = await asyncio.to_thread(doctor, config(server))
-        assert "returns tool calls as such" not in found[-1]["text"]
+        assert "returns native tool calls" not in found[-1]["text"]
         assert "by a JSON Schema" in found[-1]["text"]
         behaves.append(talker)
         await asyncio.to_thread(doctor, config(server), "--ask-model")
@@ -186,8 +188,8 @@ async def test_fallbacks_and_named_models_are_tried_once_each(doctor: Doctor) ->
         given["models"] = {"twin": {"name": "model"}, "gone": {"base_url": "http://127.0.0.1:9/v1"}}
         code, found = await asyncio.to_thread(doctor, given, "--ask-model")
     said = [one["text"] for one in found]
-    assert sum("it answers" in text for text in said) == 2
-    assert "fallback model: tool calls: none; it answered “I am fine, thank you.”" in said
+    assert sum("answered “Ready" in text for text in said) == 2
+    assert "fallback model: tool calls: none (it answered “I am fine, thank you.”)" in said
     (gone,) = (one for one in found if one["text"].startswith("model gone: "))
     assert (code, gone["state"]) == (0, "warn"), "the agent works without it"
     assert not any("twin" in text for text in said)
@@ -212,4 +214,4 @@ async def test_an_address_without_its_v1_is_said_with_the_right_one(doctor: Doct
         given = {"model": {**model, "max_completion_tokens": 1_000}}
         code, found = await asyncio.to_thread(doctor, given)
     assert code == 0
-    assert f"Set model.base_url: {wanted.base_url}" in [one["hint"] for one in found]
+    assert f"Set model.base_url to {wanted.base_url}" in [one["hint"] for one in found]

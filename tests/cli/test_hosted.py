@@ -48,7 +48,7 @@ def test_keys_that_others_could_read_are_closed_and_that_is_said(here: Any, home
         path.chmod(0o644)
     done = here("agent", "-m", "hello")
     assert done.stderr == (
-        f"warning: {home}/secrets.env is yours alone now (mode 600);"
+        f"warning: other users could read keys in {home}/secrets.env,"
         " other users could read keys in it\n"
     )
     modes = [stat.S_IMODE((home / name).stat().st_mode) for name in ("secrets.env", "config.yaml")]
@@ -87,7 +87,7 @@ def test_what_was_said_is_listed_and_shown_afterwards(here: Any) -> None:
 
 def test_looking_needs_no_gateway(here: Any) -> None:
     assert "not running" in here("status").stdout
-    assert here("queue", "list").stdout == "Nothing waits and nothing failed.\n"
+    assert here("queue", "list").stdout == "No pending or failed messages.\n"
     browsers = here("web", "list")
     assert (browsers.returncode, "only while it runs\n" in browsers.stderr) == (1, True)
 
@@ -151,7 +151,7 @@ def test_a_chat_that_hosts_says_at_its_end_that_reminders_wait(environment: dict
         screen.type("remind me tomorrow at 9 to call Ana\r")
         screen.wait_for("I'll remind you.")
         screen.type("\x04")
-        screen.wait_for("note: 1 scheduled job comes only while nanobot runs: nanobot gateway")
+        screen.wait_for("note: 1 scheduled job runs only while nanobot runs (start it")
 
 
 def test_a_chat_that_hosts_says_at_its_end_that_a_message_waits_for_the_model(
@@ -168,7 +168,7 @@ def test_a_chat_that_hosts_says_at_its_end_that_a_message_waits_for_the_model(
 
 def test_one_message_that_sets_a_reminder_says_so_too(nanobot: Any) -> None:
     done = nanobot("agent", "-m", "remind me tomorrow at 9 to call Ana")
-    assert "note: 1 scheduled job comes only while nanobot runs" in done.stderr
+    assert "note: 1 scheduled job runs only while nanobot runs" in done.stderr
     assert nanobot("agent", "-m", "hello").stderr == ""
 
 

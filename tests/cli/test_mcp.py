@@ -1,4 +1,4 @@
-"""`nanobot mcp …` on a home where no gateway runs, with a real server."""
+"""`nanobot mcp …` on a home where no gateway is running, with a real server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_server_is_looked_at_and_what_has_changed_is_accepted_once_it_was_show
     assert json.loads(nanobot("check", "little", "--json"))["tools"] == []
     assert nanobot("check", "little", answer="y\n").endswith(offered)
     assert nanobot("check", "little") == offered
-    assert nanobot("approve", "little") == "Nothing waits to be accepted.\n"
+    assert nanobot("approve", "little") == "No tools are pending.\n"
 
     (little / "description").write_text("says it\u200b to the whole world")
     assert "+says it\\u200b to the whole world\n" in nanobot("check", "little", answer="n\n")

@@ -52,7 +52,7 @@ def test_a_server_is_tried_and_says_what_it_offers_before_it_is_written(
     assert "Trying little …\n" in refused.stderr
     assert "It works, and offers" in refused.stderr
     assert "echo" in refused.stderr
-    assert "Write it? [y/N]" in refused.stdout
+    assert "Save these changes? [y/N]" in refused.stdout
     answered(monkeypatch, "y", "y")
     done = here("mcp", "add", *little)
     assert "Written." in done.stdout
@@ -75,7 +75,7 @@ def test_a_server_that_does_not_work_is_not_written_and_the_reason_is_said(
     done = here("mcp", "add", "broken", "--yes", *how)
     assert why in done.stderr
     assert (done.returncode, config.read_text()) == (1, BEFORE)
-    assert "error: nothing was written: " in done.stderr
+    assert "error: nothing was changed, because the server does not work: " in done.stderr
     assert "--no-test" in done.stderr
     assert done.stderr.count("broken") >= 1
 
@@ -87,7 +87,7 @@ def test_a_server_that_does_not_work_is_written_only_if_that_is_wanted(
     answered(monkeypatch, "n")
     done = here("mcp", "add", "broken", *how)
     assert (done.returncode, config.read_text()) == (1, BEFORE)
-    assert "It does not work: " in done.stdout
+    assert "The server does not work: " in done.stdout
     assert not (config.parent / "mcp" / "broken").exists()
     answered(monkeypatch, "y", "y")
     done = here("mcp", "add", "broken", *how)

@@ -126,7 +126,7 @@ def test_nothing_is_forgotten_without_a_yes_where_nobody_can_be_asked(
     done = here("memory", "forget", "blue", stdin="y\n")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "error: this has to be confirmed\n  Add --yes to do it without being asked.\n"
+        "error: this requires confirmation\n  Add --yes to skip the confirmation.\n"
     )
     assert gateway.asked == []
 

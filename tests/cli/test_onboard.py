@@ -99,7 +99,7 @@ def test_without_questions_everything_is_tried_written_and_answers(
     assert "- Name: Ada\n" in (home / "workspace/USER.md").read_text()
     asked = len(model.requests)
     again = here("onboard", "--non-interactive", "--owner-name", "Ada")
-    assert "Everything stays as it is." in again.stderr
+    assert "Nothing to change." in again.stderr
     assert len(model.requests) == asked
 
 
@@ -113,7 +113,7 @@ def test_what_does_not_work_is_said_and_nothing_is_written(
     assert "401" in done.stderr
     assert WRONG not in done.stderr + done.stdout
     assert not home.exists()
-    assert "which model should answer?" in here("onboard", "--non-interactive").stderr
+    assert "a model is required" in here("onboard", "--non-interactive").stderr
     assert not home.exists()
 
 
@@ -163,7 +163,7 @@ def test_with_questions_the_owner_is_found_and_the_rest_of_the_file_stays(
         *("--model-name", "other-model", "--telegram-base-url", telegram.base_url),
     )
     typed(monkeypatch, telegram.token, "7", "n", "y", "Ada", "UTC", "n")
-    assert "Nothing was written." in here(*asked).stdout
+    assert "Nothing was changed." in here(*asked).stdout
     assert (home / "config.yaml").read_text() == MINE
     typed(monkeypatch, telegram.token, "7", "n", "y", "Ada", "UTC", "y")
     done = here(*asked)
@@ -182,8 +182,8 @@ def test_with_questions_the_owner_is_found_and_the_rest_of_the_file_stays(
 @pytest.mark.parametrize(
     ("options", "said", "code"),
     [
-        (["--offline", "--model-name", "x"], "--offline and --model-name exclude each other", 2),
-        (["--api-key-stdin", "--api-key-env", "MY_KEY"], "exclude each other", 2),
+        (["--offline", "--model-name", "x"], "--offline cannot be combined with --model-name", 2),
+        (["--api-key-stdin", "--api-key-env", "MY_KEY"], "cannot be combined", 2),
         (["--offline", "--owner-telegram", "12345"], "nobody is there to answer", 1),
     ],
 )
@@ -220,7 +220,7 @@ def test_a_gateway_that_runs_with_other_settings_is_not_taken_for_the_new_one(
     assert told["reply"] is None
     assert gateway.said == []
     again = here("onboard", "--non-interactive", "--offline", "--timezone", "UTC")
-    assert "Everything stays as it is." in again.stderr
+    assert "Nothing to change." in again.stderr
     assert gateway.said == []  # there is nothing new to try
 
 
@@ -236,7 +236,7 @@ def test_ctrl_c_leaves_nothing_behind(home: Path, environment: dict[str, str]) -
         while b"Set Telegram up? [y/N]:" not in seen:
             seen += os.read(ours, 4_096)
         process.send_signal(signal.SIGINT)  # as Ctrl-C does in its own terminal
-        while b"nothing was written" not in seen:
+        while b"Nothing was changed" not in seen:
             if select.select([ours], [], [], 1.0)[0]:
                 seen += os.read(ours, 4_096)
             else:  # it came just before the process began to wait for a line

@@ -174,7 +174,7 @@ async def test_a_server_of_ones_own_wants_a_key_only_where_it_says_so() -> None:
         asking = step(person, providers=providers)
         with pytest.raises(ProviderError, match="405"):  # it lists models and has none
             await asking.run()
-        assert "It wants a key." in person.said
+        assert "The server requires a key." in person.said
         assert person.left == 0
 
 

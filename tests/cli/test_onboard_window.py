@@ -66,7 +66,7 @@ async def test_a_variant_with_room_to_talk_is_offered_and_made() -> None:
         found = await step(person).with_window(wanted)
     assert (found.name, found.context_window) == ("qwen3-8b-16k", 16_384)
     assert ollama.made == {"qwen3-8b-16k": 16_384}
-    assert person.said[0].startswith("WARNING: Ollama takes only 4,096 tokens")
+    assert person.said[0].startswith("WARNING: Ollama accepts only 4,096 tokens")
     assert person.said[-1] == "Ollama takes 16,384 tokens.", "enough needs no advice"
 
 
@@ -127,7 +127,7 @@ async def test_an_address_without_its_v1_is_completed() -> None:
     values = written(part)
     assert values["base_url"] == wanted.base_url
     assert values["name"] == "qwen3-8b-16k"
-    assert f"It answers at {wanted.base_url}." in person.said
+    assert f"The server answers at {wanted.base_url}." in person.said
 
 
 def llama(window: int, *, tools: bool = True) -> Mapping[str, object]:
@@ -181,7 +181,7 @@ async def test_an_unknown_window_is_assumed_to_be_small_and_the_option_is_named(
     async with FakeOpenAI() as server:
         values, said = await scripted(server, *test)
         assert values["context_window"] == 4_096
-        assert "WARNING: it isn't known how many tokens the server takes" in said
+        assert "WARNING: the context window of the server is unknown" in said
         assert "--context-window 16384" in said
         values, said = await scripted(server, *test, "--context-window", "16384")
         assert (values["context_window"], said.count("WARNING")) == (16_384, 0)
@@ -275,7 +275,7 @@ async def test_a_script_s_address_without_its_v1_is_completed() -> None:
         asked = ("--non-interactive", "--base-url", bare, "--model-name", "qwen3:8b")
         with pytest.raises(ProviderError, match="404"):  # this Ollama has no conversations
             await step(person, *asked).run()
-    assert f"It answers at {wanted.base_url}." in person.said
+    assert f"The server answers at {wanted.base_url}." in person.said
 
 
 async def test_a_server_nearby_that_reads_too_long_names_the_setting_for_that() -> None:

@@ -96,7 +96,7 @@ def test_installing_writes_enables_and_starts_and_again_only_starts(
     systemd: FakeSystemd, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["service", "install"]) == 0
-    assert capsys.readouterr().out.startswith("nanobot.service is installed and runs, pid 77.\n")
+    assert capsys.readouterr().out.startswith("nanobot.service is installed and running, pid 77.\n")
     assert systemd.calls() == [
         *("daemon-reload", "daemon-reload"),
         *("enable --quiet nanobot.service", "restart nanobot.service"),
@@ -106,7 +106,7 @@ def test_installing_writes_enables_and_starts_and_again_only_starts(
     written = systemd.unit.stat()
 
     assert main(["service", "install"]) == 0
-    assert capsys.readouterr().out.startswith("nanobot.service is installed and runs, pid 77.\n")
+    assert capsys.readouterr().out.startswith("nanobot.service is installed and running, pid 77.\n")
     assert systemd.calls() == [
         *("daemon-reload", "enable --quiet nanobot.service", "start nanobot.service"),
     ]
@@ -202,7 +202,10 @@ def test_what_the_machine_cannot_do_is_left_out_and_said(
 ) -> None:
     systemd.says("open")
     assert main(["service", "install"]) == 0
-    assert "warning: this machine cannot restrict it: exit code 226\n" in capsys.readouterr().err
+    assert (
+        "warning: the service runs without restrictions, because this machine rejects them: exit code 226\n"
+        in capsys.readouterr().err
+    )
     assert not [line for line in systemd.lines if line.startswith(("Protect", "Private"))]
 
 
@@ -272,7 +275,7 @@ def test_a_second_home_needs_a_name_of_its_own(
     assert main(["service", "install"]) == 0
     other = ["--home", f"{systemd.home}-2", "service", "install"]
     assert main(other) == 1
-    assert f"nanobot.service is there already, for {systemd.home}\n" in capsys.readouterr().err
+    assert f"nanobot.service already exists, for {systemd.home}\n" in capsys.readouterr().err
     assert main([*other, "--name", "work"]) == 0
     assert systemd.unit.with_name("nanobot-work.service").exists()
     assert f"Environment=NANOBOT_HOME={systemd.home}" in systemd.lines
@@ -300,7 +303,7 @@ def test_a_start_that_fails_shows_the_last_words(
         "error: nanobot.service is installed but does not start:\n"
         "2026-11-22 12:53:14 INFO    ready\n"
         "error: config.yaml:3: no such key\nTry another.\n"
-        "  Fix it, then install again. `nanobot service logs` says more.\n"
+        "  See `nanobot service logs`. Fix the cause, then install again.\n"
     )
 
 

@@ -61,5 +61,5 @@ def test_stopping_may_take_longer_than_turns_get_to_finish() -> None:
 
 @pytest.mark.parametrize("place", ["/srv/x\nExecStartPre=+/bin/sh", "/srv/\x1b[2J", "/srv/\udcff"])
 def test_no_path_begins_a_line_of_its_own(place: str) -> None:
-    with pytest.raises(NanobotError, match="cannot hold"):
+    with pytest.raises(NanobotError, match="cannot contain"):
         _ = unit(user="nanobot")._replace(writable=("/srv/nanobot", place)).text

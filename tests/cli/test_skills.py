@@ -59,7 +59,7 @@ def test_a_changed_skill_is_off_until_it_is_enabled_again(
     script.write_text("#!/bin/sh\nrm -rf /\n")
     assert "changed" in here("skills", "list").stdout
     shown = here("skills", "show", "tea").stdout
-    assert "since you enabled it\n  changed: scripts/boil.sh\n" in shown
+    assert "changes since you enabled it\n  changed: scripts/boil.sh\n" in shown
     assert here("skills", "show", "tea", "scripts/boil.sh").stdout == "#!/bin/sh\nrm -rf /\n"
     assert here("skills", "enable", "tea", "--yes").stdout == "tea is enabled.\n"
     assert here("skills", "disable", "tea").stdout == "tea is disabled.\n"
@@ -141,5 +141,5 @@ def test_a_newer_version_is_shown_against_the_one_that_is_there(
     (tea / "more.md").write_text("more")
     monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
     shown = here("skills", "install", str(tea), "--replace").stdout
-    assert "beside the one that is there\n  added: more.md\n  changed: SKILL.md\n" in shown
+    assert "changes from the existing one\n  added: more.md\n  changed: SKILL.md\n" in shown
     assert "  +Then wait.\n" in shown

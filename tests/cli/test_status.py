@@ -53,7 +53,7 @@ def test_it_is_an_aligned_table_with_what_is_wrong(
         "home      /h",
         "model     tiny-1 · offline",
         "sessions  2",
-        "turns     1 running; today 3 done, 1 stopped",
+        "turns     1 running, today 3 done, 1 stopped",
         "tokens    today 12,000 in (9,000 cached), 400 out, 50 for memory; cost 1.26",
         "log       errors: 1, warnings: 0 since the start",
         "inbox     1 waiting, 2 failed",
@@ -147,7 +147,7 @@ def test_a_gateway_that_does_not_answer_is_failing(
 ) -> None:
     gateway.hold("status")
     assert status(gateway.home, as_json=False, check=True, timeout=0.05) == 1
-    assert capsys.readouterr().out == "failing: the gateway runs but does not answer\n"
+    assert capsys.readouterr().out == "failing: the gateway is running but does not answer\n"
     status(gateway.home, as_json=True, check=False, timeout=0.05)
     told = json.loads(capsys.readouterr().out)
     assert (told["running"], told["health"]["state"]) == (True, "failing")

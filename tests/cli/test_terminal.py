@@ -256,7 +256,7 @@ def test_a_gateway_that_goes_away_is_said_and_found_again_at_the_next_message(ch
     with chat() as screen:
         screen.wait_for(">")
         screen.type("die\r")
-        screen.wait_for("the gateway went away")
+        screen.wait_for("lost the connection to the gateway")
         screen.wait_for(">")
         screen.type("back again\r")
         screen.wait_for("echo: back again")

@@ -113,20 +113,20 @@ def test_an_override_names_groups(home: Home) -> None:
     [
         pytest.param(
             "enabled: yes\n    allow_from: [7, '*']\n",
-            ":4: channels.plain.allow_from: lets everyone talk to the agent. "
-            "List the ids of those who may, or leave it out and let people in by pairing.",
+            ":4: channels.plain.allow_from: gives everyone access to the agent. "
+            "List the allowed ids, or remove the key and approve people by pairing.",
             id="everyone",
         ),
         pytest.param(
             "enabled: yes\n    allow_groups: {-1: []}\n",
             ":4: channels.plain.allow_groups: has no effect while `groups` is off. "
-            "Set `groups: mention` beside it.",
+            "Also set `groups: mention`.",
             id="groups that are off",
         ),
         pytest.param(
             "enabled: yes\n    groups: open\n    allow_groups: {-1: ['*'], '*': ['*']}\n",
-            ":5: channels.plain.allow_groups: lets everyone talk to the agent in any group. "
-            "Name the groups, or the people.",
+            ":5: channels.plain.allow_groups: gives everyone in any group access to the agent. "
+            "List groups or people.",
             id="everyone everywhere",
         ),
         pytest.param("enabled: no\n    allow_from: ['*']\n", "", id="a channel that is off"),
@@ -195,13 +195,13 @@ def test_a_token_written_out_in_a_file_that_others_read_is_a_warning(home: Home)
         pytest.param(
             "channels:\n  plain: true\n",
             "HOME/config.yaml:2: channels.plain: must be a section with keys\n"
-            "  Write `plain:` and beneath it, indented, its keys.",
+            "  Write `plain:`, and its keys below it, indented.",
             id="text for a section",
         ),
         pytest.param(
             "channels: [pigeon]\n",
             "HOME/config.yaml:1: channels: must be a section with keys\n"
-            "  Write `channels:` and beneath it, indented, its keys.",
+            "  Write `channels:`, and its keys below it, indented.",
             id="list for the sections",
         ),
         pytest.param(
@@ -264,14 +264,14 @@ def test_a_token_written_out_in_a_file_that_others_read_is_a_warning(home: Home)
             "channels:\n  absent: {}\n",
             "HOME/config.yaml:2: channels.absent: its settings are broken: "
             "module_that_is_not_there:Settings cannot be imported (ModuleNotFoundError)\n"
-            "  Update or reinstall the package that brings this channel.",
+            "  Update or reinstall the package of this channel.",
             id="adapter that cannot be imported",
         ),
         pytest.param(
             "channels:\n  number: {}\n",
             "HOME/config.yaml:2: channels.number: its settings are broken: "
-            "pigeon_for_tests:not_a_model is no subclass of nanobot.validation.Checked\n"
-            "  Update or reinstall the package that brings this channel.",
+            "pigeon_for_tests:not_a_model is not a subclass of nanobot.validation.Checked\n"
+            "  Update or reinstall the package of this channel.",
             id="adapter without a model",
         ),
     ],

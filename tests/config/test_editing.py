@@ -92,7 +92,7 @@ def test_the_example_takes_every_kind_of_change_and_loses_nothing() -> None:
 def test_what_only_a_person_can_change_is_said(text: str) -> None:
     with pytest.raises(NanobotError) as caught:
         edited(text, [ConfigChange(("model", "name"), "other")])
-    assert caught.value.hint == "Write it there yourself: model.name: other"
+    assert caught.value.hint == "Add it by hand: model.name: other"
 
 
 @settings(max_examples=40)

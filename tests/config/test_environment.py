@@ -97,14 +97,14 @@ def test_a_misspelt_variable_gets_the_nearest_one(home: Home) -> None:
 @pytest.mark.parametrize("bad", ["${", "${}", "${A B}", "${a-b}", "x${1}"])
 def test_a_reference_that_is_none_is_explained(home: Home, bad: str) -> None:
     assert home.complaint(f"model:\n  name: '{bad}'\n  api_key: k\n") == (
-        "HOME/config.yaml:2: model.name: '${' begins no variable's name\n"
-        "  Write ${NAME} with letters, digits and '_', or $${ for the characters ${."
+        "HOME/config.yaml:2: model.name: '${' is not followed by a variable's name\n"
+        "  Write ${NAME} with letters, digits, and '_', or $${ for the characters ${."
     )
 
 
 def test_an_unknown_override_gets_the_nearest_one(home: Home) -> None:
     assert home.complaint(NANOBOT_MODEL__NMAE="x") == (
-        "environment: NANOBOT_MODEL__NMAE: no key is set by this variable\n"
+        "environment: NANOBOT_MODEL__NMAE: this variable matches no key\n"
         "  Did you mean NANOBOT_MODEL__NAME?"
     )
     assert "Did you mean NANOBOT_LOG__LEVEL?" in home.complaint(NANOBOT_LOG_LEVEL="x")
@@ -137,20 +137,18 @@ def test_a_mistake_within_an_override_is_located(home: Home) -> None:
 def test_a_bad_line_among_the_secrets_is_located_and_not_repeated(home: Home, line: str) -> None:
     home.write_secrets(f"A=1\n{line}\n")
     assert home.complaint() == (
-        "HOME/secrets.env:2: is not a KEY=VALUE line\n  Write NAME=value, one a line."
+        "HOME/secrets.env:2: is not a NAME=value line\n  Write one NAME=value per line."
     )
 
 
 def test_a_secret_given_twice_is_an_error(home: Home) -> None:
     home.write_secrets("A=1\nB=2\nA=3\n")
-    assert home.complaint() == (
-        "HOME/secrets.env:3: A: stands here a second time\n  Keep one of the two."
-    )
+    assert home.complaint() == ("HOME/secrets.env:3: A: appears twice\n  Remove one of them.")
 
 
 def test_the_home_cannot_be_moved_from_within(home: Home) -> None:
     home.write_secrets("NANOBOT_HOME=/x\n")
     assert home.complaint() == (
         "HOME/secrets.env:1: NANOBOT_HOME: cannot be set here\n"
-        "  This file is found through it; set it in the environment."
+        "  Set it in the environment, because it selects the folder of this file."
     )

@@ -16,7 +16,7 @@ from nanobot.errors import ConfigError
 from tests.config.homes import Home
 from tests.privileges import without_privileges
 
-SECTION_HINT = "Write `{0}:` and beneath it, indented, its keys."
+SECTION_HINT = "Write `{0}:`, and its keys below it, indented."
 BROKEN = (
     "is not valid YAML\n"
     "  Look at this line and the one above it: the indentation (by spaces, not tabs), a missing ':'"
@@ -58,12 +58,12 @@ MODEL = "model: {name: m, api_key: k}\n"
         ),
         pytest.param(
             "log:\n  level: info\n\nlog:\n  level: debug\n",
-            "HOME/config.yaml:4: log: stands here a second time\n  Keep one of the two.",
+            "HOME/config.yaml:4: log: appears twice\n  Remove one of them.",
             id="duplicate key",
         ),
         pytest.param(
             "model:\n  name: a\n\nmodel:\n  base_url: http://127.0.0.1:1/v1\n",
-            "HOME/config.yaml:4: model: stands here a second time\n  Keep one of the two.",
+            "HOME/config.yaml:4: model: appears twice\n  Remove one of them.",
             id="duplicate section, and nothing about what stands in the second",
         ),
         pytest.param(
@@ -79,26 +79,26 @@ MODEL = "model: {name: m, api_key: k}\n"
         ),
         pytest.param(
             "- model\n",
-            "HOME/config.yaml:1: must hold sections with keys\n"
-            "  Write sections with keys beneath them, such as `agent:` and `  on_busy: queue`.",
+            "HOME/config.yaml:1: must contain sections with keys\n"
+            "  Write sections with keys below them, such as `agent:` and `  on_busy: queue`.",
             id="not a mapping",
         ),
         pytest.param(
             "health:\n  enabled: true\n  host: 0.0.0.0\n",
-            "HOME/config.yaml:1: health.token: is required where other machines can ask\n"
-            "  Write `token: ${HEALTH_TOKEN}` and set that variable, or leave `health.host` out.",
+            "HOME/config.yaml:1: health.token: is required if other machines can connect\n"
+            "  Write `token: ${HEALTH_TOKEN}` and set that variable, or remove `health.host`.",
             id="health for everybody",
         ),
         pytest.param(
             "backup:\n  folder: workspace/kept\n",
-            "HOME/config.yaml:2: backup.folder: would show the agent all secrets\n"
-            "  Name a folder elsewhere, best on another disk.",
+            "HOME/config.yaml:2: backup.folder: would give the agent access to all secrets\n"
+            "  Choose another folder, preferably on another disk.",
             id="backups where the agent reads",
         ),
         pytest.param(
             "backup:\n  folder: /srv/shown/kept\ntools:\n  exec:\n    paths: [/srv/shown]\n",
-            "HOME/config.yaml:2: backup.folder: would show the agent all secrets\n"
-            "  Name a folder elsewhere, best on another disk.",
+            "HOME/config.yaml:2: backup.folder: would give the agent access to all secrets\n"
+            "  Choose another folder, preferably on another disk.",
             id="backups where commands read",
         ),
         pytest.param(
@@ -110,7 +110,7 @@ MODEL = "model: {name: m, api_key: k}\n"
         pytest.param(
             "backup:\n  folder: media\n",
             "HOME/config.yaml:2: backup.folder: is in nanobot's own folder, which is backed up\n"
-            "  Name a folder elsewhere, best on another disk.",
+            "  Choose another folder, preferably on another disk.",
             id="backups in backups",
         ),
         pytest.param(
@@ -176,13 +176,13 @@ MODEL = "model: {name: m, api_key: k}\n"
         ),
         pytest.param(
             "agent:\n  timezone: Europe/Berlim\n",
-            "HOME/config.yaml:2: agent.timezone: is not the name of a time zone\n"
+            "HOME/config.yaml:2: agent.timezone: is not a time zone\n"
             "  Did you mean 'Europe/Berlin'?",
             id="unknown time zone",
         ),
         pytest.param(
             "agent:\n  timezone: ../../etc/passwd\n",
-            "HOME/config.yaml:2: agent.timezone: is not the name of a time zone\n"
+            "HOME/config.yaml:2: agent.timezone: is not a time zone\n"
             "  Write it like Europe/Berlin.",
             id="a path for a time zone",
         ),
@@ -247,13 +247,12 @@ def test_a_wrong_key_or_value_is_named_with_its_line_and_the_fix(
         pytest.param(
             "model:\n  api_key: !canary\n",
             "HOME/config.yaml:2: model.api_key: starts with '!', which YAML reads as a tag\n"
-            "  Put it in quotes.",
+            "  Quote it.",
             id="tag",
         ),
         pytest.param(
             "model: !!python/object/apply:os.system [canary]\n",
-            "HOME/config.yaml:1: model: starts with '!', which YAML reads as a tag\n"
-            "  Put it in quotes.",
+            "HOME/config.yaml:1: model: starts with '!', which YAML reads as a tag\n  Quote it.",
             id="tag that would run code",
         ),
         pytest.param(
@@ -288,17 +287,17 @@ def test_a_wrong_key_or_value_is_named_with_its_line_and_the_fix(
         ),
         pytest.param(
             b"log:\n  level: caf\xe9\n",
-            "HOME/config.yaml:2: is not UTF-8 text\n  Type the line again; save the file as UTF-8.",
+            "HOME/config.yaml:2: is not UTF-8 text\n  Type the line again, and save the file as UTF-8.",
             id="not UTF-8",
         ),
         pytest.param(
             b"log:\n  level: a\x00b\n",
-            "HOME/config.yaml:2: is not UTF-8 text\n  Type the line again; save the file as UTF-8.",
+            "HOME/config.yaml:2: is not UTF-8 text\n  Type the line again, and save the file as UTF-8.",
             id="control character",
         ),
         pytest.param(
             b"#" * (2 << 20),
-            "HOME/config.yaml: is not a plain file of at most 1 MiB\n  Move it away.",
+            "HOME/config.yaml: is not a regular file of at most 1 MiB\n  Move it away.",
             id="huge",
         ),
     ],
@@ -345,15 +344,15 @@ def test_references_that_make_a_few_lines_endless_are_an_error(home: Home, text:
         ),
         (
             "https://u:canary@box/v1",
-            "must hold no user name, no '?' and no '#'\n  Put the key into `api_key`.",
+            "must not contain a user name, '?', or '#'\n  Put the key into `api_key`.",
         ),
         (
             "https://box/v1?key=canary",
-            "must hold no user name, no '?' and no '#'\n  Put the key into `api_key`.",
+            "must not contain a user name, '?', or '#'\n  Put the key into `api_key`.",
         ),
         (
             "https://box/v1/chat/completions/",
-            "must stop before the name of the operation\n  Leave off what follows /v1.",
+            "must end before the name of the operation\n  Remove everything after /v1.",
         ),
     ],
 )
@@ -366,7 +365,7 @@ def test_an_address_that_cannot_work_is_explained(home: Home, url: str, expected
 def test_a_key_that_no_server_takes_is_found_before_it_is_sent(home: Home, key: str) -> None:
     assert home.complaint(f'model:\n  name: m\n  api_key: "{key}"\n') == (
         "HOME/config.yaml:3: model.api_key: holds a space, a line break or a character beyond "
-        "ASCII, which no key has\n  Copy the key again, on its own."
+        "ASCII, which no key has\n  Copy only the key, and paste it again."
     )
 
 
@@ -425,8 +424,8 @@ def test_several_problems_are_reported_together_in_reading_order(home: Home) -> 
         "HOME/config.yaml:2: agent.on_busy: must be 'steer', 'queue' or 'interrupt'",
         "HOME/config.yaml:4: log.levle: there is no such key",
         "HOME/config.yaml:5: log.level: the variable NOPE is not set",
-        "HOME/secrets.env:1: is not a KEY=VALUE line",
-        "environment: NANOBOT_QQ: no key is set by this variable",
+        "HOME/secrets.env:1: is not a NAME=value line",
+        "environment: NANOBOT_QQ: this variable matches no key",
     ]
     assert (error.file, error.line, error.key) == (str(home.config), 2, "agent.on_busy")
     assert "Did you mean 'level'?" in error.for_people()
@@ -454,7 +453,7 @@ def test_a_file_without_permission_says_how_to_mend_it(home: Home) -> None:
         complaint = home.complaint()
     assert (
         "HOME/config.yaml: cannot be read: Permission denied\n"
-        "  Make it yours: `chmod 600 HOME/config.yaml`, or run nanobot as the user who owns it."
+        "  Run `chmod 600 HOME/config.yaml`, or run nanobot as its owner."
     ) in complaint
 
 
@@ -463,8 +462,8 @@ def test_what_is_no_file_is_an_error(home: Home) -> None:
     os.mkfifo(home.secrets)
     assert home.complaint() == (
         "HOME/config.yaml: cannot be read: Is a directory\n"
-        "  Check NANOBOT_HOME, the path and the disk.\n"
-        "HOME/secrets.env: is not a plain file of at most 1 MiB\n  Move it away."
+        "  Check NANOBOT_HOME, the path, and the disk.\n"
+        "HOME/secrets.env: is not a regular file of at most 1 MiB\n  Move it away."
     )
 
 

@@ -151,7 +151,7 @@ def test_the_home_is_the_one_named_or_that_of_the_user(tmp_path: Path) -> None:
 
 
 def test_a_home_of_nobody_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="the home folder of the user is not known"):
+    with pytest.raises(ConfigError, match="the user's home folder is unknown"):
         home_folder({"NANOBOT_HOME": "~nobody-by-this-name/x"})
 
 

@@ -21,17 +21,17 @@ ACCOUNTS = "Write it like [[telegram:12345, whatsapp:4915112345678]]."
         ),
         (
             "memory:\n  identities: [[telegram, 'x:1']]\n",
-            "HOME/config.yaml:2: memory.identities: must hold accounts written as channel:id\n"
+            "HOME/config.yaml:2: memory.identities: must list accounts as channel:id\n"
             f"  {ACCOUNTS}",
         ),
         (
             "memory:\n  identities: [['x:1']]\n",
-            "HOME/config.yaml:2: memory.identities: must give each person at least two accounts\n"
+            "HOME/config.yaml:2: memory.identities: must list at least two accounts for each person\n"
             f"  {ACCOUNTS}",
         ),
         (
             "memory:\n  identities: [['x:1', 'y:1'], ['x:1', 'z:1']]\n",
-            "HOME/config.yaml:2: memory.identities: names one account twice\n"
+            "HOME/config.yaml:2: memory.identities: lists an account twice\n"
             "  Put all accounts of a person into one list.",
         ),
         (
@@ -52,11 +52,11 @@ ACCOUNTS = "Write it like [[telegram:12345, whatsapp:4915112345678]]."
         ),
         (
             "dream:\n  cron: sometimes\n",
-            f"HOME/config.yaml:2: dream.cron: must be a schedule that comes again\n  {SCHEDULE}",
+            f"HOME/config.yaml:2: dream.cron: must be a recurring schedule\n  {SCHEDULE}",
         ),
         (
             "dream:\n  cron: at 2026-12-01T09:00\n",
-            f"HOME/config.yaml:2: dream.cron: must be a schedule that comes again\n  {SCHEDULE}",
+            f"HOME/config.yaml:2: dream.cron: must be a recurring schedule\n  {SCHEDULE}",
         ),
         (
             "owner:\n  telegram: 12345\n",
@@ -66,7 +66,7 @@ ACCOUNTS = "Write it like [[telegram:12345, whatsapp:4915112345678]]."
         (
             "owner: [12345]\n",
             "HOME/config.yaml:1: owner: must be a section with keys\n"
-            "  Write `owner:` and beneath it, indented, its keys.",
+            "  Write `owner:`, and its keys below it, indented.",
         ),
     ],
 )
@@ -137,5 +137,5 @@ def test_a_key_for_embeddings_in_a_readable_file_is_warned_of(home: Home) -> Non
         f"{MODEL}memory:\n  embeddings: {{model: e, api_key: sk-1}}\n".replace(", api_key: k", ""),
         mode=0o644,
     )
-    warning = "memory.embeddings.api_key: is written out in a file that other users can read"
+    warning = "memory.embeddings.api_key: is in a file that other users can read"
     assert any(warning in said for said in home.load().warnings)

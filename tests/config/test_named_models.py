@@ -112,17 +112,17 @@ def test_the_page_may_choose_among_the_models_but_not_where_they_are() -> None:
 WRONG = [
     (
         "use: {chat: fats}\nmodels: {fast: a}\n",
-        "HOME/config.yaml:3: use.chat: names no model in `models`\n  Did you mean 'fast'?",
+        "HOME/config.yaml:3: use.chat: is not a model in `models`\n  Did you mean 'fast'?",
     ),
     (
         "use: {jobs: fast}\n",
-        "HOME/config.yaml:3: use.jobs: names no model in `models`\n"
-        "  Write it under `models`, with a name.",
+        "HOME/config.yaml:3: use.jobs: is not a model in `models`\n"
+        "  Add it under `models`, with a name.",
     ),
     (
         "models: {my fast: a}\n",
         "HOME/config.yaml:3: models.my fast: must be a short name without spaces, other than"
-        " `default`\n  Use letters, digits, '.', '_' and '-', as in `fast`.",
+        " `default`\n  Use letters, digits, '.', '_', and '-', such as `fast`.",
     ),
     (
         "models:\n  a: {nmae: b}\n",
@@ -140,12 +140,12 @@ WRONG = [
     (
         "  extra_body: {messages: []}\n",
         "HOME/config.yaml:3: model.extra_body: must not set `messages`, which nanobot writes"
-        " itself\n  Leave it out.",
+        " itself\n  Remove it.",
     ),
     (
         "  headers: {Content-Length: 1}\n",
         "HOME/config.yaml:3: model.headers: must not set `Content-Length`, which nanobot writes"
-        " itself\n  Leave it out.",
+        " itself\n  Remove it.",
     ),
     (
         "  reasoning_effort: hihg\n",

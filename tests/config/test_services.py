@@ -56,7 +56,7 @@ def test_the_http_server_is_for_this_machine_unless_told_otherwise(home: Home) -
     [
         ("http: {port: 0}\n", "http.port: must be at least 1"),
         ("http: {port: 70000}\n", "http.port: must be at most 65535"),
-        ("http: {host: ''}\n", "http.host: must be a host name or an address alone"),
+        ("http: {host: ''}\n", "http.host: must be only a host name or an address"),
         ("http: {public_hosts: ['https://a.b']}\n", "http.public_hosts[0]: must be a host name"),
         ("http: {public_hosts: ['a.b:80']}\n", "http.public_hosts[0]: must be a host name"),
         ("owner: {plain: ['*']}\n", "owner: must name you"),
@@ -81,7 +81,7 @@ def test_a_program_that_listens_needs_no_server_and_no_key(home: Home) -> None:
 @pytest.mark.parametrize(
     ("more", "line", "expected"),
     [
-        ("    model: w\n    api_key: k\n", 3, "command: and `model` exclude each other"),
+        ("    model: w\n    api_key: k\n", 3, "command: cannot be combined with `model`"),
         ("    read: [models]\n", 4, "read[0]: must be an absolute path"),
         ("    read: [/]\n", 4, "read[0]: would show nanobot's own folder"),
         ("  speech: {command: espeak-ng}\n", 4, "command: must be a list"),
@@ -97,6 +97,6 @@ def test_a_voice_that_cannot_work_is_refused(
 
 
 def test_a_command_without_a_recording_or_in_nanobots_own_folder_is_refused(home: Home) -> None:
-    assert "names no recording" in home.complaint(VOICE.replace("{input}", "x"))
+    assert "has no placeholder for the recording" in home.complaint(VOICE.replace("{input}", "x"))
     inside = VOICE.replace("cat", str(home.folder / "speak.sh"))
     assert "is in nanobot's own folder" in home.complaint(inside)

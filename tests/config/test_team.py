@@ -40,15 +40,15 @@ def test_a_team_without_a_time_zone_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("team", "said"),
     [
-        ({"database": _DATABASE}, "team.shared: is required beside the other"),
-        ({"shared": "/srv/nanobot"}, "team.database: is required beside the other"),
+        ({"database": _DATABASE}, "team.shared: is also required"),
+        ({"shared": "/srv/nanobot"}, "team.database: is also required"),
         (
             {"database": "mysql://x", "shared": "/srv/nanobot"},
             "team.database: must be the address of a PostgreSQL database",
         ),
         (
             {"database": _DATABASE, "shared": "srv"},
-            "team.shared: must be the whole path of a folder",
+            "team.shared: must be an absolute path",
         ),
         (
             {"database": _DATABASE, "shared": "HOME/shared"},

@@ -11,7 +11,7 @@ import pytest
 from nanobot.config.values import plain_values, secrets_in
 from tests.config.homes import Home
 
-ABSOLUTE = "Write it from the root, such as /home/ada/notes or ${HOME}/notes."
+ABSOLUTE = "Write the full path, such as /home/ada/notes or ${HOME}/notes."
 RULES = "Write it like nas.lan, 127.0.0.1:8000, [::1]:8000 or 192.168.1.0/24."
 
 
@@ -37,12 +37,12 @@ def tools(*lines: str) -> str:
         ),
         (
             tools("exec:", "  environment: {LD_PRELOAD: x.so}"),
-            "3: tools.exec.environment: cannot hold LD_PRELOAD, which changes every program\n"
-            "  Leave it out.",
+            "3: tools.exec.environment: cannot contain LD_PRELOAD, which affects every program\n"
+            "  Remove it.",
         ),
         (
             tools("exec:", "  environment: {'A B': x}"),
-            "3: tools.exec.environment: must have names of variables as its keys\n"
+            "3: tools.exec.environment: must have variable names as keys\n"
             "  Write it like `LANG: C`.",
         ),
         (
@@ -55,8 +55,8 @@ def tools(*lines: str) -> str:
         ),
         (
             tools("exec:", "  paths: [/]"),
-            "3: tools.exec.paths[0]: would show nanobot's own folder, with its keys and sessions\n"
-            "  Name the folder that is needed, no more.",
+            "3: tools.exec.paths[0]: would give access to nanobot's own folder, with its keys and sessions\n"
+            "  List only the folder that is needed.",
         ),
         (
             tools("web:", "  search: {provider: brave}"),
@@ -76,7 +76,7 @@ def tools(*lines: str) -> str:
         (
             tools("web:", "  allow_hosts: [0.0.0.0/0]"),
             "3: tools.web.allow_hosts[0]: must not allow every address\n"
-            "  Name the hosts or networks that you mean.",
+            "  List the hosts or networks that you need.",
         ),
         (
             server("args: [x]"),
@@ -85,20 +85,19 @@ def tools(*lines: str) -> str:
         ),
         (
             server("command: npx", "url: https://example.org/mcp"),
-            "5: mcp.servers.files.url: does not go with `command`\n"
-            "  Keep one of `command` and `url`.",
+            "5: mcp.servers.files.url: cannot be combined with `command`\n  Remove one of them.",
         ),
         (
             server("url: https://example.org/mcp", "network: true"),
-            "5: mcp.servers.files.network: has no effect beside `url`\n  Leave it out.",
+            "5: mcp.servers.files.network: has no effect with `url`\n  Remove it.",
         ),
         (
             server("command: npx", "headers: {Authorization: x}"),
-            "5: mcp.servers.files.headers: has no effect beside `command`\n  Leave it out.",
+            "5: mcp.servers.files.headers: has no effect with `command`\n  Remove it.",
         ),
         (
             server("url: https://example.org/mcp?key=1"),
-            "4: mcp.servers.files.url: must hold no user name, no '?' and no '#'\n"
+            "4: mcp.servers.files.url: must not contain a user name, '?', or '#'\n"
             "  Put the key into `headers`.",
         ),
         (
@@ -108,7 +107,7 @@ def tools(*lines: str) -> str:
         (
             "mcp:\n  servers:\n    my__files: {command: npx}\n",
             "2: mcp.servers: has a name that cannot be part of a tool's name\n"
-            "  Use up to 32 letters, digits, `-` and single `_`, such as `files`.",
+            "  Use up to 32 letters, digits, `-`, and single `_`, such as `files`.",
         ),
         (
             "heartbeat:\n  every: sometimes\n",
@@ -227,7 +226,7 @@ def test_a_search_server_of_ones_own_may_be_reached_wherever_it_is(home: Home) -
 def test_what_opens_the_sandbox_is_said_at_each_start(home: Home) -> None:
     home.write(tools("exec: {sandbox: none}") + server("command: npx", "sandbox: false"))
     exec_warning, server_warning = home.load().warnings
-    assert "tools.exec.sandbox: lets commands do all that you may do" in exec_warning
+    assert "tools.exec.sandbox: gives commands all your permissions" in exec_warning
     assert "mcp.servers.files.sandbox: lets this server do all" in server_warning
 
 

@@ -16,8 +16,8 @@ LITERAL = "model:\n  name: m\n  api_key: sk-canary\n"
 def test_a_key_written_out_in_a_file_that_others_read_is_a_warning(home: Home) -> None:
     home.write(LITERAL, mode=0o644)
     assert home.load().warnings == (
-        f"{home.config}:3: model.api_key: is written out in a file that other users can read. "
-        f"Make it yours: `chmod 600 {home.config}`.",
+        f"{home.config}:3: model.api_key: is in a file that other users can read. "
+        f"Run `chmod 600 {home.config}`.",
     )
 
 
@@ -48,8 +48,8 @@ def test_no_warning_without_a_reason(home: Home, text: str, mode: int) -> None:
 def test_secrets_that_others_read_are_a_warning(home: Home) -> None:
     home.write_secrets("K=k\n", mode=0o604)
     assert home.load().warnings == (
-        f"{home.secrets}: holds secrets and can be read by other users. "
-        f"Make it yours: `chmod 600 {home.secrets}`.",
+        f"{home.secrets}: contains secrets that other users can read. "
+        f"Run `chmod 600 {home.secrets}`.",
     )
 
 

@@ -110,5 +110,5 @@ def test_the_command_shows_what_was_asked_for(
     assert logs("--turn", "260302-1", "--level", "warning").split()[-2:] == ["1", "(a.b:1)"]
     told: list[dict[str, Any]] = [json.loads(line) for line in logs("--json").splitlines()]
     assert [line["message"] for line in told] == ["0", "1", "2"]
-    assert logs("--turn", "none") == "Nothing matching is logged.\n"
+    assert logs("--turn", "none") == "No matching entries.\n"
     assert logs("--turn", "none", "--json") == ""

@@ -362,7 +362,7 @@ def test_it_says_what_it_will_do_and_asks(
     monkeypatch.setattr("sys.stdin", Terminal(answer))
     before = _everything(home)
     assert _nanobot(home, "team", "init") == (0 if answer == "y\n" else 1)
-    assert "move sessions" in capsys.readouterr().out.partition("Do this?")[0]
+    assert "move sessions" in capsys.readouterr().out.partition("Continue?")[0]
     if answer == "n\n":
         assert _everything(home) == before
 

@@ -64,10 +64,10 @@ class ConfigPart(ConfigEdit, frozen=True):
 
 def model_label(model: ModelSettings) -> str:
     if model.provider == "offline":
-        return "the built-in one, offline"
+        return "the built-in model, offline"
     known = provider_at(model.base_url)
     where = known.name if known and not known.is_local else model.base_url
-    return f"{model.name or 'the first one'} at {where}"
+    return f"{model.name or 'the first model'} at {where}"
 
 
 def fit_window(model: ModelSettings, window: int) -> ModelSettings:
@@ -139,7 +139,7 @@ def channel_changes(name: str, result: SetupResult, before: ExistingFiles) -> Co
     summary = [result.who or "on"]
     if owners:
         changes.insert(0, ConfigChange(("owner", name), owners))
-        summary.append(f"you are {', '.join(owners)}")
+        summary.append(f"your id is {', '.join(owners)}")
     if result.unchecked:
         summary.append("not checked")
     return ConfigPart(

@@ -65,7 +65,7 @@ _NO_LIST_WITHOUT_KEY = (400, *_NO_ACCESS)
 """Answers to a wrong key if only the key can be wrong. Gemini and xAI answer 400. Sources:
 https://ai.google.dev/gemini-api/docs/troubleshooting and
 https://github.com/continuedev/continue/issues/10778"""
-_TYPED = "Another one, whose name you type"
+_TYPED = "Another one (type its name)"
 _CHECK_URL = setting_check(AnyModel, "base_url", "it")
 _CHECK_KEY = setting_check(AnyModel, "api_key", "the key")
 
@@ -139,7 +139,7 @@ class ModelStep:
         if known and known.keys_at and not (wanted.api_key and wanted.name):
             hint = f"Add --model-name {known.example} and --api-key-env {known.key_variable}"
             raise NanobotError(
-                f"{known.name} needs a model and a key", hint=f"{hint}, or another --base-url."
+                f"{known.name} needs a model and a key", hint=f"{hint}, or use another --base-url."
             )
         if lacks_path(wanted.base_url) and not options.no_test:
             url, _ = await self._models(wanted)
@@ -151,7 +151,7 @@ class ModelStep:
         self._person.say("Looking for model servers on this machine …")
         offers = self._offers(await self._find())
         labels = [one.label for one in offers]
-        offer = offers[await self._person.choose("Which model should answer?", labels)]
+        offer = offers[await self._person.choose("Which model do you want to use?", labels)]
         if offer.model is not None:
             return offer.model
         url = await self._address(offer) if offer.asks_address else offer.base_url
@@ -169,15 +169,15 @@ class ModelStep:
             for one in servers
         ]
         if present.provider != "offline":
-            offers.insert(0, Offer(f"As it is: {model_label(present)}", model=present))
+            offers.insert(0, Offer(f"Keep the current one: {model_label(present)}", model=present))
         for one in sorted(self._providers, key=attrgetter("is_local")):
             if not one.is_local:
                 offers.append(Offer(one.name, one.base_url, asks_key=True))
             elif one.name not in found:
-                label = f"{one.name}, elsewhere or not started"
+                label = f"{one.name} (not running, or on another machine)"
                 offers.append(Offer(label, one.base_url, asks_address=True))
         another = "Another server with an OpenAI-compatible API"
-        built_in = "None yet: the small built-in model, which knows only a few tricks"
+        built_in = "None yet: the small built-in model, only to try nanobot"
         offers.append(Offer(another, asks_address=True, asks_key=True))
         return [*offers, Offer(built_in, model=ModelSettings(provider="offline"))]
 
@@ -185,7 +185,7 @@ class ModelStep:
         """Ask for the address; the last one is the default if it is a server of this kind."""
         last, kind = self._last.base_url, self._at(offer.base_url)
         if kind:
-            self._person.say(f"`{kind.start}` starts it. It listens at {offer.base_url} then.")
+            self._person.say(f"Start it with `{kind.start}`. It then listens at {offer.base_url}.")
         usual = last if self._at(last) == kind else offer.base_url
         asked = "Its address, up to and including /v1"
         return await ask_checked(self._person, asked, _CHECK_URL, usual)
@@ -216,16 +216,16 @@ class ModelStep:
             return wanted
         known, usual = self._at(wanted.base_url), wanted.api_key.get_secret_value()
         if not (known and known.keys_at):
-            return _with_key(wanted, await self._key("The API key, if it wants one", usual))
-        self._person.say(f"Keys of {known.name} are made at {known.keys_at}")
+            return _with_key(wanted, await self._key("The API key, if it needs one", usual))
+        self._person.say(f"Create a {known.name} key at {known.keys_at}")
         usual = usual or os.environ.get(known.key_variable, "").strip()
-        asked = f"The API key of {known.name}"
+        asked = f"The {known.name} API key"
         return _with_key(wanted, await self._key(asked, usual, is_needed=True))
 
     async def _key(self, asked: str, usual: str = "", *, is_needed: bool = False) -> str:
         def check(key: str) -> str:
             if is_needed and not key:
-                raise NanobotError("it needs a key")
+                raise NanobotError("a key is required")
             return _CHECK_KEY(key)
 
         return await ask_checked(self._person, asked, check, usual, secret=True)
@@ -247,15 +247,17 @@ class ModelStep:
                 if not self._attended:
                     raise
                 self._person.say(f"WARNING: {in_words(error)}\nYour answers can't be checked now.")
-                if not await self._person.confirm("Keep them unchecked, and go on?"):
+                if not await self._person.confirm("Continue without checking them?"):
                     raise
                 self._is_unchecked = True
                 return wanted, None
             except ProviderRejected as error:
                 if error.status not in refusals or not self._attended:
                     raise
-                self._person.say(in_words(error) if wanted.api_key else "It wants a key.")
-                if not (key := await self._key("Its key again (Enter to leave it)")):
+                self._person.say(
+                    in_words(error) if wanted.api_key else "The server requires a key."
+                )
+                if not (key := await self._key("The key (Enter to cancel)")):
                     raise
                 wanted, self._variable = _with_key(wanted, key), ""
 
@@ -269,7 +271,7 @@ class ModelStep:
                 raise
             return wanted.base_url, ()
         if server.base_url != wanted.base_url:
-            self._person.say(f"It answers at {server.base_url}.")
+            self._person.say(f"The server answers at {server.base_url}.")
         return server.base_url, models
 
     async def _named(self, wanted: ModelSettings, models: Sequence[ListedModel]) -> ModelSettings:
@@ -277,18 +279,18 @@ class ModelStep:
         person, known = self._person, self._at(wanted.base_url)
         name = wanted.name or (known.example if known and not known.is_local else "")
         if len(models) == 1:
-            person.say(f"It serves {models[0].name}.")
+            person.say(f"The server has one model: {models[0].name}.")
             return replace(wanted, name=models[0].name)
         if models:
             names = [one.name for one in models]
             at = names.index(name) if name in names else 0
-            at = await person.choose("Which of its models?", [*map(_sized, models), _TYPED], at)
+            at = await person.choose("Which model?", [*map(_sized, models), _TYPED], at)
             if at < len(names):
                 return replace(wanted, name=names[at])
         elif not (self._is_unchecked or self._options.no_test):
             get = f" {known.how_to_get}" if known and known.is_local else ""
-            person.say(f"It lists no model for conversations.{get}")
-        name = await ask_checked(person, "Model name on that server", _checked_name, name)
+            person.say(f"The server lists no chat models.{get}")
+        name = await ask_checked(person, "The model's name on the server", _checked_name, name)
         return replace(wanted, name=name)
 
     async def _try_out(self, wanted: ModelSettings) -> bool:
@@ -298,7 +300,7 @@ class ModelStep:
 
         near = is_near(wanted.base_url)
         slow = ". On a slow machine, loading and reading can take minutes" if near else ""
-        self._person.say(f"Asking {model_label(wanted)} something{slow} …")
+        self._person.say(f"Testing {model_label(wanted)}{slow} …")
         tool = ToolSpec("rest", "Does nothing.", {"type": "object", "properties": {}})
         prompt = Prompt((user_message("Answer with the one word: ready"),), Toolset.of([tool]))
         provider, began = build_adapter(wanted), self._clock.monotonic()
@@ -340,15 +342,18 @@ class ModelStep:
         if 0 < window < _SMALLEST:
             raise NanobotError(
                 f"a context window of {window:,} tokens is too small",
-                hint=f"nanobot needs {_SMALLEST:,}; {_COMFORTABLE:,} are enough. {facts.to_raise}",
+                hint=(
+                    f"nanobot needs at least {_SMALLEST:,}, and {_COMFORTABLE:,} are comfortable. "
+                    f"{facts.to_raise}"
+                ),
             )
         if window < chosen:
             self._person.say(
-                f"WARNING: the context window was to be {chosen:,}, but {_server(facts)} takes"
-                f" {takes:,} tokens, so {takes:,} is used. {facts.to_raise}"
+                f"WARNING: the context window is set to {chosen:,} tokens, but "
+                f"{_server(facts)} accepts {takes:,}, so {takes:,} is used. {facts.to_raise}"
             )
         elif takes >= SMALL_WINDOW:  # else a warning has named it
-            self._person.say(f"{facts.server or wanted.name} takes {takes:,} tokens.")
+            self._person.say(f"{facts.server or wanted.name} accepts {takes:,} tokens.")
         if not window:
             window = await self._unknown(wanted, _server(facts), asks=asks)
         return fit_window(wanted, window)
@@ -357,9 +362,9 @@ class ModelStep:
         """Warn of a small window and of missing tool calls."""
         if _SMALLEST <= facts.window < SMALL_WINDOW:
             self._person.say(
-                f"WARNING: {_server(facts)} takes only {facts.window:,} tokens, so nanobot works"
-                f" with few tools and forgets within a few messages. {_COMFORTABLE:,} leave room"
-                f" to talk. {facts.to_raise}"
+                f"WARNING: {_server(facts)} accepts only {facts.window:,} tokens, so nanobot "
+                f"uses fewer tools and forgets within a few messages. {_COMFORTABLE:,} are "
+                f"comfortable. {facts.to_raise}"
             )
         if facts.tools is False:
             self._person.say(f"WARNING: {facts.no_tools}. {facts.for_tools}")
@@ -375,12 +380,15 @@ class ModelStep:
         if not (is_small and self._attended):
             return None
         instead = f" instead of {takes:,}" if takes else ""
-        question = f"Make a variant of {wanted.name} that takes {tokens:,} tokens{instead}?"
+        question = (
+            f"Create a variant of {wanted.name} with a context window of {tokens:,} "
+            f"tokens{instead}?"
+        )
         if not await self._person.confirm(f"{question} It needs no download."):
             return None
         server = self._server(wanted, _VARIANT_SECONDS)
         name = await server.create_larger_variant(wanted.name, tokens)
-        self._person.say(f"{name} is there." if name else "Ollama could not make it.")
+        self._person.say(f"{name} is ready." if name else "Ollama could not create it.")
         return replace(wanted, name=name) if name else None
 
     def _configured(self, wanted: ModelSettings) -> int:
@@ -396,15 +404,18 @@ class ModelStep:
         if not is_near(wanted.base_url) or (known and not known.is_local):
             return ModelSettings().context_window
         asks_person = self._attended and asks
-        assumed = f" {_ASSUMED:,} are assumed. To change it: --context-window {_COMFORTABLE}"
+        assumed = (
+            f" nanobot assumes {_ASSUMED:,}. To change this, use --context-window {_COMFORTABLE}."
+        )
         self._person.say(
-            f"WARNING: it isn't known how many tokens {server} takes, and it may cut off the rest."
-            f" Many take {_ASSUMED:,}, but below {SMALL_WINDOW:,} nanobot works with few tools;"
-            f" {_COMFORTABLE:,} or more leave room to talk.{'' if asks_person else assumed}"
+            f"WARNING: the context window of {server} is unknown, and longer prompts may be "
+            f"cut off. Many servers accept {_ASSUMED:,} tokens. Below {SMALL_WINDOW:,}, "
+            f"nanobot uses fewer tools. {_COMFORTABLE:,} or more are "
+            f"comfortable.{'' if asks_person else assumed}"
         )
         if not asks_person:
             return _ASSUMED
-        question = "The context window that it was started with, in tokens"
+        question = "The server's context window, in tokens"
         return await ask_checked(self._person, question, _checked_window, str(_ASSUMED))
 
 
@@ -417,7 +428,9 @@ def _given_key(options: argparse.Namespace, named: KnownProvider | None) -> tupl
     provider, unless another is named."""
     if options.api_key_stdin:
         if not (key := sys.stdin.readline().strip()):
-            raise NanobotError("there is no API key on standard input", hint="One line: the key.")
+            raise NanobotError(
+                "there is no API key on standard input", hint="Send the key as one line."
+            )
         return key, ""
     usual = named.key_variable if named and named.key_variable in os.environ else ""
     variable = options.api_key_env or usual
@@ -428,7 +441,9 @@ def from_environment(name: str) -> str:
     """Return the secret that a variable holds. Raises `NanobotError` if there is none."""
     value = os.environ.get(name, "").strip()
     if not value:
-        raise NanobotError(f"the variable {name} is not set, or empty", hint=f"export {name}=…")
+        raise NanobotError(
+            f"the variable {name} is not set or empty", hint=f"Set it with `export {name}=…`."
+        )
     return value
 
 
@@ -442,18 +457,20 @@ def _sized(model: ListedModel) -> str:
 
 def _few(models: Sequence[str]) -> str:
     if not models:
-        return "no model for conversations yet"
+        return "no chat models yet"
     return ", ".join(models[:3]) + (f" and {len(models) - 3} more" if len(models) > 3 else "")
 
 
 def _checked_name(text: str) -> str:
     if not text:
-        raise NanobotError("it needs a name")
+        raise NanobotError("a name is required")
     return text
 
 
 def _checked_window(text: str) -> int:
     digits = text.replace(",", "")
     if not digits.isdecimal() or int(digits) < _SMALLEST:
-        raise NanobotError(f"it must be a number from {_SMALLEST:,}", hint="Less is too little.")
+        raise NanobotError(
+            f"it must be a number of at least {_SMALLEST:,}", hint="nanobot needs at least that."
+        )
     return int(digits)

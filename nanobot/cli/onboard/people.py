@@ -40,7 +40,9 @@ def read_secret(prompt: str) -> str:
         typed = getpass(prompt).strip()
         typed.encode()
     except UnicodeError:
-        raise NanobotError("that is no text", hint="Copy it again, on its own.") from None
+        raise NanobotError(
+            "the input is not text", hint="Copy only the value, and paste it again."
+        ) from None
     if typed:
         sys.stderr.write(f"{count_shown(typed)}\n")
     return typed
@@ -71,7 +73,7 @@ class Answers:
     async def ask(self, question: str, default: str = "", *, secret: bool = False) -> str:
         if not self._attended and default:
             return default
-        shown = "keep what is there" if secret and default else one_line(default, 60)
+        shown = "keep the current value" if secret and default else one_line(default, 60)
         prompt = f"{question}{f' [{shown}]' if shown else ''}: "
         return self._line(prompt, secret=secret) or default
 
@@ -91,7 +93,7 @@ class Answers:
         while True:
             lines = [f"  {at + 1}. {one_line(choices[at], 200)}" for at in left[:_LISTED]]
             if (more := len(left) - _LISTED) > 0:
-                lines.append(f"  … and {more} more: type part of a name to see those that have it")
+                lines.append(f"  … and {more} more: type part of a name to list the matches")
             self.say("\n".join([question, *lines]))
             answer = self._line(f"Number, or part of a name [{default + 1}]: ")
             if not answer:
@@ -105,15 +107,15 @@ class Answers:
             if found:
                 left, default = found, found[0]
             else:
-                self.say(f"Nothing has that in its name. Or a number from 1 to {len(choices)}.")
+                self.say(f"No match. Type part of a name, or a number from 1 to {len(choices)}.")
 
     def _line(self, prompt: str, *, secret: bool = False) -> str:
         """Read one line from the person while everything else waits. Raises `Unanswered` at the
         end of the input."""
         prompt = f"{one_line(prompt, _LONGEST)} "
         if not self._attended:
-            hint = "`nanobot onboard --help` lists the options that say it."
-            raise Unanswered(f"nobody is there to answer: {prompt}", hint=hint)
+            hint = "Give it as an option: see `nanobot onboard --help`."
+            raise Unanswered(f"an answer is required: {prompt}", hint=hint)
         is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         if is_terminal:
             import readline  # noqa: F401 - editing, and earlier answers by the key Up
@@ -123,7 +125,7 @@ class Answers:
             typed = read_secret(prompt) if secret and is_terminal else input(prompt).strip()
         except EOFError:
             hint = "Run `nanobot onboard` again, or use --non-interactive with options."
-            raise Unanswered("the answers ended before everything was asked", hint=hint) from None
+            raise Unanswered("the input ended before the last question", hint=hint) from None
         finally:
             signal.signal(signal.SIGINT, handler)
         if not is_terminal:  # the line was not echoed

@@ -52,8 +52,8 @@ from nanobot_cli.wire import DEFAULT_SESSION, AgentMessage, Reading, Reply
 
 _GROUP = "nanobot.channel_setups"
 _INTRODUCTION = """\
-This sets nanobot up: a model, the chats that it answers in, and you. Nothing is written before \
-you have seen it. The answer < goes back; Ctrl-C leaves at any point."""
+This sets up a model, your chats, and your name. Nothing is saved until you confirm. Type < to go \
+back, or press Ctrl-C to cancel."""
 _HELLO = "Hello!"
 _CHECK_ZONE = setting_check(AgentSettings, "timezone", "it")
 
@@ -63,25 +63,25 @@ def onboard(options: argparse.Namespace) -> int:
     mostly before anything is written."""
     log_errors_only()
     if options.offline and (named := server_options(options)):
-        hint = "The built-in model has no server; leave one or the other out."
-        raise WrongUsage(f"--offline and {named[0]} exclude each other", hint=hint)
+        hint = "The built-in model has no server. Leave out one of the options."
+        raise WrongUsage(f"--offline cannot be combined with {named[0]}", hint=hint)
     if options.api_key_env and options.api_key_stdin:
-        raise WrongUsage("--api-key-env and --api-key-stdin exclude each other")
+        raise WrongUsage("--api-key-env cannot be combined with --api-key-stdin")
     attended = not options.non_interactive
     person = Answers(attended=attended)
     try:
         answered = asyncio.run(Interview(Answers(attended=attended, back=True), options).run())
     except KeyboardInterrupt:
-        sys.stderr.write("\nLeft; nothing was written.\n")
+        sys.stderr.write("\nCanceled. Nothing was changed.\n")
         raise
     if answered is None:
         return 0
     before, part = answered
     if part.is_empty:
-        person.say("Everything stays as it is.")
+        person.say("Nothing to change.")
     else:
         write(options.home, before, part)
-        person.say(f"Written to {options.home}.")
+        person.say(f"Saved in {options.home}.")
     return _finish(person, options, part)
 
 
@@ -147,8 +147,8 @@ class Interview:
             self._settings = load_settings(options.home)
         except ConfigError as error:
             raise NanobotError(
-                f"the present configuration cannot be used:\n{error.for_people()}",
-                hint="Fix that first, or move the file away to start over.",
+                f"the current configuration is not valid:\n{error.for_people()}",
+                hint="Fix it, or move the file away to start over.",
             ) from None
         self._before = ExistingFiles.read(options.home, os.environ)
         self._clock = SystemClock(self._settings.agent.timezone)
@@ -157,8 +157,8 @@ class Interview:
         )
         names_model = options.offline or server_options(options)
         if not (self._before.config or self._attended or names_model):
-            hint = "Add --model-name, --provider, --base-url or, to try nanobot out, --offline."
-            raise NanobotError("which model should answer?", hint=hint)
+            hint = "Add --model-name, --provider, or --base-url, or --offline to try nanobot."
+            raise NanobotError("a model is required", hint=hint)
         return ConfigPart()
 
     async def _take(self, step: OnboardStep, _: Sequence[ConfigPart]) -> ConfigPart:
@@ -175,14 +175,14 @@ class Interview:
                 if isinstance(error, Unanswered) or not self._attended:
                     raise
                 self._person.say(f"That did not work: {in_words(error)}")
-                if not await self._person.confirm("Go through this step again?"):
+                if not await self._person.confirm("Try this step again?"):
                     return ConfigPart()
 
     async def _is_wanted(self, step: OnboardStep) -> bool:
         if step.is_basic and not self._before.config:
             return True
         is_there = step.is_basic or step.name in self._settings.channels
-        question = f"Change {step.title}?" if is_there else f"Set {step.title} up?"
+        question = f"Change {step.title}?" if is_there else f"Set up {step.title}?"
         return await self._person.confirm(question, default=False)
 
     async def _ask_model(self) -> ConfigPart:
@@ -212,7 +212,7 @@ class Interview:
         options, present = self._options, self._settings.agent.timezone
         name, zone, known = options.owner_name, options.timezone, name_in(options.home)
         if not (name or zone):
-            name = await self._person.ask("Your name (Enter to leave it open)", known)
+            name = await self._person.ask("Your name (Enter to skip)", known)
             usual = present or system_zone_name(os.environ) or "UTC"
             zone = await ask_checked(self._person, "Your time zone", _CHECK_ZONE, usual)
         zone, name = _CHECK_ZONE(zone), " ".join(name.split())
@@ -229,17 +229,19 @@ class Interview:
         planned = plan(home, before, part)
         if planned.errors:
             problems = "\n".join(error.for_people() for error in planned.errors)
-            raise NanobotError(f"the configuration would be wrong:\n{problems}")
+            raise NanobotError(
+                f"nothing was changed, because the configuration would not be valid:\n{problems}"
+            )
         for warning in planned.warnings:
             person.say(f"Note: {warning}")
         self._is_confirmed = not self._attended or part.is_empty
         if not self._is_confirmed:
-            _head(person, "To be written")
+            _head(person, "Changes")
             person.say(table(part.summary, margin=2))
             person.say(diff_text(home, planned).rstrip("\n"))
-            self._is_confirmed = await person.confirm("Write it?")
+            self._is_confirmed = await person.confirm("Save these changes?")
             if not self._is_confirmed:
-                person.say("Nothing was written.")
+                person.say("Nothing was changed.")
         return part
 
 
@@ -294,7 +296,7 @@ def _signed_in(person: Person, options: argparse.Namespace, name: str) -> bool:
         person.say(f"That did not work: {error.for_people()}")
         return False
     except KeyboardInterrupt:
-        person.say("Left for later.")
+        person.say("Skipped for now.")
         return False
     return True
 
@@ -306,7 +308,7 @@ def _restarted(person: Person, options: argparse.Namespace) -> bool:
         options.restart = asyncio.run(person.confirm(question))
     if options.restart:
         _say_to_it(options, "/restart", person)
-        person.say("It restarts; `nanobot status` shows how it is doing.")
+        person.say("It is restarting. Check it with `nanobot status`.")
     return bool(options.restart)
 
 
@@ -317,7 +319,7 @@ def _first_reply(person: Person, options: argparse.Namespace, part: ConfigPart) 
     if not is_tried or part.is_empty or options.no_test:
         return ""
     if not options.non_interactive:
-        _head(person, "A first word")
+        _head(person, "First message")
         if not asyncio.run(person.confirm("Say hello to it?")):
             return ""
     person.say("It reads nanobot's whole prompt first. On a slow machine this can take minutes.")
@@ -351,19 +353,19 @@ def _next(
     nanobot: str, part: ConfigPart, later: Sequence[str], *, runs: bool, is_stale: bool
 ) -> list[tuple[str, str]]:
     """Return the commands that come next, each with its purpose."""
-    rows = [(f"channels login {name}", f"signs in to {name}") for name in later]
+    rows = [(f"channels login {name}", f"sign in to {name}") for name in later]
     if part.unchecked:
         command = "doctor --ask-model" if "model" in part.unchecked else "doctor"
-        rows.insert(0, (command, "tries what could not be checked"))
+        rows.insert(0, (command, "check what was skipped"))
     if is_stale:
-        rows.append(("agent -m /restart", "restarts the gateway with the new settings"))
+        rows.append(("agent -m /restart", "restart the gateway with the new settings"))
     elif not runs:
         if runs_systemd():
-            rows.append(("service install", "keeps it running from now on"))
-        rows.append(("gateway", "runs it here, until Ctrl-C"))
+            rows.append(("service install", "keep it running from now on"))
+        rows.append(("gateway", "run it here, until Ctrl-C"))
     rows += [
-        ("agent", "opens a chat in this terminal"),
-        ("web", "opens the page in the browser"),
-        ("onboard", "changes what was set here"),
+        ("agent", "open a chat in this terminal"),
+        ("web", "open the page in the browser"),
+        ("onboard", "change these settings"),
     ]
     return [(f"{nanobot} {command}", purpose) for command, purpose in rows]
