@@ -93,7 +93,7 @@ def _host(text: str) -> str:
         return parse_host(text.strip())
     except (ValueError, ToolError):
         hint = "Write it like bot.example.org or 127.0.0.1, without http:// and port."
-        raise InvalidValue("must be only a host name or an address", hint) from None
+        raise InvalidValue("must be a host name or an address", hint) from None
 
 
 def _rule(text: str) -> str:

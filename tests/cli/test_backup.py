@@ -141,7 +141,7 @@ def test_a_home_restored_elsewhere_is_named_in_what_to_type_next(
     assert run(home, "backup", file) == 0
     assert run(home, "restore", file, "--to", new) == 0
     said = capsys.readouterr().out
-    assert f"`nanobot --home '{new}' gateway` starts it." in said
+    assert f"start this one with `nanobot --home '{new}' gateway`." in said
     assert f"`nanobot --home '{new}' doctor`" in said
 
 

@@ -69,7 +69,7 @@ def test_get_shows_values_alone_and_sections_as_tables(here: Nanobot, config: Pa
 
 
 def test_careful_is_said_of_what_decides_about_security(here: Nanobot, config: Path) -> None:
-    careful = "careful: tools.exec.sandbox may decide what the agent does"
+    careful = "may widen access, or send data to other places: tools.exec.sandbox"
     assert careful in here("config", "set", "tools.exec.sandbox", "none", "--yes").stdout
     assert "careful" not in here("config", "set", "log.level", "debug", "--yes").stdout
     assert "careful" not in here("config", "set", "http.port", "9000", "--yes").stdout
@@ -101,7 +101,7 @@ def test_a_broken_configuration_can_be_put_right_one_key_at_a_time(
     config.write_text("agent:\n  on_busy: quue\n  max_iterations: never\n")
     first = here("config", "set", "agent.on_busy", "queue", "--yes")
     assert first.returncode == 0
-    assert "still wrong" in first.stdout
+    assert "still not valid" in first.stdout
     assert here("config", "set", "log.level", "loud", "--yes").returncode == 78
     assert here("config", "unset", "agent.max_iterations", "--yes").returncode == 0
     assert here("config", "check").returncode == 0

@@ -67,7 +67,7 @@ def test_a_fresh_machine_gets_a_whole_report_a_proven_sandbox_and_no_home(
     assert re.search(r"(?m)^(ok +sandbox +bubblewrap|warn +sandbox +landlock), tested", done.stdout)
     assert "will be created at the first start" in done.stdout
     assert "only the small built-in model\n" in done.stdout
-    assert "`nanobot onboard` sets one up" in done.stdout
+    assert "Run `nanobot onboard`, or set" in done.stdout
     assert not home.exists()
 
 
@@ -75,7 +75,7 @@ def test_no_sandbox_by_the_owners_choice_is_a_warning(doctor: Any) -> None:
     code, found = doctor("tools: {exec: {sandbox: none}}\n")
     assert code == 0
     assert found["sandbox"][0]["state"] == "warn"
-    assert any("lets commands do all" in one["text"] for one in found["configuration"])
+    assert any("gives commands all your permissions" in one["text"] for one in found["configuration"])
 
 
 def test_a_configuration_that_is_wrong_is_said_and_the_rest_still_looked_at(doctor: Any) -> None:
@@ -92,7 +92,7 @@ def test_a_home_that_others_can_look_into_is_warned_of(home: Path, doctor: Any) 
     home.chmod(0o755)
     _, found = doctor()
     assert found["home"][0]["state"] == "warn"
-    assert found["home"][0]["hint"] == f"`chmod 700 {home}`"
+    assert found["home"][0]["hint"] == f"Run `chmod 700 {home}`."
 
 
 def test_a_home_that_may_not_be_entered_is_named_with_what_mends_it(closed_home: Path) -> None:
@@ -261,7 +261,7 @@ def test_a_unit_for_this_home_must_start_this_nanobot(
     code, found = doctor()
     (service,) = found["service"]
     assert (code, service["state"]) == (1, "fail")
-    assert "starts /no/such/nanobot, which is not the nanobot that you run" in service["text"]
+    assert "starts /no/such/nanobot, not this nanobot" in service["text"]
 
 
 def test_the_hint_to_write_a_unit_anew_means_that_unit_and_its_home(
@@ -300,7 +300,7 @@ async def test_what_is_set_is_compared_with_what_the_models_server_takes(doctor:
         _, fitting = await asyncio.to_thread(doctor, small)
     warned, less = found["model"][1], fitting["model"][1]
     assert (warned["state"], less["state"]) == ("warn", "warn")
-    assert "Ollama takes 4,096 tokens and model.context_window is 128,000" in warned["text"]
+    assert "Ollama accepts 4,096 tokens, but model.context_window is 128,000" in warned["text"]
     assert "a context window of 4,096 tokens" in less["text"]
     assert "OLLAMA_CONTEXT_LENGTH" in less["hint"]
 

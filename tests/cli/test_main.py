@@ -77,13 +77,13 @@ def test_without_a_command_it_says_what_there_is(nanobot: Any) -> None:
             "sessions show k -n 0",
             "nanobot sessions show: argument -n: '0' is not a positive number",
         ),
-        ("mcp add", "nanobot mcp add: the following arguments are required: NAME; see"),
+        ("mcp add", "nanobot mcp add: the following arguments are required: NAME. See"),
         ("mcp add x --ulr y -- a --foo", "unknown option --ulr. Did you mean --url?"),
         ("onboard --modl-name x", "Did you mean --model-name?"),
         ("onboard --provider opnai", "unknown --provider 'opnai'. Did you mean openai?"),
         ("onboard --own x", "could match --owner-telegram, --owner-whatsapp, --owner-name"),
         ("memory restore", "one of the arguments --list --version --to is required"),
-        ("completion fish", "there is no shell 'fish'"),
+        ("completion fish", "unknown shell 'fish'"),
     ],
 )
 def test_wrong_usage_is_said_in_one_line_and_exits_2(

@@ -64,7 +64,7 @@ def test_the_list_shows_who_asked_and_who_is_in(
         "warning: access.json is not used\n\n"
         "requests of the last hour\n"
         "  code      expires in  id          name\n"
-        "  K7MPQRST  8 min      telegram:7  Anna\n"
+        "  K7MPQRST  8 min       telegram:7  Anna\n"
         "  -         expired     telegram:7  Anna (group)\n"
         "People choose these names themselves. Approve only a code that someone gave you.\n\n"
         "approved by pairing\n"

@@ -203,8 +203,8 @@ def test_what_the_machine_cannot_do_is_left_out_and_said(
     systemd.says("open")
     assert main(["service", "install"]) == 0
     assert (
-        "warning: the service runs without restrictions, because this machine rejects them: exit code 226\n"
-        in capsys.readouterr().err
+        "warning: the service runs without restrictions, because this machine rejects them:"
+        " exit code 226\n" in capsys.readouterr().err
     )
     assert not [line for line in systemd.lines if line.startswith(("Protect", "Private"))]
 
@@ -227,7 +227,7 @@ def test_where_systemd_cannot_be_asked_its_own_words_are_shown_and_nothing_is_wr
     assert "Failed to connect to bus: No medium found\n" in capsys.readouterr().err
     monkeypatch.setenv("PATH", str(systemd.folder))
     assert main(["service", "install"]) == 1
-    assert "`nanobot gateway` needs no systemd" in capsys.readouterr().err
+    assert "`nanobot gateway` works without systemd" in capsys.readouterr().err
     assert not systemd.unit.exists()
     assert not systemd.home.exists()
 
@@ -319,7 +319,7 @@ def test_uninstalling_takes_the_unit_and_leaves_the_home(
     assert systemd.home.is_dir()
     assert not systemd.unit.exists()
     assert main(["service", "uninstall"]) == 0
-    assert capsys.readouterr().out.endswith("nothing to remove.\n")
+    assert capsys.readouterr().out.endswith("nanobot.service does not exist.\n")
     assert systemd.calls() == []
 
 

@@ -153,7 +153,7 @@ def test_a_variable_that_wins_is_a_warning(page: Page) -> None:
 def test_a_file_that_changed_since_the_plan_is_not_written(page: Page, home: Home) -> None:
     planned = page.ask("plan", changes={"model.name": "b"})
     home.write(CONFIG + "# more\n")
-    with pytest.raises(NanobotError, match="changed meanwhile"):
+    with pytest.raises(NanobotError, match="changed in the meantime"):
         page.ask("apply", changes={"model.name": "b"}, expected=planned["hash"])
     assert home.config.read_text() == CONFIG + "# more\n"
 
@@ -180,7 +180,7 @@ def test_what_widens_security_is_refused_from_a_page_and_so_is_what_nobody_knows
     changes = {"model.name": "b", key: "x"}
     planned = page.ask("plan", changes=changes)
     assert planned["widens_security"] == [key]
-    with pytest.raises(NanobotError, match="decides about security"):
+    with pytest.raises(NanobotError, match="affects security"):
         page.ask("apply", changes=changes, expected=planned["hash"])
     assert home.config.read_text() == CONFIG
 

@@ -180,7 +180,9 @@ def test_variables_and_overrides_reach_a_channel(home: Home) -> None:
 def test_a_token_written_out_in_a_file_that_others_read_is_a_warning(home: Home) -> None:
     home.write(GOOD, mode=0o644)
     (warning,) = home.load().warnings
-    assert warning.startswith(f"{home.config}:4: channels.pigeon.token: is written out")
+    assert warning.startswith(
+        f"{home.config}:4: channels.pigeon.token: is in a file that other users can read"
+    )
 
 
 @pytest.mark.parametrize(
@@ -227,16 +229,16 @@ def test_a_token_written_out_in_a_file_that_others_read_is_a_warning(home: Home)
         pytest.param(
             "channels:\n  plain:\n    allow_from: [7, '@ada']\n",
             "HOME/config.yaml:3: channels.plain.allow_from[1]: must be an id, not a name\n"
-            "  Names can change hands. Write the numeric id; `nanobot pair list` shows it after "
-            "that person wrote to the bot.",
+            "  Names can change hands. Use the numeric id, which `nanobot pair list` shows after "
+            "the person has written to the bot.",
             id="a name for an id",
         ),
         pytest.param(
             "channels:\n  plain:\n    groups: sometimes\n    allow_groups: {'@g': []}\n",
             "HOME/config.yaml:3: channels.plain.groups: must be 'off', 'mention' or 'open'\n"
             "HOME/config.yaml:4: channels.plain.allow_groups.@g: must be an id, not a name\n"
-            "  Names can change hands. Write the numeric id; `nanobot pair list` shows it after "
-            "that person wrote to the bot.",
+            "  Names can change hands. Use the numeric id, which `nanobot pair list` shows after "
+            "the person has written to the bot.",
             id="wrong groups",
         ),
         pytest.param(

@@ -124,7 +124,7 @@ def test_a_key_is_taken_out_with_all_beneath_it(text: str, wanted: str | None) -
 
 @pytest.mark.parametrize("text", ["a: {b: 1, c: 2}\n", "a:\n  b: &x 1\nc: *x\n"])
 def test_what_cannot_be_taken_out_alone_stays(text: str) -> None:
-    with pytest.raises(NanobotError, match="cannot be changed without"):
+    with pytest.raises(NanobotError, match="cannot be changed automatically"):
         edited(text, [ConfigChange(("a", "b"), None)])
 
 

@@ -19,8 +19,8 @@ from tests.privileges import without_privileges
 SECTION_HINT = "Write `{0}:`, and its keys below it, indented."
 BROKEN = (
     "is not valid YAML\n"
-    "  Look at this line and the one above it: the indentation (by spaces, not tabs), a missing ':'"
-    " or quote. A value that holds ': ' or begins with one of @ ` % * ! & [ { must be in quotes."
+    "  Check this line and the one above it: the indentation (spaces, not tabs), or a missing ':'"
+    " or quote. Quote a value that contains ': ' or begins with one of @ ` % * ! & [ {."
 )
 MODEL_LINES = "model:\n  name: m\n  api_key: k\n"
 MODEL = "model: {name: m, api_key: k}\n"
@@ -287,12 +287,14 @@ def test_a_wrong_key_or_value_is_named_with_its_line_and_the_fix(
         ),
         pytest.param(
             b"log:\n  level: caf\xe9\n",
-            "HOME/config.yaml:2: is not UTF-8 text\n  Type the line again, and save the file as UTF-8.",
+            "HOME/config.yaml:2: is not UTF-8 text\n"
+            "  Type the line again, and save the file as UTF-8.",
             id="not UTF-8",
         ),
         pytest.param(
             b"log:\n  level: a\x00b\n",
-            "HOME/config.yaml:2: is not UTF-8 text\n  Type the line again, and save the file as UTF-8.",
+            "HOME/config.yaml:2: is not UTF-8 text\n"
+            "  Type the line again, and save the file as UTF-8.",
             id="control character",
         ),
         pytest.param(
@@ -364,8 +366,8 @@ def test_an_address_that_cannot_work_is_explained(home: Home, url: str, expected
 @pytest.mark.parametrize("key", ["sk canary", "sk-canary\\n2", "sk-canary\\u2026"])
 def test_a_key_that_no_server_takes_is_found_before_it_is_sent(home: Home, key: str) -> None:
     assert home.complaint(f'model:\n  name: m\n  api_key: "{key}"\n') == (
-        "HOME/config.yaml:3: model.api_key: holds a space, a line break or a character beyond "
-        "ASCII, which no key has\n  Copy only the key, and paste it again."
+        "HOME/config.yaml:3: model.api_key: contains a space, a line break, or a character "
+        "outside ASCII\n  Copy only the key, and paste it again."
     )
 
 
@@ -386,8 +388,8 @@ def test_openai_without_a_model_name_says_how_to_go_on(home: Home, text: str) ->
 
 def test_the_official_api_without_a_key_says_how_to_give_one(home: Home) -> None:
     hint = (
-        "  Write `api_key: ${OPENAI_API_KEY}` and set that variable; "
-        "for another server set `base_url`."
+        "  Write `api_key: ${OPENAI_API_KEY}` and set that variable. "
+        "For another server, set `base_url`."
     )
     assert home.complaint("log:\nmodel:\n  name: m\n") == (
         f"HOME/config.yaml:2: model.api_key: is required by the official OpenAI API\n{hint}"
@@ -406,8 +408,8 @@ def test_the_official_api_without_a_key_says_how_to_give_one(home: Home) -> None
 
 def test_too_little_room_for_the_prompt_says_which_numbers_would_do(home: Home) -> None:
     assert home.complaint("model:\n  context_window: 8192\n") == (
-        "HOME/config.yaml:2: model.context_window: leaves 0 tokens for the prompt; "
-        "it needs 2,000\n"
+        "HOME/config.yaml:2: model.context_window: leaves 0 tokens for the prompt, "
+        "which needs 2,000\n"
         "  Set it to 11,216 or more, or `max_completion_tokens` to less."
     )
     home.write("model: {context_window: 11216}\n")

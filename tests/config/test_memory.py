@@ -26,7 +26,8 @@ ACCOUNTS = "Write it like [[telegram:12345, whatsapp:4915112345678]]."
         ),
         (
             "memory:\n  identities: [['x:1']]\n",
-            "HOME/config.yaml:2: memory.identities: must list at least two accounts for each person\n"
+            "HOME/config.yaml:2: memory.identities: must list at least two accounts for each"
+            " person\n"
             f"  {ACCOUNTS}",
         ),
         (
@@ -47,7 +48,7 @@ ACCOUNTS = "Write it like [[telegram:12345, whatsapp:4915112345678]]."
         (
             "memory:\n  embeddings:\n    model: e\n",
             "HOME/config.yaml:2: memory.embeddings.api_key: is required by the official OpenAI API"
-            "\n  Write `api_key: ${OPENAI_API_KEY}` and set that variable; for another server set"
+            "\n  Write `api_key: ${OPENAI_API_KEY}` and set that variable. For another server, set"
             " `base_url`.",
         ),
         (

@@ -130,8 +130,8 @@ WRONG = [
     ),
     (
         "models:\n  a: {context_window: 4096, max_completion_tokens: 4000}\n",
-        "HOME/config.yaml:4: models.a.context_window: leaves 0 tokens for the prompt; "
-        "it needs 2,000\n",
+        "HOME/config.yaml:4: models.a.context_window: leaves 0 tokens for the prompt, "
+        "which needs 2,000\n",
     ),
     (
         "models:\n  a: {name: gpt-5, base_url: 'https://api.openai.com/v1'}\n",
@@ -139,13 +139,13 @@ WRONG = [
     ),
     (
         "  extra_body: {messages: []}\n",
-        "HOME/config.yaml:3: model.extra_body: must not set `messages`, which nanobot writes"
-        " itself\n  Remove it.",
+        "HOME/config.yaml:3: model.extra_body: must not set `messages`, which nanobot sets\n"
+        "  Remove it.",
     ),
     (
         "  headers: {Content-Length: 1}\n",
-        "HOME/config.yaml:3: model.headers: must not set `Content-Length`, which nanobot writes"
-        " itself\n  Remove it.",
+        "HOME/config.yaml:3: model.headers: must not set `Content-Length`, which nanobot sets\n"
+        "  Remove it.",
     ),
     (
         "  reasoning_effort: hihg\n",

@@ -37,8 +37,8 @@ def test_transcription_by_the_official_api_needs_a_key_whatever_answers(home: Ho
     complaint = home.complaint("model:\n  transcription:\n    model: whisper-1\n")
     assert complaint == (
         "HOME/config.yaml:2: model.transcription.api_key: is required by the official OpenAI API\n"
-        "  Write `api_key: ${OPENAI_API_KEY}` and set that variable; "
-        "for another server set `base_url`."
+        "  Write `api_key: ${OPENAI_API_KEY}` and set that variable. "
+        "For another server, set `base_url`."
     )
 
 
@@ -56,10 +56,10 @@ def test_the_http_server_is_for_this_machine_unless_told_otherwise(home: Home) -
     [
         ("http: {port: 0}\n", "http.port: must be at least 1"),
         ("http: {port: 70000}\n", "http.port: must be at most 65535"),
-        ("http: {host: ''}\n", "http.host: must be only a host name or an address"),
+        ("http: {host: ''}\n", "http.host: must be a host name or an address"),
         ("http: {public_hosts: ['https://a.b']}\n", "http.public_hosts[0]: must be a host name"),
         ("http: {public_hosts: ['a.b:80']}\n", "http.public_hosts[0]: must be a host name"),
-        ("owner: {plain: ['*']}\n", "owner: must name you"),
+        ("owner: {plain: ['*']}\n", "owner: must list your ids"),
         ("owner: {plain: ['@ada']}\n", "owner.plain[0]: must be an id, not a name"),
         ("owner: {plain: ['  ']}\n", "owner.plain[0]: must not be empty"),
     ],
@@ -83,7 +83,7 @@ def test_a_program_that_listens_needs_no_server_and_no_key(home: Home) -> None:
     [
         ("    model: w\n    api_key: k\n", 3, "command: cannot be combined with `model`"),
         ("    read: [models]\n", 4, "read[0]: must be an absolute path"),
-        ("    read: [/]\n", 4, "read[0]: would show nanobot's own folder"),
+        ("    read: [/]\n", 4, "read[0]: would give access to nanobot's own folder"),
         ("  speech: {command: espeak-ng}\n", 4, "command: must be a list"),
         ("  speech: {model: tts-1}\n", 4, "api_key: is required by the official OpenAI API"),
     ],

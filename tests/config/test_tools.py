@@ -55,7 +55,8 @@ def tools(*lines: str) -> str:
         ),
         (
             tools("exec:", "  paths: [/]"),
-            "3: tools.exec.paths[0]: would give access to nanobot's own folder, with its keys and sessions\n"
+            "3: tools.exec.paths[0]: would give access to nanobot's own folder, with its keys and"
+            " sessions\n"
             "  List only the folder that is needed.",
         ),
         (
@@ -212,7 +213,7 @@ def test_secrets_of_servers_and_search_are_known_and_plain_values_are_not(home: 
 def test_secrets_written_out_in_a_readable_file_are_warned_of(home: Home) -> None:
     home.write(server("command: npx", "env: {API_KEY: k-canary, MODE: quiet}"), mode=0o644)
     (warning,) = home.load().warnings
-    assert "mcp.servers.files.env.API_KEY: is written out" in warning
+    assert "mcp.servers.files.env.API_KEY: is in a file that other users can read" in warning
 
 
 def test_a_search_server_of_ones_own_may_be_reached_wherever_it_is(home: Home) -> None:
@@ -227,7 +228,7 @@ def test_what_opens_the_sandbox_is_said_at_each_start(home: Home) -> None:
     home.write(tools("exec: {sandbox: none}") + server("command: npx", "sandbox: false"))
     exec_warning, server_warning = home.load().warnings
     assert "tools.exec.sandbox: gives commands all your permissions" in exec_warning
-    assert "mcp.servers.files.sandbox: lets this server do all" in server_warning
+    assert "mcp.servers.files.sandbox: gives this server all your permissions" in server_warning
 
 
 def test_a_variable_can_bring_all_servers(home: Home) -> None:

@@ -27,7 +27,9 @@ def test_so_is_the_key_of_a_fallback(home: Home) -> None:
         mode=0o640,
     )
     (warning,) = home.load({"K": "k"}).warnings
-    assert warning.startswith(f"{home.config}:6: model.fallbacks[0].api_key: is written out")
+    assert warning.startswith(
+        f"{home.config}:6: model.fallbacks[0].api_key: is in a file that other users can read"
+    )
 
 
 @pytest.mark.parametrize(
