@@ -75,7 +75,9 @@ def test_no_sandbox_by_the_owners_choice_is_a_warning(doctor: Any) -> None:
     code, found = doctor("tools: {exec: {sandbox: none}}\n")
     assert code == 0
     assert found["sandbox"][0]["state"] == "warn"
-    assert any("gives commands all your permissions" in one["text"] for one in found["configuration"])
+    assert any(
+        "gives commands all your permissions" in one["text"] for one in found["configuration"]
+    )
 
 
 def test_a_configuration_that_is_wrong_is_said_and_the_rest_still_looked_at(doctor: Any) -> None:

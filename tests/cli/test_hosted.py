@@ -49,7 +49,7 @@ def test_keys_that_others_could_read_are_closed_and_that_is_said(here: Any, home
     done = here("agent", "-m", "hello")
     assert done.stderr == (
         f"warning: other users could read keys in {home}/secrets.env,"
-        " other users could read keys in it\n"
+        " so it is now private (mode 600)\n"
     )
     modes = [stat.S_IMODE((home / name).stat().st_mode) for name in ("secrets.env", "config.yaml")]
     assert modes == [0o600, 0o600]
@@ -89,7 +89,7 @@ def test_looking_needs_no_gateway(here: Any) -> None:
     assert "not running" in here("status").stdout
     assert here("queue", "list").stdout == "No pending or failed messages.\n"
     browsers = here("web", "list")
-    assert (browsers.returncode, "only while it runs\n" in browsers.stderr) == (1, True)
+    assert (browsers.returncode, "requires a running gateway\n" in browsers.stderr) == (1, True)
 
 
 def test_a_restart_within_the_process_is_survived(nanobot: Any) -> None:

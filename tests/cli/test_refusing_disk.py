@@ -23,7 +23,7 @@ SHOWN = {
     "memory pending": "No pending facts",
     "sessions list": "cli:direct",
     "sessions show cli:direct": "my favourite colour is blue",
-    "queue list": "Nothing waits",
+    "queue list": "No pending or failed",
     "cron list": "the oven",
     "state show": "jobs",
     "state show jobs": "the oven",
@@ -33,11 +33,11 @@ SHOWN = {
     "audit": "update_memory",
     "skills list": "cron",
     "skills show memory": "enabled",
-    "approvals list": "No questions",
+    "approvals list": "No pending questions",
     "api keys list": "no keys",
     "mcp list": "no MCP servers",
     "channels status": "",
-    "pair list": "No requests",
+    "pair list": "No pending requests",
     "backup list": "no backups",
 }
 
