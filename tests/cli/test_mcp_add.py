@@ -49,7 +49,7 @@ def test_a_server_is_tried_and_says_what_it_offers_before_it_is_written(
     answered(monkeypatch, "n")
     refused = here("mcp", "add", *little)
     assert (refused.returncode, config.read_text()) == (1, BEFORE)
-    assert "Trying little …\n" in refused.stderr
+    assert "Testing little …\n" in refused.stderr
     assert "It works, and offers" in refused.stderr
     assert "echo" in refused.stderr
     assert "Save these changes? [y/N]" in refused.stdout
@@ -102,7 +102,7 @@ def test_a_program_that_the_sandbox_does_not_show_has_a_hint(
     (program := disk_path / "papers").write_text("#!/bin/sh\n")
     program.chmod(0o755)
     done = here("mcp", "add", "papers", "--yes", "--", str(program))
-    assert "--path names more folders" in done.stderr
+    assert "Add folders with --path" in done.stderr
 
 
 def test_without_a_trial_it_is_written_as_it_is(here: Nanobot, config: Path) -> None:

@@ -67,7 +67,7 @@ async def test_a_variant_with_room_to_talk_is_offered_and_made() -> None:
     assert (found.name, found.context_window) == ("qwen3-8b-16k", 16_384)
     assert ollama.made == {"qwen3-8b-16k": 16_384}
     assert person.said[0].startswith("WARNING: Ollama accepts only 4,096 tokens")
-    assert person.said[-1] == "Ollama takes 16,384 tokens.", "enough needs no advice"
+    assert person.said[-1] == "Ollama accepts 16,384 tokens.", "enough needs no advice"
 
 
 async def test_ollama_that_loaded_nothing_yet_is_not_called_both_small_and_unknown() -> None:
@@ -76,7 +76,7 @@ async def test_ollama_that_loaded_nothing_yet_is_not_called_both_small_and_unkno
         found = await step(person, "--non-interactive").with_window(wanted)
     assert found.context_window == 4_096
     (said,) = person.said
-    assert "isn't known how many tokens Ollama takes" in said
+    assert "context window of Ollama is unknown" in said
 
 
 async def test_who_wants_no_variant_is_told_how_to_raise_it_and_goes_on() -> None:
@@ -109,7 +109,7 @@ async def test_a_configured_window_that_is_too_large_by_now_is_lowered_and_that_
         asked = ("--non-interactive", "--base-url", server.base_url)
         part = await step(person, *asked, present=present).run()
     assert written(part)["context_window"] == 16_384
-    assert "was to be 32,768, but llama.cpp takes 16,384 tokens" in "\n".join(person.said)
+    assert "is set to 32,768 tokens, but llama.cpp accepts 16,384" in "\n".join(person.said)
 
 
 async def test_a_script_is_warned_as_well() -> None:
@@ -167,7 +167,7 @@ async def test_a_larger_window_than_the_server_takes_is_warned_of_and_not_writte
     async with FakeOpenAI(pages=llama(16_384)) as server:
         values, said = await scripted(server, "--context-window", "32768")
         assert values["context_window"] == 16_384
-        assert "window was to be 32,768, but llama.cpp takes 16,384 tokens" in said
+        assert "window is set to 32,768 tokens, but llama.cpp accepts 16,384" in said
         smaller, said = await scripted(server, "--context-window", "8192")
         assert (smaller["context_window"], said.count("WARNING")) == (8_192, 0)
         insisted, _ = await scripted(server, "--context-window", "32768", "--no-test")
