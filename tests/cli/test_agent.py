@@ -163,7 +163,7 @@ def test_a_refusal_is_an_error_with_its_hint(gateway: Any, here: Any) -> None:
 def test_a_gateway_that_goes_away_keeps_the_message_and_says_so(gateway: Any, here: Any) -> None:
     done = here("agent", "-m", "die", "--session", "cli:work")
     assert done.returncode == 69
-    assert "What it accepted is kept and answered once it is back" in done.stderr
+    assert "Accepted messages are kept and answered after a restart" in done.stderr
     assert "nanobot sessions show cli:work" in done.stderr
 
 

@@ -63,7 +63,7 @@ def test_a_message_without_an_answer_is_sent_no_more_and_where_to_look_is_said(
     gateway: Any, home: Path, text: str, hangs_up: int, sent: int
 ) -> None:
     gateway.hangs_up = hangs_up
-    with Client(home) as client, pytest.raises(ConnectionLost, match="went away") as lost:
+    with Client(home) as client, pytest.raises(ConnectionLost, match="lost the connection") as lost:
         answer(client, text)
     assert "`nanobot sessions show cli:direct`" in lost.value.hint
     assert len(gateway.ids) == sent

@@ -207,7 +207,7 @@ def test_answers_that_end_too_early_leave_everything_as_it_was(
     assert "ended before the last question" in done.stderr
     assert [path.name for path in home.iterdir()] == ["config.yaml"]
     (home / "config.yaml").write_text("modell: {}\n")
-    assert "Fix that first" in here("onboard", "--non-interactive", "--offline").stderr
+    assert "Fix it, or move" in here("onboard", "--non-interactive", "--offline").stderr
 
 
 def test_a_gateway_that_runs_with_other_settings_is_not_taken_for_the_new_one(
