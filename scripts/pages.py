@@ -53,7 +53,7 @@ on the files. Most commands accept `--json` for output as JSON, with times in IS
 skips a command's questions.
 """
 _WIDE = 10_000
-_EVERYWHERE = ("print JSON", "do not ask")
+_EVERYWHERE = ("print JSON", "skip the confirmation")
 """Descriptions of options that the top of the page explains."""
 _SHARED = 3
 """An option of so many commands of a group is described once."""
