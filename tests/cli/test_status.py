@@ -66,7 +66,7 @@ def test_it_is_an_aligned_table_with_what_is_wrong(
         "degraded: whatsapp is off: it was unlinked",
         "",
         "channels",
-        "  telegram  running  heard 1 min 35 s ago",
+        "  telegram  running  last contact 1 min 35 s ago",
         "  whatsapp  off                            it was unlinked",
         "  cli       running                        all is well",
         "",
