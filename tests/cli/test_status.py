@@ -67,7 +67,7 @@ def test_it_is_an_aligned_table_with_what_is_wrong(
         "",
         "channels",
         "  telegram  running  last contact 1 min 35 s ago",
-        "  whatsapp  off                            it was unlinked",
+        "  whatsapp  off                                   it was unlinked",
         "  cli       running                        all is well",
         "",
         "on disk",
