@@ -68,7 +68,7 @@ def test_it_is_an_aligned_table_with_what_is_wrong(
         "channels",
         "  telegram  running  last contact 1 min 35 s ago",
         "  whatsapp  off                                   it was unlinked",
-        "  cli       running                        all is well",
+        "  cli       running                               all is well",
         "",
         "on disk",
         "  memory    0.9 kB",
