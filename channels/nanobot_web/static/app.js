@@ -19,9 +19,9 @@ export async function send(path, body) {
     const answer = await fetch(path, options);
     const data = await answer.json().catch(() => ({}));
     if (answer.ok) return data;
-    toast([data.error ?? `It did not work (${answer.status}).`, data.hint].filter(Boolean).join(" "));
+    toast([data.error ?? `The request failed (${answer.status}).`, data.hint].filter(Boolean).join(" "));
   } catch {
-    toast("nanobot does not answer. What you wrote is still here.");
+    toast("nanobot does not respond. Your text is still here.");
   }
   return null;
 }
@@ -31,9 +31,9 @@ export async function piece(path) {
   try {
     const answer = await fetch(path, { headers: { Accept: "text/html" } });
     if (answer.ok) return await answer.text();
-    toast(`It did not work (${answer.status}).`);
+    toast(`The request failed (${answer.status}).`);
   } catch {
-    toast("nanobot does not answer.");
+    toast("nanobot does not respond.");
   }
   return "";
 }
@@ -326,7 +326,7 @@ function write() {
   });
   $("[data-notify]", conversation)?.addEventListener("click", async () => {
     const permission = await globalThis.Notification?.requestPermission();
-    toast(permission === "granted" ? "You are notified while this page is in the background." : "The browser does not allow it.");
+    toast(permission === "granted" ? "You'll get notifications while this page is in the background." : "The browser does not allow notifications.");
   });
 }
 

@@ -124,10 +124,10 @@ async def _notifications(stage: Stage) -> None:
     """They say that something came, and nothing of it."""
     page, hand = stage.page, stage.hand
     await hand.button("Notify me of replies")
-    await stage.expect_text("The browser does not allow it.")
+    await stage.expect_text("The browser does not allow notifications.")
     await page.evaluate(NOTIFYING)
     await hand.button("Notify me of replies")
-    await stage.expect_text("You are notified")
+    await stage.expect_text("get notifications")
     await page.keyboard.press("Escape")
     await stage.say("hello again")
     await expect(page.locator(".item.assistant").last).to_contain_text("Hello there.")

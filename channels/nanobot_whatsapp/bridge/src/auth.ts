@@ -87,12 +87,12 @@ export class Auth implements AuthenticationState {
     if (current !== null) return current
     if (content !== null) {
       const aside = setAside(this.#path, 'corrupt', this.clock)
-      log('warning', `the credentials are damaged; they are kept in ${aside}`)
+      log('warning', `the credentials are damaged and were moved to ${aside}`)
     }
     const old = contentOf(`${this.#path}.old`)
     const previous = old && credsIn(old)
     if (previous === null) return initAuthCreds()
-    log('warning', 'going on with the credentials before the last ones')
+    log('warning', 'using the previous credentials')
     // A pre-key that WhatsApp has from us must never be replaced under the same id.
     const next = Math.max(previous.nextPreKeyId, this.keys.lastPreKey() + 1)
     if (next > previous.nextPreKeyId) previous.firstUnuploadedPreKeyId = next

@@ -115,7 +115,7 @@ export class Connection {
         log('debug', `a message was not read: ${wordsOf(error)}`)
       },
       stuck: (seconds) => {
-        this.#stop(`a message could not be read within ${seconds} s`)
+        this.#stop(`reading a message took longer than ${seconds} s`)
       },
     })
     ws.prependListener('CB:message', (stanza: BinaryNode) => {
@@ -166,7 +166,7 @@ export class Connection {
     const closing = this.#stopped ?? closingOf(error)
     const hanging = this.parts.clock.after(END_WITHIN, () => {
       // What it waits for is unknown, and the next connection must not overlap it: start over.
-      throw new Error('work on the keys does not end')
+      throw new Error('an operation on the keys did not finish')
     })
     // What is being brought to disk now must not meet the next connection.
     void this.#gate.close().then(() => {

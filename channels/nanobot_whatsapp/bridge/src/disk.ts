@@ -118,9 +118,9 @@ export class AppendLog<T> {
     const { broken, whole } = this.#read(content)
     if (broken > 0) {
       const aside = setAside(path, 'corrupt', clock)
-      log('warning', `${path} has ${broken} broken line(s); the file as it was is kept in ${aside}`)
+      log('warning', `${path} has ${broken} damaged line(s), and the original is in ${aside}`)
     } else if (whole < content.length) {
-      log('info', `${path}: the last line was torn by a crash and is dropped`)
+      log('info', `${path}: dropped the last line, which a crash had cut short`)
     }
     if (whole === 0 || broken > 0 || whole < content.length) this.#rewrite()
     else this.#openAt(whole)

@@ -88,7 +88,7 @@ export class Link {
     const socket = connect({ path: this.parts.socket })
     this.#socket = socket
     const patience = this.parts.clock.after(WELCOME_WITHIN, () => {
-      if (!this.#welcomed) this.end({ how: 'broken', reason: 'the daemon did not say welcome' })
+      if (!this.#welcomed) this.end({ how: 'broken', reason: 'the daemon did not send welcome' })
     })
     this.#listen(socket)
     this.parts.spool.onPut = () => {
@@ -185,7 +185,7 @@ export class Link {
         this.#refuse(said.id, { code: 'refused', message: said.reason })
         return
       case 'unknown':
-        this.log('debug', `the daemon said something unknown: ${said.name}`)
+        this.log('debug', `unknown message from the daemon: ${said.name}`)
     }
   }
 
@@ -246,7 +246,7 @@ export class Link {
     if (socket === null || this.#over) return
     socket.write(JSON.stringify(value) + '\n')
     if (this.#unread > UNREAD_UP_TO) {
-      this.end({ how: 'broken', reason: 'the daemon does not read what is sent to it' })
+      this.end({ how: 'broken', reason: 'the daemon is not reading' })
     }
   }
 }

@@ -129,7 +129,7 @@ async function bodyOf(url: string, limit: number, signal: AbortSignal): Promise<
   const { status, body } = response
   if (status === 429 || status >= 500) throw new Error(`the host answered ${status}`)
   if (!response.ok || body === null) {
-    throw new RequestFailed('refused', `WhatsApp does not have the file any more (${status})`)
+    throw new RequestFailed('refused', `WhatsApp no longer has the file (${status})`)
   }
   const length = Number(response.headers.get('content-length') ?? 0)
   if (length > limit + CODE + PADDING) throw tooLarge(limit)

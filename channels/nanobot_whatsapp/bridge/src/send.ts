@@ -109,7 +109,7 @@ export class Sender {
     const found = isNumber(to) ? await this.parts.sock.onWhatsApp(to) : undefined
     const exists = found === undefined || found.some((each) => each.exists)
     return exists
-      ? new RequestFailed('later', 'WhatsApp does not say which devices they have', SOON)
+      ? new RequestFailed('later', 'WhatsApp did not list the devices of this number', SOON)
       : new RequestFailed('refused', 'this number is not on WhatsApp')
   }
 
@@ -165,9 +165,9 @@ function unknown(words: string): RequestFailed {
 
 /** WhatsApp's error numbers; null for those that do not say whether a retry makes sense. */
 export function failure(code: number): RequestFailed | null {
-  if (code === 429) return new RequestFailed('later', 'WhatsApp wants us to send less', NOT_NOW)
+  if (code === 429) return new RequestFailed('later', 'WhatsApp asks for fewer messages', NOT_NOW)
   if (code > 500 && code < 600) {
-    return new RequestFailed('later', `WhatsApp's server has trouble (${code})`, SOON)
+    return new RequestFailed('later', `WhatsApp's server failed (${code})`, SOON)
   }
   const words = REFUSED.get(code)
   return words === undefined ? null : new RequestFailed('refused', words)

@@ -152,7 +152,7 @@ export class WhatsAppSession implements Session {
       const code = await sock.requestPairingCode(number)
       this.parts.link.report({ type: 'pair_code', code: `${code.slice(0, 4)}-${code.slice(4)}` })
     } catch (error) {
-      this.parts.log('warning', `WhatsApp gave no code to link with: ${wordsOf(error)}`)
+      this.parts.log('warning', `WhatsApp sent no linking code: ${wordsOf(error)}`)
     }
   }
 
@@ -189,11 +189,11 @@ export class WhatsAppSession implements Session {
   async #findVersion(): Promise<boolean> {
     const found = await fetchLatestWaWebVersion({ signal: AbortSignal.timeout(VERSION_WITHIN) })
     if (!found.isLatest || String(found.version) === String(this.#version)) {
-      this.parts.log('warning', 'WhatsApp wants a newer version, and none could be found')
+      this.parts.log('warning', 'WhatsApp requires a newer version, but none was found')
       return false
     }
     this.#version = found.version
-    this.parts.log('info', `going on as WhatsApp Web ${found.version.join('.')}`)
+    this.parts.log('info', `continuing as WhatsApp Web ${found.version.join('.')}`)
     return true
   }
 

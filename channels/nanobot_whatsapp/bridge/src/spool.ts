@@ -60,7 +60,7 @@ export class Spool {
     const known = this.#numbers.get(eventKey(event))
     if (known !== undefined) return known
     if (this.size >= this.most) {
-      throw new Error(`${this.most} messages wait for nanobot to take them`)
+      throw new Error(`${this.most} messages are still waiting for nanobot`)
     }
     writeWhole(this.#path(this.#last + 1), JSON.stringify(event))
     this.#last += 1
@@ -99,7 +99,7 @@ export class Spool {
     const event = parsed(readFileSync(path, 'utf8'))
     if (event !== null) return event
     const aside = setAside(path, 'corrupt', this.clock)
-    this.log('warning', `a spooled message is damaged; it is kept in ${aside}`)
+    this.log('warning', `a spooled message is damaged and was moved to ${aside}`)
     return null
   }
 

@@ -141,7 +141,7 @@ test('a file with a broken line in the middle is set aside and the rest is saved
     ],
   )
   assert.equal(said.length, 1)
-  assert.match(said[0] ?? '', /^warning: .*keys\.jsonl has 2 broken line\(s\)/)
+  assert.match(said[0] ?? '', /^warning: .*keys\.jsonl has 2 damaged line\(s\)/)
   log.append(['e', '5'])
   const text = await readFile(join(folder, 'keys.jsonl'), 'utf8')
   assert.equal(text, '["a","1"]\n["c","3"]\n["e","5"]\n')

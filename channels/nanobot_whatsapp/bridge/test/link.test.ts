@@ -201,7 +201,7 @@ test('requests do not wait for each other, and too many at once are put off', as
 test('something unknown is passed over', async (t) => {
   const { daemon } = await welcomed(t)
   daemon.say({ type: 'dance' })
-  const message = 'the daemon said something unknown: dance'
+  const message = 'unknown message from the daemon: dance'
   assert.deepEqual(await daemon.next(), { type: 'log', level: 'debug', message })
 })
 

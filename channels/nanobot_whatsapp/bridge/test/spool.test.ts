@@ -50,7 +50,7 @@ test('a full spool refuses, so that WhatsApp keeps the message, until there is r
   const spool = new Spool(await temporaryFolder(t), clock, log, 2)
   spool.put(message('A'))
   spool.put(message('B'))
-  assert.throws(() => spool.put(message('C')), /2 messages wait/)
+  assert.throws(() => spool.put(message('C')), /2 messages are still waiting/)
   spool.confirm(1)
   spool.put(message('C'))
   assert.deepEqual(idsOf(spool), ['2:B', '3:C'])
