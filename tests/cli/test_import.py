@@ -40,7 +40,7 @@ def test_without_a_person_it_has_to_be_confirmed(
     shown = capsys.readouterr().out
     assert "conversations    3 files, 21 messages" in shown
     assert f"`nanobot --home {new} skills list`" in shown
-    assert shown.endswith(f"or talk to it here: `nanobot --home {new} agent`.\n")
+    assert shown.endswith(f"or open a chat with `nanobot --home {new} agent`.\n")
     assert (new / "config.yaml").is_file()
 
 
@@ -63,6 +63,6 @@ def test_a_home_that_was_not_imported_says_so_first(here: Nanobot, home: Path) -
     (home / "workspace").mkdir(parents=True)
     (home / "config.json").write_text("{}")
     for command in (("agent", "-m", "hello"), ("status",)):
-        assert "run `nanobot import` first" in here(*command).stderr
+        assert "Run `nanobot import` first" in here(*command).stderr
     findings = json.loads(here("doctor", "--json").stdout)
-    assert any("not imported" in finding["text"] for finding in findings)
+    assert any("not been imported" in finding["text"] for finding in findings)

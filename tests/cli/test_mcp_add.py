@@ -55,7 +55,7 @@ def test_a_server_is_tried_and_says_what_it_offers_before_it_is_written(
     assert "Save these changes? [y/N]" in refused.stdout
     answered(monkeypatch, "y", "y")
     done = here("mcp", "add", *little)
-    assert "Written." in done.stdout
+    assert "Saved." in done.stdout
     assert "Accept these?" in done.stdout
     assert "little__echo" in done.stdout
 

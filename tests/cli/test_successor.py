@@ -136,7 +136,7 @@ def test_an_answer_that_is_lost_after_the_request_was_read_is_said_and_not_asked
     with leaving_gateway(home, read_and_gone):
         done = here("cron", "add", "daily 07:30", "say good morning")
     assert done.returncode == 69
-    assert "went away before its answer came" in done.stderr
+    assert "lost the connection to the gateway before it answered" in done.stderr
     assert json.loads(here("cron", "list", "--json").stdout)["jobs"] == []
 
 

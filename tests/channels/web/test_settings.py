@@ -92,7 +92,7 @@ async def test_nothing_is_written_that_was_not_shown(tmp_path: Path) -> None:
         path = tmp_path / "config.yaml"
         path.write_text(f"{path.read_text()}# by hand\n")
         status, text = await visit.post("/settings/apply", {"plan": plan})
-        assert (status, "was changed meanwhile" in text) == (400, True)
+        assert (status, "has changed in the meantime" in text) == (400, True)
     assert "debug" not in (tmp_path / "config.yaml").read_text()
 
 
