@@ -73,6 +73,12 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
+def join_some(texts: Sequence[str], most: int) -> str:
+    """Return at most `most` of the texts with commas: `a, b and 3 more`."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{', '.join(texts[:most])}{more}"
+
+
 def duration(seconds: int) -> str:
     """`3 d 4 h`, `5 min`: the two largest units."""
     units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))

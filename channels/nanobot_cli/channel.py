@@ -168,8 +168,7 @@ class CliChannel:
         match event:
             case TurnStarted():
                 awaited = [event_id for event_id in event.event_ids if event_id in self._waiters]
-                if awaited:
-                    self._turns.setdefault(event.turn_id, []).extend(awaited)
+                self._turns.setdefault(event.turn_id, []).extend(awaited)
             case TurnEnded():
                 self._end(event)
             case Notice():

@@ -215,7 +215,7 @@ class Previews:
             elif is_text_due:
                 has_draft = turn.shows_text = await self._attempt(turn, self._draft(turn))
                 typing_due = self._clock.monotonic()
-                if has_draft and not turn.is_over:
+                if has_draft:
                     await self._after_draft(turn)
             else:
                 due = min(typing_due if is_typing else now + _SILENT, turn.text_due())
@@ -225,6 +225,8 @@ class Previews:
 
     async def _after_draft(self, turn: _Turn) -> None:
         """Wait until the next draft may be sent and is needed."""
+        if turn.is_over:
+            return
         showing = [one for one in self._turns.values() if one.shows_text and one.has_content]
         pace = max(_DRAFT_PACE, len(showing) / _TEXTS_A_SECOND)
         await self._clock.sleep(pace)

@@ -36,7 +36,7 @@ from nanobot.memory.scopes import OWNER
 from nanobot.memory.taint import relayed_origin
 from nanobot.messages import Message
 from nanobot.security.paths import Place
-from nanobot.text import counted, one_line, printable
+from nanobot.text import counted, join_some, one_line, printable
 from nanobot.tooling import Arguments, Risk, RootsOf, Tool, ToolResult, TurnContext
 from nanobot.tooling.registry import parse_arguments
 from nanobot.tools.reading import Received, missing
@@ -300,5 +300,4 @@ def _listed(chats: Sequence[tuple[str, str]]) -> str:
     shown = [_shown(address, title) for address, title in chats]
     if not shown:
         return "There are no other chats."
-    more = f" and {len(shown) - _LISTED} more" if len(shown) > _LISTED else ""
-    return f"Available chats: {', '.join(shown[:_LISTED])}{more}."
+    return f"Available chats: {join_some(shown, _LISTED)}."

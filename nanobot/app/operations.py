@@ -35,7 +35,7 @@ from nanobot.cron.tool import CronOperations
 from nanobot.errors import NanobotError
 from nanobot.gateway.pairing import Pairing
 from nanobot.security.audit import AuditLog
-from nanobot.text import one_line
+from nanobot.text import join_some, one_line
 from nanobot.tooling import TurnContext
 
 Table = Mapping[str, Operation]
@@ -270,9 +270,8 @@ def _record(
         value = result.get(key, arguments.get(key))
         if value not in (None, "", False, []):
             values = value if isinstance(value, list) else [value]
-            shown = ", ".join(one_line(str(one), _LONGEST) for one in values[:_MOST])
-            more = f" and {len(values) - _MOST} more" if len(values) > _MOST else ""
-            changed.append(f"{key} {shown}{more}")
+            shown = join_some([one_line(str(one), _LONGEST) for one in values], _MOST)
+            changed.append(f"{key} {shown}")
     by, scope = arguments.get("by"), arguments.get("scope") or result.get("scope")
     record = {"event": "changed", "outcome": outcome, "tool": name}
     record["by"] = one_line(str(by or "terminal"), _LONGEST)

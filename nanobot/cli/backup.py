@@ -31,6 +31,7 @@ from nanobot.cli.command import (
 from nanobot.cli.gateway import operate, owned
 from nanobot.config import command_for
 from nanobot.errors import NanobotError
+from nanobot.text import join_some
 from nanobot_cli.text import one_line
 
 if TYPE_CHECKING:
@@ -205,8 +206,7 @@ def _made_text(data: Data) -> str:
 def _named(what: str, paths: Sequence[str]) -> str:
     if not paths:
         return ""
-    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-    return f"{what}: {', '.join(one_line(path, 100) for path in paths[:_SHOWN])}{more}\n"
+    return f"{what}: {join_some([one_line(path, 100) for path in paths], _SHOWN)}\n"
 
 
 def _restore(options: Options) -> int:

@@ -55,14 +55,14 @@ class MessageWindow:
         """Add messages that follow those already here."""
         for message in messages:
             if message.role == "tool":
-                if self._group and message.tool_call_id in self._missing_results:
+                if message.tool_call_id in self._missing_results:
                     self._group.append(message)
                     self._missing_results.remove(message.tool_call_id)
                     if not self._missing_results:
                         self._valid += self._group
                         self._group = []
                 continue
-            self._group = []
+            self._group, self._missing_results = [], []
             if message.role == "user":
                 self._begun = True
             elif not self._begun:

@@ -25,7 +25,7 @@ from nanobot.errors import ToolError
 from nanobot.providers.port import estimate_tokens
 from nanobot.skills.folder import Skill, is_main
 from nanobot.skills.loader import SkillsLoader
-from nanobot.text import printable, shortened
+from nanobot.text import join_some, printable, shortened
 from nanobot.tooling import OWNER, Arguments, Tool, ToolResult, TurnContext, line_excerpt
 from nanobot.tooling.registry import MAX_RESULT
 
@@ -218,8 +218,7 @@ def _about(skill: Skill) -> str:
         parts.append(f"its folder is {skill.folder}/ in the workspace")
     others = [file.path for file in skill.files if not is_main(file.path)]
     if others:
-        more = f" and {len(others) - _MOST_LISTED} more" if len(others) > _MOST_LISTED else ""
-        parts.append(f"other files: {', '.join(others[:_MOST_LISTED])}{more}")
+        parts.append(f"other files: {join_some(others, _MOST_LISTED)}")
     if skill.header.compatibility:
         parts.append(f"made for: {skill.header.compatibility}")
     if lack := missing_text(skill):

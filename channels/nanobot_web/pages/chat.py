@@ -175,7 +175,7 @@ async def _live(call: Call) -> web.StreamResponse:
     """What happens in a conversation, until the page is closed."""
     key = call.query("c")
     last = call.request.headers.get("Last-Event-ID", "")
-    after = int(last) if last.isascii() and last.isdigit() else call.number("after")
+    after = int(last) if last.isdecimal() else call.number("after")
     if key:
         await _shown(call, key, limit=1)  # that it may be seen
     if call.site.live.is_full(call.visitor.session):

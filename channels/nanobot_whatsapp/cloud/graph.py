@@ -72,6 +72,7 @@ _ACCOUNT = frozenset({368, 131031, 131037, 131042, 131045, 133010})
 _BUSY = frozenset({4, 17, 32, 613, 80007, 130429, 131048, 131056, 131057})
 _FAULT = frozenset({1, 2, 131000, 131016, 133004, 133005})
 _WINDOW = frozenset({470, 131047})
+_KINDS: Mapping[Kind, frozenset[int]] = {"window": _WINDOW, "account": _ACCOUNT, "busy": _BUSY}
 _NO_SUCH_OBJECT = (100, 33)
 
 _WAITS = {4: 60.0, 80007: 60.0, 131048: 600.0, 131056: 10.0, 131057: 60.0}
@@ -145,15 +146,12 @@ def kind_of(code: int, status: int = 400) -> Kind:
     """The kind of an error with this code, where `status` is that of HTTP."""
     if status == 401 or (code in _TOKEN and (code or status in {401, 403})):
         return "token"
-    if code in _WINDOW:
-        return "window"
-    if code in _ACCOUNT:
-        return "account"
-    if code in _BUSY or status == 429:
+    for kind, codes in _KINDS.items():
+        if code in codes:
+            return kind
+    if status == 429:
         return "busy"
-    if code in _FAULT or status >= 500:
-        return "fault"
-    return "no"
+    return "fault" if code in _FAULT or status >= 500 else "no"
 
 
 def explain(code: int, meta_text: str) -> str:

@@ -37,6 +37,7 @@ from nanobot.providers.discovery import (
     find_local_servers,
     lacks_path,
 )
+from nanobot.text import join_some
 from nanobot.validation import SecretStr
 
 if TYPE_CHECKING:
@@ -458,7 +459,7 @@ def _sized(model: ListedModel) -> str:
 def _few(models: Sequence[str]) -> str:
     if not models:
         return "no chat models yet"
-    return ", ".join(models[:3]) + (f" and {len(models) - 3} more" if len(models) > 3 else "")
+    return join_some(models, 3)
 
 
 def _checked_name(text: str) -> str:

@@ -82,7 +82,7 @@ from nanobot.providers.port import (
     user_message,
 )
 from nanobot.templates import render
-from nanobot.text import counted
+from nanobot.text import counted, join_some
 
 _NO_JSON = "That was no JSON object in the form asked for. Answer with the object and nothing else."
 _MOST_SET_ASIDE, _SHOWN_AGAIN = 20, 4_000
@@ -456,8 +456,7 @@ def _is_tainted(entry: DreamEntry) -> bool:
 def _change(write: Write, run: str) -> Change:
     learned, parts = [without_list_mark(one.new) for one in write.operations if one.states], []
     if learned:
-        more = f" and {len(learned) - 1} more" if len(learned) > 1 else ""
-        parts.append(f"learned: {learned[0][:60]}{more}")
+        parts.append(f"learned: {join_some([one[:60] for one in learned], 1)}")
     if rated := sum(one.says_nothing_new for one in write.operations):
         parts.append(f"rated {counted(rated, 'fact')}")
     if write.retired:

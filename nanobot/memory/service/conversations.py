@@ -21,7 +21,7 @@ from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
 from nanobot.session.session import SessionInfo
-from nanobot.text import counted, shortened
+from nanobot.text import counted, join_some, shortened
 
 _LISTED, _PREVIEW = 10, 60
 _MOST_LEARNED = 20
@@ -164,9 +164,7 @@ def _left(
     """Yield a line for each thing that dropping a conversation does not take back."""
     known = set(chain.from_iterable(version.paths for version in learned))
     if other := [path for path in files if path not in known]:
-        more = f" and {len(other) - _FILES_SHOWN} more" if len(other) > _FILES_SHOWN else ""
-        shown = ", ".join(other[:_FILES_SHOWN])
-        yield f"- changed files: {shown}{more} (`/discard --undo`)"
+        yield f"- changed files: {join_some(other, _FILES_SHOWN)} (`/discard --undo`)"
     for version in learned:
         undo = f"`/dream-restore --version {version.number}`"
         yield f"- in memory: {shortened(version.summary, 120)} ({undo})"
