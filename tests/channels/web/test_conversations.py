@@ -179,5 +179,5 @@ async def test_a_search_that_fails_names_no_place_on_the_disk_to_others(tmp_path
     (tmp_path / "state" / "index.db").mkdir(parents=True)  # where the index would be
     async with serving(tmp_path, config=CONFIG) as web, web.visit(GUEST) as guest:
         page = (await guest.get("/memory/search?q=tea"))[1]
-        assert "only the owner of this nanobot can see why" in page
+        assert "only the owner can see why" in page
         assert str(tmp_path) not in page
