@@ -22,6 +22,14 @@ PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs")
 SHORTEST = 4
 """Words of the shortest text that counts."""
 
+FOR_MODELS = (
+    "nanobot/memory/consolidation/summariser.py",
+    "nanobot/memory/statements.py",
+    "nanobot/providers/offline/",
+    "nanobot/skills/prompt.py",
+)
+"""Files whose strings are prompts and lists of words."""
+
 _CODE = re.compile(r"\b(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|PRAGMA|BEGIN) |\(\?")
 """Statements of SQL and patterns, which are no texts."""
 
@@ -112,7 +120,7 @@ def page_lines() -> Iterator[Line]:
 def text_lines() -> Iterator[Line]:
     """Yield the texts of the program."""
     for path in python_files():
-        if path.parts[0] in ("nanobot", "channels"):
+        if not str(path).startswith(FOR_MODELS):
             for number, text in texts_in(ast.parse((ROOT / path).read_text("utf-8"))):
                 yield Line(f"{path}:{number}", prose_of(text))
 

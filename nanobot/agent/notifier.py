@@ -438,19 +438,19 @@ _NOT_ANSWERED = (
 _FAILURES: Sequence[tuple[type[Exception], str, str]] = (
     (
         BudgetSpent,
-        "I cannot answer: {said}.{hint} Then send /retry to run this message again.",
+        "I cannot answer: {reason}.{hint} Then send /retry to run this message again.",
         "The limit for today is reached. To run this message again tomorrow, send /retry.",
     ),
     (
         ContextTooLong,
         "This conversation does not fit the model's context window, even shortened. To start "
         "a new one, send /new. If the model's window is smaller than model.context_window, "
-        "lower that setting. ({said})",
+        "lower that setting. ({reason})",
         "This conversation is too long. To start a new one, send /new.",
     ),
     (
         ProviderError,
-        "The model gave no answer: {said}.{hint} To try again, send /retry.",
+        "The model gave no answer: {reason}.{hint} To try again, send /retry.",
         _NOT_ANSWERED,
     ),
     (
@@ -470,7 +470,7 @@ def failure_text(error: Exception, *, is_owner: bool) -> str:
     hint = f" {error.hint}" if isinstance(error, NanobotError) and error.hint else ""
     texts = next(texts for kind, *texts in _FAILURES if isinstance(error, kind))
     text = texts[0 if is_owner else 1]
-    return text.format(said=_said(error), hint=hint, kind=type(error).__name__)
+    return text.format(reason=_said(error), hint=hint, kind=type(error).__name__)
 
 
 def _said(error: Exception) -> str:

@@ -83,7 +83,7 @@ class Waking:
                     await self._sender.execute(query, (self.channel, _payloads(sorted(told))))
                 except (psycopg.Error, StorageError) as error:
                     said = self._address.error(error)
-                    logger.debug("other workers were not told: {}", said)
+                    logger.debug("other workers were not notified: {}", said)
                     if self._sender is not None:
                         await self._sender.close()
                     self._sender = None

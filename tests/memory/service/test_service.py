@@ -472,5 +472,5 @@ async def test_the_version_where_all_begins_cannot_be_undone(owned: Owned) -> No
 async def test_arguments_that_make_no_sense_are_refused(
     owned: Owned, name: str, arguments: dict[str, object]
 ) -> None:
-    with pytest.raises(NanobotError, match="the operation (needs|rejects)"):
+    with pytest.raises(NanobotError, match=r"the operation (needs|rejects)"):
         await owned.service.table()[name](arguments)
