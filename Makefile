@@ -62,6 +62,7 @@ lint: $(VENV)/.dev
 	@PYTHONPATH=.:channels $(BIN)/lint-imports
 	@$(BIN)/python -m scripts.size
 	@$(BIN)/python -m scripts.complexity
+	@$(BIN)/python -m scripts.english
 	@if $(NODE_FOUND); then $(MAKE) --silent --no-print-directory bridge && $(NPM) run check; fi
 
 format: $(VENV)/.dev
