@@ -23,7 +23,7 @@ from nanobot.upkeep.backups import (
     make_backup,
     prune_backups,
 )
-from nanobot.upkeep.restoring import restore, verify
+from nanobot.upkeep.restore import restore, verify
 from nanobot.upkeep.snapshot import BackupOperations
 
 _CLOCK = SystemClock("UTC")

@@ -36,7 +36,7 @@ from bench.locomo import (
     write_home,
 )
 from bench.reporting import report
-from nanobot.memory.search import Query, searching
+from nanobot.memory.search import Query, query
 from nanobot.memory.search.ranking import Scored, fused
 
 SHIPPED = 1.0
@@ -75,7 +75,7 @@ async def rankings(home: Path, conversation: Conversation) -> list[Rankings]:
         seen.append((by_words, by_meaning))
         return fused(by_words, by_meaning)
 
-    with patch.object(searching, "fused", recording):
+    with patch.object(query, "fused", recording):
         async with opened_index(home, conversation, by_meaning=True) as index:
             for question in conversation.questions:
                 if question.category not in OVERALL:

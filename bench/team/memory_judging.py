@@ -32,7 +32,7 @@ MARKS = re.compile(r"\b(ann|bob|all)([cdh])(\d+)\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Speaking:
+class VoiceReplies:
     """Where a memory is spoken to: by `user` in `chat`, in the conversation `session`."""
 
     name: str
@@ -57,9 +57,9 @@ class Speaking:
 
 
 SCOPES = {
-    "ann": Speaking("owner", 1, 1, "telegram:1"),
-    "bob": Speaking("people/telegram_2", 2, 2, "telegram:2"),
-    GROUP: Speaking("groups/telegram_-3", 1, -3, "telegram:-3"),
+    "ann": VoiceReplies("owner", 1, 1, "telegram:1"),
+    "bob": VoiceReplies("people/telegram_2", 2, 2, "telegram:2"),
+    GROUP: VoiceReplies("groups/telegram_-3", 1, -3, "telegram:-3"),
 }
 
 

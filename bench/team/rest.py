@@ -25,7 +25,7 @@ from bench.team.cost import Cost, looking
 from bench.team.database import NAME, team_database
 from bench.team.talk import Talk
 from nanobot.team.connection import DatabaseAddress
-from nanobot.team.waking import Waking
+from nanobot.team.notifications import Notifications
 from tests.doubles.postgres import PostgresServer, binary
 
 _LIBRARY = Path(binary("postgres") or "/no/bin/postgres").parents[1] / "lib/pg_stat_statements.so"
@@ -146,7 +146,7 @@ async def _others(dsn: str, frees: float) -> AsyncIterator[None]:
             await asyncio.sleep(1.0 / frees)
             waking.tell("free", f"people/nobody_{time.monotonic()}")
 
-    waking = Waking(DatabaseAddress(dsn), lambda _, __: None)
+    waking = Notifications(DatabaseAddress(dsn), lambda _, __: None)
     waking.channel = "nanobot_"  # this team was begun without `init`, so it has no word
     giving = asyncio.create_task(give_back()) if frees else None
     try:

@@ -26,7 +26,7 @@ from nanobot.channel.keys import ApiKey, ApiKeys
 from nanobot.clock import with_timeout
 from nanobot.errors import ExtraMissing, StorageError
 from nanobot_api import shapes
-from nanobot_api.answering import Answering, Order
+from nanobot_api.answers import Answering, Order
 from nanobot_api.exchanges import Exchanges
 from nanobot_api.memory import Ask as AskGateway
 from nanobot_api.memory import McpEndpoint

@@ -22,7 +22,7 @@ from nanobot.bus.events import Media, MediaKind
 from nanobot.errors import WriteConflict
 from nanobot.providers.port import Image
 from nanobot.security.paths import Place, Root
-from nanobot.tools.reading import image_type
+from nanobot.tools.read_tools import image_type
 
 MAX_BYTES = 20 * 1024 * 1024
 """The largest file that is taken in."""

@@ -18,7 +18,7 @@ from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.agent.intake import messages_before
-from nanobot.agent.messaging import is_repetition
+from nanobot.agent.message_tool import is_repetition
 from nanobot.agent.notifier import (
     BEHIND_ANOTHER,
     ENDED_EARLY,
@@ -487,8 +487,8 @@ class Turns:
 
     def _voice_of(self, turn: RunningTurn, text: str) -> tuple[Outgoing, ...]:
         """What follows the text of an answer, where it is to be heard as well."""
-        speaking, inbound = self._parts.speaking, turn.inbound
-        if speaking is None or inbound.by_program or (inbound.is_background and is_silent(text)):
+        voice, inbound = self._parts.voice_replies, turn.inbound
+        if voice is None or inbound.by_program or (inbound.is_background and is_silent(text)):
             return ()
         answered = [entry.message for entry in turn.entries]
-        return speaking.follow_up(turn.session, inbound, answered, turn.messages, text)
+        return voice.follow_up(turn.session, inbound, answered, turn.messages, text)

@@ -30,7 +30,7 @@ from nanobot.agent.runner import (
     with_stopped_calls,
 )
 from nanobot.agent.session_queue import Screen, SessionQueue, turn_ended
-from nanobot.agent.speaking import Speaking
+from nanobot.agent.voice_replies import VoiceReplies
 from nanobot.bus.events import Address, InboundMessage, TurnEnded
 from nanobot.bus.journal import InboxEntry, Step
 from nanobot.bus.queue import MessageBus
@@ -63,8 +63,8 @@ class AgentParts(Struct, frozen=True):
     before a command that hosts the gateway ends. `on_busy` is what a message does that arrives
     during a turn.
     `warn_of_failure` tells the owner why others get no answer in a conversation.
-    `speaking` says replies aloud, where there is a voice; `sees_apart`: another model than that of
-    the chats answers messages with pictures."""
+    `voice_replies` is None without a voice. With `sees_apart`, another model than the chat model
+    answers messages with pictures."""
 
     journal: Journal
     bus: MessageBus
@@ -87,7 +87,7 @@ class AgentParts(Struct, frozen=True):
     counter: TokenCounter
     runner: AgentRunner
     on_busy: OnBusy = "steer"
-    speaking: Speaking | None = None
+    voice_replies: VoiceReplies | None = None
     sees_apart: bool = False
 
 

@@ -17,7 +17,7 @@ from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.agent.commands import ConversationCommands
-from nanobot.agent.messaging import resend_command, send_command
+from nanobot.agent.message_tool import resend_command, send_command
 from nanobot.agent.runner import TurnEvent
 from nanobot.app.base import Base
 from nanobot.app.services import Parts
@@ -68,7 +68,7 @@ def register_commands(parts: Parts, restart: Callable[[], None]) -> Conversation
         changes=stores.undo,
         has_effects=toolbox.registry.has_effects,
     ).register(commands)
-    toolbox.approving.register(commands)
+    toolbox.approval_commands.register(commands)
     commands.register(send_command(base.splitter, base.bus, base.known_chats, base.clock))
     commands.register(resend_command(stores.journal, base.bus, commands.is_owner))
     CronCommand(toolbox.cron, base.clock, runs=base.settings.cron.enabled).register(commands)
@@ -164,7 +164,7 @@ class TypedKeys:
 
     def _keep(self, keys: Mapping[str, str]) -> list[str]:
         """Write them into secrets.env; their names there. Raises `NanobotError`."""
-        from nanobot.config.changing import ConfigEdit, ExistingFiles, write
+        from nanobot.config.changes import ConfigEdit, ExistingFiles, write
 
         home, new = self._base.settings.home, dict[str, str]()
         try:

@@ -97,7 +97,7 @@ class Gateway:
         platforms = Platforms(base, toolbox)
         upkeep, pairing = Upkeep(base), Pairing(base.access, base.notifier.send)
         monitoring = Monitoring(
-            base, memory, agent, platforms, upkeep, turn_metrics, toolbox.approving
+            base, memory, agent, platforms, upkeep, turn_metrics, toolbox.approval_commands
         )
         self._parts = parts = Parts(
             base, models, memory, toolbox, agent, platforms, upkeep, monitoring

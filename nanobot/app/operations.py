@@ -105,7 +105,7 @@ def build_operations(parts: Parts, pairing: Pairing) -> dict[str, Operation]:
         "heartbeat.show": build_heartbeat(base, parts.memory).show,
         "helpers.list": toolbox.helpers.list,
         **toolbox.mcp.table(),
-        **toolbox.approving.table(),
+        **toolbox.approval_commands.table(),
         **parts.platforms.supervisor.table(),
         **Looking(parts).table(),
     }
@@ -167,7 +167,7 @@ class Looking:
 
                 table = MemoryPage(parts.memory.service.memory, parts.memory.memories).table()
             case "config":
-                from nanobot.config.changing import ConfigOperations
+                from nanobot.config.changes import ConfigOperations
 
                 table = ConfigOperations(base.settings).table()
             case "snapshots":
@@ -175,7 +175,7 @@ class Looking:
             case "backups":
                 table = parts.upkeep.backup_maker.table()
             case _:
-                from nanobot.app.signing_in import SignIns
+                from nanobot.app.sign_in import SignIns
 
                 supervisor = parts.platforms.supervisor
                 table = SignIns(base.settings, supervisor, base.clock, base.background).table()

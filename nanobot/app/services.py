@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from loguru import logger
 from msgspec import Struct
 
-from nanobot.agent.approving import Approving
+from nanobot.agent.approval_commands import ApprovalCommands
 from nanobot.agent.intake import Admission, Intake
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.prompt import ContextBuilder, ScopedSources
@@ -144,7 +144,7 @@ class Agent:
             counter=counter,
             runner=runner,
             on_busy=settings.agent.on_busy,
-            speaking=toolbox.speaking,
+            voice_replies=toolbox.voice_replies,
             sees_apart=bool(settings.use.pictures),
         )
         self.loop = AgentLoop(self.parts)
@@ -163,7 +163,7 @@ class Platforms:
             base.screen,
             clock,
             base.rng,
-            toolbox.speaking.voiced if toolbox.speaking else without_voice,
+            toolbox.voice_replies.voiced if toolbox.voice_replies else without_voice,
         )
         per_minute = settings.limits.messages_per_minute
         self.rate = SenderRateLimit(per_minute, base.commands.is_owner)
@@ -316,7 +316,7 @@ class Monitoring:
         platforms: Platforms,
         upkeep: Upkeep,
         turn_metrics: TurnMetrics,
-        approving: Approving,
+        approval_commands: ApprovalCommands,
     ) -> None:
         settings, stores, clock = base.settings, base.stores, base.clock
         journal, learning = stores.journal, (agent.consolidator.problem, memory.dream.problem)
@@ -335,7 +335,7 @@ class Monitoring:
             monitor,
             turn_metrics,
             self.counted,
-            approving.pending,
+            approval_commands.pending,
         )
         self.status = Status(about(settings), journal, stores.sessions, clock, live)
         self.systemd = SystemdNotifier(os.environ)

@@ -22,7 +22,7 @@ from nanobot.team.folder import expect_together
 from nanobot.team.journal import PostgresJournal
 from nanobot.team.leases import SINGLE
 from nanobot.team.membership import Membership
-from nanobot.team.waking import Answer, SharedQuestions
+from nanobot.team.notifications import Answer, SharedQuestions
 
 
 class Team:
@@ -59,7 +59,7 @@ class Team:
             refresh=self._refresh,
             singles=singles,
         )
-        tell = worker.waking.tell
+        tell = worker.notifications.tell
         self._questions = SharedQuestions(journal.database, self._settle, tell)
         worker.listeners["answer"] = self._questions.heard
         worker.listeners["closed"] = self._close_question
@@ -87,7 +87,7 @@ class Team:
     def note_closed(self, event: ApprovalClosed) -> None:
         """A question of this worker is closed; its buttons may be another's to take."""
         self._questions.closed(event.code)
-        self.worker.waking.tell("closed", msgspec.json.encode(event).decode())
+        self.worker.notifications.tell("closed", msgspec.json.encode(event).decode())
 
     def _close_question(self, event: str) -> None:
         self._dispatcher.close_question(msgspec.json.decode(event, type=ApprovalClosed))
@@ -118,7 +118,7 @@ class Team:
         address = self._journal.database.address
         # Once more: from here on nobody can leave the team, who could before.
         word = await asyncio.to_thread(expect_together, address, settings.shared)
-        self.worker.waking.channel = f"nanobot_{word}"
+        self.worker.notifications.channel = f"nanobot_{word}"
         self._journal.database.worker = number
         FENCE.epoch, FENCE.wait = f".{number}", membership.wait_until_valid
         FENCE.is_open = lambda: membership.is_valid

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from loguru import logger
 
-from nanobot.agent.approving import Approving
+from nanobot.agent.approval_commands import ApprovalCommands
 from nanobot.agent.helpers import Helpers, Spawn
-from nanobot.agent.messaging import SendMessage
+from nanobot.agent.message_tool import SendMessage
 from nanobot.agent.notifier import remind
 from nanobot.agent.runner import AgentRunner
-from nanobot.agent.speaking import Speaking, VoiceTool
 from nanobot.agent.truncation import PromptRoom
+from nanobot.agent.voice_replies import VoiceReplies, VoiceTool
 from nanobot.app.base import Base, Closable, Models, secret_values
 from nanobot.app.memory import MemoryParts
 from nanobot.app.voice import sandbox_of_programs
@@ -52,10 +52,10 @@ from nanobot.tooling.approvals import Announce, Approvals, StandingApprovals, no
 from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.files import EditFile, WorkspaceWriter, WriteFile
 from nanobot.tools.mcp.connections import Connections
-from nanobot.tools.mcp.running import ServerRunner
+from nanobot.tools.mcp.server import ServerRunner
 from nanobot.tools.mcp.servers import McpServers
 from nanobot.tools.mcp.values import McpServer, ToolDescription
-from nanobot.tools.reading import FindFiles, Grep, ListDir, ReadFile
+from nanobot.tools.read_tools import FindFiles, Grep, ListDir, ReadFile
 from nanobot.tools.shell.tools import Exec, ExecKill, ExecLimits, ExecRead
 from nanobot.tools.web.fetch import WebFetch
 from nanobot.tools.web.search import SearchSettings, WebSearch
@@ -107,7 +107,7 @@ class Toolbox:
         self.approvals = approvals = Approvals(
             self._ask_owner, base.lanes.pausing, clock, new_code, announce, standing
         )
-        self.approving = Approving(approvals, standing)
+        self.approval_commands = ApprovalCommands(approvals, standing)
         self.registry = tools = ToolRegistry(
             policy=OwnersPolicy(wanted.approval.by_kind()),
             ask=approvals.ask,
@@ -159,12 +159,12 @@ class Toolbox:
                 self.received,
             )
         )
-        self.speaking: Speaking | None = None
+        self.voice_replies: VoiceReplies | None = None
         if (speech := models.voice.speech) is not None:
             when = settings.model.speech.when
-            self.speaking = Speaking(speech, stores.media, base.splitter, when)
-            tools.register(VoiceTool(self.speaking))
-            self.speaking.register(base.commands)
+            self.voice_replies = VoiceReplies(speech, stores.media, base.splitter, when)
+            tools.register(VoiceTool(self.voice_replies))
+            self.voice_replies.register(base.commands)
         self.helpers = _build_helpers(base, models, tools, memory)
         tools.register(Spawn(self.helpers))
         self.mcp = _build_mcp(base, tools)

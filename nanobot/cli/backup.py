@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nanobot.upkeep.archive import Unpacked
-    from nanobot.upkeep.restoring import HomeContents
+    from nanobot.upkeep.restore import HomeContents
 
 _SHOWN = 5
 _EVERY = 0.2
@@ -167,7 +167,7 @@ def _list_text(data: Data) -> str:
 def _verify(options: Options) -> int:
     """`nanobot backup verify FILE`: exit code 1 where a home made of it would not work."""
     from nanobot.clock import SystemClock
-    from nanobot.upkeep.restoring import verify
+    from nanobot.upkeep.restore import verify
 
     log_errors_only()
     progress = _progress("checked")
@@ -212,7 +212,7 @@ def _named(what: str, paths: Sequence[str]) -> str:
 def _restore(options: Options) -> int:
     from nanobot.clock import SystemClock
     from nanobot.upkeep.backups import exclusive_backup
-    from nanobot.upkeep.restoring import expect_room, is_empty, is_half, restore
+    from nanobot.upkeep.restore import expect_room, is_empty, is_half, restore
 
     log_errors_only()
     file = _existing(options.file)

@@ -46,7 +46,7 @@ def login(home: Path, name: str, number: str) -> None:
     import asyncio
 
     from nanobot.app.base import make_home, secret_values
-    from nanobot.app.signing_in import login_of, login_request
+    from nanobot.app.sign_in import login_of, login_request
     from nanobot.clock import SystemClock
     from nanobot.logs import log_to_console
     from nanobot.security.redaction import Redactor

@@ -309,7 +309,7 @@ def check_team(case: CheckContext) -> Iterator[Finding]:
     settings = case.settings
     if not settings.team.shared or find_spec("psycopg") is None:
         return
-    from nanobot.app.moving import address_of
+    from nanobot.app.transfer import address_of
     from nanobot.team.folder import check_folder, expect_together, unknown_caches
     from nanobot.team.maintenance import clock_ahead, survey
 

@@ -39,7 +39,7 @@ from nanobot.errors import ConfigError, NanobotError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from nanobot.config.changing import ConfigEdit, ConfigPlan, ExistingFiles
+    from nanobot.config.changes import ConfigEdit, ConfigPlan, ExistingFiles
     from nanobot.config.schema import KeyInfo
     from nanobot.validation import KeyPath
 
@@ -94,7 +94,7 @@ def _schema(_: Options) -> int:
 
 def _get(options: Options) -> int:
     """A key's value alone, for scripts; sections as tables."""
-    from nanobot.config.changing import key_data
+    from nanobot.config.changes import key_data
     from nanobot.config.load import load_with_places
     from nanobot.config.schema import list_keys
     from nanobot.validation import suggestion
@@ -124,7 +124,7 @@ def _source(info: KeyInfo) -> str:
 
 def _set(options: Options) -> int:
     """Raises `NanobotError` where nothing is written."""
-    from nanobot.config.changing import ConfigEdit, ExistingFiles, change_of
+    from nanobot.config.changes import ConfigEdit, ExistingFiles, change_of
 
     if not (options.key or options.secret):
         raise WrongUsage("a key is required", hint="`nanobot config get` lists all keys.")
@@ -145,7 +145,7 @@ def _set(options: Options) -> int:
 
 
 def _unset(options: Options) -> int:
-    from nanobot.config.changing import ConfigEdit, ExistingFiles, change_of
+    from nanobot.config.changes import ConfigEdit, ExistingFiles, change_of
 
     before = ExistingFiles.read(options.home, os.environ)
     return change_config(options, before, ConfigEdit((change_of(options.key, None),)))
@@ -157,7 +157,7 @@ def change_config(
     """Show what `edit` changes, ask, and write it; 1 where the answer was no. `counts` says from
     when on, where that is not the next start. Raises `NanobotError` for what cannot be."""
     from nanobot.app.base import make_home
-    from nanobot.config.changing import ConfigEdit, plan, write
+    from nanobot.config.changes import ConfigEdit, plan, write
 
     options.expect_consent()
     planned = plan(options.home, before, edit)
@@ -279,7 +279,7 @@ def _texts(path: KeyPath, value: object) -> Iterator[tuple[KeyPath, str]]:
 def _with_secret(edit: ConfigEdit, before: ExistingFiles, key: str) -> ConfigEdit:
     """With a secret that the person types, or that comes on a line of standard input."""
     from nanobot.cli.onboard.people import read_secret
-    from nanobot.config.changing import ConfigEdit, change_of
+    from nanobot.config.changes import ConfigEdit, change_of
     from nanobot.config.schema import kind_of, schema_at
     from nanobot.config.yamltext import ConfigChange
 

@@ -30,7 +30,7 @@ from nanobot.cli.gateway import operate
 from nanobot.errors import NanobotError
 
 if TYPE_CHECKING:
-    from nanobot.config.changing import ConfigEdit, ExistingFiles
+    from nanobot.config.changes import ConfigEdit, ExistingFiles
     from nanobot.config.yamltext import Setting
     from nanobot.skills.packages import Archive
 
@@ -238,7 +238,7 @@ def add_mcp(commands: Commands) -> None:
 def _add_server(options: Options) -> int:
     """Writes the server's section, and looks at its tools; a gateway that runs takes it in."""
     from nanobot.cli.config import change_config, expect_no_secret
-    from nanobot.config.changing import ConfigEdit, ExistingFiles
+    from nanobot.config.changes import ConfigEdit, ExistingFiles
     from nanobot.config.yamltext import ConfigChange, value_at
 
     before = ExistingFiles.read(options.home, os.environ)
@@ -266,7 +266,7 @@ def _try_server(options: Options, before: ExistingFiles, edit: ConfigEdit) -> bo
     """Start a server that is not set up yet and show its tools. Return True if it works. If not,
     ask: None to add the server anyway, False to leave it. Raises `NanobotError` if it does not work
     and the options forbid questions."""
-    from nanobot.config.changing import load_changed
+    from nanobot.config.changes import load_changed
 
     _offer_extra(options, "mcp")
     settings = load_changed(options.home, before, edit)
@@ -342,7 +342,7 @@ def _pairs(given: Sequence[str], between: str, option: str) -> dict[str, str]:
 
 def _remove_server(options: Options) -> int:
     from nanobot.cli.config import change_config
-    from nanobot.config.changing import ConfigEdit, ExistingFiles
+    from nanobot.config.changes import ConfigEdit, ExistingFiles
     from nanobot.config.yamltext import ConfigChange, value_at
 
     before = ExistingFiles.read(options.home, os.environ)

@@ -133,7 +133,7 @@ def connected(home: Path) -> Iterator[Client]:
         client = Client(home, connects=False)
 
         def host() -> None:
-            from nanobot.cli.hosting import hosted
+            from nanobot.cli.local_gateway import hosted
 
             expect_free(home, "starting")
             stack.enter_context(hosted(home))

@@ -177,7 +177,7 @@ async def _operate(
         **toolbox.skills.table(),
         **CronOperations(toolbox.cron, base.known_chats, clock, runs=False).table(),
         **toolbox.mcp.table(),
-        **toolbox.approving.table(),
+        **toolbox.approval_commands.table(),
         **BackupOperations(settings.home, journal, clock, live=False).table(),
         "channels.status": channels_at_rest,
     }

@@ -73,7 +73,7 @@ def _run_gateway(options: Options) -> int:
     """Run until a signal and return the exit code."""
     when_free(lambda: expect_free(options.home, "starting"))
     settings = settings_of(options.home)  # what is wrong is said before more is loaded
-    from nanobot.cli.hosting import build, serve
+    from nanobot.cli.local_gateway import build, serve
 
     return serve(build(settings, hosted=False))
 

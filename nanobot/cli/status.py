@@ -89,7 +89,7 @@ def documents_of(home: Path) -> Mapping[str, bytes]:
 
     if settings_of(home).team.shared:
         settings = team_settings(home)
-        from nanobot.app.moving import address_of
+        from nanobot.app.transfer import address_of
         from nanobot.team.maintenance import documents
 
         return documents(address_of(settings))

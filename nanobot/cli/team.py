@@ -56,7 +56,7 @@ def add_team(commands: Commands) -> None:
 def _move(options: Options) -> int:
     """Say what is to be done, ask, do it. Exit code 1 where the answer was no."""
     settings = team_settings(options.home)
-    from nanobot.app.moving import plan_init, plan_leave
+    from nanobot.app.transfer import plan_init, plan_leave
 
     make_plan, done = (plan_init, _INITED) if options.what == "init" else (plan_leave, _LEFT)
     log_errors_only()
@@ -90,7 +90,7 @@ def _status(options: Options) -> int:
 
 def _survey(home: Path) -> Data:
     settings = team_settings(home)
-    from nanobot.app.moving import address_of
+    from nanobot.app.transfer import address_of
     from nanobot.team.maintenance import survey
 
     return Data(survey(address_of(settings)))

@@ -97,7 +97,7 @@ def _host(text: str) -> str:
 
 
 def _rule(text: str) -> str:
-    from nanobot.security.egress.dialling import parse_exceptions
+    from nanobot.security.egress.connector import parse_exceptions
 
     rule = text.strip().lower()
     try:
@@ -113,7 +113,7 @@ def _rule(text: str) -> str:
 
 
 def _domain(text: str) -> str:
-    from nanobot.security.egress.dialling import parse_domains
+    from nanobot.security.egress.connector import parse_domains
 
     try:
         return parse_domains([text])[0]

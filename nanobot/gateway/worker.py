@@ -61,7 +61,7 @@ from nanobot.tasks import SCOPES, Background
 from nanobot.team.journal import AFFINE, PostgresJournal
 from nanobot.team.leases import Leases
 from nanobot.team.membership import Membership
-from nanobot.team.waking import Waking
+from nanobot.team.notifications import Notifications
 from nanobot.tooling import OWNER
 
 _LOOK_SECONDS = 0.5
@@ -104,7 +104,7 @@ class TeamWorker:
         self._helpers, self._conversation = helpers, conversation
         self._refresh, self._singles = refresh, singles
         self._leases = Leases(journal.database)
-        self.waking = Waking(journal.database.address, self._heard)
+        self.notifications = Notifications(journal.database.address, self._heard)
         self.listeners: dict[str, Callable[[str], None]] = {}
         """Who else is told of what other workers say, by its kind."""
         self._background = Background()
@@ -138,7 +138,7 @@ class TeamWorker:
         """Look for work from now on."""
         asyncio.get_running_loop().set_default_executor(self._threads)
         self._lanes.freed = lambda: self._look_soon(*self._waiting)
-        self.waking.start()
+        self.notifications.start()
         clearing = self._takeover.clear_temporaries(everywhere=True)
         self._background.start(clearing, name="clear the workspace")
         self._background.start(self._look_forever(), name="scopes of this worker")
@@ -172,11 +172,11 @@ class TeamWorker:
                 await self._journal.release(names)
                 await self._takeover.release(names)
             for scope in names:
-                self.waking.tell("free", scope)
+                self.notifications.tell("free", scope)
         except (StorageError, TimeoutError) as error:
             said = str(error) or "the database does not answer"
             logger.warning("other workers take over once they consider this one dead: {}", said)
-        await self.waking.close()
+        await self.notifications.close()
         if busy:
             logger.warning("other workers get {} when its running work has ended", sorted(busy))
         if not used:
@@ -227,7 +227,7 @@ class TeamWorker:
                 self._asked.setdefault(entry.scope, set()).add(entry.id)
                 if entry.scope not in self._scopes and self._loop.is_stop(entry.message):
                     key = entry.message.session_key
-                    self.waking.tell("stop", f"{entry.id} {entry.scope} {key}")
+                    self.notifications.tell("stop", f"{entry.id} {entry.scope} {key}")
             self._news.add(entry.scope)
         self._woken.set()
 
@@ -328,7 +328,7 @@ class TeamWorker:
             await self._claim(None if everywhere else due - self._scopes.keys())
         for scope in news - self._scopes.keys() - self._claimed.keys():
             self._note_refused(scope)
-            self.waking.tell("work", scope)
+            self.notifications.tell("work", scope)
         self._recover_again()
         if self._claimed:
             await self._take_up()
@@ -363,7 +363,7 @@ class TeamWorker:
             self._refused -= claimed.keys()
         for scope in wanted:
             self._note_refused(scope)
-            self.waking.tell("want", scope)
+            self.notifications.tell("want", scope)
 
     async def _take_up(self) -> None:
         """Go on where the last worker of the scopes stopped that were claimed."""
@@ -483,7 +483,7 @@ class TeamWorker:
                 self._yielded[name] = now + _YIELD_SECONDS
         await self._takeover.release(ready)
         for scope in ready:
-            self.waking.tell("free", scope)
+            self.notifications.tell("free", scope)
 
     def _has_rested(self, name: str, now: float, in_threads: Collection[str]) -> bool:
         """Whether a scope can be given back, as far as this process knows."""

@@ -56,7 +56,7 @@ from nanobot.memory.documents import RULES
 from nanobot.memory.history import STAMP, HistoryEntry, decode, encode
 from nanobot.memory.scopes import Scopes
 from nanobot.session.records import is_internal
-from nanobot.upkeep.restoring import STAGING, staging_in
+from nanobot.upkeep.restore import STAGING, staging_in
 
 _SYSTEM = ("dream", "heartbeat")
 

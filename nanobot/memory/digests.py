@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from nanobot.memory.answers import json_object
 from nanobot.memory.guard import without_bullet, without_list_mark
-from nanobot.memory.lines import numbered_blocks
+from nanobot.memory.line_changes import numbered_blocks
 from nanobot.memory.similarity import share, words
 from nanobot.memory.taint import is_unconfirmed
 from nanobot.providers.fields import items, mapping, string

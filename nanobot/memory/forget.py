@@ -42,7 +42,7 @@ from nanobot.memory.analysis import languages_of
 from nanobot.memory.documents import ALL_FACTS, PENDING
 from nanobot.memory.gitstore import LIMIT
 from nanobot.memory.history import NOTHING_LEFT, READABLE, HistoryEntry
-from nanobot.memory.lines import blocks_of
+from nanobot.memory.line_changes import blocks_of
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.similarity import Fact, Request, said_in, without
 from nanobot.memory.store import MemoryStore

@@ -42,8 +42,8 @@ from nanobot.memory.git import (
 )
 from nanobot.memory.guard import summary_of_change
 from nanobot.memory.importance import without_importance
-from nanobot.memory.lines import merge
-from nanobot.memory.lines import split as split_lines
+from nanobot.memory.line_changes import merge
+from nanobot.memory.line_changes import split as split_lines
 from nanobot.memory.version import (
     Author,
     Change,

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator
 from itertools import islice
 
 from nanobot.memory.importance import importance_mark, without_importance
-from nanobot.memory.lines import split
+from nanobot.memory.line_changes import split
 from nanobot.memory.similarity import words_of
 from nanobot.memory.version import Author
 from nanobot.providers.port import estimate_tokens

@@ -43,7 +43,7 @@ from nanobot.memory.documents import (
     redacted_lines,
     text_of,
 )
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
 from nanobot.providers.fields import items, string
 from nanobot.security.paths import Place, Root
 from nanobot.session.records import decode_fields, natural_number

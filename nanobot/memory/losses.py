@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from nanobot.memory import guard
 from nanobot.memory.gitstore import GitStore
-from nanobot.memory.lines import Operation, apply_operations, operations_between, split
+from nanobot.memory.line_changes import Operation, apply_operations, operations_between, split
 
 _WEEK, _DAY = timedelta(days=7), timedelta(days=1)
 """Facts that went within a week count together, and facts of a day are reported together."""

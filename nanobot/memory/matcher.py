@@ -17,7 +17,7 @@ from unicodedata import normalize
 
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import redacted_json
-from nanobot.memory.lines import blocks_of
+from nanobot.memory.line_changes import blocks_of
 from nanobot.memory.taint import is_own_note
 from nanobot.tasks import paced
 

@@ -24,7 +24,7 @@ from nanobot.errors import NanobotError
 from nanobot.memory.documents import LONG_TERM, PENDING
 from nanobot.memory.guard import fact_lines, find_line, indent, lost_facts
 from nanobot.memory.importance import without_importance
-from nanobot.memory.lines import Operation, blocks_of, split
+from nanobot.memory.line_changes import Operation, blocks_of, split
 from nanobot.memory.store import MemoryStore
 from nanobot.memory.taint import sources_of
 from nanobot.memory.version import Change

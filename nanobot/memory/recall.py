@@ -33,7 +33,7 @@ from nanobot.errors import NanobotError
 from nanobot.memory.documents import LONG_TERM, PERSONAL
 from nanobot.memory.guard import without_list_mark
 from nanobot.memory.importance import HIGHEST, Importance, importance_of, without_importance
-from nanobot.memory.lines import is_heading, split
+from nanobot.memory.line_changes import is_heading, split
 from nanobot.memory.similarity import words
 from nanobot.memory.store import MemoryStore
 from nanobot.providers.port import estimate_tokens

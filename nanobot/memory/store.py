@@ -24,7 +24,6 @@ from msgspec.structs import replace as altered
 from nanobot.errors import NanobotError, StorageError, ToolError, WriteConflict
 from nanobot.io import FileState, lstate_of
 from nanobot.memory import guard
-from nanobot.memory.cleaning import clean_text
 from nanobot.memory.digests import month_of
 from nanobot.memory.documents import (
     ALL_FACTS,
@@ -41,8 +40,9 @@ from nanobot.memory.documents import (
 )
 from nanobot.memory.gitstore import LIMIT, GitStore
 from nanobot.memory.importance import without_importance
-from nanobot.memory.lines import Operation, apply_operations, split
+from nanobot.memory.line_changes import Operation, apply_operations, split
 from nanobot.memory.losses import FactLosses, Loss, lines_to_retire, retired_in, with_retired
+from nanobot.memory.model_text import clean_text
 from nanobot.memory.taint import mark_of, unconfirmed_in
 from nanobot.memory.version import Author, Change
 

@@ -29,7 +29,7 @@ from nanobot.errors import NanobotError
 from nanobot.memory.documents import text_of
 from nanobot.memory.git import build, new_branch
 from nanobot.memory.gitstore import LIMIT, GitStore
-from nanobot.memory.lines import merge, split
+from nanobot.memory.line_changes import merge, split
 from nanobot.memory.version import Change, CommitMessage, Version, scope_of
 from nanobot.text import expanduser
 

@@ -26,9 +26,9 @@ from collections.abc import Iterable, Iterator
 from datetime import date
 
 from nanobot.errors import CallRefused
-from nanobot.memory.cleaning import clean_line
 from nanobot.memory.importance import without_importance
-from nanobot.memory.lines import blocks_of
+from nanobot.memory.line_changes import blocks_of
+from nanobot.memory.model_text import clean_line
 from nanobot.messages import ATTACHED, EDITED, Message
 
 OTHERS = "others"

@@ -25,7 +25,6 @@ from nanobot.bus.events import Quote
 from nanobot.bus.sql_journal import Journal
 from nanobot.commands import CommandCall
 from nanobot.errors import CallRefused, PathRefused
-from nanobot.memory.cleaning import clean_line, clean_text, junk_reason
 from nanobot.memory.documents import FACTS, LONG_TERM, PENDING, RETIRED, text_of
 from nanobot.memory.guard import (
     fact_lines,
@@ -35,7 +34,8 @@ from nanobot.memory.guard import (
     with_words,
     without_bullet,
 )
-from nanobot.memory.lines import Operation, find_heading, operations_between
+from nanobot.memory.line_changes import Operation, find_heading, operations_between
+from nanobot.memory.model_text import clean_line, clean_text, junk_reason
 from nanobot.memory.pending import NOT_SAID
 from nanobot.memory.scopes import OWNER, Memories, is_scope
 from nanobot.memory.similarity import most_similar

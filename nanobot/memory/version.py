@@ -16,7 +16,7 @@ from msgspec import Struct, ValidationError, convert, field, to_builtins
 from msgspec.structs import replace
 
 from nanobot.memory.documents import OTHER_SCOPE, TRACKED
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
 
 Author = Literal["start", "consolidate", "dream", "agent", "you", "restore", "forget", "sync"]
 """`you` is the person: their editor, and what they confirm or ask for by a command. `start` is

@@ -27,7 +27,7 @@ from nanobot.memory.documents import ALL_FACTS, FACTS, PENDING, RETIRED
 from nanobot.memory.guard import fact_lines, without_list_mark
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.importance import without_importance
-from nanobot.memory.lines import Operation, numbered_blocks, split
+from nanobot.memory.line_changes import Operation, numbered_blocks, split
 from nanobot.memory.pending import CONFIRMED
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.similarity import Request, most_similar, share, words

@@ -36,9 +36,9 @@ from nanobot.providers.calls import made_calls
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import count, items, mapping, string
 from nanobot.providers.http import HttpConnection
-from nanobot.providers.incoming import IncomingAnswer, Waits, receive
 from nanobot.providers.port import CallOptions, Prompt, Reply, RequestSettings, TextSink, Usage
 from nanobot.providers.refusals import error_in
+from nanobot.providers.response_body import IncomingAnswer, Waits, receive
 from nanobot.text import valid_unicode
 
 API_VERSION = "2026-10-21"

@@ -43,7 +43,6 @@ from nanobot.providers.dialogue import Dialogue
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import mapping, model_names
 from nanobot.providers.http import HttpConnection
-from nanobot.providers.incoming import Waits, receive
 from nanobot.providers.port import (
     CallOptions,
     Prompt,
@@ -54,6 +53,7 @@ from nanobot.providers.port import (
     ToolSpec,
     user_message,
 )
+from nanobot.providers.response_body import Waits, receive
 
 _MOST_CHANGES = 8
 """Changes of one request before it is given up."""

@@ -18,9 +18,9 @@ from nanobot.messages import ProviderData
 from nanobot.providers.calls import CallAssembler, written_calls
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import count, items, mapping, string
-from nanobot.providers.incoming import IncomingAnswer
 from nanobot.providers.port import Prompt, ReadingSink, Reply, TextSink, Usage
 from nanobot.providers.refusals import ErrorBody, error_in, filter_in, is_filter, withheld
+from nanobot.providers.response_body import IncomingAnswer
 from nanobot.providers.thinking import Shown, ThinkingFilter
 from nanobot.text import valid_unicode
 

@@ -35,7 +35,7 @@ from nanobot.io import storage_errors
 from nanobot.security.paths import Place, Root
 from nanobot.text import close_matches
 from nanobot.tooling import OWNER, Arguments, Risk, RootsOf, Tool, ToolResult, TurnContext
-from nanobot.tools.reading import image_type, is_binary, missing
+from nanobot.tools.read_tools import image_type, is_binary, missing
 from nanobot.tools.shell.processes import Processes
 
 Outcome = Literal["restored", "removed", "unchanged", "changed since", "failed"]

@@ -3,4 +3,4 @@
 SNAPSHOT = "state/backup"
 """In a home: where what is taken together stands until it is packed."""
 UNFINISHED = ".restore-under-way.json"
-"""In a home whose entries are changing places with those of a backup (see `restoring`)."""
+"""In a home whose entries are changing places with those of a backup (see `restore`)."""

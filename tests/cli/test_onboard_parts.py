@@ -22,7 +22,7 @@ from nanobot.cli.onboard.model import ModelStep
 from nanobot.cli.onboard.wizard import Interview
 from nanobot.cli.parser import build_parser
 from nanobot.clock import SystemClock
-from nanobot.config.changing import ExistingFiles
+from nanobot.config.changes import ExistingFiles
 from nanobot.config.load import update_env_file
 from nanobot.config.model import ModelSettings
 from nanobot.config.yamltext import ConfigChange

@@ -16,7 +16,7 @@ import asyncio, sys, threading
 from functools import partial
 
 import nanobot.app.gateway as app
-from nanobot.cli import hosting
+from nanobot.cli import local_gateway
 from nanobot.cli.main import main
 from nanobot.clock import SystemClock
 from nanobot.tasks import Repeated
@@ -26,7 +26,7 @@ def build(settings, *, hosted):
     return app.Gateway(settings, routines=(Repeated(SystemClock(), 60.0, stuck),))
 
 app.STOP_MARGIN = 1.0
-hosting.build = build
+local_gateway.build = build
 sys.exit(main())
 """
 

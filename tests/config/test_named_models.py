@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot.config.changing import widens_security
+from nanobot.config.changes import widens_security
 from nanobot.config.document import ConfigDocument
 from nanobot.config.load import load_with_places
 from nanobot.config.model import PriceSettings

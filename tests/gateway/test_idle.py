@@ -35,9 +35,9 @@ ASLEEP = {
     "nanobot.providers.speech", "nanobot.providers.discovery", "nanobot.providers.catalogue",
     "nanobot_web.sessions", "nanobot.memory.service.page", "nanobot.memory.dream.run",
     "nanobot.gateway.conversations", "nanobot.gateway.operations",
-    "nanobot.config.changing", "nanobot.cron.words", "difflib",
+    "nanobot.config.changes", "nanobot.cron.words", "difflib",
     "nanobot.upkeep.snapshot",
-    "nanobot.app.signing_in", "nanobot.security.confine.stage",
+    "nanobot.app.sign_in", "nanobot.security.confine.stage",
     "nanobot.security.confine.autorun",
     "nanobot.security.confine.tree",
 }  # fmt: skip

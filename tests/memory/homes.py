@@ -14,7 +14,7 @@ from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.history import HistoryEntry
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes
 from nanobot.memory.search import Query, Sources
 from nanobot.memory.search.index import MemoryIndex

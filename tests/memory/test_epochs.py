@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.memory.dream.reading import DreamEntry, entry_of_history
+from nanobot.memory.dream.entries import DreamEntry, entry_of_history
 from nanobot.memory.version import Change
 from nanobot.messages import Message
 from nanobot.testing import FakeClock

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nanobot.memory import guard
 from nanobot.memory.guard import memory_notice
 from nanobot.memory.importance import Importance, importance_of, with_mark, without_importance
-from nanobot.memory.lines import Operation, apply_operations, merge
+from nanobot.memory.line_changes import Operation, apply_operations, merge
 from nanobot.memory.search import Query
 from nanobot.memory.similarity import Fact, most_similar
 from nanobot.memory.version import Change

@@ -14,7 +14,7 @@ from nanobot.memory.dream.state import DreamLimits, DreamReport
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.scopes import OWNER, Memories
 from nanobot.messages import Message
-from nanobot.providers.offline.learning import consolidate
+from nanobot.providers.offline.extracts import consolidate
 from nanobot.providers.offline.model import OfflineModel
 from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager

@@ -9,7 +9,7 @@ import pytest
 
 from nanobot.memory.forget import Forgetter
 from nanobot.memory.importance import Importance, with_mark
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
 from nanobot.memory.recall import PERSON, FactUse, FactUses, select_facts, weight_of
 from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.memory.search import Query

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from nanobot.errors import ProviderError
 from nanobot.providers.endpoint import Endpoint
-from nanobot.providers.incoming import EventParser
 from nanobot.providers.port import Prompt, Reply, Toolset, user_message
 from nanobot.providers.replies import IncomingReply
+from nanobot.providers.response_body import EventParser
 from tests.growth import assert_linear
 
 ALWAYS_THE_SAME = settings(derandomize=True, deadline=None, database=None)

@@ -11,8 +11,8 @@ import pytest
 
 from nanobot.errors import ProviderError
 from nanobot.providers.anthropic import AnthropicProvider
-from nanobot.providers.incoming import LONGEST_SECONDS, Progress
 from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
+from nanobot.providers.response_body import LONGEST_SECONDS, Progress
 from tests.providers.transports import provider
 
 HELLO = Prompt((user_message("Hello"),), Toolset.of([]))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.security.egress import Egress, EgressLimits, EgressRequest, EgressResponse
-from nanobot.security.egress.dialling import Resolve
+from nanobot.security.egress.connector import Resolve
 from nanobot.security.egress.urls import EgressError, EgressRefused, IpAddress
 from tests.doubles.web import Asked, FakeWeb, Line
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.security.egress.dialling import checked_addresses, is_own_address, parse_exceptions
+from nanobot.security.egress.connector import checked_addresses, is_own_address, parse_exceptions
 from nanobot.security.egress.urls import EgressRefused, is_public, parse_url
 
 CLOSED_4 = (

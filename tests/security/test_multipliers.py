@@ -12,7 +12,7 @@ blocked is measured by `python -m bench.multipliers`; here it is what becomes of
 | WhatsApp, Cloud API | messages, statuses and others of a call | `payload._MOST_ITEMS` |
 | WhatsApp, linked | bytes of a line; unconfirmed events | `MAX_LINE`; `WINDOW` |
 | control socket | bytes of a line; requests at once | `MAX_FRAME`; `_MAX_RUNNING` |
-| model | bytes of an answer | `incoming.MOST_BYTES` |
+| model | bytes of an answer | `response_body.MOST_BYTES` |
 | MCP servers | bytes; values; tools; pages of them | `Bounds`, `MOST_TOOLS`, `_MOST_PAGES` |
 | what is looked for in memory | characters | `question._LONGEST`, `MOST_OF_FACT` |
 | archive of a skill | bytes; files; levels | `MOST_UNPACKED`; `MOST_ENTRIES`; `_DEEPEST` |

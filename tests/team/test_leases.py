@@ -16,8 +16,8 @@ from nanobot.team.connection import DatabaseAddress
 from nanobot.team.folder import clear, temporaries
 from nanobot.team.journal import PostgresJournal
 from nanobot.team.leases import Leases
+from nanobot.team.notifications import Answer, Notifications, SharedQuestions
 from nanobot.team.postgres import Database
-from nanobot.team.waking import Answer, SharedQuestions, Waking
 from nanobot.tooling import OWNER
 from tests.team.support import enlist, opened, sql
 
@@ -139,8 +139,8 @@ async def test_the_question_of_a_dead_worker_waits_no_more(
 async def test_workers_hear_what_others_say_and_not_themselves(team_database: str) -> None:
     heard = {"first": asyncio.Queue[tuple[str, str]](), "second": asyncio.Queue[tuple[str, str]]()}
     address = DatabaseAddress(team_database)
-    first = Waking(address, lambda *said: heard["first"].put_nowait(said))
-    second = Waking(address, lambda *said: heard["second"].put_nowait(said))
+    first = Notifications(address, lambda *said: heard["first"].put_nowait(said))
+    second = Notifications(address, lambda *said: heard["second"].put_nowait(said))
     for one in (first, second):
         one.start()
     for queue in heard.values():
@@ -183,8 +183,8 @@ async def test_what_cannot_be_read_ends_no_listening(team_database: str) -> None
     """Whoever may connect can notify."""
     heard = asyncio.Queue[tuple[str, str]]()
     address = DatabaseAddress(team_database)
-    listening = Waking(address, lambda kind, name: heard.put_nowait((kind, name.strip())))
-    telling = Waking(address, lambda *_: None)
+    listening = Notifications(address, lambda kind, name: heard.put_nowait((kind, name.strip())))
+    telling = Notifications(address, lambda *_: None)
     listening.start()
     assert await heard.get() == ("gone", "")
     for payload in ('["stop", 1]', '[["stop", 1]]', "[" * 7_900, "", "{}"):

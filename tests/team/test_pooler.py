@@ -12,8 +12,8 @@ from nanobot.errors import StorageError
 from nanobot.team import schema
 from nanobot.team.connection import DatabaseAddress
 from nanobot.team.membership import Membership
+from nanobot.team.notifications import Notifications
 from nanobot.team.postgres import Database
-from nanobot.team.waking import Waking
 from tests.doubles.pgbouncer import missing, pgbouncer, through
 from tests.doubles.postgres import PostgresServer
 from tests.team.support import sql
@@ -36,17 +36,19 @@ async def test_a_pooler_of_sessions_is_no_hindrance(postgres: PostgresServer, na
         await database.open()
         membership = Membership(database.address, "w", renew_seconds=0.01)
         database.worker = await asyncio.to_thread(membership.join)
-        wakings = [Waking(database.address, lambda *said: heard.put_nowait(said)) for _ in "ab"]
-        for waking in wakings:
-            waking.start()
+        listeners = [
+            Notifications(database.address, lambda *got: heard.put_nowait(got)) for _ in "ab"
+        ]
+        for listener in listeners:
+            listener.start()
             await heard.get()  # it listens
-        wakings[0].tell("work", "people/a")
+        listeners[0].tell("work", "people/a")
         assert await heard.get() == ("work", "people/a")
-        wakings[1].tell("work", "people/b")
+        listeners[1].tell("work", "people/b")
         assert await heard.get() == ("work", "people/b")
         assert await database.read("SELECT name FROM worker") == [("w",)]
-        for waking in wakings:
-            await waking.close()
+        for listener in listeners:
+            await listener.close()
         assert heard.empty(), "who says something does not hear it"
         await asyncio.to_thread(membership.leave)
         await database.close()

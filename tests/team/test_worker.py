@@ -21,7 +21,7 @@ from nanobot.errors import SendRefused
 from nanobot.io import FENCE, Fence
 from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink
 from nanobot.team.connection import DatabaseAddress
-from nanobot.team.waking import Heard, Waking
+from nanobot.team.notifications import Heard, Notifications
 from nanobot.testing import FakeChannel, FakeClock, ScriptedModel, calls, says
 from nanobot.tooling import Tool, ToolResult, TurnContext
 from tests.support import Gate, TextArguments, running, window, write_config
@@ -97,9 +97,9 @@ class Bench:
         return running(home, model, self.channel, tools=(self.tool,), clock=self.clock)
 
     @contextlib.asynccontextmanager
-    async def other(self, heard: Heard = lambda _, __: None) -> AsyncIterator[Waking]:
+    async def other(self, heard: Heard = lambda _, __: None) -> AsyncIterator[Notifications]:
         """Speaks to the worker."""
-        waking = Waking(DatabaseAddress(self.dsn), heard)
+        waking = Notifications(DatabaseAddress(self.dsn), heard)
         waking.channel = "nanobot_"
         try:
             yield waking

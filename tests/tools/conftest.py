@@ -15,7 +15,7 @@ from nanobot.security.paths import Root, Roots
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import SpillFolder, ToolRegistry
 from nanobot.tools.files import EditFile, UndoLog, WorkspaceWriter, WriteFile
-from nanobot.tools.reading import FindFiles, Grep, ListDir, ReadFile
+from nanobot.tools.read_tools import FindFiles, Grep, ListDir, ReadFile
 from nanobot.tools.shell.processes import Processes
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from nanobot.errors import ToolError
 from nanobot.tooling.registry import MAX_RESULT
-from nanobot.tools.matching import MatchRequest
-from nanobot.tools.reading import compile_glob, match
+from nanobot.tools.grep_worker import MatchRequest
+from nanobot.tools.read_tools import compile_glob, match
 
 if TYPE_CHECKING:
     from tests.tools.conftest import Desk

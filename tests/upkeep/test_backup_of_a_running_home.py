@@ -21,7 +21,7 @@ from nanobot.testing import ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
 from nanobot.testing.model import Line, calls
 from nanobot.upkeep.backups import BackupOrder, make_backup
-from nanobot.upkeep.restoring import restore
+from nanobot.upkeep.restore import restore
 from nanobot.upkeep.snapshot import BackupOperations
 from tests.bus.support import rows
 from tests.support import Gate, Probe, running, stored, window

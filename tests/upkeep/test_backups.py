@@ -23,7 +23,7 @@ from nanobot.upkeep.backups import (
     make_backup,
     prune_backups,
 )
-from nanobot.upkeep.restoring import restore, verify
+from nanobot.upkeep.restore import restore, verify
 from tests.upkeep.homes import LINE, MADE, back_up, freeze, journal, made_home, tree, write
 
 CLOCK = SystemClock()

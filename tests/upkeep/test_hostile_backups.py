@@ -12,7 +12,7 @@ import pytest
 from nanobot.bus.journal_file import SCHEMA
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
-from nanobot.upkeep.restoring import restore, verify
+from nanobot.upkeep.restore import restore, verify
 from tests.upkeep.homes import archive, head, member
 
 SIX_MILLION = b"0" * 6_000_000

@@ -13,7 +13,7 @@ from nanobot.app.base import make_home
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.lock import home_lock
-from nanobot.upkeep.restoring import STAGING, put_in_place, restore, staging_in
+from nanobot.upkeep.restore import STAGING, put_in_place, restore, staging_in
 from tests.upkeep.homes import archive, head, member, tree, write
 
 NOW = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)

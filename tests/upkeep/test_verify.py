@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.clock import SystemClock
-from nanobot.upkeep.restoring import restore, verify
+from nanobot.upkeep.restore import restore, verify
 from tests.upkeep.homes import back_up, made_home, write
 
 CLOCK = SystemClock()

@@ -9,8 +9,8 @@ from msgspec.structs import asdict, replace
 
 from nanobot.channel import SetupResult
 from nanobot.cli.command import shared_folder
-from nanobot.config import changing
-from nanobot.config.changing import ConfigEdit, ExistingFiles, read_text
+from nanobot.config import changes
+from nanobot.config.changes import ConfigEdit, ExistingFiles, read_text
 from nanobot.config.model import LEAST_PROMPT_TOKENS, SAFETY_TOKENS, ModelSettings
 from nanobot.config.values import checked_id
 from nanobot.config.yamltext import ConfigChange, Setting, value_at
@@ -152,11 +152,11 @@ def channel_changes(name: str, result: SetupResult, before: ExistingFiles) -> Co
 
 
 def write(home: Path, before: ExistingFiles, part: ConfigPart) -> None:
-    """Write all changes. Raises the errors of `nanobot.config.changing.write`."""
+    """Write all changes. Raises the errors of `nanobot.config.changes.write`."""
     from nanobot.app.base import make_home
 
     make_home(home)
-    changing.write(home, before, part)
+    changes.write(home, before, part)
     if not part.name:
         return
     from nanobot.memory.documents import install_template

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from nanobot.cli.onboard.changes import ConfigPart, fit_window, model_changes, model_label
 from nanobot.cli.onboard.people import ask_checked, in_words, setting_check
-from nanobot.config.changing import ExistingFiles
+from nanobot.config.changes import ExistingFiles
 from nanobot.config.model import LEAST_PROMPT_TOKENS, SMALL_WINDOW, AnyModel, ModelSettings
 from nanobot.errors import (
     NanobotError,

@@ -42,7 +42,7 @@ from nanobot.cli.service import runs_systemd
 from nanobot.cli.status import of_gateway
 from nanobot.clock import SystemClock, system_zone_name
 from nanobot.config import command_for
-from nanobot.config.changing import ExistingFiles, plan
+from nanobot.config.changes import ExistingFiles, plan
 from nanobot.config.load import CONFIG_FILE, load_settings
 from nanobot.config.settings import AgentSettings, Settings
 from nanobot.config.yamltext import ConfigChange

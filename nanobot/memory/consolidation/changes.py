@@ -10,7 +10,7 @@ the lines that differ, so that changes which others made at the same time surviv
 learns and rewords, and forgets nothing: a line that the model left out stays (models leave lines
 out by carelessness far more often than by intent), unless another line says the same.
 
-Each change is held against the conversation (`screening`). What is set aside is named, with the
+Each change is held against the conversation (`evidence`). What is set aside is named, with the
 reason, in the entry. If the stretch holds foreign text, every change is held back for the person to
 confirm, except lines of their own, which code copied.
 """
@@ -28,7 +28,12 @@ from msgspec.structs import replace
 from nanobot.errors import ToolError
 from nanobot.memory import guard
 from nanobot.memory.answers import json_object
-from nanobot.memory.cleaning import (
+from nanobot.memory.consolidation.summariser import SAVE_MEMORY, Chunk, Draft
+from nanobot.memory.evidence import Screen
+from nanobot.memory.history import STAMP, HistoryEntry, with_stamp
+from nanobot.memory.importance import without_importance
+from nanobot.memory.line_changes import Operation, is_heading, operations_between
+from nanobot.memory.model_text import (
     MOST_ANSWER,
     Echoes,
     clean_line,
@@ -36,11 +41,6 @@ from nanobot.memory.cleaning import (
     junk_reason,
     without_thinking,
 )
-from nanobot.memory.consolidation.summariser import SAVE_MEMORY, Chunk, Draft
-from nanobot.memory.history import STAMP, HistoryEntry, with_stamp
-from nanobot.memory.importance import without_importance
-from nanobot.memory.lines import Operation, is_heading, operations_between
-from nanobot.memory.screening import Screen
 from nanobot.memory.statements import is_part_of
 from nanobot.memory.support import Talk
 from nanobot.memory.taint import is_foreign, quotation, quoted_line

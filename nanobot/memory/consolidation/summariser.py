@@ -31,11 +31,11 @@ from nanobot.errors import (
     ProviderRejected,
     TurnStopped,
 )
-from nanobot.memory.cleaning import Echoes
 from nanobot.memory.consolidation.planning import PromptGauge
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history import HistoryEntry, with_stamp
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
+from nanobot.memory.model_text import Echoes
 from nanobot.memory.recall import MOST_SHOWN
 from nanobot.memory.scopes import Memory
 from nanobot.memory.taint import origins_of

@@ -1,7 +1,7 @@
 """Dream turns entries of the history, and daily notes, into lasting facts; `DreamSchedule` says
 when.
 
-A run (`run`) reads the new entries in batches (`reading`). For each batch the model first extracts
+A run (`run`) reads the new entries in batches (`entries`). For each batch the model first extracts
 facts, of which code decides what may become a memory (`extraction`), then proposes edits, of which
 code decides what they may change (`integration`). The plan is stored before any of it is written
 (`state`). The model never writes a file, and its answers are held against the raw messages: it may
@@ -38,7 +38,7 @@ from loguru import logger
 from nanobot.bus.state import StateStore
 from nanobot.clock import Clock, pause_after, with_timeout
 from nanobot.errors import NanobotError, ProviderError, ProviderRejected
-from nanobot.memory.dream.reading import Reader, ReadMessages
+from nanobot.memory.dream.entries import Reader, ReadMessages
 from nanobot.memory.dream.state import DreamLimits, DreamReport, DreamState
 from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.providers.port import Provider

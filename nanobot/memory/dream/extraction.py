@@ -21,15 +21,15 @@ from msgspec.structs import replace
 
 from nanobot.errors import ToolError
 from nanobot.memory.answers import json_object
-from nanobot.memory.cleaning import Echoes, clean_line
 from nanobot.memory.documents import LONG_TERM, PERSONAL
-from nanobot.memory.dream.reading import DreamEntry
+from nanobot.memory.dream.entries import DreamEntry
 from nanobot.memory.dream.state import Hold
+from nanobot.memory.evidence import Screen
 from nanobot.memory.guard import fact_lines, find_line, without_bullet, without_list_mark
 from nanobot.memory.importance import HIGHEST, USUAL, Importance, with_mark, without_importance
-from nanobot.memory.lines import Operation, lines_of
+from nanobot.memory.line_changes import Operation, lines_of
+from nanobot.memory.model_text import Echoes, clean_line
 from nanobot.memory.pending import NOT_SAID
-from nanobot.memory.screening import Screen
 from nanobot.memory.similarity import most_similar, share, words
 from nanobot.memory.support import Talk
 from nanobot.memory.taint import quotation
@@ -296,7 +296,7 @@ def screen(
     echoes: Echoes,
     is_past: Callable[[str, str], bool],
 ) -> tuple[list[Update], list[str]]:
-    """The updates that the conversation supports (`memory.screening`), before any is integrated,
+    """The updates that the conversation supports (`memory.evidence`), before any is integrated,
     and what is set aside, with the reasons.
 
     In addition a known fact is replaced by one fact at most, and it is over only if the person

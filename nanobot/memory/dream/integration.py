@@ -23,7 +23,7 @@ from nanobot.memory.dream.extraction import MOST_ITEMS, bare_line
 from nanobot.memory.dream.state import Write
 from nanobot.memory.guard import fact_lines, find_line, lost_facts, with_words, without_bullet
 from nanobot.memory.importance import importance_mark, without_importance
-from nanobot.memory.lines import Operation, find_heading, is_heading, lines_of
+from nanobot.memory.line_changes import Operation, find_heading, is_heading, lines_of
 from nanobot.memory.similarity import share, similar, words
 from nanobot.memory.statements import Known, is_part_of, still_says
 from nanobot.providers.fields import items, mapping

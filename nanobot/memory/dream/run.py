@@ -24,7 +24,6 @@ from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.errors import PathRefused, ProviderRejected, ToolError, WriteConflict
-from nanobot.memory.cleaning import MOST_ANSWER, Echoes, junk_reason
 from nanobot.memory.digests import (
     DIGEST,
     DigestLine,
@@ -34,6 +33,7 @@ from nanobot.memory.digests import (
     read_digest,
 )
 from nanobot.memory.documents import FACTS, LONG_TERM
+from nanobot.memory.dream.entries import DreamEntry, Reader
 from nanobot.memory.dream.extraction import (
     EXTRACTION,
     MOST_UPDATES,
@@ -48,7 +48,6 @@ from nanobot.memory.dream.extraction import (
     with_ages,
 )
 from nanobot.memory.dream.integration import EDITS, integrate, integration_request, read_edits
-from nanobot.memory.dream.reading import DreamEntry, Reader
 from nanobot.memory.dream.state import (
     DreamLimits,
     DreamPlan,
@@ -63,7 +62,8 @@ from nanobot.memory.dream.state import (
 from nanobot.memory.figures import has_passed
 from nanobot.memory.guard import find_line, without_list_mark
 from nanobot.memory.importance import without_importance
-from nanobot.memory.lines import Operation, apply_operations
+from nanobot.memory.line_changes import Operation, apply_operations
+from nanobot.memory.model_text import MOST_ANSWER, Echoes, junk_reason
 from nanobot.memory.pending import NOT_SAID, PendingFact
 from nanobot.memory.scopes import OWNER, Memory
 from nanobot.memory.support import Talk

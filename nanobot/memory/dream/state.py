@@ -19,7 +19,7 @@ from nanobot.bus.events import OWNER_ACCOUNT
 from nanobot.bus.state import Document, InvalidDocument, StateStore
 from nanobot.errors import WITHHELD, NanobotError
 from nanobot.memory.guard import without_list_mark
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
 from nanobot.text import counted
 
 

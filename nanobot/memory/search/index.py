@@ -38,7 +38,7 @@ from nanobot.io import storage_errors
 from nanobot.memory.search import Embedder, IndexStats, Passage, Query, SearchResult, Sources
 from nanobot.memory.search.database import Vectors, connect, purge, unless_refused
 from nanobot.memory.search.ingest import IndexIngest
-from nanobot.memory.search.searching import PreparedQuery, Search
+from nanobot.memory.search.query import PreparedQuery, Search
 from nanobot.memory.search.vectors import VectorWorker
 
 _EMBEDDED_AT_ONCE = 64

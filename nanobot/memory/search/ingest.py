@@ -32,7 +32,7 @@ from nanobot.memory.analysis import language_of, prepared
 from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.search import Sources
 from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM, TURN
-from nanobot.memory.search.reading import (
+from nanobot.memory.search.passages import (
     Files,
     IndexEntry,
     Name,

@@ -65,7 +65,7 @@ from msgspec import Struct
 
 from nanobot.memory.analysis import content_words, is_stop_word, language_of, words_of
 from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM, TURN
-from nanobot.memory.search.reading import ENDS_ASKING
+from nanobot.memory.search.passages import ENDS_ASKING
 
 _LONGEST = 4_000
 """Characters of a question that are looked at: the work grows with its words, and who searches for

@@ -27,7 +27,7 @@ from nanobot.memory.gitstore import GitStore
 from nanobot.memory.guard import find_line, without_list_mark
 from nanobot.memory.history import paragraph_of
 from nanobot.memory.importance import HIGHEST, Importance, with_mark, without_importance
-from nanobot.memory.lines import Operation as Line
+from nanobot.memory.line_changes import Operation as Line
 from nanobot.memory.pending import MOST_SHOWN
 from nanobot.memory.recall import PERSON
 from nanobot.memory.scopes import OWNER, Memories, Memory, Scopes, is_group, is_scope, prefix_of

@@ -34,8 +34,8 @@ from nanobot.memory.importance import (
     importance_of,
     without_importance,
 )
-from nanobot.memory.lines import Operation as LineOperation
-from nanobot.memory.lines import find_heading, lines_of, split
+from nanobot.memory.line_changes import Operation as LineOperation
+from nanobot.memory.line_changes import find_heading, lines_of, split
 from nanobot.memory.pending import pending_blocks
 from nanobot.memory.scopes import OWNER, Memories, Memory
 from nanobot.memory.store import note_path

@@ -22,7 +22,7 @@ from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.forget import Report
 from nanobot.memory.guard import without_list_mark
 from nanobot.memory.importance import Importance, importance_of, without_importance
-from nanobot.memory.lines import is_heading, lines_of
+from nanobot.memory.line_changes import is_heading, lines_of
 from nanobot.memory.losses import Loss
 from nanobot.memory.pending import NOT_SAID, PendingFact
 from nanobot.memory.scopes import OWNER

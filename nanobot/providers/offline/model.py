@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from nanobot.clock import Clock, SystemClock
 from nanobot.messages import SILENT, TURN_FAILED, TURN_STOPPED, ToolCall
-from nanobot.providers.offline import learning
+from nanobot.providers.offline import extracts
 from nanobot.providers.offline.language import (
     ENOUGH,
     Request,
@@ -156,11 +156,11 @@ class OfflineModel:
         """The next call, or the text that ends the turn."""
         offered = frozenset(spec.name for spec in prompt.tools.specs)
         asked = next((m.text for m in reversed(prompt.messages) if m.role == "user"), "")
-        if options.tool_choice == learning.SAVE_MEMORY or offered == {learning.SAVE_MEMORY}:
-            return _Call(learning.SAVE_MEMORY, learning.consolidate(asked, self._clock.now()))
+        if options.tool_choice == extracts.SAVE_MEMORY or offered == {extracts.SAVE_MEMORY}:
+            return _Call(extracts.SAVE_MEMORY, extracts.consolidate(asked, self._clock.now()))
         system = next((m.text for m in prompt.messages[:1] if m.role == "system"), "")
-        if phase := learning.dream_phase(system):
-            return learning.dream(phase, asked)
+        if phase := extracts.dream_phase(system):
+            return extracts.dream(phase, asked)
         may_call = options.tool_choice != "none"
         return _Conversation(prompt.messages, offered if may_call else frozenset()).next_step()
 
@@ -234,21 +234,21 @@ class _Conversation:
     def _remember(self, statements: tuple[str, ...], message: str) -> _Story:
         if not statements:
             return _say("nothing_said", message)
-        memory = yield _Call("read_file", {"path": learning.MEMORY})
+        memory = yield _Call("read_file", {"path": extracts.MEMORY})
         text = "" if memory.failed else memory.text
-        lines = learning.fact_lines(text)
+        lines = extracts.fact_lines(text)
         replies: list[str] = []
         added: dict[str, list[str]] = {}
         changed: list[dict[str, str]] = []
         for fact in map(third_person, statements):
             if key_of(fact) in map(key_of, lines):
                 replies.append(_say("known", message, second_person(fact)))
-            elif old := learning.rival_of(fact, lines):
+            elif old := extracts.rival_of(fact, lines):
                 changed.append({"old": old, "new": fact})
                 said = _say("updated", message, second_person(fact), second_person(plain(old)))
                 replies.append(said)
             else:
-                added.setdefault(learning.heading_for(fact, text), []).append(fact)
+                added.setdefault(extracts.heading_for(fact, text), []).append(fact)
         if added:
             new = " ".join(second_person(fact) for facts in added.values() for fact in facts)
             replies.insert(0, _say("remembered", message, new))
@@ -264,10 +264,10 @@ class _Conversation:
 
     def _answer(self, question: str, message: str) -> _Story:
         """From the conversation and the memory file, else from a search; or it is not known."""
-        memory = yield _Call("read_file", {"path": learning.MEMORY})
+        memory = yield _Call("read_file", {"path": extracts.MEMORY})
         recalled = (s for text in self._before for s in sentences(text[:_READ_AT_MOST]))
         said = [third_person(sentence) for sentence in recalled if not is_question(sentence)]
-        lines = [] if memory.failed else learning.fact_lines(memory.text)
+        lines = [] if memory.failed else extracts.fact_lines(memory.text)
         if found := best(question, [*said, *lines]):
             return second_person(plain(found))
         searched = yield _Call("search_memory", {"query": question})

@@ -6,7 +6,7 @@ is remembered from one request to the next (no cookies, no credentials, no refer
 redirects and types have limits, and what goes beyond them is an error with its reason. Of a body,
 bytes are counted as they come and again as they are unpacked.
 
-Here is the client; `urls` says what is public and plain, `dialling` decides and connects,
+Here is the client; `urls` says what is public and plain, `connector` decides and connects,
 `transport` speaks HTTP.
 """
 
@@ -23,7 +23,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nanobot import __version__
-from nanobot.security.egress.dialling import (
+from nanobot.security.egress.connector import (
     Dialler,
     Resolve,
     parse_domains,

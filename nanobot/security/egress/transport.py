@@ -17,7 +17,7 @@ import httpcore2
 import httpx2
 
 from nanobot.parsing import TooManyValues, ValueCounter
-from nanobot.security.egress.dialling import NO_PROXY, Dialler, read_proxy_answer
+from nanobot.security.egress.connector import NO_PROXY, Dialler, read_proxy_answer
 from nanobot.security.egress.urls import EgressError
 
 _ERRORS = (

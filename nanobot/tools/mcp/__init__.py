@@ -5,5 +5,5 @@ what it says is bounded before it is parsed and is never trusted; a tool whose d
 the one the owner has accepted is not offered. The SDK is imported when a server is started.
 
 `values` are what servers and tools are and what was accepted, `connections` reach a server,
-`running` keeps one alive, `servers` keeps them all.
+`server` keeps one alive, `servers` keeps them all.
 """

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from nanobot.text import one_line, printable
 from nanobot.tooling import ResultFile, ToolResult
-from nanobot.tools.reading import image_type
+from nanobot.tools.read_tools import image_type
 
 _PARTS = "nanobot/parts"
 TASKS = "nanobot/needs-tasks"

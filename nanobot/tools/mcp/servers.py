@@ -28,7 +28,7 @@ from nanobot.text import printable
 from nanobot.tooling import Arguments, Repeatable, Risk, Tool, ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
 from nanobot.tools.mcp.connections import Connections
-from nanobot.tools.mcp.running import ServerRunner
+from nanobot.tools.mcp.server import ServerRunner
 from nanobot.tools.mcp.values import (
     Ledger,
     McpError,

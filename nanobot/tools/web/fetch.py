@@ -27,7 +27,7 @@ from nanobot.security.egress import MEGABYTE, Egress, EgressLimits, EgressReques
 from nanobot.security.egress.urls import EgressRefused, Url, parse_url
 from nanobot.tooling import OWNER, Arguments, Risk, Tool, ToolResult, TurnContext
 from nanobot.tooling.registry import parse_arguments
-from nanobot.tools.reading import image_result, image_type
+from nanobot.tools.read_tools import image_result, image_type
 from nanobot.tools.web.search import SEARCH
 
 FETCH = "web_fetch"

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 
 from nanobot.testing import ScriptedModel, calls, says
-from nanobot_api.answering import KEEP_ALIVE_SECONDS
+from nanobot_api.answers import KEEP_ALIVE_SECONDS
 from tests.channels.api.support import Api, chat, repeat
 from tests.channels.telegram.support import WatchedClock
 from tests.doubles.openai.answers import Answer

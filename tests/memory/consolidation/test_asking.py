@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from nanobot.memory.cleaning import Echoes
 from nanobot.memory.consolidation.changes import memory_changes
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.dream.extraction import Update, screen
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
+from nanobot.memory.model_text import Echoes
 from nanobot.memory.support import Talk
 from nanobot.messages import Message
 

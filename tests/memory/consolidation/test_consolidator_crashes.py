@@ -15,7 +15,7 @@ from nanobot.errors import StorageError, WriteConflict
 from nanobot.memory.consolidation.planning import ConsolidationLimits
 from nanobot.memory.documents import load_template
 from nanobot.memory.history import HistoryEntry, HistoryLog
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store import MemoryStore, Outcome
 from nanobot.memory.version import Change

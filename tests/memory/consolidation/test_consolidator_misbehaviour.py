@@ -19,7 +19,7 @@ from nanobot.errors import (
 )
 from nanobot.memory.consolidation.planning import ConsolidationLimits
 from nanobot.memory.history import HistoryEntry
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import Prompt, Reply
 from nanobot.session.session import Session

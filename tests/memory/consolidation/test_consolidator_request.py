@@ -16,7 +16,7 @@ from nanobot.memory.consolidation.summariser import (
     raw_summary,
     request_text,
 )
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
 from nanobot.memory.support import Talk
 from nanobot.messages import Message
 from nanobot.providers.port import estimate_tokens

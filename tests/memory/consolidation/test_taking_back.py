@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from nanobot.memory.forget import Forgotten
 from nanobot.memory.history import HistoryEntry, HistoryLog
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store import MemoryStore, Outcome
 from nanobot.memory.version import Change

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nanobot.memory.dream.state import DreamState
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
 from nanobot.memory.version import Change
 from nanobot.providers.port import Prompt
 from nanobot.testing import FakeClock

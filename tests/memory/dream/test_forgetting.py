@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from nanobot.errors import StorageError
 from nanobot.memory.dream.state import DreamPlan, DreamState, Hold, Write
 from nanobot.memory.forget import Forgotten
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
 from nanobot.memory.similarity import Fact
 from tests.memory.dream.support import LONG_TERM, World, edits, found
 

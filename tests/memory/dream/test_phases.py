@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nanobot.memory.dream.entries import entry_of_note
 from nanobot.memory.dream.extraction import (
     FactCandidate,
     bare_line,
@@ -16,10 +17,9 @@ from nanobot.memory.dream.extraction import (
     with_ages,
 )
 from nanobot.memory.dream.integration import integrate, is_supported, read_edits
-from nanobot.memory.dream.reading import entry_of_note
 from nanobot.memory.dream.state import Write
 from nanobot.memory.guard import find_line
-from nanobot.memory.lines import Operation, apply_operations
+from nanobot.memory.line_changes import Operation, apply_operations
 
 TEA = FactCandidate("Likes tea", "", "USER.md", 0)
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from nanobot.memory.dream.state import DreamPlan, DreamState, Write
 from nanobot.memory.gitstore import GitStore
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
 from nanobot.testing import FakeClock
 from tests.memory.dream.support import LONG_TERM, START, World, edits, found
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
 from tests.memory.homes import RealHome
 
 FACTS = "memory/MEMORY.md"

@@ -10,7 +10,7 @@ from nanobot.memory.dream import Dream, DreamLimits
 from nanobot.memory.dream.state import DreamPlan, DreamState, Write
 from nanobot.memory.erase import Eraser
 from nanobot.memory.forget import Forgetter
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
 from nanobot.testing import FakeClock, ScriptedModel
 from tests.doubles.state import MemoryState
 from tests.memory.homes import SCOPES, RealHome, living

@@ -28,7 +28,7 @@ from nanobot.memory.history import (
     entry_lines,
     paragraph_of,
 )
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
 from nanobot.security.paths import Root
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from nanobot.memory.search import Query
 from nanobot.memory.search.database import TURN
 from nanobot.memory.search.index import MemoryIndex
-from nanobot.memory.search.reading import SourceFile, lines_of
+from nanobot.memory.search.passages import SourceFile, lines_of
 from nanobot.messages import Role
 from nanobot.session.records import encode
 from tests.memory.search.talk import START, Home, everything, find, id_of, said

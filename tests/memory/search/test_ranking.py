@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nanobot.memory.search.database import PLACES, TOOLS_FROM, TURN
+from nanobot.memory.search.passages import ASKS, ENDS_ASKING
 from nanobot.memory.search.ranking import (
     ParsedQuestion,
     RankCandidate,
@@ -20,7 +21,6 @@ from nanobot.memory.search.ranking import (
     reach,
     turn_of,
 )
-from nanobot.memory.search.reading import ASKS, ENDS_ASKING
 
 PLAIN = ParsedQuestion(("cat",))
 DAY = date(2026, 3, 2)

@@ -10,7 +10,7 @@ import pytest
 
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import LONG_TERM
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
 from nanobot.memory.pending import MOST_OF_ONE
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.version import Change

@@ -8,7 +8,7 @@ import pytest
 
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import PENDING
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
 from nanobot.memory.pending import (
     MOST_CHARACTERS,
     MOST_OF_ONE,

@@ -14,7 +14,7 @@ import pytest
 from nanobot.errors import PathRefused, ToolError, WriteConflict
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.gitstore import GitStore
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
 from nanobot.memory.losses import Loss
 from nanobot.memory.store import MemoryStore, Outcome
 from nanobot.memory.taint import is_unconfirmed

@@ -11,7 +11,7 @@ import pytest
 from nanobot.errors import ToolError
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.gitstore import GitStore
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
 from nanobot.memory.store import MemoryStore
 from nanobot.memory.version import Change
 from nanobot.security.paths import Root

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot.memory.lines import split
+from nanobot.memory.line_changes import split
 from nanobot.memory.taint import unconfirmed_in
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.memory.lines import Operation, apply_operations, merge, operations_between
+from nanobot.memory.line_changes import Operation, apply_operations, merge, operations_between
 from nanobot.memory.similarity import most_similar
 
 _WORDS = st.lists(st.sampled_from(["tea", "coffee", "lives", "in", "Ulm", "茶", "好"]), max_size=4)

@@ -19,7 +19,7 @@ import pytest
 
 from nanobot.errors import NanobotError, StorageError, WriteConflict
 from nanobot.memory.gitstore import GitStore
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
 from nanobot.memory.version import Change, CommitMessage
 from nanobot.security.paths import Root
 from nanobot.testing.clock import FakeClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
 from nanobot.memory.version import Change
 from nanobot.messages import Message, ToolCall
 from tests.memory.homes import GUEST, RealHome, retire

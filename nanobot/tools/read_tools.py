@@ -5,7 +5,7 @@ The kind of a content is told from its first bytes and never from a file's name.
 without a slash matches names at any depth, as people mean it. Matching takes time linear in the
 names of the path for each name of the pattern, whatever the pattern.
 
-A regular expression that a model wrote is matched in a process of its own (`matching`), which is
+A regular expression that a model wrote is matched in a process of its own (`grep_worker`), which is
 killed when its time is up.
 """
 
@@ -32,8 +32,8 @@ from nanobot.tasks import paced
 from nanobot.text import close_matches, printable
 from nanobot.tooling import Arguments, RootsOf, Tool, ToolResult, TurnContext, line_excerpt
 from nanobot.tooling.registry import MAX_RESULT
-from nanobot.tools import matching
-from nanobot.tools.matching import MatchAnswer, MatchRequest
+from nanobot.tools import grep_worker
+from nanobot.tools.grep_worker import MatchAnswer, MatchRequest
 
 
 def image_type(content: bytes) -> str:
@@ -370,7 +370,7 @@ def match(
             yield content
 
     try:
-        output = run_worker(Path(matching.__file__), (), written(), WorkerLimits(seconds))
+        output = run_worker(Path(grep_worker.__file__), (), written(), WorkerLimits(seconds))
     except WorkerFailed as error:
         raise ToolError(
             f"the search {error}",

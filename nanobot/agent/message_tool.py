@@ -39,7 +39,7 @@ from nanobot.security.paths import Place
 from nanobot.text import counted, join_some, one_line, printable
 from nanobot.tooling import Arguments, Risk, RootsOf, Tool, ToolResult, TurnContext
 from nanobot.tooling.registry import parse_arguments
-from nanobot.tools.reading import Received, missing
+from nanobot.tools.read_tools import Received, missing
 
 _MOST_REMEMBERED = 64
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nanobot.config.changing import ELSEWHERE, ConfigOperations, ExistingFiles, widens_security
+from nanobot.config.changes import ELSEWHERE, ConfigOperations, ExistingFiles, widens_security
 from nanobot.config.load import load_settings
 from nanobot.config.schema import schema_at
 from nanobot.errors import NanobotError

@@ -1,4 +1,4 @@
-"""The process that matches lines against a regular expression, for `grep` (see `reading`).
+"""The process that matches lines against a regular expression, for `grep` (see `read_tools`).
 
 It runs as a script, without the rest of nanobot: a JSON request, then for each file a JSON header
 and its content on standard input; one JSON answer on standard output.

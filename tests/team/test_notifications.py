@@ -10,15 +10,15 @@ from loguru import logger
 
 from nanobot.team.connection import DatabaseAddress
 from nanobot.team.membership import Membership
-from nanobot.team.waking import Waking
+from nanobot.team.notifications import Notifications
 from tests.team.support import sql
 
 
 @pytest.mark.parametrize("cut", [False, True], ids=["", "after the connection was cut"])
 async def test_all_of_it_arrives_in_one_piece(team_database: str, cut: bool) -> None:
     address, heard = DatabaseAddress(team_database), asyncio.Queue[tuple[str, str]]()
-    speaker = Waking(address, lambda kind, name: None)
-    listener = Waking(address, lambda kind, name: heard.put_nowait((kind, name)))
+    speaker = Notifications(address, lambda kind, name: None)
+    listener = Notifications(address, lambda kind, name: heard.put_nowait((kind, name)))
     listener.start()
     assert await heard.get() == ("gone", "")
     if cut:
@@ -43,7 +43,7 @@ async def test_what_is_said_of_a_database_that_is_away_holds_no_password() -> No
     address = DatabaseAddress(f"postgresql://nanobot:{secret}@/db?host=/nowhere/{secret}")
     said = queue.SimpleQueue[str]()
     sink = logger.add(lambda message: said.put(str(message)), level="DEBUG", format="{message}")
-    waking = Waking(address, lambda *_: None)
+    waking = Notifications(address, lambda *_: None)
     waking.start()
     waking.tell("work", "a")
     await asyncio.to_thread(Membership(address, "w").leave)

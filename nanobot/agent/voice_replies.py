@@ -50,7 +50,7 @@ _AUTO: dict[When, str] = {
 }
 
 
-class Speaking:
+class VoiceReplies:
     """Decides for each reply, and makes its voice message. `when` holds where a conversation has no
     wish of its own; in a terminal, where a file would lie about for each reply, only wishes do."""
 
@@ -166,7 +166,7 @@ class VoiceTool(Tool, Struct, frozen=True):
     """Changes nothing by itself: what it was called with is read when the turn ends, so that a
     crash in between loses nothing."""
 
-    speaking: Speaking
+    voice_replies: VoiceReplies
     name = VOICE
     description = (
         "Have your answer read aloud as a voice message too, when the person asks for that: once, "
@@ -175,7 +175,7 @@ class VoiceTool(Tool, Struct, frozen=True):
     arguments = VoiceArguments
 
     async def __call__(self, arguments: VoiceArguments, caller: TurnContext) -> ToolResult:
-        if not self.speaking.reaches(caller.channel):
+        if not self.voice_replies.reaches(caller.channel):
             raise ToolError(
                 "this chat does not support voice messages", hint="Write the answer as text."
             )

@@ -30,7 +30,7 @@ from nanobot.memory.digests import (
 from nanobot.memory.dream.state import ScopeState
 from nanobot.memory.forget import Forgotten
 from nanobot.memory.history import HistoryEntry
-from nanobot.memory.lines import numbered_blocks, split
+from nanobot.memory.line_changes import numbered_blocks, split
 from nanobot.memory.scopes import Memory
 from nanobot.memory.store import note_path
 from nanobot.memory.taint import NOTE, foreign_in, is_foreign, is_unconfirmed, origins_of

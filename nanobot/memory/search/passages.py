@@ -36,7 +36,7 @@ from nanobot.memory.history import (
 )
 from nanobot.memory.history import decode as decode_entry
 from nanobot.memory.importance import without_importance
-from nanobot.memory.lines import is_heading, kind_of, numbered_blocks
+from nanobot.memory.line_changes import is_heading, kind_of, numbered_blocks
 from nanobot.memory.losses import retired_in
 from nanobot.memory.pending import pending_blocks
 from nanobot.memory.scopes import OWNER

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from nanobot.agent.loop import answer_of
 from nanobot.agent.media import MediaStore
-from nanobot.agent.messaging import SendMessage, is_repetition, send_command
+from nanobot.agent.message_tool import SendMessage, is_repetition, send_command
 from nanobot.agent.notifier import KnownChats, MessageSplitter
 from nanobot.bus.events import InboundMessage, Media, OutboundMessage
 from nanobot.bus.journal import Outgoing

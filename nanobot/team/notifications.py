@@ -39,7 +39,7 @@ Heard = Callable[[str, str], None]
 """Is given the kind of a notification, and the name that it is about."""
 
 
-class Waking:
+class Notifications:
     """Tells all workers of the database at `address` of something, this one excepted."""
 
     def __init__(self, address: DatabaseAddress, heard: Heard) -> None:

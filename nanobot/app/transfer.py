@@ -39,7 +39,7 @@ from nanobot.io import make_folder, replace_file, storage_errors, sync_folder
 from nanobot.memory.documents import install_template, template_folder
 from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.manager import SessionManager
-from nanobot.team import folder, moving, schema
+from nanobot.team import folder, row_copy, schema
 from nanobot.team.connection import DatabaseAddress, Row
 from nanobot_web.channel import WebChannel
 
@@ -115,7 +115,7 @@ def plan_leave(settings: Settings) -> Plan:
         elif here not in (there, _word(half)):
             raise folder.mismatch(address, shared)
         with db.transaction():
-            moving.expect_nobody(db)
+            row_copy.expect_nobody(db)
     rows = "move the contents of the database into a journal"
     there_are = [n for n in names if os.path.lexists(shared / n) or _aside(shared / n).exists()]
     steps: tuple[Step, ...] = (
@@ -154,7 +154,7 @@ def _expect_room(home: Path, shared: Path, names: Sequence[str]) -> None:
 
 def _expect_empty(db: psycopg.Connection[Row], address: DatabaseAddress) -> None:
     """Raise `NanobotError` if there are messages in the database."""
-    if schema.has_tables(db) and moving.has_rows(db):
+    if schema.has_tables(db) and row_copy.has_rows(db):
         hint = "Set team.database to an empty database."
         raise NanobotError(f"{address.place} already contains messages", hint=hint)
 
@@ -200,14 +200,14 @@ def _rows_to_database(settings: Settings, address: DatabaseAddress, half: Path) 
     whose = _whose(settings, SqliteState(half))
     file = open_file(half / JOURNAL, SCHEMA)
     with closing(file), _connected(address) as db, db.transaction():
-        moving.expect_nobody(db)
+        row_copy.expect_nobody(db)
         if folder.word_of_database(db) or folder.word_of_folder(settings.shared) != _word(half):
             raise folder.mismatch(address, settings.shared)
-        moving.to_database(file, db, whose)
+        row_copy.to_database(file, db, whose)
         folder.put_word(db, _word(half))
 
 
-def _whose(settings: Settings, state: SqliteState) -> moving.Whose:
+def _whose(settings: Settings, state: SqliteState) -> row_copy.Whose:
     clock = SystemClock(settings.agent.timezone)
     alone = replace(settings, team=TeamSettings())
     access = build_access(alone, state, clock, (TERMINAL,))
@@ -221,7 +221,7 @@ def _whose(settings: Settings, state: SqliteState) -> moving.Whose:
     def of_conversation(key: str) -> str:
         return scopes.of_session(key, sessions.metadata_of(key))
 
-    return moving.Whose(
+    return row_copy.Whose(
         partial(scope_of, scopes, sessions),
         of_conversation,
         exclusive_among(enabled_channels(settings)),
@@ -247,7 +247,7 @@ def _close_team(address: DatabaseAddress, half: Path) -> None:
     schema.prepare(address)
     make_folder(half)
     with _connected(address) as db, db.transaction():
-        moving.expect_nobody(db)
+        row_copy.expect_nobody(db)
         folder.put_word(db, _word(half))
 
 
@@ -257,10 +257,10 @@ def _rows_to_file(address: DatabaseAddress, half: Path) -> None:
         rest.unlink()
     with _connected(address) as db, db.transaction():
         with closing(open_file(half / JOURNAL, SCHEMA)) as file:
-            moving.to_file(db, file)
+            row_copy.to_file(db, file)
         _settle(half / JOURNAL)
         sync_folder(half)
-        moving.clear(db)
+        row_copy.clear(db)
 
 
 def _open(half: Path, home: Path, shared: Path) -> None:
@@ -326,7 +326,7 @@ def _has_rows(home: Path) -> bool:
     if not journal.exists():
         return False
     with closing(open_file(journal, SCHEMA)) as file:
-        return moving.has_rows(file)
+        return row_copy.has_rows(file)
 
 
 def _settle(journal: Path) -> None:

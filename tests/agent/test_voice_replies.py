@@ -8,7 +8,7 @@ import pytest
 
 from nanobot.agent.media import MediaStore
 from nanobot.agent.notifier import MessageSplitter
-from nanobot.agent.speaking import Speaking
+from nanobot.agent.voice_replies import VoiceReplies
 from nanobot.bus.events import InboundMessage, Media, OutboundPart
 from nanobot.channel import Limits
 from nanobot.messages import Message, ToolCall
@@ -34,7 +34,7 @@ class Replies:
         programs = Programs(SandboxFinder("auto", home), home / "voice")
         speech = Speech(self._speak, programs, SpeechLimits())
         split = MessageSplitter(channels, store)
-        self.speaking = Speaking(speech, store, split, "always")
+        self.voice_replies = VoiceReplies(speech, store, split, "always")
         self._clock = clock
         self.sessions = {name: Session(f"{name}:1", clock) for name in channels}
 
@@ -48,7 +48,7 @@ class Replies:
         call = ToolCall("1", "voice", f'{{"when": "{wish}"}}')
         messages = [Message("assistant", "", tool_calls=(call,))] if wish else []
         session, text = self.sessions[channel], "Good **morning**."
-        found = self.speaking.follow_up(session, message, [message], messages, text)
+        found = self.voice_replies.follow_up(session, message, [message], messages, text)
         return [OutboundPart.of("k", part, (), True).words for one in found for part in one.parts]
 
 
@@ -75,6 +75,6 @@ def test_the_last_wish_of_a_turn_counts_and_nonsense_is_none(replies: Replies) -
 
 
 def test_a_recording_that_is_passed_on_is_no_speech_of_this_person(replies: Replies) -> None:
-    replies.speaking.when = "spoken"
+    replies.voice_replies.when = "spoken"
     assert replies.words("playing", forwarded_from="Ada") == []
     assert replies.words("playing") == ["Good morning."]

@@ -27,7 +27,7 @@ _COMMAND_LINE = "the command line"
 _NONE = "No questions are pending, and there are no standing approvals."
 
 
-class Approving:
+class ApprovalCommands:
     """The commands work while the turn that asked waits. The operations act for the owner, who
     alone reaches them."""
 

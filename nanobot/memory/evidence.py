@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from nanobot.memory.cleaning import Echoes, junk_reason
 from nanobot.memory.guard import without_bullet, without_list_mark
 from nanobot.memory.importance import without_importance
-from nanobot.memory.lines import Operation
+from nanobot.memory.line_changes import Operation
+from nanobot.memory.model_text import Echoes, junk_reason
 from nanobot.memory.statements import Known, is_part_of
 from nanobot.memory.support import UNSAID, Talk
 from nanobot.memory.taint import quoted_line

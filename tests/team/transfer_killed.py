@@ -1,7 +1,7 @@
 """Carries out commands of nanobot, each in a process of its own that dies before a given change:
 see `test_moving`.
 
-python -m tests.team.moving_killed HOME ROOT; reads lines `NUMBER COMMAND…`, answers each with the
+python -m tests.team.transfer_killed HOME ROOT; reads lines `NUMBER COMMAND…`, answers each with the
 command's exit code, or -9. Changes are those of names below ROOT, and what opens a database there:
 of each kind, the first two in a folder. Number 0: none is fatal.
 """
@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from nanobot.app import moving  # noqa: F401 - loaded once, for all
+from nanobot.app import transfer  # noqa: F401 - loaded once, for all
 from nanobot.cli.main import main
 from nanobot.cli.parser import build_parser
 from nanobot.config.load import load_settings

@@ -16,9 +16,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from nanobot.app import moving
+from nanobot.app import transfer
 from nanobot.app.base import Stores
-from nanobot.app.moving import plan_init
+from nanobot.app.transfer import plan_init
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import Step, UsageTotals
 from nanobot.cli.main import main
@@ -208,8 +208,8 @@ def test_a_copy_is_on_the_disk_with_its_name_before_the_original_loses_its_own(
         return rename(path, to)
 
     monkeypatch.setattr(Path, "rename", renamed)
-    monkeypatch.setattr(moving, "sync_folder", lambda path: steps.append(path.name))
-    moving.move(source, target)
+    monkeypatch.setattr(transfer, "sync_folder", lambda path: steps.append(path.name))
+    transfer.move(source, target)
     assert steps[:4] == [".media.copy", "shared", "media to .media.moved", "home"]
     assert (target / "photo.jpg").read_text() == "picture"
 
@@ -228,7 +228,7 @@ def test_a_home_that_is_half_in_a_team_starts_neither_alone_nor_as_a_worker(home
 
 @contextlib.contextmanager
 def _killable(home: Path) -> Iterator[Callable[[str], int]]:
-    command = [sys.executable, "-m", "tests.team.moving_killed", str(home), str(home.parent)]
+    command = [sys.executable, "-m", "tests.team.transfer_killed", str(home), str(home.parent)]
     pipe, plain = subprocess.PIPE, {k: v for k, v in os.environ.items() if "NANOBOT" not in k}
     with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, env=plain) as process:
         to, answers = process.stdin, process.stdout
