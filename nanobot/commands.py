@@ -128,12 +128,12 @@ class CommandRegistry:
     def is_owner(self, message: InboundMessage) -> bool:
         return self._is_owner(message.channel, message.sender_id)
 
-    def offered_to(self, message: InboundMessage) -> list[Command]:
+    def list_for(self, message: InboundMessage) -> list[Command]:
         """The commands that the sender of `message` may give."""
         owner = self.is_owner(message)
         return [command for command in self if owner or command.allowed == "anyone"]
 
-    def called_by(self, message: InboundMessage) -> tuple[Command, str] | None:
+    def find_call(self, message: InboundMessage) -> tuple[Command, str] | None:
         """The command that a message calls and its arguments, or None if it calls none.
 
         What somebody else wrote and this person forwarded calls none, nor does what was changed
@@ -153,7 +153,7 @@ class CommandRegistry:
 
     def skips_queue(self, message: InboundMessage) -> bool:
         """Whether a message calls a command that need not wait behind others."""
-        match = self.called_by(message)
+        match = self.find_call(message)
         return match is not None and not match[0].ordered
 
     def match(self, text: str) -> tuple[Command, str] | None:

@@ -51,7 +51,7 @@ class NanobotError(Exception):
         super().__init__(message)
         self.hint = hint
 
-    def told(self, *, is_owner: bool) -> NanobotError:
+    def redact_for(self, *, is_owner: bool) -> NanobotError:
         """Return the error as this audience may read it."""
         return self if is_owner or not self.for_operator else NanobotError(WITHHELD)
 

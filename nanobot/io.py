@@ -311,7 +311,7 @@ def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 @contextmanager
-def locked(path: Path, *, wait: bool = False, shared: bool = False) -> Iterator[int]:
+def hold_lock(path: Path, *, wait: bool = False, shared: bool = False) -> Iterator[int]:
     """Hold the lock in the file `path`, which is made where there is none and never removed: a
     second process could otherwise lock a new file of the same name. Its descriptor; programs that
     are run do not inherit it, and the kernel drops the lock with the process. A `shared` lock
@@ -379,7 +379,7 @@ def state_of(path: Path) -> FileState | None:
 
 
 @contextmanager
-def opened(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
+def open_regular(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
     """A descriptor of a regular file; anything else is a StorageError, and never waited for."""
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
     try:

@@ -157,7 +157,7 @@ def speaker_in(text: str) -> str:
     return found[1] if found else ""
 
 
-def attributed(role: str, name: str, text: str, origin: str, asker: str) -> tuple[str, str]:
+def attribute_message(role: str, name: str, text: str, origin: str, asker: str) -> tuple[str, str]:
     """Who said a message, as `asker` would call them, and what they said.
 
     `asker` is the origin of that person's own words: empty for the person of a private chat and for

@@ -32,7 +32,7 @@ SCOPES: ContextVar[tuple[str, ...]] = ContextVar("scopes", default=())
 
 SWITCH_SECONDS = 0.002
 """Python's switch interval while a gateway runs: how long the event loop waits, several times in a
-turn, for a thread that computes and is not `paced`."""
+turn, for a thread that computes and is not `pace`."""
 
 _SLICE_SECONDS = 0.0003
 _PAUSE, _LONGEST_PAUSE = 4.0, 0.02
@@ -161,7 +161,7 @@ class Repeated(Periodic):
 _ONE_AFTER_ANOTHER = threading.Lock()
 
 
-def paced(items: Iterable[T], pause: Callable[[float], None] = time.sleep) -> Iterator[T]:
+def pace(items: Iterable[T], pause: Callable[[float], None] = time.sleep) -> Iterator[T]:
     """The same items, for a thread that works through many of them, so that turns hardly notice it.
 
     Python runs one thread at a time. So while other threads of this process use the processor, this

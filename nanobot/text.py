@@ -54,21 +54,21 @@ def one_line(text: str, limit: int | None = LONGEST_NAME) -> str:
     if limit is not None:
         text = text[: 16 * limit]  # most of what is beyond could only be blanks
     line = " ".join(without_brackets(clean(_UNSEEN.sub(" ", valid_unicode(text)))).split())
-    return line if limit is None or len(line) <= limit else shortened(line, limit)
+    return line if limit is None or len(line) <= limit else shorten(line, limit)
 
 
-def shortened(text: str, limit: int) -> str:
+def shorten(text: str, limit: int) -> str:
     """The beginning of `text` as one line of at most `limit` characters."""
     line = " ".join(text[: 4 * limit].split())
     return line if len(line) <= limit else f"{line[: max(0, limit - 1)]}…"
 
 
-def capitalized(text: str) -> str:
+def capitalize(text: str) -> str:
     """Return the text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
 
 
-def counted(number: int, one: str, many: str = "") -> str:
+def pluralize(number: int, one: str, many: str = "") -> str:
     """`1 fact`, `2,000 facts`; `many` where that is not `one` with an s."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 

@@ -78,7 +78,7 @@ def address_parts(url: str, *schemes: str) -> SplitResult:
     raise InvalidValue(f"must be an address that begins with {wanted}")
 
 
-def checked_client_proxy(secret: SecretStr) -> SecretStr:
+def check_client_proxy(secret: SecretStr) -> SecretStr:
     """Return the address of a proxy that a platform's client may use, if there is one. Raises
     `InvalidValue`."""
     if proxy := secret.get_secret_value().strip():
@@ -108,7 +108,9 @@ class Invalid(ValueError):
     """Values that cannot be used, with everything that is wrong with them."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
-        super().__init__("; ".join(f"{dotted(one.key)} {one.message}".strip() for one in faults))
+        super().__init__(
+            "; ".join(f"{format_key(one.key)} {one.message}".strip() for one in faults)
+        )
         self.faults = tuple(faults)
 
 
@@ -176,7 +178,7 @@ def _struct_of(function: Callable[..., object]) -> type[Struct]:
     return defstruct("Arguments", fields, kw_only=True)
 
 
-def dotted(path: KeyPath) -> str:
+def format_key(path: KeyPath) -> str:
     """A path as people write it: `model.fallbacks[0].name`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")

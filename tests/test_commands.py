@@ -74,8 +74,8 @@ async def test_an_unknown_command_is_answered_with_the_nearest_one(
 
 def test_a_forwarded_text_calls_no_command() -> None:
     message = replace(HELLO, content="/stop")
-    assert REGISTRY.called_by(message) is not None
-    assert REGISTRY.called_by(replace(message, forwarded_from="someone")) is None
+    assert REGISTRY.find_call(message) is not None
+    assert REGISTRY.find_call(replace(message, forwarded_from="someone")) is None
 
 
 async def test_a_command_for_the_owner_is_refused_to_others(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ async def test_a_command_for_the_owner_is_refused_to_others(tmp_path: Path) -> N
     )
     session = await SessionManager(tmp_path, FakeClock()).get_or_create("fake:1")
     for sender, text in (("owner", "done"), ("guest", "/restart is for this nanobot's owner only")):
-        match = registry.called_by(replace(HELLO, content="/restart", sender_id=sender))
+        match = registry.find_call(replace(HELLO, content="/restart", sender_id=sender))
         assert match is not None
         answer = await match[0].run(CommandCall(match[1], HELLO, session, "owner", 1))
         assert answer.text.startswith(text)

@@ -91,7 +91,7 @@ async def test_the_tool_of_the_page_about_extending_works_behind_the_gate(
 async def test_the_other_examples_of_that_page_work(examples: dict[str, Any]) -> None:
     message = InboundMessage("cli", "direct", "me", "/hello", "e1", FakeClock().now())
     commands = CommandRegistry([examples["HELLO"]])
-    command, arguments = commands.called_by(message) or pytest.fail("no command")
+    command, arguments = commands.find_call(message) or pytest.fail("no command")
     session = Session("cli:direct", FakeClock())
     answer = await command.run(CommandCall(arguments, message, session, "owner", 1))
     assert answer.text == "Hello, you."

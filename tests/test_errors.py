@@ -12,7 +12,7 @@ import pytest
 
 from nanobot.bus.sqlite import storage_error
 from nanobot.errors import StorageError
-from nanobot.io import locked, storage_errors
+from nanobot.io import hold_lock, storage_errors
 
 ADVICE = {
     "Free some space": (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
@@ -52,7 +52,7 @@ def test_a_folder_in_place_of_a_file_and_a_file_in_place_of_a_folder(tmp_path: P
     with pytest.raises(StorageError) as caught, storage_errors(tmp_path):
         tmp_path.read_text()
     assert "Move it away" in caught.value.hint
-    with pytest.raises(StorageError) as caught, locked(tmp_path / "file" / "lock"):
+    with pytest.raises(StorageError) as caught, hold_lock(tmp_path / "file" / "lock"):
         pass
     assert "Move it away" in caught.value.hint
 

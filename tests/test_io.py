@@ -12,7 +12,7 @@ from nanobot.errors import StorageError
 from nanobot.io import (
     FENCE,
     MOST_DESCRIPTORS,
-    locked,
+    hold_lock,
     own_inode,
     raise_descriptor_limit,
     replace_file,
@@ -60,9 +60,9 @@ def test_a_link_where_the_new_content_is_written_is_not_followed(tmp_path: Path)
 
 def test_a_lock_is_held_by_one_and_free_again_afterwards(tmp_path: Path) -> None:
     path = tmp_path / "new" / "lock"
-    with locked(path), pytest.raises(BlockingIOError), locked(path):
+    with hold_lock(path), pytest.raises(BlockingIOError), hold_lock(path):
         pass
-    with locked(path), pytest.raises(StorageError), locked(path / "below"):
+    with hold_lock(path), pytest.raises(StorageError), hold_lock(path / "below"):
         pass
 
 

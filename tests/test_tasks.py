@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from loguru import logger
 
-from nanobot.tasks import Background, is_cancelled, paced
+from nanobot.tasks import Background, is_cancelled, pace
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def busy_thread() -> Iterator[None]:
 @pytest.mark.usefixtures("busy_thread")
 def test_long_work_in_a_thread_gives_way_to_others() -> None:
     pauses: list[float] = []
-    items = paced(range(5_000_000), pauses.append)
+    items = pace(range(5_000_000), pauses.append)
     next(number for number in items if pauses)
     assert min(pauses) > 0
 
@@ -127,5 +127,5 @@ def test_long_work_in_a_thread_gives_way_to_others() -> None:
 @pytest.mark.usefixtures("busy_thread")
 async def test_work_on_the_event_loop_never_pauses_it() -> None:
     pauses: list[float] = []
-    assert list(paced(range(300_000), pauses.append)) == list(range(300_000))
+    assert list(pace(range(300_000), pauses.append)) == list(range(300_000))
     assert not pauses

@@ -124,7 +124,7 @@ def build_server(access_of: Callable[[Any], MemoryAccess], ask: Ask) -> Server[A
             text, failed = await _called(access_of(context), call.name, call.arguments, ask), False
         except NanobotError as error:
             is_owner = access_of(context).scope == OWNER_ACCOUNT
-            text, failed = error.told(is_owner=is_owner).for_people(), True
+            text, failed = error.redact_for(is_owner=is_owner).for_people(), True
         content: list[types.ContentBlock] = [types.TextContent(type="text", text=text)]
         return types.CallToolResult(content=content, is_error=failed)
 

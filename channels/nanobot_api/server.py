@@ -91,7 +91,7 @@ class Server:
             try:
                 return await endpoint.handle(http, key.person, key.writable, f"mcp:{key.name}")
             except ExtraMissing as error:
-                told = error.told(is_owner=key.person == OWNER_ACCOUNT).for_people()
+                told = error.redact_for(is_owner=key.person == OWNER_ACCOUNT).for_people()
                 raise Problem(501, told, "not_installed", again=False) from error
             except TimeoutError:
                 raise Problem(408, _LATE, "timeout") from None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from nanobot.channel import CheckFinding, CheckRequest
 from nanobot.channel.keys import ApiKeys
-from nanobot.text import counted
+from nanobot.text import pluralize
 
 
 async def check(request: CheckRequest) -> Sequence[CheckFinding]:
@@ -16,4 +16,4 @@ async def check(request: CheckRequest) -> Sequence[CheckFinding]:
     if not keys:
         hint = "`nanobot api keys add NAME` makes one for a program."
         return [CheckFinding("warn", "the API is on, and there is no key for it", hint)]
-    return [CheckFinding("ok", f"{counted(len(keys), 'key')} for programs")]
+    return [CheckFinding("ok", f"{pluralize(len(keys), 'key')} for programs")]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from unicodedata import east_asian_width
 
-from nanobot.text import clean, shortened
+from nanobot.text import clean, shorten
 from nanobot_cli.wire import AgentMessage, Choice, SentFile
 
 _NARROWEST = 20
@@ -21,7 +21,7 @@ _OUTPUT_KEPT = 8_000
 
 def one_line(text: str, width: int) -> str:
     """The beginning of `text` as one line of at most `width` characters."""
-    return shortened(clean(text[: width * 4]), width)
+    return shorten(clean(text[: width * 4]), width)
 
 
 def file_line(file: SentFile) -> str:

@@ -17,7 +17,7 @@ from nanobot.validation import (
     Fault,
     SecretStr,
     address_parts,
-    checked_client_proxy,
+    check_client_proxy,
 )
 
 OFFICIAL_API = "https://api.telegram.org"
@@ -52,7 +52,7 @@ class TelegramSettings(Checked, frozen=True):
     """The address of the Bot API, for your own server."""
     webhook_url: Annotated[str, Check(str.strip)] = ""
     """The public https address of the webhook. Empty: polling."""
-    proxy: Annotated[SecretStr, Check(checked_client_proxy)] = SecretStr("")
+    proxy: Annotated[SecretStr, Check(check_client_proxy)] = SecretStr("")
     """An http, https, or socks5 proxy, such as `socks5://127.0.0.1:1080`. Proxy variables are
     ignored."""
     previews: bool = True

@@ -163,7 +163,7 @@ class Call:
         try:
             data = await found({name: one for name, one in arguments.items() if one is not None})
         except NanobotError as error:
-            raise error.told(is_owner=self.visitor.is_owner) from error
+            raise error.redact_for(is_owner=self.visitor.is_owner) from error
         return data if isinstance(data, dict) else {"value": data}
 
     def page(
@@ -332,7 +332,7 @@ class Site:
         try:
             return await route.handler(call)
         except NanobotError as error:
-            raise error.told(is_owner=visitor.is_owner) from error
+            raise error.redact_for(is_owner=visitor.is_owner) from error
 
     async def expect_unchanged(self, call: Call) -> None:
         """For an answer that goes on: raise `Refused` if its visitor could not ask for it now,

@@ -17,7 +17,7 @@ from nanobot.validation import (
     Fault,
     SecretStr,
     address_parts,
-    checked_client_proxy,
+    check_client_proxy,
 )
 
 OFFICIAL_API = "https://graph.facebook.com"
@@ -102,7 +102,7 @@ class WhatsAppSettings(Checked, frozen=True):
     """Cloud: the public https address of the webhook."""
     base_url: Annotated[str, Check(_checked_api)] = OFFICIAL_API
     """Cloud: the address of the Graph API."""
-    proxy: Annotated[SecretStr, Check(checked_client_proxy)] = SecretStr("")
+    proxy: Annotated[SecretStr, Check(check_client_proxy)] = SecretStr("")
     """Cloud: an http, https, or socks5 proxy for the Graph API. Proxy variables are ignored."""
 
     def faults(self, home: Path) -> Iterator[Fault]:

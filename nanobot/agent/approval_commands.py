@@ -13,7 +13,7 @@ from nanobot.bus.events import ApprovalAnswer
 from nanobot.channel import Operation
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry, text_argument
 from nanobot.errors import NanobotError
-from nanobot.text import capitalized, one_line
+from nanobot.text import capitalize, one_line
 from nanobot.tooling.approvals import Approvals, Question, Standing, StandingApprovals
 
 _ANSWERS: tuple[ApprovalAnswer, ...] = get_args(ApprovalAnswer)
@@ -110,7 +110,7 @@ class ApprovalCommands:
                 for one in self._approvals.waiting():
                     minutes, code = math.ceil(one.seconds_left / 60), one.shown.code
                     lines.append(
-                        f"- {capitalized(one.shown.what)}? `/approve {code}` or `/deny {code}` in"
+                        f"- {capitalize(one.shown.what)}? `/approve {code}` or `/deny {code}` in"
                         f" {one.shown.address.key}, for {one.caller.session_key},"
                         f" {minutes} min left"
                     )

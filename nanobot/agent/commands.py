@@ -16,10 +16,10 @@ from nanobot.agent.turn_state import AgentParts
 from nanobot.bus.events import NANOBOT, TERMINAL, Button, Media
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
-from nanobot.messages import ATTACHED, TURN_FAILED, TURN_STOPPED, Message, attributed
+from nanobot.messages import ATTACHED, TURN_FAILED, TURN_STOPPED, Message, attribute_message
 from nanobot.providers.port import Effort
 from nanobot.providers.retry import ServedModels
-from nanobot.text import close_matches, counted, one_line, shortened
+from nanobot.text import close_matches, one_line, pluralize, shorten
 from nanobot.tools.files import Outcome, UndoLog
 
 _MOST_MODEL_BUTTONS, _MOST_MODELS_LISTED = 8, 40
@@ -66,7 +66,7 @@ class ConversationCommands:
             # Chats make names into links, and of "/dream-log" only "/dream"; "_" works as well.
             dash = "-" if call.message.channel == TERMINAL else "_"
             lines = ["Write to me in plain words, or use a command:", ""]
-            for one in registry.offered_to(call.message):
+            for one in registry.list_for(call.message):
                 called = f"/{one.name.replace('-', dash)} {one.usage}".strip()
                 lines.append(f"{called} — {one.summary}")
             return Answer("\n".join(lines))
@@ -107,10 +107,10 @@ class ConversationCommands:
         says what that was, and nothing where there was nothing."""
         ran, waited = await self._loop.stop(session_key, before)
         counts = [(await stop(session_key), noun) for noun, stop in self._stops]
-        ended = [counted(count, noun) for count, noun in counts if count]
+        ended = [pluralize(count, noun) for count, noun in counts if count]
         if not ran and not waited and not ended:
             return ""
-        aside = f" {counted(waited, 'pending message')} dropped." if waited else ""
+        aside = f" {pluralize(waited, 'pending message')} dropped." if waited else ""
         others = f" {', '.join(ended)} stopped." if ended else ""
         return f"Stopped.{aside}{others}"
 
@@ -129,14 +129,14 @@ class ConversationCommands:
         lines = []
         for one in islice(spoken, int(wanted)):
             stamp = f"{one.timestamp:%Y-%m-%d %H:%M}" if one.timestamp else "?"
-            who, said = attributed(one.role, one.name, one.content, one.origin, "")
-            lines.append(f"[{stamp}] {who}: {shortened(said, _HISTORY_CHARACTERS)}")
+            who, said = attribute_message(one.role, one.name, one.content, one.origin, "")
+            lines.append(f"[{stamp}] {who}: {shorten(said, _HISTORY_CHARACTERS)}")
         return Answer("\n".join(reversed(lines)) or "This conversation is empty.")
 
     async def _undo(self, call: CommandCall) -> Answer:
         gone, files = await self._take_back(call)
         asked = next((message.content for message in _asked(gone)), "")
-        lines = [f"Undid the last turn (“{shortened(asked, 80)}”)."]
+        lines = [f"Undid the last turn (“{shorten(asked, 80)}”)."]
         lines += [f"- {path}: {outcome}" for path, outcome in files] or ["It changed no files."]
         return Answer("\n".join(lines))
 

@@ -247,7 +247,7 @@ class Helpers:
 def _failure(error: BaseException, *, is_owner: bool) -> str:
     reason = type(error).__name__
     if isinstance(error, NanobotError):
-        reason = one_line(str(error.told(is_owner=is_owner)), None)
+        reason = one_line(str(error.redact_for(is_owner=is_owner)), None)
     return f"failed: {reason}. It has no report."
 
 

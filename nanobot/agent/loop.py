@@ -56,7 +56,7 @@ class AgentLoop:
 
     def may_not_wait(self, message: InboundMessage) -> bool:
         """Whether a message is handled at once, whatever else waits."""
-        match = self._commands.called_by(message)
+        match = self._commands.find_call(message)
         return bool(message.deletes) or (match is not None and match[0].immediate)
 
     def accept(self, entry: InboxEntry) -> None:
@@ -66,7 +66,7 @@ class AgentLoop:
         if self.may_not_wait(message):
             self._background.start(self._at_once(entry), name=f"at once {entry.id}")
             return
-        match = self._commands.called_by(message)
+        match = self._commands.find_call(message)
         if match is not None:
             is_damaged = isinstance(self._parts.sessions.unreadable.get(key), SessionDamaged)
             if match[0].name == "new" and is_damaged:
@@ -142,7 +142,7 @@ class AgentLoop:
     def is_stop(self, message: InboundMessage) -> bool:
         if not message.content.lstrip().startswith("/"):  # nor is it judged as a reply
             return False
-        match = self._commands.called_by(message)
+        match = self._commands.find_call(message)
         return match is not None and match[0].name == "stop"
 
     async def stop(self, session_key: str, before: int) -> tuple[bool, int]:
@@ -152,7 +152,7 @@ class AgentLoop:
         self._queue.paused.discard(session_key)
         waiting = self._queue.remove_waiting(
             session_key,
-            lambda e: e.id < before and self._commands.called_by(e.message) is None,
+            lambda e: e.id < before and self._commands.find_call(e.message) is None,
         )
         count = len(waiting)
         turn = running.get(session_key)
@@ -188,7 +188,7 @@ class AgentLoop:
             if message.edits and not await self._parts.journal.has_received(*chat, message.edits):
                 message = replace(message, edits="")  # it was not meant for the agent; now it is
                 entry = replace(entry, message=message)
-            match = self._commands.called_by(message)
+            match = self._commands.find_call(message)
             if match is not None:
                 await self._run_command(*match, entry)
             elif message.edits or message.unanswered:
@@ -291,7 +291,7 @@ class AgentLoop:
         its file cannot be read, but must not stage anything on it."""
         message = entry.message
         SCOPES.set((entry.scope,))
-        match = None if message.deletes else self._commands.called_by(message)
+        match = None if message.deletes else self._commands.find_call(message)
         try:
             if match is None:
                 await self._take_back(entry)
@@ -336,7 +336,7 @@ async def answer_of(command: Command, call: CommandCall) -> Answer:
         answer = await command.run(call)
         return replace(answer, text=clean(answer.text))
     except NanobotError as error:
-        told = error.told(is_owner=call.scope == OWNER)
+        told = error.redact_for(is_owner=call.scope == OWNER)
         return Answer(clean(told.for_people()), failed=True)
     except Exception as error:  # noqa: BLE001 - the boundary: a broken command becomes an apology
         logger.opt(exception=error).error("/{} failed", command.name)

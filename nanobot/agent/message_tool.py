@@ -36,7 +36,7 @@ from nanobot.memory.scopes import OWNER
 from nanobot.memory.taint import relayed_origin
 from nanobot.messages import Message
 from nanobot.security.paths import Place
-from nanobot.text import counted, join_some, one_line, printable
+from nanobot.text import join_some, one_line, pluralize, printable
 from nanobot.tooling import Arguments, Risk, RootsOf, Tool, ToolResult, TurnContext
 from nanobot.tooling.registry import parse_arguments
 from nanobot.tools.read_tools import Received, missing
@@ -284,7 +284,7 @@ def _summary(message: OutboundMessage) -> str:
     """What went out, for the model: "a text and 2 files (a.txt, b.png)"."""
     parts = ["a text"] if message.content else []
     if message.media:
-        parts.append(f"{counted(len(message.media), 'file')} {_named(message.media)}")
+        parts.append(f"{pluralize(len(message.media), 'file')} {_named(message.media)}")
     return " and ".join(parts)
 
 

@@ -45,7 +45,7 @@ from nanobot.security.access import Access
 from nanobot.session.manager import SessionManager
 from nanobot.session.session import SessionInfo
 from nanobot.tasks import Background
-from nanobot.text import escape_invisible, one_line, shortened
+from nanobot.text import escape_invisible, one_line, shorten
 from nanobot.tooling import TurnContext
 
 _AS_FILE = "\n\n[The full text, {:,} characters, is in the file below.]"
@@ -423,7 +423,7 @@ def late_head(inbound: InboundMessage, now: datetime) -> str:
     """Return the line above a late answer, with the words and the time of the message."""
     sent = inbound.timestamp.astimezone(now.tzinfo)
     when = f"{sent:%H:%M}" if sent.date() == now.date() else f"{sent:%Y-%m-%d %H:%M}"
-    words = shortened(inbound.content, _QUOTED)
+    words = shorten(inbound.content, _QUOTED)
     return f"Answer to {f'“{words}”' if words else 'your message'} ({when}):\n\n"
 
 

@@ -353,7 +353,7 @@ class RunningTurn(TurnLog):
         if message.initiator == "person" and self.inbound.initiator != "person":
             return False
         is_new = entry.id > self._newest and not entry.turn_id
-        return is_new and self._parts.commands.called_by(message) is None
+        return is_new and self._parts.commands.find_call(message) is None
 
     def includes(self, entry: InboxEntry) -> bool:
         """Whether a message is part of what is being answered, however busy we are: of its album,

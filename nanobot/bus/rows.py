@@ -35,7 +35,7 @@ from nanobot.bus.journal import (
     Step,
 )
 from nanobot.errors import NanobotError
-from nanobot.text import shortened
+from nanobot.text import shorten
 
 TABLES = """
     CREATE TABLE inbox (
@@ -214,7 +214,7 @@ def excerpt(text: str | None, length: int) -> str:
     try:
         data = json.loads(text or "{}")
         said = data.get("content") or "; ".join(data.get("notes", ()))
-        return shortened(said[: 4 * length], length + 1)
+        return shorten(said[: 4 * length], length + 1)
     except (ValueError, TypeError, AttributeError):
         return "(unreadable)"
 
@@ -389,9 +389,9 @@ def failure_notice(
         place, thread = "here", part.thread_id
     elif (channel, chat_id) == (asked.channel, asked.chat_id):
         thread = asked.thread_id
-    what = f"A message that begins “{shortened(part.content, 60)}”"
+    what = f"A message that begins “{shorten(part.content, 60)}”"
     if part.words:
-        what = f"A voice message that begins “{shortened(part.words, 60)}”"
+        what = f"A voice message that begins “{shorten(part.words, 60)}”"
     elif part.media:
         what = f"The file {', '.join(media.name or media.ref for media in part.media)}"
     text = (

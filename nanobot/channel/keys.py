@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from nanobot.bus.events import OWNER_ACCOUNT, account_of
 from nanobot.channel.documents import StateFile
 from nanobot.errors import NanobotError, StorageError
-from nanobot.io import locked, state_of
+from nanobot.io import hold_lock, state_of
 
 PREFIX = "nbk-"
 """How every key begins, so that people and scanners know one where they see it."""
@@ -93,7 +93,7 @@ class ApiKeys:
         person = _account(person)
         secret = PREFIX + secrets.token_urlsafe(32)
         moment = now.isoformat(timespec="seconds")
-        with locked(self._folder / "keys.lock", wait=True):
+        with hold_lock(self._folder / "keys.lock", wait=True):
             keys = self._file.read().keys
             before = next((key for key in keys if key.name == name), None)
             if before is not None and before.works:
@@ -113,7 +113,7 @@ class ApiKeys:
 
     def revoke(self, name: str) -> None:
         """Refuse a key from now on. Raises `NanobotError` where there is none of that name."""
-        with locked(self._folder / "keys.lock", wait=True):
+        with hold_lock(self._folder / "keys.lock", wait=True):
             keys = self._file.read().keys
             if not any(key.name == name and key.works for key in keys):
                 raise NanobotError(

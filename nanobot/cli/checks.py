@@ -46,7 +46,7 @@ from nanobot.errors import NanobotError, StorageError
 from nanobot.gateway.lock import MOVED
 from nanobot.io import storage_errors
 from nanobot.programs import find
-from nanobot.text import counted
+from nanobot.text import pluralize
 
 _MEGABYTE = 1_000_000
 _SCARCE = 1_000
@@ -332,7 +332,7 @@ def check_team(case: CheckContext) -> Iterator[Finding]:
         yield Finding("warn", text, hint)
     alive = sum(one["alive"] for one in found["workers"])
     text = f"{address.place}, tables of version {found['schema_version']},"
-    text += f" {counted(alive, 'worker')}"
+    text += f" {pluralize(alive, 'worker')}"
     yield Finding("ok", f"{text}, with the team's folder {settings.shared}")
     failed = sum(one["failed"] + one["undeliverable"] for one in found["queues"])
     if failed:

@@ -28,7 +28,7 @@ from nanobot.cli.status import documents_of
 from nanobot.clock import Clock
 from nanobot.config.model import SMALL_WINDOW, ModelSettings
 from nanobot.errors import NanobotError, ProviderError
-from nanobot.text import shortened
+from nanobot.text import shorten
 
 if TYPE_CHECKING:
     from nanobot.app.voice import Voice
@@ -266,7 +266,7 @@ class ModelTrial:
         if call is None:
             return Finding("warn", f"none (it answered {_quoted(reply)})", hint)
         if call.malformed:
-            return Finding("warn", f"not valid: {shortened(call.malformed, _QUOTED)}", _ANOTHER)
+            return Finding("warn", f"not valid: {shorten(call.malformed, _QUOTED)}", _ANOTHER)
         if self._model.api == "messages" or (self.learned and self.learned.native_calls):
             return Finding("ok", "native")
         text = "written as text, which nanobot reads, but small models often get wrong"
@@ -310,7 +310,7 @@ def _tool(name: str, *fields: str) -> ToolSpec:
 
 
 def _quoted(reply: Reply) -> str:
-    return f"“{shortened(' '.join(reply.text.split()), _QUOTED)}”"
+    return f"“{shorten(' '.join(reply.text.split()), _QUOTED)}”"
 
 
 def try_voice(settings: Settings, clock: Clock, *, ask_servers: bool) -> Sequence[Finding]:
@@ -359,4 +359,4 @@ def _failure(
 def _heard(text: str) -> Finding:
     if not text:
         return Finding("warn", "recognized no words in a recording", "Try another model.")
-    return Finding("ok", f"recognized “{shortened(text, 60)}” in a recording")
+    return Finding("ok", f"recognized “{shorten(text, 60)}” in a recording")

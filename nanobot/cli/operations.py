@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nanobot.cli.client import Data
 from nanobot.cli.command import Commands, indent, table, words
-from nanobot.text import capitalized
+from nanobot.text import capitalize
 from nanobot_cli.text import one_line
 
 _NONE = "No pending questions and no standing approvals.\n"
@@ -39,7 +39,7 @@ def _question(one: Data) -> Iterator[str]:
     """Yield the lines of a pending question, and how to answer it."""
     code, place = one.fields("code", "asked_in")
     minutes = -(-one.number("seconds_left") // 60)
-    yield f"{capitalized(one.field('what'))}?\n"
+    yield f"{capitalize(one.field('what'))}?\n"
     yield indent(one.text("details"))
     yield f"  {one.field('because')}\n"
     yield (

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from nanobot.errors import ConfigError
-from nanobot.validation import Checked, KeyPath, dotted, examine
+from nanobot.validation import Checked, KeyPath, examine, format_key
 
 C = TypeVar("C", bound=Checked)
 
@@ -186,8 +186,8 @@ def label(place: ConfigPlace, path: KeyPath) -> str:
     """The key at `path` as its writer knows it: dotted, or the variable that supplied it and, for
     what is within its value, the way from there."""
     if not place.variable:
-        return dotted(path)
-    inner = dotted(path[place.variable.count("__") + 1 :])
+        return format_key(path)
+    inner = format_key(path[place.variable.count("__") + 1 :])
     return f"{place.variable}{'.' if inner and inner[0] != '[' else ''}{inner}"
 
 

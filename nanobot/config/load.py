@@ -27,7 +27,7 @@ from nanobot.config.settings import (
     keys_of,
 )
 from nanobot.config.values import secrets_in
-from nanobot.validation import KeyPath, dotted, nearest, suggestion
+from nanobot.validation import KeyPath, format_key, nearest, suggestion
 
 CONFIG_FILE = "config.yaml"
 SECRETS_FILE = "secrets.env"
@@ -189,7 +189,7 @@ def _expand(
             near = nearest(name, variables)
             start = f"Did you mean {near}? Otherwise set" if near else "Set"
             hint = f"{start} it in the environment, or add a line {name}=… to {secrets}."
-        document.problem_at(document.place(path), dotted(path), message, hint)
+        document.problem_at(document.place(path), format_key(path), message, hint)
         # Never looked at: the problem stops everything. Not empty, or it would seem left out.
         return "unknown"
 
@@ -284,4 +284,4 @@ def _warn_of_literal_secrets(document: ConfigDocument, settings: Settings) -> No
         if document.get(path) and path not in document.from_variables and not place.variable:
             message = "is in a file that other users can read"
             hint = f"Run `chmod 600 {shlex.quote(place.file)}`."
-            document.warn_at(place, dotted(path), message, hint)
+            document.warn_at(place, format_key(path), message, hint)

@@ -28,7 +28,7 @@ from nanobot.bus.state import Document, InvalidDocument, StateStore, versioned_o
 from nanobot.clock import find_zone
 from nanobot.cron.schedule import At, Every, Schedule, ScheduleError, parse
 from nanobot.errors import NanobotError
-from nanobot.text import shortened
+from nanobot.text import shorten
 
 KEPT_RUNS = 20
 """Due times that a job remembers to have run for."""
@@ -156,7 +156,7 @@ def draft_job(
     is_as_stored = "".join(schedule.split()).casefold() == "".join(parsed.text.split()).casefold()
     return Job(
         id="",
-        name=name[:MOST_NAME] or shortened(message, _NAME_FROM_MESSAGE),
+        name=name[:MOST_NAME] or shorten(message, _NAME_FROM_MESSAGE),
         schedule=parsed,
         zone=zone,
         message=message,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from nanobot.errors import HomeLocked, NanobotError, StorageError
-from nanobot.io import OWNED, locked, storage_errors
+from nanobot.io import OWNED, hold_lock, storage_errors
 from nanobot.upkeep import UNFINISHED
 
 LOCK_NAME = "gateway.lock"
@@ -64,7 +64,7 @@ def home_lock(state_folder: Path, leaving: Leaving = "") -> Iterator[HomeLock]:
     refuse_half_restored(home)
     with ExitStack() as stack:
         try:
-            descriptor = stack.enter_context(locked(path))
+            descriptor = stack.enter_context(hold_lock(path))
         except BlockingIOError:
             raise HomeLocked(home, *_holder(path)) from None
         pid, left = _holder(path)

@@ -38,7 +38,7 @@ from nanobot.gateway.webserver import WebServer
 from nanobot.logs import LogCounter
 from nanobot.providers.port import added_cost
 from nanobot.session.manager import SessionManager
-from nanobot.tasks import paced
+from nanobot.tasks import pace
 from nanobot.text import duration
 from nanobot.tooling import OWNER
 
@@ -69,7 +69,7 @@ def bytes_in(path: Path | os.DirEntry[str]) -> int:
         if not path.is_dir() or path.is_symlink():
             return os.lstat(path).st_size
         with os.scandir(path) as entries:
-            return sum(map(bytes_in, paced(entries)))
+            return sum(map(bytes_in, pace(entries)))
     except OSError:
         return 0
 

@@ -20,7 +20,7 @@ from msgspec import Struct, field, to_builtins
 from nanobot.errors import NanobotError
 from nanobot.importing.foreign import Fields, NotJson
 from nanobot.io import make_folder, storage_errors, write_all
-from nanobot.text import counted, expanduser, printable
+from nanobot.text import expanduser, pluralize, printable
 
 Kind = Literal[
     "settings", "conversations", "memory", "jobs", "skills", "workspace files", "media", "other"
@@ -88,9 +88,9 @@ class ImportReport(Struct):
                 items = [one for one in self.items if (one.kind, one.outcome) == (kind, outcome)]
                 if not items:
                     continue
-                amount = counted(len(items), "file")
+                amount = pluralize(len(items), "file")
                 if total := sum(one.count for one in items):
-                    amount += f", {counted(total, _COUNTED[kind])}"
+                    amount += f", {pluralize(total, _COUNTED[kind])}"
                 shared = os.path.commonpath([one.target for one in items])
                 yield kind, amount, shown, printable(shared)
 

@@ -42,7 +42,7 @@ from nanobot.session.records import (
     record_of,
     stem_of,
 )
-from nanobot.text import counted
+from nanobot.text import pluralize
 
 LONGEST = 32 << 20
 """Bytes of a line beyond which it is not looked at."""
@@ -265,7 +265,7 @@ def _convert(files: Transfer, found: ImportFile, conversation: Conversation) -> 
         files.record("conversations", found, "left", why=why)
         return False
     broken = conversation.broken
-    notes = [f"{counted(broken, 'broken line')} skipped"] if broken else []
+    notes = [f"{pluralize(broken, 'broken line')} skipped"] if broken else []
     if conversation.head.unfinished:
         notes.append("an unfinished turn is not resumed")
     why = "; ".join(notes)

@@ -24,7 +24,7 @@ from nanobot.clock import Clock
 from nanobot.errors import StorageError, WriteConflict
 from nanobot.io import json_line, lstate_of, tail_without_newline, write_all
 from nanobot.security.paths import Place, Root
-from nanobot.tasks import paced
+from nanobot.tasks import pace
 
 OTHER_SCOPE = r"(?:people|groups)/(?!\.)[A-Za-z0-9.@+_%-]{1,200}"
 """What a scope other than the owner's is called: a pattern for names that are safe as folders."""
@@ -215,7 +215,7 @@ def redact_file(place: Place, redact: Redact) -> bool:
 def redacted_lines(text: str, redact: Redact) -> str:
     """A file of JSON entries with each text in it put through `redact`."""
     lines = text.split("\n")
-    return "\n".join(redacted_json(line, redact) or redact(line) for line in paced(lines))
+    return "\n".join(redacted_json(line, redact) or redact(line) for line in pace(lines))
 
 
 def redacted_json(text: str, redact: Redact) -> str | None:

@@ -39,8 +39,8 @@ from nanobot.memory.matcher import ERASED, LONGEST, TextMatcher
 from nanobot.memory.scopes import OWNER, Memories
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import SUFFIX, JsonValue
-from nanobot.tasks import paced
-from nanobot.text import counted
+from nanobot.tasks import pace
+from nanobot.text import pluralize
 
 BEYOND = (
     "files behind links in my home, unless the link replaces one of my folders",
@@ -137,7 +137,7 @@ class Home(Struct, frozen=True):
     def occurrences(self, matcher: TextMatcher) -> list[Occurrence]:
         """Find all files with the text in their content or name, and those that cannot be read."""
         found, unread = list[Occurrence | None](), list[Path]()
-        for path in paced(self._files(unread)):
+        for path in pace(self._files(unread)):
             try:
                 found.append(self._occurrence(path, matcher))
             except FileNotFoundError:
@@ -262,7 +262,7 @@ def _planned(found: Sequence[Occurrence], forgets: ForgetPlan, beyond: Sequence[
     files = [one.shown for one in found if one.changes]
     by_hand = [f"{one.shown}: {one.stays}" for one in found if one.stays]
     lines = [
-        f"The text will be erased from {counted(len(files), 'file')} of all memories:",
+        f"The text will be erased from {pluralize(len(files), 'file')} of all memories:",
         *bullet_list(files),
     ]
     if not forgets.is_empty:
@@ -287,7 +287,7 @@ def erase_report(
     again = "try again, unless the text is part of the id of a chat or person"
     reasons = [*(f"{one.shown}: {one.stays or again}" for one in left), *refused]
     gone = {one.path for one in before} - {one.path for one in left}
-    lines = [f"Erased from {counted(len(gone), 'file')} and replaced with {ERASED}."]
+    lines = [f"Erased from {pluralize(len(gone), 'file')} and replaced with {ERASED}."]
     if reasons:
         lines += ["It is still in:", *bullet_list(reasons)]
     else:

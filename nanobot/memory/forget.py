@@ -62,8 +62,8 @@ from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
-from nanobot.tasks import paced
-from nanobot.text import counted
+from nanobot.tasks import pace
+from nanobot.text import pluralize
 
 FORGOTTEN = "memory/forgotten.jsonl"
 
@@ -175,7 +175,7 @@ async def _remove_lines(
 
     for path in dict.fromkeys(line.path for line in lines):
         texts = {line.text for line in lines if line.path == path}
-        change = Change("forget", f"forgot {counted(len(texts), 'line')}")
+        change = Change("forget", f"forgot {pluralize(len(texts), 'line')}")
         versions.append(await store.edit(path, partial(left, path=path, texts=texts), change))
     went = tuple(one for one in lines if (one.path, one.text) in gone)
     return went, [version for version in versions if version]
@@ -235,9 +235,12 @@ class ForgetPlan(Struct, frozen=True):
 
     @property
     def counts(self) -> str:
-        lines, messages = counted(len(self.lines), "line"), counted(len(self.messages), "message")
+        lines, messages = (
+            pluralize(len(self.lines), "line"),
+            pluralize(len(self.messages), "message"),
+        )
         history = len(self.entries) + len(self.paragraphs)
-        entries = counted(history, "history entry", "history entries")
+        entries = pluralize(history, "history entry", "history entries")
         return f"{lines}, {messages}, {entries}"
 
     @property
@@ -357,11 +360,11 @@ class Forgetter:
     def _stating(self, sought: Sought, scope: str) -> ForgetPlan:
         """Plan to forget everything that states `sought`."""
         memory = self._memories.of(scope)
-        entries = [one for one in paced(memory.history.entries()) if _entry_states(one, sought)]
+        entries = [one for one in pace(memory.history.entries()) if _entry_states(one, sought)]
         emptied = [one.cursor for one in entries if not without(one.summary, sought.stated_by)]
         paragraphs = tuple(
             FactLine(READABLE, number, text)
-            for number, text, _ in paced(memory.history.paragraphs())
+            for number, text, _ in pace(memory.history.paragraphs())
             if without(text, sought.stated_by) != text
         )
         lines, messages = _lines_stating(memory, sought), tuple(self._messages(scope, sought))
@@ -377,9 +380,9 @@ class Forgetter:
         )
 
     def _messages(self, scope: str, sought: Sought) -> Iterator[SourceMessage]:
-        for info in paced(self._sessions.list_sessions()):
+        for info in pace(self._sessions.list_sessions()):
             if self._scopes.of_session(info.key, info.metadata) == scope:
-                for message in paced(self._sessions.read_window(info.key)):
+                for message in pace(self._sessions.read_window(info.key)):
                     texts = (message.content, *(call.arguments for call in message.tool_calls))
                     if any(map(sought.stated_by, texts)):
                         yield source_message(info.key, message)

@@ -28,7 +28,7 @@ from msgspec import Struct
 from nanobot.errors import StorageError
 from nanobot.io import FENCE, make_folder, replace_file, sync_folder
 from nanobot.memory.version import CommitMessage, scope_of
-from nanobot.tasks import paced
+from nanobot.tasks import pace
 
 if TYPE_CHECKING:
     from dulwich.object_store import DiskObjectStore
@@ -251,10 +251,10 @@ class Repository:
         new one, and doing it again deletes the rest of the old one.
         """
         changed, parent, before = 0, "", dict[str, str]()
-        commits = list(paced(self.chain(self.tip())))
+        commits = list(pace(self.chain(self.tip())))
         with self._translated():
             self._objects.fsync_object_files = False  # once for all is far faster
-            for commit in paced(reversed(commits)):
+            for commit in pace(reversed(commits)):
                 now = self.files(commit)
                 old = {
                     path: self.content(now[path]) if path in now else None

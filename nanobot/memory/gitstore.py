@@ -29,7 +29,7 @@ from msgspec.structs import replace
 
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError, ToolError
-from nanobot.io import locked, storage_errors
+from nanobot.io import hold_lock, storage_errors
 from nanobot.memory.documents import TRACKED, text_of
 from nanobot.memory.git import (
     Commit,
@@ -53,7 +53,7 @@ from nanobot.memory.version import (
     VersionSnapshot,
 )
 from nanobot.security.paths import Root
-from nanobot.tasks import paced
+from nanobot.tasks import pace
 
 _EVERY_LOCK = "versions.lock"
 LIMIT = 10_000_000
@@ -204,7 +204,7 @@ class GitStore:
     @contextmanager
     def sync_lock(self) -> Iterator[None]:
         """Exclude other syncs and the replacement of the history; writing goes on."""
-        with locked(self._lock_file("syncing"), wait=True):
+        with hold_lock(self._lock_file("syncing"), wait=True):
             yield
 
     @contextmanager
@@ -213,8 +213,8 @@ class GitStore:
         repository's files."""
         with self._lock, ExitStack() as stack:
             if not self._depth:
-                stack.enter_context(locked(self._state / _EVERY_LOCK, wait=True, shared=True))
-                stack.enter_context(locked(self._lock_file("lock"), wait=True))
+                stack.enter_context(hold_lock(self._state / _EVERY_LOCK, wait=True, shared=True))
+                stack.enter_context(hold_lock(self._lock_file("lock"), wait=True))
                 stack.callback(self.repository.close)
             self._depth += 1
             try:
@@ -271,7 +271,7 @@ class GitStore:
         with self.locked():
             known, new = self._known, list[Commit]()
             last = known[-1] if known else None
-            for commit in paced(self.repository.chain(self.repository.tip())):
+            for commit in pace(self.repository.chain(self.repository.tip())):
                 if last and commit.id == last.commit:
                     break
                 new.append(commit)
@@ -283,7 +283,7 @@ class GitStore:
     def _read(self, commits: Iterable[Commit], last: Version | None) -> Iterator[Version]:
         before = self.repository.files(last.commit) if last else {}
         number = last.number if last else 0
-        for commit in paced(commits):
+        for commit in pace(commits):
             said, files = CommitMessage.parse(commit.message), self.repository.files(commit)
             number = max(number + 1, said.number)  # a person's own commit has none
             blobs = {path: files.get(path, "") for path in changed_paths(before, files)}
@@ -339,7 +339,7 @@ class GitStore:
             commits = [version.commit for version, _, _ in steps]
             known = commits.index(known_at) + 1 if known_at in commits else 0
             times = times if known else {}
-            for version, _, blob in paced(steps[known:]):
+            for version, _, blob in pace(steps[known:]):
                 lines = _stripped_lines(self._blob_text(blob))
                 times = {line: times.get(line, version.when) for line in lines}
             self._line_times[path] = commits[-1] if commits else "", times

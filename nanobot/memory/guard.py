@@ -20,7 +20,7 @@ from nanobot.memory.line_changes import split
 from nanobot.memory.similarity import words_of
 from nanobot.memory.version import Author
 from nanobot.providers.port import estimate_tokens
-from nanobot.text import counted, shortened
+from nanobot.text import pluralize, shorten
 
 BY_PERSON: frozenset[Author] = frozenset({"you", "restore", "forget", "sync"})
 """Authors of changes that the person made or asked for: these may drop what they like."""
@@ -167,7 +167,7 @@ def summary_of_change(name: str, before: str, after: str) -> str:
         return f"edited {name}"
     named = [fact for fact in changes[kind] if len(fact) <= _LONGEST_NAMED][:_MOST_NAMED]
     if more := len(changes[kind]) - len(named):
-        rest = counted(more, "line")
+        rest = pluralize(more, "line")
         return f"{kind}: {'; '.join(named)} and {rest} more" if named else f"{kind}: {rest}"
     return f"{kind}: {'; '.join(named)}"
 
@@ -180,7 +180,7 @@ def memory_notice(before: str, after: str) -> str:
     if not changes:
         return ""
     shown = [
-        f'{verb} "{shortened(line.translate(_SINGLE), _NOTICE_CHARACTERS)}"'
+        f'{verb} "{shorten(line.translate(_SINGLE), _NOTICE_CHARACTERS)}"'
         for verb, line in changes[:_NOTICE_LINES]
     ]
     if more := len(changes) - len(shown):

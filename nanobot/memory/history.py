@@ -47,7 +47,7 @@ from nanobot.memory.line_changes import Operation
 from nanobot.providers.fields import items, string
 from nanobot.security.paths import Place, Root
 from nanobot.session.records import decode_fields, natural_number
-from nanobot.tasks import paced
+from nanobot.tasks import pace
 
 HISTORY = "memory/history.jsonl"
 READABLE = "memory/HISTORY.md"
@@ -461,7 +461,7 @@ class HistoryLog:
         zone = self._clock.now().tzinfo
         with self._live.opened(os.O_RDONLY) as descriptor:
             content = without_long_lines(descriptor)[0]
-        for _, line in paced(entry_lines(content)):
+        for _, line in pace(entry_lines(content)):
             yield line, decode(line, zone)
 
     def _applied(self) -> int:

@@ -19,7 +19,7 @@ from nanobot.errors import NanobotError
 from nanobot.memory.documents import redacted_json
 from nanobot.memory.line_changes import blocks_of
 from nanobot.memory.taint import is_own_note
-from nanobot.tasks import paced
+from nanobot.tasks import pace
 
 ERASED = "[erased]"
 
@@ -151,7 +151,7 @@ class TextMatcher:
         """Yield all occurrences, piece by piece: one search of a large file would block every other
         thread for seconds."""
         end = 0
-        for start in paced(range(0, len(text), _PIECE)):
+        for start in pace(range(0, len(text), _PIECE)):
             following, most = start + _PIECE, start + _PIECE + 4 * LONGEST
             found = self._pattern.search(text, max(start, end), most)
             while found and found.start() < following:

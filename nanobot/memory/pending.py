@@ -28,7 +28,7 @@ from nanobot.memory.line_changes import Operation, blocks_of, split
 from nanobot.memory.store import MemoryStore
 from nanobot.memory.taint import sources_of
 from nanobot.memory.version import Change
-from nanobot.text import counted
+from nanobot.text import pluralize
 
 _HEADING = "# Waiting for your word"
 _FACT = re.compile(
@@ -181,7 +181,9 @@ class Pending:
         await self._store.edit(PENDING, extended, change)
         added = [fact for fact in await self.pending() if fact.as_text() in new]
         if left := len(fresh) - len(new):
-            logger.warning("{}: {} dropped, too many are pending", PENDING, counted(left, "change"))
+            logger.warning(
+                "{}: {} dropped, too many are pending", PENDING, pluralize(left, "change")
+            )
         return added, not left
 
     async def named(self, names: Iterable[str | int]) -> list[PendingFact]:
@@ -206,7 +208,7 @@ class Pending:
         for path, facts in groupby(sorted(chosen, key=lambda f: f.path), key=lambda f: f.path):
             text = self._store.read(path)
             operations = [fact.fitted(text) for fact in facts]
-            change = Change("you", f"{CONFIRMED} {counted(len(operations), 'fact')}")
+            change = Change("you", f"{CONFIRMED} {pluralize(len(operations), 'fact')}")
             replaced = [line for one in operations for line in lost_facts(one.old, one.new)]
             done = await self._store.apply(path, operations, change, retired=replaced)
             # The line it would reword is gone: what was confirmed is new, then.
@@ -229,7 +231,7 @@ class Pending:
             return "".join(b for b, fact in blocks if fact is None or fact.as_text() not in gone)
 
         if chosen:
-            change = Change("you", f"{why} {counted(len(chosen), 'fact')}")
+            change = Change("you", f"{why} {pluralize(len(chosen), 'fact')}")
             await self._store.edit(PENDING, without, change)
 
 

@@ -37,7 +37,7 @@ from nanobot.memory.line_changes import is_heading, split
 from nanobot.memory.similarity import words
 from nanobot.memory.store import MemoryStore
 from nanobot.providers.port import estimate_tokens
-from nanobot.text import counted
+from nanobot.text import pluralize
 
 PERSON = PERSONAL[0]
 
@@ -172,9 +172,9 @@ class Recall:
         why = [f"importance {importance.level}{reason}"]
         if ages := self._store.fact_ages(path):
             days = ages.get(without_importance(line).strip(), 0)
-            why.append(f"written {counted(days, 'day')} ago" if days else "written today")
+            why.append(f"written {pluralize(days, 'day')} ago" if days else "written today")
         if use.used:
-            why.append(f"looked up on {counted(len(use.used), 'day')}, last {max(use.used)}")
+            why.append(f"looked up on {pluralize(len(use.used), 'day')}, last {max(use.used)}")
         is_in = without_importance(line).strip() in self._shown_lines(path)
         where = "in the prompt" if is_in else "not in the prompt (no room), but found by search"
         return f"{where}: {', '.join(why)}"
@@ -280,7 +280,7 @@ class Recall:
         selection = self._select(path, room, self._weigher(path))
         if not selection.left_out:
             return selection.text
-        more = counted(selection.left_out, "more fact is", "more facts are")
+        more = pluralize(selection.left_out, "more fact is", "more facts are")
         return f"{selection.text}\n\n{_MORE.format(more=more, path=path)}"
 
     def _cached(self, path: str, choose: Callable[[], str]) -> str:

@@ -42,7 +42,7 @@ from nanobot.memory.statements import (
     stem_of,
 )
 from nanobot.messages import Message
-from nanobot.tasks import paced
+from nanobot.tasks import pace
 
 _MOST_CHARACTERS = 400_000
 """Of messages that are compared; later ones come first."""
@@ -96,7 +96,7 @@ class Talk:
         for text, own, day in reversed(texts):
             kept.append((text[: max(0, room)], own, day))
             room -= len(text)
-        for text, own, day in paced(reversed(kept)):
+        for text, own, day in pace(reversed(kept)):
             self._add(text, own, day)
 
     def objection(

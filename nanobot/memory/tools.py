@@ -43,7 +43,7 @@ from nanobot.memory.taint import is_foreign, quotation
 from nanobot.memory.version import Change
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
-from nanobot.text import one_line, shortened
+from nanobot.text import one_line, shorten
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 
 BeforeChange = Callable[[str, str, bytes | None, bytes], None]
@@ -222,7 +222,7 @@ class Note(Tool, Struct, frozen=True):
         refuse_off_record(caller)
         if arguments.keep:
             found = await self.keeping.mark_said(arguments.keep, caller)
-            return ToolResult(f"marked to keep: {shortened(found.content, 80)}", trusted=True)
+            return ToolResult(f"marked to keep: {shorten(found.content, 80)}", trusted=True)
         memory = self.memories.of(caller.scope)
         text, origins = arguments.text, caller.origins()
         if arguments.quote:

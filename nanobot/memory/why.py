@@ -33,9 +33,9 @@ from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.similarity import Request, most_similar, share, words
 from nanobot.memory.store import day_of, note_path
 from nanobot.memory.version import TAGS, Author, Change, Version, VersionSnapshot
-from nanobot.messages import Message, attributed
+from nanobot.messages import Message, attribute_message
 from nanobot.session.manager import SessionManager
-from nanobot.text import shortened
+from nanobot.text import shorten
 
 _LONGEST = 240
 _MOST_LINES, _MOST_SAID, _MOST_STEPS = 3, 3, 20
@@ -180,7 +180,7 @@ class Explainer:
         self._memories, self._sessions, self._scopes = memories, sessions, scopes
 
     async def why(self, text: str, scope: str, asker: str = "") -> Explanation:
-        """Explain the few lines that match `text` best. `asker` as for `attributed`."""
+        """Explain the few lines that match `text` best. `asker` as for `attribute_message`."""
         memory = self._memories.of(scope)
         await memory.store.note_hand_edits()
 
@@ -340,7 +340,7 @@ def _same_line(wanted: str, lines: Iterable[str]) -> str:
 
 
 def excerpt(text: str) -> str:
-    return shortened(text, _LONGEST)
+    return shorten(text, _LONGEST)
 
 
 def lines_of(memory: Memory) -> Iterator[FactLine]:
@@ -448,8 +448,10 @@ def source_message(
     session: str, message: Message, about: Collection[str] = (), call: str = "", asker: str = ""
 ) -> SourceMessage:
     """Render a message; of a tool's output the line most similar to `about`. `call` is the tool's
-    question; `asker` as for `attributed`."""
-    who, text = attributed(message.role, message.name, message.content, message.origin, asker)
+    question; `asker` as for `attribute_message`."""
+    who, text = attribute_message(
+        message.role, message.name, message.content, message.origin, asker
+    )
     if message.role == "tool":
         who = f"tool {call or message.name}".strip()
         if about:

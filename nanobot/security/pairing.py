@@ -21,7 +21,7 @@ from msgspec import Meta, Struct, convert, field
 from msgspec.structs import asdict, replace
 
 from nanobot.bus.state import Document, InvalidDocument, StateStore, versioned_object
-from nanobot.text import printable, shortened
+from nanobot.text import printable, shorten
 
 Kind = Literal["person", "group"]
 KINDS: tuple[Kind, ...] = ("person", "group")
@@ -112,7 +112,7 @@ def clean_name(name: str) -> str:
     characters that are invisible, change the direction of writing, or end a code span."""
     shown = "".join(" " if c.isspace() else c for c in name[: _MOST_NAME * 4])
     shown = "".join(c for c in shown if c == " " or unicodedata.category(c)[0] not in "CZ")
-    return shortened(shown.replace("`", "'"), _MOST_NAME)
+    return shorten(shown.replace("`", "'"), _MOST_NAME)
 
 
 def address(one: Peer) -> str:

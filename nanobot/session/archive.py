@@ -27,7 +27,7 @@ from nanobot.io import (
     FileOps,
     FileState,
     make_folder,
-    opened,
+    open_regular,
     replace_file,
     state_of,
     storage_errors,
@@ -46,7 +46,7 @@ from nanobot.session.records import (
     encode_fields,
 )
 from nanobot.session.session import Redact
-from nanobot.tasks import paced
+from nanobot.tasks import pace
 
 PIECE = 1 << 20
 """Bytes of a file or a very long line that are copied at a time."""
@@ -77,7 +77,7 @@ def archived_up_to(folder: Path) -> int:
 
 def lines_of(path: Path) -> Iterator[NumberedLine]:
     """The lines of a session file or segment, as `numbered` gives them."""
-    with storage_errors(path), opened(path) as descriptor:
+    with storage_errors(path), open_regular(path) as descriptor:
         yield from numbered(descriptor)
 
 
@@ -88,13 +88,13 @@ def records_of(path: Path, folder: Path, first: int, last: int | None) -> Iterat
         live = None
         with storage_errors(path), contextlib.suppress(FileNotFoundError):
             # First: what another process archives from now on is here or in a segment.
-            live = stack.enter_context(opened(path))
+            live = stack.enter_context(open_regular(path))
         said = amendments(path)
         archived = 0
         for segment in segments(folder):
             if segment.last >= first:
                 start = max(first, archived + 1)
-                with storage_errors(segment.path), opened(segment.path) as archive:
+                with storage_errors(segment.path), open_regular(segment.path) as archive:
                     yield from amendments(segment.path)
                     if last is None or start <= last:
                         yield from _messages(archive, start, last)
@@ -124,7 +124,7 @@ def archive_messages(
     doubled = (one for one in present if one is present[-1] or one.last >= header.first_seq)
     known = {_digest(_raw(line)) for segment in doubled for line in lines_of(segment.path)}
     # Opened once: a file that replaces it during the move must not be moved in part.
-    with opened(path) as live:
+    with open_regular(path) as live:
         going, staying = (_parted(live, cut, archived, known, stay=stay) for stay in (False, True))
         if cut > archived:  # else a crash came before the live file was replaced
             make_folder(folder, files)
@@ -217,9 +217,9 @@ def rewrite_file(files: FileOps, path: Path, redact: Redact) -> int:
     """The same for one file; 0 where there is none."""
     if state_of(path) is None:
         return 0
-    with opened(path) as descriptor, open(descriptor, "rb", closefd=False) as file:
+    with open_regular(path) as descriptor, open(descriptor, "rb", closefd=False) as file:
         lines = file.read().split(b"\n")
-    texts = (line.decode("utf-8", "surrogateescape") for line in paced(lines))
+    texts = (line.decode("utf-8", "surrogateescape") for line in pace(lines))
     redacted = [redact(text).encode("utf-8", "surrogateescape") for text in texts]
     changed = sum(new != old for new, old in zip(redacted, lines, strict=True))
     if changed:

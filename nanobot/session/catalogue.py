@@ -34,7 +34,7 @@ from nanobot.io import FileState, storage_errors
 from nanobot.session.jsonl_reader import glance, key_in
 from nanobot.session.records import SUFFIX, foreign_stem_of, key_of, stem_of
 from nanobot.session.session import SessionInfo
-from nanobot.tasks import paced
+from nanobot.tasks import pace
 
 ARCHIVE = "archive"
 _VERSION = 2
@@ -106,7 +106,7 @@ class SessionCatalogue:
         rows: list[tuple[str, str]] = self._run(lambda db: db.execute(query).fetchall(), within)
         return (
             replace(_decoded(info), place=f"{self.folder}/{_name_of(place)}")
-            for place, info in paced(rows)
+            for place, info in pace(rows)
         )
 
     def changes(self, mark: str, within: float = 0.0) -> Changes:
@@ -172,7 +172,7 @@ class SessionCatalogue:
         known = dict(db.execute("SELECT place, states FROM file"))
         states, refused = self._states()
         rows = list[_Row]()
-        for place in paced([one for one in states if known.get(one) != states[one]]):
+        for place in pace([one for one in states if known.get(one) != states[one]]):
             try:
                 rows.append(self._row(place, states[place]))
             except StorageError as error:
@@ -288,7 +288,7 @@ def _listed(folder: Path) -> list[str]:
 def _states_in(folder: Path) -> dict[str, str]:
     """The session files or segments in a folder, by the places of their names, and their states."""
     found, prefix = dict[str, str](), f"{folder}/"
-    for name in paced(filter(_is_session, _listed(folder))):
+    for name in pace(filter(_is_session, _listed(folder))):
         try:
             seen = os.stat(prefix + name)  # noqa: PTH116 - likewise
         except OSError:  # gone, or a link to nowhere

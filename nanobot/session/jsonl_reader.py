@@ -29,7 +29,7 @@ from nanobot.io import (
     MOST_LINE,
     FileState,
     blocks_backwards,
-    opened,
+    open_regular,
     state_of,
     storage_errors,
     tail_without_newline,
@@ -50,8 +50,8 @@ from nanobot.session.records import (
     with_marks,
 )
 from nanobot.session.session import Contents, SessionInfo
-from nanobot.tasks import paced
-from nanobot.text import shortened
+from nanobot.tasks import pace
+from nanobot.text import shorten
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ def numbered(descriptor: int, first: int = 1, last: int | None = None) -> Iterat
     behind = 0
     with os.fdopen(os.dup(descriptor), "rb") as lines:
         lines.seek(at)
-        for raw, size in paced(whole_lines(lines)):
+        for raw, size in pace(whole_lines(lines)):
             at += size
             line = raw.rstrip(b"\r\n")
             seq = seq_of(line) if first > 1 or last is not None else 0
@@ -128,14 +128,14 @@ def amendments(path: Path) -> Sequence[Epoch | Retraction | Mark]:
 @lru_cache(256)
 def _amendments(path: Path, state: FileState) -> Sequence[Epoch | Retraction | Mark]:
     """The same for a file in this state, which does not change."""
-    with storage_errors(path), opened(path) as descriptor:
+    with storage_errors(path), open_regular(path) as descriptor:
         records = list(_marked(descriptor, state.size))
     return [one for one in reversed(records) if isinstance(one, Epoch | Retraction | Mark)]
 
 
 def _marked(descriptor: int, size: int) -> Iterator[Record | None]:
     """Yield the lines that are no messages, the last one first."""
-    for _, block in paced(blocks_backwards(descriptor, size)):
+    for _, block in pace(blocks_backwards(descriptor, size)):
         if _MARK in block:
             yield from (decode(line) for line in reversed(block.split(b"\n")) if _MARK in line)
 
@@ -174,7 +174,7 @@ def load(path: Path, archived: int, now: datetime) -> tuple[Contents, FileState]
     places. Raises StorageError if the file cannot be read or holds no line of a session.
     """
     records, counted, broken = list[Record](), 0, 0
-    with storage_errors(path), opened(path) as descriptor:
+    with storage_errors(path), open_regular(path) as descriptor:
         state = FileState.of(os.fstat(descriptor))
         newest = newest_metadata(descriptor, state.size) or _NO_METADATA
         bound = max(archived, newest.last_consolidated if newest.first_seq else 0)
@@ -247,7 +247,7 @@ def _last_consolidated(newest: Metadata, records: list[Record], highest: int) ->
 
 def key_in(path: Path) -> str:
     """The key in the first line of a session file, empty where there is none."""
-    with storage_errors(path), opened(path) as descriptor:
+    with storage_errors(path), open_regular(path) as descriptor:
         head = _head(descriptor)
     return head.key if isinstance(head, Metadata) else ""
 
@@ -260,7 +260,7 @@ def glance(path: Path) -> SessionInfo:
     """A session at a glance, by the first line and the last 64 KiB of its file: of the messages
     there, only as many are parsed as it takes to find the newest time and a preview. Raises
     `StorageError`."""
-    with storage_errors(path), opened(path) as descriptor:
+    with storage_errors(path), open_regular(path) as descriptor:
         status = os.fstat(descriptor)
         head = _head(descriptor)
         lines = os.pread(descriptor, _EDGE, max(0, status.st_size - _EDGE)).split(b"\n")
@@ -304,7 +304,7 @@ def _last_words(lines: list[bytes], gone: list[Retraction]) -> tuple[datetime | 
         said, last = said or message.timestamp, message.seq if last < 0 else last
         spoken = message.from_person or message.role == "assistant"
         if spoken and not preview and not any(one.covers(message) for one in gone):
-            preview = shortened(message.content, _PREVIEW)
+            preview = shorten(message.content, _PREVIEW)
         if said and preview:
             break
     return said, preview, max(0, last)

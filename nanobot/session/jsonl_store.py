@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from nanobot.clock import Clock
 from nanobot.errors import UnknownSession
-from nanobot.io import FileOps, FileState, opened, state_of, storage_errors
+from nanobot.io import FileOps, FileState, open_regular, state_of, storage_errors
 from nanobot.messages import Message
 from nanobot.session.archive import (
     archived_up_to,
@@ -141,7 +141,7 @@ class JsonlStore:
         path = self._file_of(key)
         if state_of(path) is None:
             return {}
-        with storage_errors(path), opened(path) as descriptor:
+        with storage_errors(path), open_regular(path) as descriptor:
             found = newest_metadata(descriptor, os.fstat(descriptor).st_size)
         return found.metadata or {} if found else {}
 

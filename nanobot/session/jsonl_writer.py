@@ -30,7 +30,7 @@ from nanobot.io import (
     FileOps,
     FileState,
     make_folder,
-    opened,
+    open_regular,
     own_inode,
     state_of,
     sync_folder,
@@ -92,7 +92,7 @@ def append_lines(
         except FileExistsError:  # another process made it just now
             is_new = False
     _own(file)
-    with opened(file.path, os.O_RDWR | os.O_APPEND) as descriptor:
+    with open_regular(file.path, os.O_RDWR | os.O_APPEND) as descriptor:
         before = None if is_new else FileState.of(os.fstat(descriptor))
         size = os.fstat(descriptor).st_size
         if verify or file.in_doubt:

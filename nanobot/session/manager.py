@@ -26,7 +26,7 @@ from nanobot.clock import Clock, SystemClock
 from nanobot.errors import SessionDamaged, StorageError
 from nanobot.io import (
     FileOps,
-    opened,
+    open_regular,
     replace_file,
     state_of,
     storage_errors,
@@ -159,7 +159,10 @@ class SessionManager(JsonlStore):
 
         def move() -> None:  # doing it again loses nothing
             line = encode(aside).encode()  # first for the key, last for what it says
-            with opened(file.path) as descriptor, open(descriptor, "rb", closefd=False) as live:
+            with (
+                open_regular(file.path) as descriptor,
+                open(descriptor, "rb", closefd=False) as live,
+            ):
                 ends = tail_without_newline(descriptor, os.fstat(descriptor).st_size) == b""
                 lines = iter(lambda: live.read(PIECE), b"")
                 end = b"" if ends else b"\n"

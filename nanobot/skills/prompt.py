@@ -25,7 +25,7 @@ from nanobot.errors import ToolError
 from nanobot.providers.port import estimate_tokens
 from nanobot.skills.folder import Skill, is_main
 from nanobot.skills.loader import SkillsLoader
-from nanobot.text import join_some, printable, shortened
+from nanobot.text import join_some, printable, shorten
 from nanobot.tooling import OWNER, Arguments, Tool, ToolResult, TurnContext, line_excerpt
 from nanobot.tooling.registry import MAX_RESULT
 
@@ -126,7 +126,7 @@ def missing_text(skill: Skill) -> str:
     """`missing pdftotext; install: apt-get install poppler-utils`; empty where nothing is."""
     if not skill.missing:
         return ""
-    how = shortened(skill.header.install[0], _MOST_HINT) if skill.header.install else ""
+    how = shorten(skill.header.install[0], _MOST_HINT) if skill.header.install else ""
     install = f"; install: {how}" if how else ""
     return f"missing {', '.join(skill.missing)}{install}"
 
@@ -147,7 +147,7 @@ def _active(skills: Sequence[Skill]) -> list[Skill]:
 def _line(skill: Skill, width: int) -> str:
     lack = missing_text(skill)
     unavailable = f' (available="false": {lack})' if lack else ""
-    described = f": {shortened(skill.header.description, width)}" if width else ""
+    described = f": {shorten(skill.header.description, width)}" if width else ""
     return f"- {skill.name}{described}{unavailable}"
 
 

@@ -44,7 +44,7 @@ from nanobot.skills.folder import (
 )
 from nanobot.skills.loader import Enabled, SkillsLoader
 from nanobot.skills.prompt import missing_text
-from nanobot.text import escape_invisible, printable, shortened
+from nanobot.text import escape_invisible, printable, shorten
 
 Arguments = Mapping[str, object]
 Data = dict[str, object]
@@ -293,7 +293,7 @@ def listing(skills: Sequence[Skill], problem: str) -> str:
     lines = [f"⚠️ {problem}"] if problem else []
     for skill in skills:
         state = "" if skill.enabled else f" ({skill.status})"
-        what = shortened(note(skill) or escape_invisible(skill.header.description), _SHORT)
+        what = shorten(note(skill) or escape_invisible(skill.header.description), _SHORT)
         lines.append(f"{skill.name}{state}: {what}")
     return "\n".join(lines) or "There are no skills."
 

@@ -45,7 +45,7 @@ from nanobot.clock import Clock, with_timeout
 from nanobot.errors import NanobotError, StorageError
 from nanobot.messages import ToolCall
 from nanobot.security.audit import AuditLog
-from nanobot.text import capitalized, escape_for_review, escape_invisible
+from nanobot.text import capitalize, escape_for_review, escape_invisible
 from nanobot.tooling import OWNER, Allowed, Ask, Denied, Repeatable, TurnContext, not_asked
 
 MOST_STANDING = 200
@@ -476,7 +476,7 @@ def _text(code: str, question: Ask) -> str:
     details = escape_for_review(question.risk.details)
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", details))])
     lines = [
-        f"**{escape_invisible(capitalized(question.risk.what))}?**",
+        f"**{escape_invisible(capitalize(question.risk.what))}?**",
         f"{fence}\n{details}\n{fence}",
         escape_invisible(question.because),
         f"Reply /approve {code} or /deny {code} within {WAIT_SECONDS / 60:g} minutes.",

@@ -33,7 +33,7 @@ from nanobot.providers.port import ToolSpec
 from nanobot.security.audit import AuditLog, Value
 from nanobot.security.paths import Root
 from nanobot.security.redaction import Redactor
-from nanobot.text import close_matches, printable, shortened
+from nanobot.text import close_matches, printable, shorten
 from nanobot.tooling import (
     OWNER,
     Allowed,
@@ -47,7 +47,7 @@ from nanobot.tooling import (
     may_repeat,
     not_asked,
 )
-from nanobot.validation import Fault, Invalid, build, dotted, fields_of, json_schema
+from nanobot.validation import Fault, Invalid, build, fields_of, format_key, json_schema
 
 MAX_RESULT = 16_000
 """Characters of a result that go into the prompt; what is longer is kept aside and previewed."""
@@ -280,7 +280,7 @@ class ToolRegistry:
 
     def _failure(self, call: ToolCall, error: Exception, caller: TurnContext) -> ToolResult:
         if isinstance(error, NanobotError):
-            error = error.told(is_owner=caller.scope == OWNER)
+            error = error.redact_for(is_owner=caller.scope == OWNER)
             problem = f"{error}\n{error.hint}" if error.hint else str(error)
             own = isinstance(error, CallRefused)
             return ToolResult(self._clean(problem, caller)[:MAX_RESULT], is_error=True, trusted=own)
@@ -402,8 +402,8 @@ def _no_number(name: str) -> Any:
 def _explained(model: type[Arguments], faults: Sequence[Fault]) -> str:
     lines = ["the arguments are invalid:"]
     for fault in faults[:8]:
-        where = printable(dotted(fault.key)[:80]) or "the arguments"
-        given = f" (given: {shortened(repr(fault.given), 60)})" if fault.given is not None else ""
+        where = printable(format_key(fault.key)[:80]) or "the arguments"
+        given = f" (given: {shorten(repr(fault.given), 60)})" if fault.given is not None else ""
         hint = f" {printable(fault.hint)}".rstrip()
         lines.append(f"- {where}: {printable(fault.message)}{given}.{hint}")
     fields = fields_of(model)

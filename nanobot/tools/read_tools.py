@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from nanobot.errors import PathRefused, StorageError, ToolError
 from nanobot.security.paths import FolderEntry, Place
 from nanobot.security.worker import WorkerFailed, WorkerLimits, run_worker
-from nanobot.tasks import paced
+from nanobot.tasks import pace
 from nanobot.text import close_matches, printable
 from nanobot.tooling import Arguments, RootsOf, Tool, ToolResult, TurnContext, line_excerpt
 from nanobot.tooling.registry import MAX_RESULT
@@ -327,7 +327,7 @@ class Grep(Tool, Struct, frozen=True):
         def texts() -> Iterator[tuple[str, bytes]]:
             nonlocal searched, skipped
             room = MAX_SEARCHED
-            for place in paced(_chosen(start, arguments.glob)):
+            for place in pace(_chosen(start, arguments.glob)):
                 try:
                     content = place.read_bytes(min(room, MAX_SEARCHED_FILE)) or b""
                 except PathRefused:
@@ -385,7 +385,7 @@ def _below(folder: Place) -> Iterator[tuple[Place, FolderEntry]]:
         raise missing(folder)
     if found.kind != "folder":
         raise ToolError(f"{folder.shown} is not a folder")
-    return paced(folder.walk_tree(MAX_VISITED))
+    return pace(folder.walk_tree(MAX_VISITED))
 
 
 def _chosen(start: Place, glob: str) -> list[Place]:

@@ -39,7 +39,7 @@ from msgspec.structs import asdict
 from nanobot.bus.journal_file import SCHEMA
 from nanobot.errors import ExtraMissing, NanobotError, StorageError, storage_hint
 from nanobot.io import storage_errors, write_new
-from nanobot.tasks import paced
+from nanobot.tasks import pace
 from nanobot.upkeep.retention import has_room
 from nanobot.upkeep.snapshot import BackupItem, belongs_in_backup, open_plain, stays_inside
 
@@ -236,7 +236,7 @@ def pack(
     while they were read, which are filled up with zeros. A file that has gone is left out, but not
     one of the snapshot: without it there is no backup. Raises `OSError`."""
     files, changed = 0, list[str]()
-    steps = paced(count())
+    steps = pace(count())
 
     def read(more: int) -> None:
         next(steps)

@@ -30,7 +30,7 @@ from nanobot.bus.journal_file import SCHEMA
 from nanobot.channel import Operation
 from nanobot.cron.schedule import Schedule
 from nanobot.errors import NanobotError, StorageError
-from nanobot.io import locked, make_folder, storage_errors, sync_folder
+from nanobot.io import hold_lock, make_folder, storage_errors, sync_folder
 from nanobot.tasks import Background, Periodic
 from nanobot.upkeep import SNAPSHOT
 from nanobot.upkeep.archive import BackupHeader, Progress, encrypting, pack, public_key
@@ -142,7 +142,7 @@ def exclusive_backup(home: Path) -> Iterator[None]:
     """While inside, no other process makes a backup of what stood in `home` at first; afterwards no
     snapshot is left. Raises `BackupUnderWay` where one is being made, and `StorageError`."""
     try:
-        with locked(home / _LOCK):
+        with hold_lock(home / _LOCK):
             try:
                 yield
             finally:

@@ -53,7 +53,7 @@ from msgspec.structs import replace
 from nanobot.channel import Operation
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
-from nanobot.io import locked
+from nanobot.io import hold_lock
 from nanobot.upkeep import SNAPSHOT
 
 BACKUPS = "backups"
@@ -282,7 +282,7 @@ class BackupOperations:
         """Take one into `state/backup`. Raises `StorageError`."""
         folder = self._home / SNAPSHOT
         # Memory may be being written: wait for the lock in a thread.
-        lock = locked(self._home / _MEMORY_LOCK, wait=True)
+        lock = hold_lock(self._home / _MEMORY_LOCK, wait=True)
         try:
             async with self._taking:
                 await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)

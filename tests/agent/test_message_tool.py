@@ -142,7 +142,7 @@ class Desk:
         command = send_command(Whole(self), RecordingBus(self), self.others, FakeClock())
         registry.register(command)
         message = InboundMessage("telegram", "7", "7", f"/send {text}", "e1", FakeClock().now())
-        found = registry.called_by(message)
+        found = registry.find_call(message)
         assert found is not None
         session = await SessionManager(self.home, FakeClock()).get_or_create("telegram:7")
         return (await answer_of(found[0], CommandCall(found[1], message, session, "owner", 1))).text

@@ -30,7 +30,7 @@ async def types(office: Office, text: str, scope: str = "owner", *, runs: bool =
     """What a chat answers."""
     registry = CommandRegistry()
     CronCommand(office.service, office.clock, runs=runs).register(registry)
-    match = registry.called_by(replace(OWNER, content=text))
+    match = registry.find_call(replace(OWNER, content=text))
     assert match is not None
     session = await SessionManager(office.folder, office.clock).get_or_create("telegram:7")
     return (await answer_of(match[0], CommandCall(match[1], OWNER, session, scope, 1))).text

@@ -40,7 +40,7 @@ class Desk:
 
     async def types(self, text: str, message: InboundMessage = OWNER) -> str:
         """What a chat answers."""
-        match = self.commands.called_by(replace(message, content=text))
+        match = self.commands.find_call(replace(message, content=text))
         assert match is not None
         command, arguments = match
         session = await SessionManager(self.folder, FakeClock()).get_or_create("telegram:1")

@@ -146,7 +146,7 @@ class Owned:
     def calls_a_command(self, text: str, *, sender: str = "1", **fields: Any) -> bool:
         """Whether what somebody says is a command."""
         message = replace(self._said(text, sender, ""), **fields)
-        return self.registry.called_by(message) is not None
+        return self.registry.find_call(message) is not None
 
     def says(self, text: str, *answered: str, chat: str = "1") -> None:
         """Nanobot says something in a chat on telegram, in answer to these events."""
@@ -156,7 +156,7 @@ class Owned:
         """What a command on telegram answers; what it staged is kept, as after a real one."""
         message = replace(self._said(text, sender, group), **fields)
         session = await self.sessions.get_or_create(message.session_key)
-        found = self.registry.called_by(message)
+        found = self.registry.find_call(message)
         assert found is not None, f"{text!r} is no command"
         command, arguments = found
         scope = self.scopes.of_message(message, session.key, session.metadata)

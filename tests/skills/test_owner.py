@@ -129,7 +129,7 @@ async def _say(shelf: Shelf, text: str) -> str:
     registry = CommandRegistry()
     shelf.service.register(registry)
     message = InboundMessage("cli", "direct", "me", text, "1", datetime(2026, 1, 1, tzinfo=UTC))
-    found = registry.called_by(message)
+    found = registry.find_call(message)
     assert found is not None
     answer = await found[0].run(
         CommandCall(found[1], message, Session("cli:direct", FakeClock()), "owner", 1)

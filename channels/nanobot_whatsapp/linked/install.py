@@ -29,7 +29,7 @@ from pathlib import Path
 
 from nanobot import programs
 from nanobot.errors import NanobotError, StorageError
-from nanobot.io import locked, sync_folder
+from nanobot.io import hold_lock, sync_folder
 from nanobot.programs import Launch
 from nanobot.text import expanduser
 
@@ -132,7 +132,7 @@ async def install(
     target = _target(state_folder, sources)
     fresh = target.with_name(f"{target.name}.new")
     try:
-        with locked(state_folder / _LOCK) as lock:
+        with hold_lock(state_folder / _LOCK) as lock:
             try:
                 await asyncio.to_thread(_copy, sources, fresh)
                 say("Installing the WhatsApp helper (some 70 MB, once per version) …")

@@ -43,7 +43,7 @@ from nanobot.memory.version import Change
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
 from nanobot.session.session import Session
-from nanobot.text import counted, shortened
+from nanobot.text import pluralize, shorten
 
 Urgency = Literal["patient", "urgent", "raw"]
 """What to do where the model is out, or takes too long for who waits: leave the range where it is,
@@ -251,11 +251,9 @@ def _notice(count: int, committed: Sequence[Draft]) -> str:
     """One line for people: how many messages were consolidated, and how many facts wait for
     them."""
     held = sum(len(draft.held) for draft in committed)
-    waits = f" {counted(held, 'fact')} pending: `/memory pending`." if held else ""
+    waits = f" {pluralize(held, 'fact')} pending: `/memory pending`." if held else ""
     if any(draft.entry.type == "raw" for draft in committed):
         kept = "moved to the history without a summary. Search and Dream can find them."
     else:
-        kept = (
-            f"consolidated into memory: {shortened(committed[-1].entry.summary, _LONGEST_NOTICE)}"
-        )
-    return f"{counted(count, 'message')} {kept}{waits}"
+        kept = f"consolidated into memory: {shorten(committed[-1].entry.summary, _LONGEST_NOTICE)}"
+    return f"{pluralize(count, 'message')} {kept}{waits}"

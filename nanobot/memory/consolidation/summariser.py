@@ -53,7 +53,7 @@ from nanobot.providers.port import (
 )
 from nanobot.tasks import Background
 from nanobot.templates import render
-from nanobot.text import counted, shortened
+from nanobot.text import pluralize, shorten
 
 _ATTEMPTS = 2
 _FAILURES = 3
@@ -327,10 +327,10 @@ def raw_summary(chunk: Chunk) -> str:
     """What an entry says for a stretch that no model summarised: how it began, in its own words."""
     said = [words for message in chunk.shown if (words := message.own_words.strip())]
     said = said or [_content(message) for message in chunk.shown if message.role == "assistant"]
-    lines = [shortened(text, _RAW_LINE) for text in said]
+    lines = [shorten(text, _RAW_LINE) for text in said]
     fitting = sum(size <= _RAW_CHARACTERS for size in accumulate(map(len, lines)))
     excerpt = " / ".join([*lines[:fitting], *(["…"] if fitting < len(lines) else [])])
-    count = counted(len(chunk.messages), "message")
+    count = pluralize(len(chunk.messages), "message")
     kept = f"{count}, not summarised; the full text is in the archive."
     return f"{kept} Excerpt: {excerpt}" if excerpt else kept
 

@@ -36,7 +36,7 @@ from nanobot.memory.store import note_path
 from nanobot.memory.taint import NOTE, foreign_in, is_foreign, is_unconfirmed, origins_of
 from nanobot.messages import Message
 from nanobot.providers.port import estimate_tokens
-from nanobot.tasks import paced
+from nanobot.tasks import pace
 
 ReadMessages = Callable[[str, int, int, int], list[Message]]
 """The messages of a session from one seq to another, both included, without retracted ones; and at
@@ -224,7 +224,7 @@ class Reader:
         """The notes of a month, by their days."""
         store = self._memory.store
         days = [day for day in store.note_days() if f"{day:%Y-%m}" == month]
-        notes = {day: confirmed_notes(store.read(note_path(day))) for day in paced(days)}
+        notes = {day: confirmed_notes(store.read(note_path(day))) for day in pace(days)}
         return {day: text for day, text in notes.items() if text}
 
     def digest_of(self, month: str) -> DreamEntry | None:
@@ -243,7 +243,7 @@ class Reader:
         entries: list[DreamEntry] = []
         empty: set[str] = set()
         size = 0
-        for key in paced(self.unread_keys(state)):
+        for key in pace(self.unread_keys(state)):
             entry = self._opened(key) if key not in refused else None
             if entry is None:
                 empty |= {key} - refused

@@ -82,7 +82,7 @@ from nanobot.providers.port import (
     user_message,
 )
 from nanobot.templates import render
-from nanobot.text import counted, join_some
+from nanobot.text import join_some, pluralize
 
 _NO_JSON = "That was no JSON object in the form asked for. Answer with the object and nothing else."
 _MOST_SET_ASIDE, _SHOWN_AGAIN = 20, 4_000
@@ -458,7 +458,7 @@ def _change(write: Write, run: str) -> Change:
     if learned:
         parts.append(f"learned: {join_some([one[:60] for one in learned], 1)}")
     if rated := sum(one.says_nothing_new for one in write.operations):
-        parts.append(f"rated {counted(rated, 'fact')}")
+        parts.append(f"rated {pluralize(rated, 'fact')}")
     if write.retired:
         parts.append(f"retired {len(write.retired)}")
     cursors = sorted({one.cursor for one in write.operations if one.cursor})

@@ -20,7 +20,7 @@ from nanobot.bus.state import Document, InvalidDocument, StateStore
 from nanobot.errors import WITHHELD, NanobotError
 from nanobot.memory.guard import without_list_mark
 from nanobot.memory.line_changes import Operation
-from nanobot.text import counted
+from nanobot.text import pluralize
 
 
 class Unintelligible(NanobotError):
@@ -187,7 +187,8 @@ class DreamReport(Struct):
             ),
             _listed("Not learned:", self.set_aside),
             _listed("I wrote digests of these months (the notes are kept):", self.digests),
-            f"I rated the importance of {counted(self.rated, 'fact')}. `/memory` shows the ratings."
+            f"I rated the importance of {pluralize(self.rated, 'fact')}."
+            " `/memory` shows the ratings."
             if self.rated
             else "",
             f"I had to stop early: {problem}" if self.problem else "",

@@ -45,7 +45,7 @@ from nanobot.memory.search.passages import (
 )
 from nanobot.session.jsonl_reader import amendments
 from nanobot.session.records import Epoch, Mark, Retraction
-from nanobot.tasks import paced
+from nanobot.tasks import pace
 
 T = TypeVar("T")
 
@@ -163,8 +163,8 @@ class IndexIngest:
         return True
 
     def _paced(self, items: Iterable[T]) -> Iterator[T]:
-        """As `paced`. Raises `sqlite3.Error` once the index is closing."""
-        for item in paced(items):
+        """As `pace`. Raises `sqlite3.Error` once the index is closing."""
+        for item in pace(items):
             if self._is_closing():
                 raise sqlite3.InterfaceError("the index is closing")
             yield item

@@ -22,7 +22,7 @@ from loguru import logger
 from msgspec import Struct
 
 from nanobot.bus.sqlite import storable
-from nanobot.io import FileState, lstate_of, opened, without_long_lines
+from nanobot.io import FileState, lstate_of, open_regular, without_long_lines
 from nanobot.memory.digests import digest_lines, first_of, month_of
 from nanobot.memory.documents import FACTS, PENDING, RETIRED, text_of
 from nanobot.memory.guard import fact_lines
@@ -48,7 +48,7 @@ from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message, speaker_in
 from nanobot.security.paths import Place, Root
 from nanobot.session.jsonl_reader import place
 from nanobot.session.records import Metadata, Retraction, decode_fields
-from nanobot.tasks import paced
+from nanobot.tasks import pace
 
 LONGEST_MESSAGE = 200_000
 LONGEST_OUTPUT = 2_000
@@ -199,7 +199,7 @@ def _listed(root: Path, below: str = "") -> dict[str, SourceFile]:
     except OSError as error:
         logger.warning("{} is not searched: {}", root / below, error.strerror)
         return {}
-    for name in paced(names):
+    for name in pace(names):
         state = None if name.startswith(".") else lstate_of(f"{root}/{prefix}{name}")
         if state:
             found[name] = SourceFile(root, f"{prefix}{name}", state)
@@ -212,13 +212,13 @@ def lines_of(file: SourceFile, start: int = 0) -> Iterator[bytes]:
     Raises NanobotError, and FileNotFoundError where another file has the name by now: the next
     listing sees that one.
     """
-    with opened(file.folder / file.name) as descriptor:
+    with open_regular(file.folder / file.name) as descriptor:
         status = os.fstat(descriptor)
         if status.st_ino != file.state.inode:
             raise FileNotFoundError(file.name)
         with os.fdopen(os.dup(descriptor), "rb") as lines:
             lines.seek(start)
-            for raw in paced(lines):
+            for raw in pace(lines):
                 if raw.endswith(b"\n") or decode_fields(raw) is not None:
                     yield raw
 
@@ -226,7 +226,7 @@ def lines_of(file: SourceFile, start: int = 0) -> Iterator[bytes]:
 def checksum(file: SourceFile, size: int) -> int:
     """Stands for the first `size` bytes of a file. Raises like `lines_of`."""
     found, left = 0, size
-    with opened(file.folder / file.name) as descriptor:
+    with open_regular(file.folder / file.name) as descriptor:
         while left and (block := os.read(descriptor, min(left, _BLOCK))):
             found, left = crc32(block, found), left - len(block)
     return found
@@ -291,7 +291,7 @@ def _entries(files: Files, zone: tzinfo | None) -> Iterator[HistoryEntry]:
     for file in files:
         with file.place.opened(os.O_RDONLY) as descriptor:
             content = without_long_lines(descriptor)[0]
-        for _, raw in paced(entry_lines(content)):
+        for _, raw in pace(entry_lines(content)):
             if entry := decode_entry(raw, zone) or decode_foreign(raw, unknown):
                 yield entry
 

@@ -31,7 +31,7 @@ from nanobot.memory.search import Hit, Passage, Query, SearchResult
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.ranking import Span
 from nanobot.memory.similarity import words
-from nanobot.text import printable, shortened
+from nanobot.text import printable, shorten
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 
 MOST_CHARACTERS = 12_000
@@ -244,7 +244,7 @@ class _Page:
             one, before = talk[at], talk[at - 1] if at else None
             if before is None or not _repeats(one, before):
                 is_aside = one.role == "assistant" and not (before and _asks(before))
-                text = shortened(one.text, _REPLY if is_aside else _NEIGHBOUR)
+                text = shorten(one.text, _REPLY if is_aside else _NEIGHBOUR)
                 self._add(one, f"  {_who(one)}: {text}")
 
 
@@ -295,7 +295,7 @@ def _speaker(passage: Passage) -> str:
     if passage.source != "message":
         return _KINDS[passage.source]
     if passage.speaker and passage.speaker != passage.role:
-        return f"{passage.role} ({shortened(passage.speaker, 60)})"
+        return f"{passage.role} ({shorten(passage.speaker, 60)})"
     return passage.role or "unknown"
 
 
@@ -329,7 +329,7 @@ def _window(text: str, most: int, terms: Sequence[str]) -> str:
 
 
 def _miss(query: Query, result: SearchResult) -> str:
-    looked = ", ".join(shortened(word, 40) for word in result.terms[:20])
+    looked = ", ".join(shorten(word, 40) for word in result.terms[:20])
     if query.skip:
         return f"There is nothing more for {_quoted(query.text)}."
     lines = [
@@ -341,4 +341,4 @@ def _miss(query: Query, result: SearchResult) -> str:
 
 
 def _quoted(text: str) -> str:
-    return f"“{shortened(text, 100)}”"
+    return f"“{shorten(text, 100)}”"

@@ -109,7 +109,7 @@ class MemoryService:
         try:
             await memory.store.record_hand_edits()
         except StorageError as error:  # what is remembered is in the files all the same
-            problem = error.told(is_owner=scope == OWNER).for_people()
+            problem = error.redact_for(is_owner=scope == OWNER).for_people()
         versions = () if problem else await asyncio.to_thread(memory.versions.versions)
         overview = await asyncio.to_thread(_overview, memory, versions)
         overview.problem = problem or overview.problem

@@ -39,7 +39,7 @@ from nanobot.memory.tools import Keeping
 from nanobot.security.paths import Place
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import stem_of
-from nanobot.text import shortened
+from nanobot.text import shorten
 
 QUESTION_LIFETIME = timedelta(minutes=10)
 """For which a question holds."""
@@ -309,7 +309,7 @@ class MemoryCommands:
                 await call.begin_effect()  # another one is the last that is marked afterwards
             found = await self._keeping.mark(call, kept=kept)
             done = "Marked to keep" if kept else "No longer marked to keep"
-            text = f"{done}: “{shortened(found.content, 80)}”" if found else _NOT_FOUND
+            text = f"{done}: “{shorten(found.content, 80)}”" if found else _NOT_FOUND
         else:
             text = _OWNERS_WORD
         return Answer("" if call.message.unanswered else text)

@@ -21,7 +21,7 @@ from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
 from nanobot.session.session import SessionInfo
-from nanobot.text import counted, join_some, shortened
+from nanobot.text import join_some, pluralize, shorten
 
 _LISTED, _PREVIEW = 10, 60
 _MOST_LEARNED = 20
@@ -61,15 +61,15 @@ async def continue_conversation(
         session.add_message(
             replace(message, seq=0, turn_id=f"continue-{call.entry_id}", kept=False)
         )
-    return Answer(f"Copied {counted(len(new), 'message')} from {wanted}. /undo reverts this.")
+    return Answer(f"Copied {pluralize(len(new), 'message')} from {wanted}. /undo reverts this.")
 
 
 async def _list(unknown: str, infos: Iterable[SessionInfo], sessions: SessionManager) -> str:
     lines = ["You have no other conversation with this name.", ""] if unknown else []
     lines += ["Your other conversations, newest first:", ""]
     for info in islice(infos, _LISTED):
-        count = counted(len(await _tail(info.key, sessions)), "message")
-        when, preview = format_minute(info.updated_at), shortened(info.preview, _PREVIEW)
+        count = pluralize(len(await _tail(info.key, sessions)), "message")
+        when, preview = format_minute(info.updated_at), shorten(info.preview, _PREVIEW)
         lines.append(f"- `/continue {info.key}`: {when}, {count}, “{preview}”")
     return "\n".join(lines)
 
@@ -116,7 +116,7 @@ async def discard_conversation(
         gone = session.messages
         session.discard(call.entry_id)
     turns = list(dict.fromkeys(filter(None, (message.turn_id for message in gone))))
-    lines = [f"Dropped {counted(len(gone), 'message')}. Nothing will be remembered."]
+    lines = [f"Dropped {pluralize(len(gone), 'message')}. Nothing will be remembered."]
     if not gone:
         # Right after a `/discard` its files can still be put back.
         turns, lines = convert(session.metadata.get("discarded") or [], list[str]), []
@@ -167,7 +167,7 @@ def _left(
         yield f"- changed files: {join_some(other, _FILES_SHOWN)} (`/discard --undo`)"
     for version in learned:
         undo = f"`/dream-restore --version {version.number}`"
-        yield f"- in memory: {shortened(version.summary, 120)} ({undo})"
+        yield f"- in memory: {shorten(version.summary, 120)} ({undo})"
     tools = (call.name for message in gone for call in message.tool_calls)
     if effects := Counter(filter(has_effects, tools)):
         counts = ", ".join(f"{name} ({times})" for name, times in effects.items())

@@ -29,8 +29,8 @@ from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult
 from nanobot.memory.sync import SyncResult
 from nanobot.memory.version import TAGS, Author, Version
-from nanobot.messages import attributed, source_name
-from nanobot.text import counted, escape_invisible, shortened
+from nanobot.messages import attribute_message, source_name
+from nanobot.text import escape_invisible, pluralize, shorten
 
 _LINE, _NEIGHBOUR = 300, 120
 _FACTS_SHOWN, _DIFF_SHOWN, _PATHS_SHOWN = 60, 200, 3
@@ -76,7 +76,7 @@ class Overview(Struct):
         blocks += ["\n".join(_facts(file)) for file in self.files]
         blocks.append("\n".join(["Storage:", "", *map(_size, self.files), *self._counts()]))
         if self.pending:
-            blocks.append(f"{counted(self.pending, 'pending fact')}: `/memory pending`.")
+            blocks.append(f"{pluralize(self.pending, 'pending fact')}: `/memory pending`.")
         if self.problem:
             blocks.append(f"Problem: {self.problem}")
         return Report.about("\n\n".join(blocks), self)
@@ -84,11 +84,11 @@ class Overview(Struct):
     def _counts(self) -> Iterator[str]:
         entries, unread = self.history["entries"], self.history["unread"]
         behind = f", {unread:,} not yet read by Dream" if unread else ""
-        yield f"- history: {counted(entries, 'entry', 'entries')}{behind}"
-        digests = f", and digests of {counted(self.digests, 'month')}" if self.digests else ""
-        yield f"- daily notes: {counted(self.notes, 'day')}{digests}"
+        yield f"- history: {pluralize(entries, 'entry', 'entries')}{behind}"
+        digests = f", and digests of {pluralize(self.digests, 'month')}" if self.digests else ""
+        yield f"- daily notes: {pluralize(self.notes, 'day')}{digests}"
         if self.retired:
-            yield f"- memory/retired.md: {counted(self.retired, 'outdated fact')}"
+            yield f"- memory/retired.md: {pluralize(self.retired, 'outdated fact')}"
         if self.latest_version:
             yield f"- latest version: {self.latest_version:,} (`/dream-restore --list`)"
         if self.index is not None:
@@ -106,9 +106,9 @@ def _facts(file: FileView) -> Iterator[str]:
         yield from ("",) if number and is_heading(line) else ()
         found = importance_of(line)
         importance = f" (importance {found.shown})" if found else ""
-        yield shortened(without_importance(line), _LINE) + importance
+        yield shorten(without_importance(line), _LINE) + importance
     if (more := file.facts - sum(not is_heading(line) for line in shown)) > 0:
-        yield f"… and {counted(more, 'more fact')} in {file.path}"
+        yield f"… and {pluralize(more, 'more fact')} in {file.path}"
 
 
 def _most_important(file: FileView) -> Sequence[str]:
@@ -132,7 +132,7 @@ def _size(file: FileView) -> str:
     changed = ""
     if file.changed and file.author:
         changed = f", changed {format_minute(file.changed)} {TAGS[file.author]}"
-    size = f"{counted(file.facts, 'fact')}, about {counted(file.tokens, 'token')}"
+    size = f"{pluralize(file.facts, 'fact')}, about {pluralize(file.tokens, 'token')}"
     if file.left_out:
         size += f" ({file.left_out:,} facts not in the prompt, but found by search)"
     return f"- {file.path}: {size}{changed}"
@@ -140,13 +140,13 @@ def _size(file: FileView) -> str:
 
 def search_report(query: Query, result: SearchResult, asker: str = "") -> Report:
     """The hits, best first, each with what was said around it. `asker` is who reads it, as for
-    `attributed`."""
+    `attribute_message`."""
     lines = list[str]()
     known = {hit.passage.id for hit in result.hits}
     for hit in result.hits:
         lines += _hit(hit, known, asker)
     if not result.hits:
-        looked = ", ".join(result.terms) or shortened(query.text, 80)
+        looked = ", ".join(result.terms) or shorten(query.text, 80)
         lines.append(f"No results for: {looked}.")
     hits = [
         msgspec.to_builtins(hit.passage)
@@ -169,10 +169,12 @@ def _hit(hit: Hit, known: set[str], asker: str) -> Iterator[str]:
 
 def _said(passage: Passage, width: int, asker: str) -> str:
     if passage.source != "message":
-        return shortened(passage.text, width)
-    who, text = attributed(passage.role, passage.speaker, passage.text, passage.origin, asker)
+        return shorten(passage.text, width)
+    who, text = attribute_message(
+        passage.role, passage.speaker, passage.text, passage.origin, asker
+    )
     kept = " (marked to keep)" if passage.kept else ""
-    return f"{who}: {shortened(text, width)}{kept}"
+    return f"{who}: {shorten(text, width)}{kept}"
 
 
 def version_report(version: Version, diff: str) -> Report:
@@ -202,9 +204,9 @@ def _version_line(version: Version) -> str:
     summary = version.summary.removeprefix(tag).strip() or "a change"
     paths = ", ".join(version.paths)
     if len(version.paths) > _PATHS_SHOWN:
-        paths = counted(len(version.paths), "file")
+        paths = pluralize(len(version.paths), "file")
     when = format_minute(version.when)
-    return f"{version.number}  {when}  {tag} {shortened(summary, 160)} ({paths})"
+    return f"{version.number}  {when}  {tag} {shorten(summary, 160)} ({paths})"
 
 
 def _version_data(version: Version) -> dict[str, object]:
@@ -225,12 +227,12 @@ def sync_report(remote: str, result: SyncResult) -> Report:
     news = "no other device has synced yet"
     if result.devices:
         count = len(result.numbers) + sum(map(len, result.others.values()))
-        changes = counted(count, "change") if count else "nothing new"
-        news = f"{changes} from {counted(len(result.devices), 'other device')}"
-    lines = [f"Memory is in sync with {shortened(remote, 200)}: {news}."]
+        changes = pluralize(count, "change") if count else "nothing new"
+        news = f"{changes} from {pluralize(len(result.devices), 'other device')}"
+    lines = [f"Memory is in sync with {shorten(remote, 200)}: {news}."]
     if result.conflicts:
         lines.append("Both versions of these lines were kept. Check them:")
-        lines += [f"- {shortened(conflict, _LINE)}" for conflict in result.conflicts]
+        lines += [f"- {shorten(conflict, _LINE)}" for conflict in result.conflicts]
     return Report.of(
         "\n".join(lines),
         versions=result.numbers,
@@ -279,11 +281,11 @@ def pending_report(facts: Sequence[PendingFact]) -> Report:
 
 def decision_report(done: str, facts: Sequence[PendingFact], left: int) -> Report:
     """What became of facts that waited; `left` wait still."""
-    lines = [f"{done}:", *(f"- {shortened(escape_invisible(fact.shown), _LINE)}" for fact in facts)]
+    lines = [f"{done}:", *(f"- {shorten(escape_invisible(fact.shown), _LINE)}" for fact in facts)]
     if not facts:
         lines = ["This fact is not pending. `/memory pending` lists the pending facts."]
     if left:
-        lines.append(f"{counted(left, 'more pending fact')}: `/memory pending`.")
+        lines.append(f"{pluralize(left, 'more pending fact')}: `/memory pending`.")
     return Report.of("\n".join(lines), facts=[*map(_fact_data, facts)], left=left)
 
 
@@ -306,7 +308,7 @@ def pending_notice(facts: Sequence[PendingFact]) -> str:
     more = len(facts) - len(shown)
     asked = "Remember this" if all(fact.line for fact in facts) else "Change memory like this"
     origins = dict.fromkeys(origin for fact in facts for origin in fact.origins)
-    named = shortened(", ".join(map(source_name, origins)), _NEIGHBOUR)
+    named = shorten(", ".join(map(source_name, origins)), _NEIGHBOUR)
     why = f"I worded it after reading untrusted content (from {named}), so I need your approval."
     if {*origins} == {NOT_SAID}:
         why = "I'm not sure that you meant this, or it would remove too much at once."
@@ -314,13 +316,13 @@ def pending_notice(facts: Sequence[PendingFact]) -> str:
     if len(facts) > 1:
         lines.append("To decide one by one: `/memory accept N` or `/memory drop N`.")
     if more:
-        lines.append(f"{counted(more, 'more pending fact')}: `/memory pending`.")
+        lines.append(f"{pluralize(more, 'more pending fact')}: `/memory pending`.")
     return "\n".join(lines)
 
 
 def loss_notice(loss: Loss) -> str:
     shown = [f"- {escape_invisible(without_list_mark(one))}" for one in loss.facts[:_MOST_LOST]]
-    count, more = counted(len(loss.facts), "fact"), len(loss.facts) - len(shown)
+    count, more = pluralize(len(loss.facts), "fact"), len(loss.facts) - len(shown)
     since = "" if loss.within_a_day <= len(loss.facts) else " ({} since yesterday)"
     lines = [
         f"{count} removed from {loss.path}{since.format(loss.within_a_day)}:",
@@ -335,10 +337,10 @@ def index_text(stats: IndexStats) -> str:
     vectors = f", {stats.vectors:,} with vectors" if stats.vectors else ""
     vectors += f" (paused: {stats.trouble})" if stats.trouble else ""
     return (
-        f"{counted(stats.messages, 'message')}, "
-        f"{counted(stats.history, 'history entry', 'history entries')}, "
-        f"{counted(stats.notes, 'note')}, {counted(stats.facts, 'fact')}, "
-        f"{counted(stats.library, 'library passage')}{vectors}"
+        f"{pluralize(stats.messages, 'message')}, "
+        f"{pluralize(stats.history, 'history entry', 'history entries')}, "
+        f"{pluralize(stats.notes, 'note')}, {pluralize(stats.facts, 'fact')}, "
+        f"{pluralize(stats.library, 'library passage')}{vectors}"
     )
 
 
@@ -349,7 +351,7 @@ def usage_text(rows: Iterable[tuple[str, UsageTotals]], learning: UsageTotals | 
         named.append(("  plus memory", learning, "call"))
     return "Tokens used:\n\n" + indented(
         f"{name:<18} {usage.prompt:>11,} in ({usage.cached:,} cached)  {usage.completion:>9,} out"
-        f"  {counted(usage.turns, unit)}"
+        f"  {pluralize(usage.turns, unit)}"
         for name, usage, unit in named
     )
 

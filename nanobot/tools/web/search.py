@@ -20,7 +20,7 @@ from nanobot.errors import ToolError, ToolUnavailable
 from nanobot.parsing import off_loop
 from nanobot.security.egress import Egress, EgressLimits, EgressRequest, EgressResponse
 from nanobot.security.egress.urls import EgressError, EgressRefused, parse_url
-from nanobot.text import shortened
+from nanobot.text import shorten
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 
 SEARCH = "web_search"
@@ -177,9 +177,9 @@ def _listed(hits: Iterable[Hit], count: int) -> list[str]:
         if not url or number == count:
             continue
         number += 1
-        lines.append(f"{number}. {shortened(title, _TITLE) or url}")
+        lines.append(f"{number}. {shorten(title, _TITLE) or url}")
         lines.append(f"   {url}")
-        if snippet := shortened(text, _SNIPPET):
+        if snippet := shorten(text, _SNIPPET):
             lines.append(f"   {snippet}")
     return lines
 

@@ -272,14 +272,15 @@ async def test_nothing_becomes_a_memory_of_the_person_unasked(api: Api) -> None:
 
 
 def test_what_a_program_says_is_attributed_to_it() -> None:
-    from nanobot.messages import attributed
+    from nanobot.messages import attribute_message
 
     sent = Message("user", ADDED, origin="api:laptop")
     assert (
-        attributed(sent.role, sent.name, sent.content, sent.origin, "")[0] == "the program laptop"
+        attribute_message(sent.role, sent.name, sent.content, sent.origin, "")[0]
+        == "the program laptop"
     )
     forged = Message("assistant", ADDED, origin="api:laptop", name="the program laptop")
-    who, _ = attributed(forged.role, forged.name, forged.content, forged.origin, "")
+    who, _ = attribute_message(forged.role, forged.name, forged.content, forged.origin, "")
     assert who == "the program laptop"
     assert not sent.own_words
 

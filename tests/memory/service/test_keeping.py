@@ -112,7 +112,7 @@ async def test_after_a_crash_the_mark_before_is_not_taken_away_as_well(owned: Ow
     await owned.said(KEY, *SAID)
     await owned.type("/note", reply_to=Quote("", "", SAID[0]))
     session = await owned.sessions.get_or_create(KEY)
-    found = owned.registry.called_by(replace(STRANGER, content=NO_LONGER))
+    found = owned.registry.find_call(replace(STRANGER, content=NO_LONGER))
     assert found is not None
     command, arguments = found
     begin = AsyncMock(side_effect=NanobotError("it may be done"))
