@@ -20,7 +20,7 @@ from nanobot.cli.parser import build_parser
 from nanobot.config.channels import (
     ChannelSettings,
     OwnerSettings,
-    installed_channels,
+    find_channels,
     options_model,
 )
 from nanobot.config.model import NamedModel
@@ -143,7 +143,7 @@ def settings_table() -> str:
     """Return a Markdown list of every key with its default and meaning."""
     shipped = {
         name: options_model(point)
-        for name, point in sorted(installed_channels().items())
+        for name, point in sorted(find_channels().items())
         if point and point.dist and point.dist.name == DISTRIBUTION
     }
     tops: dict[str, type[Checked]] = {

@@ -175,7 +175,7 @@ def build_provider(
         return provider
     named = {
         name: RetryingProvider(
-            [_counted(one.completed(model), dialects), *main], policy, clock, rng
+            [_counted(one.fill_from(model), dialects), *main], policy, clock, rng
         )
         for name, one in settings.models.items()
     }

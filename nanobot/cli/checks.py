@@ -220,7 +220,7 @@ def check_mcp(case: CheckContext) -> Iterator[Finding]:
     """Whether servers can be started; none is."""
     from nanobot.security.sandbox import PATH
 
-    for name, server in case.settings.mcp.used.items():
+    for name, server in case.settings.mcp.active.items():
         path = plain_values(server.env).get("PATH", PATH if server.sandbox else None)
         command = server.command
         if "/" in command:

@@ -82,7 +82,7 @@ def _configured(settings: Settings) -> Iterable[tuple[str, str, ModelSettings]]:
     for at, one in enumerate(fallbacks):
         every.append((f"model.fallbacks[{at}]", f"fallback {one.name}: ", one))
     for name, named in settings.models.items():
-        every.append((f"models.{name}", f"model {name}: ", named.completed(main)))
+        every.append((f"models.{name}", f"model {name}: ", named.fill_from(main)))
     known = dict[object, tuple[str, str, ModelSettings]]()
     for key, label, model in every:
         which = (model.base_url, model.name, model.api, model.context_window)
@@ -120,7 +120,7 @@ def _checked(
     provider = provider_for(model.base_url, model.api)
     server = ModelServer(model.base_url, key, _PROBE_SECONDS, provider)
     try:
-        server, models = asyncio.run(server.located(every=True))
+        server, models = asyncio.run(server.locate(every=True))
         names = [listed.name for listed in models]
         yield _served(model, names)
         if (url := server.base_url) != model.base_url:
@@ -223,7 +223,7 @@ class ModelTrial:
     @property
     def learned(self) -> Dialect | None:
         """The dialect that the trial has shown, or None if the documented one is right."""
-        found = next(iter(self._dialects.learned().values()), None)
+        found = next(iter(self._dialects.snapshot().values()), None)
         return found.dialect if found else None
 
     def run(self) -> Iterator[Finding]:

@@ -217,7 +217,7 @@ def _planned(options: Options, place: UnitPlace, who: pwd.struct_passwd) -> Unit
     if not os.access(command[0], os.X_OK):
         command = [sys.executable, "-P", "-m", "nanobot"]
     tools = settings.tools.exec
-    servers = settings.mcp.used.values()
+    servers = settings.mcp.active.values()
     programs: Programs = [*servers, settings.model.transcription, settings.model.speech]
     writable = [*map(str, settings.folders)]
     if settings.backup.folder:

@@ -42,13 +42,13 @@ from nanobot.config.load import (
 )
 from nanobot.config.schema import KeyInfo, is_hidden, list_keys
 from nanobot.config.settings import SECTIONS, Settings
-from nanobot.config.yamltext import ConfigChange, Setting, edited, masked, value_at
+from nanobot.config.yamltext import ConfigChange, Setting, edit_text, mask_values, value_at
 from nanobot.errors import ConfigError, NanobotError, StorageError
 from nanobot.io import replace_file, storage_errors
 from nanobot.security.redaction import Redactor
 from nanobot.validation import KeyPath
 
-ELSEWHERE: Sequence[tuple[str, ...]] = tuple(
+REMOTE_KEYS: Sequence[tuple[str, ...]] = tuple(
     tuple(key.split("."))
     for key in (
         # How it answers, and with how much: on a server that the owner named, with its key.
@@ -82,7 +82,7 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 def widens_security(path: Sequence[str]) -> bool:
     """Whether changing the key at `path` may give the agent or others more than they have: true
     also for what nobody knows."""
-    return not any(tuple(path[: len(known)]) == known for known in ELSEWHERE)
+    return not any(tuple(path[: len(known)]) == known for known in REMOTE_KEYS)
 
 
 class ConfigEdit(Struct, frozen=True):
@@ -139,16 +139,16 @@ class ExistingFiles(Struct, frozen=True):
         secrets = {name: value for name, value in edit.secrets.items() if known.get(name) != value}
         return replace(edit, changes=tuple(changes), secrets=secrets)
 
-    def changed_texts(self, edit: ConfigEdit) -> dict[str, str]:
+    def render_texts(self, edit: ConfigEdit) -> dict[str, str]:
         """The new text of each file; the secrets come first."""
-        config = edited(self.config or _HEADER, edit.changes) if edit.changes else self.config
+        config = edit_text(self.config or _HEADER, edit.changes) if edit.changes else self.config
         texts = {SECRETS_FILE: update_env_file(self.secrets, edit.secrets), CONFIG_FILE: config}
         return {name: text for name, text in texts.items() if text}
 
-    def changed_lines(self, edit: ConfigEdit) -> list[str]:
+    def diff_lines(self, edit: ConfigEdit) -> list[str]:
         """The lines of config.yaml that go (`-`) and that come (`+`), without secrets."""
         config = self.config or _HEADER
-        old, new = _without_secrets(config, edited(config, edit.changes))
+        old, new = _without_secrets(config, edit_text(config, edit.changes))
         lines = unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=0)
         return [line for line in islice(lines, 2, None) if line[0] in "+-" and line[1:].strip()]
 
@@ -163,7 +163,7 @@ def _without_secrets(old: str, new: str) -> tuple[str, str]:
         return "…" if seen.setdefault(path, value) == value else "… (another)"
 
     redact = Redactor().redact
-    return redact(masked(old, mask)), redact(masked(new, mask))
+    return redact(mask_values(old, mask)), redact(mask_values(new, mask))
 
 
 class ConfigPlan(Struct, frozen=True):
@@ -181,7 +181,7 @@ def plan(home: Path, before: ExistingFiles, edit: ConfigEdit) -> ConfigPlan:
     """What `edit` would do to `before`, the files of `home`. Raises `NanobotError` for what cannot
     be written at all."""
     edit = before.new_in(edit)
-    lines = before.changed_lines(edit)
+    lines = before.diff_lines(edit)
     widening = [".".join(one.path) for one in edit.changes if widens_security(one.path)]
     try:
         new = load_changed(home, before, edit)
@@ -191,10 +191,10 @@ def plan(home: Path, before: ExistingFiles, edit: ConfigEdit) -> ConfigPlan:
     with suppress(ConfigError):
         was = _warnings(load_changed(home, before, ConfigEdit()))
     new_warnings = [one for one in _warnings(new) if one not in was]
-    return ConfigPlan(edit, lines, (), [*_overridden(edit, before), *new_warnings], widening)
+    return ConfigPlan(edit, lines, (), [*_find_overridden(edit, before), *new_warnings], widening)
 
 
-def _overridden(edit: ConfigEdit, before: ExistingFiles) -> Iterator[str]:
+def _find_overridden(edit: ConfigEdit, before: ExistingFiles) -> Iterator[str]:
     variables = {**parse_env_file(before.secrets), **before.environ}
     for change in edit.changes:
         ways = (variable_for(change.path[:end]) for end in range(len(change.path), 1, -1))
@@ -208,14 +208,14 @@ def _warnings(settings: Settings) -> list[str]:
 
 def load_changed(home: Path, before: ExistingFiles, edit: ConfigEdit) -> Settings:
     """The settings as they would be. Raises `ConfigError` for what cannot be."""
-    return load_settings(home, before.environ, texts=before.changed_texts(edit))
+    return load_settings(home, before.environ, texts=before.render_texts(edit))
 
 
 def write(home: Path, before: ExistingFiles, edit: ConfigEdit) -> None:
     """Write it all into `home`, which must be there. Raises `StorageError`, and `NanobotError`
     where somebody else changed a file since `before` was read; both files are as they were then."""
     was = {SECRETS_FILE: before.secrets, CONFIG_FILE: before.config}
-    texts = before.changed_texts(edit)
+    texts = before.render_texts(edit)
     for name in texts:
         if read_text(home / name) != was[name]:
             changed = f"{home / name} has changed in the meantime, so nothing was written"
@@ -274,7 +274,7 @@ class ConfigOperations:
         """`changes`: values by key such as `{"agent.on_busy": "queue"}`; null takes a key out.
         What they would do to the files: the `diff` as lines, `errors` that keep them from being
         written, `warnings`, and under `widens_security` the keys that `apply` refuses."""
-        planned, before = self._planned(arguments)
+        planned, before = self._make_plan(arguments)
         return {
             "diff": list(planned.lines),
             "errors": [
@@ -289,7 +289,7 @@ class ConfigOperations:
     def _apply(self, arguments: Request) -> Answered:
         """`changes` as for `plan`, and `expected`, the `hash` that it gave. They count once
         nanobot is started again."""
-        planned, before = self._planned(arguments, text_argument(arguments, "expected"))
+        planned, before = self._make_plan(arguments, text_argument(arguments, "expected"))
         if planned.widening:
             key = planned.widening[0]
             raise NanobotError(
@@ -306,7 +306,9 @@ class ConfigOperations:
         changed = [".".join(one.path) for one in planned.edit.changes]
         return {"changed": changed, "diff": list(planned.lines), "restart_needed": bool(changed)}
 
-    def _planned(self, arguments: Request, expected: str = "") -> tuple[ConfigPlan, ExistingFiles]:
+    def _make_plan(
+        self, arguments: Request, expected: str = ""
+    ) -> tuple[ConfigPlan, ExistingFiles]:
         changes = arguments.get("changes")
         if not isinstance(changes, Mapping) or not changes:
             raise NanobotError("the operation needs values by key in 'changes'")

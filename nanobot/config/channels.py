@@ -39,7 +39,7 @@ LOGINS_GROUP = "nanobot.channel_logins"
 COMMON = ("enabled", "allow_from", "groups", "allow_groups")
 
 
-def _named(owner: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+def _check_owner_ids(owner: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
     if any("*" in ids for ids in owner.values()):
         raise InvalidValue(
             "must list your ids, because `*` would make everyone the owner",
@@ -51,7 +51,7 @@ def _named(owner: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]
 class OwnerSettings(Checked, frozen=True):
     """Who the owner is, on each channel."""
 
-    owner: Annotated[Mapping[str, tuple[PersonId, ...]], Check(_named)] = field(
+    owner: Annotated[Mapping[str, tuple[PersonId, ...]], Check(_check_owner_ids)] = field(
         default_factory=dict
     )
     """Your ids on that channel, for your memory and the owner's commands. In the terminal, you
@@ -94,7 +94,7 @@ class BrokenAdapter(Exception):
     """An installed adapter's settings cannot be used; the text says what is wrong with them."""
 
 
-def installed_channels() -> Mapping[str, EntryPoint | None]:
+def find_channels() -> Mapping[str, EntryPoint | None]:
     """The channels that can be configured, each with where its own settings are found, if any."""
     from nanobot.bus.events import TERMINAL
 
@@ -140,7 +140,7 @@ def options_model(point: EntryPoint | None) -> type[Checked]:
 
 def check_channels(document: ConfigDocument) -> dict[str, ChannelSettings]:
     """The channels of the configuration, as far as they are right."""
-    installed = installed_channels()
+    installed = find_channels()
     checked = {
         name: _check_channel(document, name, installed) for name in document.section(("channels",))
     }
@@ -155,7 +155,7 @@ def options_of(channels: Mapping[str, ChannelSettings], name: str) -> Checked:
     if name in channels and (options := channels[name].options) is not None:
         return options
     try:
-        return build(options_model(installed_channels().get(name)), {})
+        return build(options_model(find_channels().get(name)), {})
     except (BrokenAdapter, Invalid):
         raise NanobotError(
             f"the channel {name} is not set up yet",
@@ -169,10 +169,10 @@ def check_owner(document: ConfigDocument) -> Mapping[str, tuple[str, ...]]:
     A channel may be one that an embedding program brings, so an unknown name is no problem.
     """
     owner = document.section(("owner",))
-    settings = document.checked(OwnerSettings, {"owner": owner}, ())
+    settings = document.check(OwnerSettings, {"owner": owner}, ())
     if settings is None:
         return {}
-    installed = list(installed_channels())
+    installed = list(find_channels())
     for name in settings.owner:
         if name not in installed:
             hint = suggestion(name, installed)
@@ -189,7 +189,7 @@ def _check_channel(
         document.problem(path, "no such channel is installed", suggestion(name, list(installed)))
         return None
     section = document.section(path)
-    common = document.checked(ChannelSettings, _common(section), path)
+    common = document.check(ChannelSettings, _common(section), path)
     try:
         model = options_model(installed[name])
     except BrokenAdapter as error:
@@ -197,7 +197,7 @@ def _check_channel(
         document.problem(path, f"its settings are broken: {error}", hint)
         return None
     own = {key: value for key, value in section.items() if key not in COMMON}
-    options = document.checked(model, own, path, also_known=COMMON)
+    options = document.check(model, own, path, also_known=COMMON)
     if common is None or options is None or isinstance(options, NoOptions):
         return common
     return replace(common, options=options)

@@ -101,7 +101,7 @@ class ConfigDocument:
             self.problem(path, "must be a section with keys", hint)
         return {}
 
-    def checked(
+    def check(
         self,
         model: type[C],
         section: Mapping[str, Value],
@@ -112,7 +112,7 @@ class ConfigDocument:
 
         `also_known` are keys of the section that another model checks.
         """
-        made, faults = examine(model, _given(dict(section)), self.home, also_known)
+        made, faults = examine(model, _drop_empty(dict(section)), self.home, also_known)
         for fault in faults:
             where = (*path, *fault.key)
             self.problem(where, fault.message, fault.hint, is_doubtful=fault.is_doubtful)
@@ -153,7 +153,7 @@ class ConfigDocument:
         error = ConfigError(message, file=place.file, line=place.line, key=key, hint=hint)
         self._problems.setdefault((place.file, place.line, key), error)
 
-    def broken(self, place: ConfigPlace, message: str, hint: str, key: str = "") -> None:
+    def file_problem(self, place: ConfigPlace, message: str, hint: str, key: str = "") -> None:
         """Note that a file cannot be used."""
         self.problem_at(place, key, message, hint)
         self.is_broken = True
@@ -173,12 +173,12 @@ class ConfigDocument:
             raise ConfigErrors(problems)
 
 
-def _given(value: Value) -> Any:
+def _drop_empty(value: Value) -> Any:
     """What is written, less the keys without a value."""
     if isinstance(value, list):
-        return [_given(item) for item in value]
+        return [_drop_empty(item) for item in value]
     if isinstance(value, dict):
-        return {key: _given(item) for key, item in value.items() if item is not None}
+        return {key: _drop_empty(item) for key, item in value.items() if item is not None}
     return value
 
 
@@ -213,7 +213,9 @@ def read_own_file(path: Path, document: ConfigDocument) -> tuple[str, bool] | No
                 if status.st_uid not in (0, me, path.parent.stat().st_uid):
                     message = f"belongs to user {status.st_uid}, who can change it at any time"
                     own = f"If you wrote it: `sudo chown {me} {shlex.quote(file)}`."
-                    document.broken(ConfigPlace(file), message, f"{own} Otherwise, move it away.")
+                    document.file_problem(
+                        ConfigPlace(file), message, f"{own} Otherwise, move it away."
+                    )
                     return None
                 raw = opened.read(LARGEST + 1) if stat.S_ISREG(status.st_mode) else None
                 exposed = bool(status.st_mode & 0o077)
@@ -232,5 +234,5 @@ def read_own_file(path: Path, document: ConfigDocument) -> tuple[str, bool] | No
             return text, exposed
         line = text.count("\n", 0, wrong.start()) + 1
         message, hint = "is not UTF-8 text", "Type the line again, and save the file as UTF-8."
-    document.broken(ConfigPlace(file, line), message, hint)
+    document.file_problem(ConfigPlace(file, line), message, hint)
     return None

@@ -30,7 +30,7 @@ def extras_needed(settings: Settings) -> Mapping[str, bool]:
     return {
         "backup-encryption": bool(settings.backup.recipient),
         "embeddings": embeddings.local or (embeddings.is_on and find_spec("numpy") is None),
-        "mcp": bool(settings.mcp.used),
+        "mcp": bool(settings.mcp.active),
         "team": bool(settings.team.shared),
     }
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from nanobot.config import home_folder
 from nanobot.config.document import ENVIRONMENT, ConfigDocument, ConfigPlace, Value, read_own_file
-from nanobot.config.model import NamedModels, completed
+from nanobot.config.model import NamedModels, fill_side_model
 from nanobot.config.settings import (
     BY_CHANNEL,
     BY_NAME,
@@ -68,7 +68,7 @@ def load_with_places(
         document.raise_if_any()
     referred = _expand(document, variables, home / SECRETS_FILE)
     _override(document, {name: one for name, one in variables.items() if name not in referred})
-    settings = _checked(document)
+    settings = _check(document)
     if exposed:
         _warn_of_literal_secrets(document, settings)
     return replace(settings, warnings=document.warnings), document
@@ -81,7 +81,7 @@ def parse_env_line(line: str) -> tuple[str, str] | None:
     """The name and the value in a line of secrets.env, with `export` before and quotes around taken
     off; None where there are none."""
     found = _ENTRY.fullmatch(line)
-    return (found[1], _unquoted(found[2].strip())) if found else None
+    return (found[1], _unquote(found[2].strip())) if found else None
 
 
 def parse_env_file(text: str) -> dict[str, str]:
@@ -99,18 +99,18 @@ def update_env_file(text: str, values: Mapping[str, str]) -> str:
             raise ValueError(f"{name} does not fit on a line")
         known = [at for at, line in enumerate(lines) if (parse_env_line(line) or ("",))[0] == name]
         at = known[0] if known else len(lines)
-        lines[at : at + 1] = [f"{name}={_quoted(value)}\n"]
+        lines[at : at + 1] = [f"{name}={_quote(value)}\n"]
     return "".join(lines)
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     """A value whose own quotes, or blanks at its ends, are not taken for the file's."""
-    if value == value.strip() and _unquoted(value) == value:
+    if value == value.strip() and _unquote(value) == value:
         return value
     return f"'{value}'" if '"' in value else f'"{value}"'
 
 
-def _unquoted(value: str) -> str:
+def _unquote(value: str) -> str:
     quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'"
     return value[1:-1] if quoted else value
 
@@ -164,14 +164,14 @@ def _expand(
     names of those that are referred to."""
     referred = set[str]()
 
-    def expanded(value: Value, path: KeyPath) -> Value:
+    def expand(value: Value, path: KeyPath) -> Value:
         match value:
             case str() if "${" in value:
                 return _REFERENCE.sub(lambda match: replacement(match, path), value)
             case list():
-                return [expanded(item, (*path, index)) for index, item in enumerate(value)]
+                return [expand(item, (*path, index)) for index, item in enumerate(value)]
             case dict():
-                return {key: expanded(item, (*path, key)) for key, item in value.items()}
+                return {key: expand(item, (*path, key)) for key, item in value.items()}
         return value
 
     def replacement(match: re.Match[str], path: KeyPath) -> str:
@@ -193,7 +193,7 @@ def _expand(
         # Never looked at: the problem stops everything. Not empty, or it would seem left out.
         return "unknown"
 
-    document.values = {key: expanded(value, (key,)) for key, value in document.values.items()}
+    document.values = {key: expand(value, (key,)) for key, value in document.values.items()}
     return referred
 
 
@@ -215,7 +215,7 @@ def _override(document: ConfigDocument, variables: Mapping[str, Variable]) -> No
     ours = {name for name in variables if name.startswith(PREFIX)} - {HOME, DEBUG}
     for name in sorted(ours):
         value, place = variables[name]
-        if path := paths.get(name) or _named_path(name):
+        if path := paths.get(name) or _path_of_entry(name):
             from nanobot.config.yamltext import parse_override  # brings PyYAML: rarely needed
 
             document.override(path, parse_override(value, place, tuple(path), document), place)
@@ -226,24 +226,24 @@ def _override(document: ConfigDocument, variables: Mapping[str, Variable]) -> No
             document.problem_at(place, name, "this variable matches no key", hint)
 
 
-def _named_path(name: str) -> Sequence[str]:
+def _path_of_entry(name: str) -> Sequence[str]:
     path = name.removeprefix(PREFIX).lower().split("__")
     least, most = {"owner": (2, 2), "models": (2, 4), "channels": (3, 20)}.get(path[0], (0, 0))
     return path if least <= len(path) <= most and all(path) else ()
 
 
-def _checked(document: ConfigDocument) -> Settings:
+def _check(document: ConfigDocument) -> Settings:
     """Raises `ConfigError` where anything is wrong."""
     for key in document.values:
         if key not in SECTIONS and key not in BY_NAME:
             hint = suggestion(key.partition(".")[0], [*SECTIONS, *BY_NAME])
             document.problem((key,), "there is no such key", hint)
     sections: dict[str, Any] = {
-        name: document.checked(model, document.section((name,)), (name,))
+        name: document.check(model, document.section((name,)), (name,))
         for name, model in SECTIONS.items()
     }
     if models := document.section(("models",)):
-        named = document.checked(NamedModels, {"models": models}, ())
+        named = document.check(NamedModels, {"models": models}, ())
         sections["models"] = named.models if named else {}
     if any(document.section((name,)) for name in BY_CHANNEL):
         from nanobot.config.channels import check_channels, check_owner  # read installed packages
@@ -251,24 +251,24 @@ def _checked(document: ConfigDocument) -> Settings:
         sections |= {"owner": check_owner(document), "channels": check_channels(document)}
     document.raise_if_any()
     # Every part is checked; checking the whole again would cost a tenth of the start-up time.
-    settings = _completed(Settings(home=document.home, **sections))
+    settings = _fill_sections(Settings(home=document.home, **sections))
     for fault in settings.faults(document.home):
         document.problem(fault.key, fault.message, fault.hint)
     document.raise_if_any()
     return settings
 
 
-def _completed(settings: Settings) -> Settings:
+def _fill_sections(settings: Settings) -> Settings:
     """The settings with what sections take from each other."""
     model, memory, http = settings.model, settings.memory, settings.http
-    embeddings = completed(memory.embeddings, model.base_url, model.api_key)
+    embeddings = fill_side_model(memory.embeddings, model.base_url, model.api_key)
     # Under which platforms call channels.
     running = [channel.options for channel in settings.channels.values() if channel.enabled]
     urls = [urlsplit(str(getattr(options, "webhook_url", ""))) for options in running]
     hosts = (*http.public_hosts, *(url.hostname for url in urls if url.hostname))
     return replace(
         settings,
-        model=model.completed(),
+        model=model.fill_side_models(),
         memory=replace(memory, embeddings=embeddings),
         http=replace(http, public_hosts=tuple(dict.fromkeys(hosts))),
     )

@@ -24,7 +24,7 @@ from nanobot.config.values import (
     Name,
     Seconds,
     Url,
-    exposed_path_faults,
+    find_exposed_paths,
     is_official,
     missing_key,
     needs_key,
@@ -104,9 +104,9 @@ class VoiceProgram(SideModel, frozen=True):
     def faults(self, home: Path) -> Iterator[Fault]:
         if self.command and self.model:
             yield Fault(("command",), "cannot be combined with `model`", "Remove one of them.")
-        yield from exposed_path_faults("read", self.read, home)
+        yield from find_exposed_paths("read", self.read, home)
         if self.sandbox:
-            yield from exposed_path_faults("command", self.command, home)
+            yield from find_exposed_paths("command", self.command, home)
         if self.command and not self.sandbox:
             hint = "List only the files and folders that it needs in `read` instead."
             yield Fault(("sandbox",), "gives this program all your permissions", hint, True)
@@ -213,7 +213,7 @@ class NamedModel(AnyModel, frozen=True):
         """The model's name is enough."""
         return {"name": given} if isinstance(given, str) else given
 
-    def completed(self, main: ModelSettings) -> ModelSettings:
+    def fill_from(self, main: ModelSettings) -> ModelSettings:
         """All settings of this model: its own, and the rest from `main`. Key, headers and fields of
         requests are only sent to the server that they were set for."""
         left_out = asdict(NamedModel())
@@ -239,7 +239,7 @@ class FallbackModel(NamedModel, frozen=True):
 S = TypeVar("S", EmbeddingSettings, TranscriptionSettings, SpeechSettings)
 
 
-def completed(side: S, base_url: str, api_key: SecretStr) -> S:
+def fill_side_model(side: S, base_url: str, api_key: SecretStr) -> S:
     """A model's settings with what they lack taken from the main one; as they are while it is off.
 
     A key goes only to the server that it was given for.
@@ -306,19 +306,19 @@ class ModelSettings(AnyModel, frozen=True):
         elsewhere = given.get("base_url", OFFICIAL_API) != OFFICIAL_API
         return {**given, "provider": "openai"} if configured or elsewhere else given
 
-    def completed(self) -> ModelSettings:
+    def fill_side_models(self) -> ModelSettings:
         """With what the models beside it take from the main one."""
         url, key = self.base_url, self.api_key
         return replace(
             self,
-            transcription=completed(self.transcription, url, key),
-            speech=completed(self.speech, url, key),
+            transcription=fill_side_model(self.transcription, url, key),
+            speech=fill_side_model(self.speech, url, key),
         )
 
     @property
     def chain(self) -> tuple[ModelSettings, ...]:
         """This model and its fallbacks, in the order in which they are asked."""
-        return (self, *(one.completed(self) for one in self.fallbacks))
+        return (self, *(one.fill_from(self) for one in self.fallbacks))
 
     @property
     def prompt_tokens(self) -> int:
@@ -333,16 +333,16 @@ class ModelSettings(AnyModel, frozen=True):
         return self.context_window < SMALL_WINDOW
 
     def faults(self, home: Path) -> Iterator[Fault]:
-        if completed(self.transcription, self.base_url, self.api_key).lacks_key:
+        if fill_side_model(self.transcription, self.base_url, self.api_key).lacks_key:
             yield missing_key("transcription", "api_key")
-        if completed(self.speech, self.base_url, self.api_key).lacks_key:
+        if fill_side_model(self.speech, self.base_url, self.api_key).lacks_key:
             yield missing_key("speech", "api_key")
         if self.provider == "offline":
             yield from self._room_faults()
             return
         yield from self.own_faults()
         for index, fallback in enumerate(self.fallbacks):
-            for fault in fallback.completed(self).own_faults():
+            for fault in fallback.fill_from(self).own_faults():
                 # What the main model lacks as well was reported there.
                 if fault.key[0] != "api_key" or fallback.base_url not in ("", self.base_url):
                     yield replace(fault, key=("fallbacks", index, *fault.key))
@@ -365,7 +365,7 @@ class ModelSettings(AnyModel, frozen=True):
             yield Fault(("context_window",), text, hint)
 
 
-def _checked_model_name(text: str) -> str:
+def _check_model_name(text: str) -> str:
     if text == "default" or not _MODEL_NAME.fullmatch(text):
         hint = "Use letters, digits, '.', '_', and '-', such as `fast`."
         raise InvalidValue("must be a short name without spaces, other than `default`", hint)
@@ -378,7 +378,7 @@ _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,40}", re.ASCII)
 class NamedModels(Checked, frozen=True):
     """More models, by names of your own."""
 
-    models: Mapping[Annotated[str, Check(_checked_model_name)], NamedModel] = field(
+    models: Mapping[Annotated[str, Check(_check_model_name)], NamedModel] = field(
         default_factory=dict
     )
     """More models, by names that you choose, for `use`, `/model` and jobs."""

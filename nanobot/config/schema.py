@@ -24,7 +24,7 @@ from nanobot.config.channels import (
     BrokenAdapter,
     ChannelSettings,
     OwnerSettings,
-    installed_channels,
+    find_channels,
     options_model,
 )
 from nanobot.config.document import ENVIRONMENT, ConfigDocument
@@ -66,7 +66,7 @@ def _definitions(module: str) -> Mapping[str, ast.ClassDef]:
 
 def config_schema() -> Json:
     """A JSON Schema (draft 2020-12) of config.yaml, the installed channels included."""
-    channels = {name: channel_schema(name) for name in installed_channels()}
+    channels = {name: channel_schema(name) for name in find_channels()}
     sections = {name: section_schema(model) for name, model in SECTIONS.items()}
     fallbacks = sections["model"]["properties"]["fallbacks"]
     fallbacks["items"] = {"anyOf": [{"type": "string", "minLength": 1}, fallbacks["items"]]}
@@ -94,27 +94,27 @@ def section_schema(model: type[Checked], *, described: bool = True) -> Json:
     to find, where it is to be `described`."""
     schema = json_schema(model, descriptions) if described else json_schema(model)
     schema["properties"].pop("options", None)  # adapters' own keys stand beside the common ones
-    return _closed(schema)
+    return _close(schema)
 
 
 def channel_schema(name: str, *, described: bool = True) -> Json:
     """The schema of a channel: the common keys, and its adapter's own where that can be loaded."""
     common = section_schema(ChannelSettings, described=described)
     with suppress(BrokenAdapter):
-        own = section_schema(options_model(installed_channels().get(name)), described=described)
+        own = section_schema(options_model(find_channels().get(name)), described=described)
         common = {**own, "properties": {**common["properties"], **own["properties"]}}
     return common
 
 
-def _closed(schema: Json) -> Json:
+def _close(schema: Json) -> Json:
     """`schema` without room for other keys, in it and within."""
     inner = schema.get("additionalProperties", schema.get("items"))
     if isinstance(inner, dict):
-        _closed(inner)
+        _close(inner)
     if "properties" in schema:
         schema["additionalProperties"] = False
         for value in schema["properties"].values():
-            _closed(value)
+            _close(value)
     return schema
 
 

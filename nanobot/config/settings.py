@@ -56,7 +56,7 @@ _ONE_TIME_ZONE = (
 WholeFrom0 = Annotated[int, Meta(ge=0)]
 
 
-def _known_zone(name: str) -> str:
+def _check_zone(name: str) -> str:
     from zoneinfo import available_timezones  # only where one is set
 
     from nanobot.clock import find_zone
@@ -79,7 +79,7 @@ class AgentSettings(Checked, frozen=True):
     on_busy: Literal["steer", "queue", "interrupt"] = "steer"
     """Messages during a turn join it at the next step (`steer`), wait (`queue`), or stop it
     (`interrupt`)."""
-    timezone: Annotated[str, Check(_known_zone)] = ""
+    timezone: Annotated[str, Check(_check_zone)] = ""
     """The time zone, such as `Europe/Berlin`. Empty: the system's. Required in a team."""
     shutdown_grace_seconds: Duration = 20.0
     """Seconds for turns and sends to finish at a stop, which takes at most ten seconds more."""
@@ -119,7 +119,7 @@ class MemorySettings(Checked, frozen=True):
     """Search by meaning, as an addition to search by words."""
 
 
-def _known_schedule(text: str) -> str:
+def _check_schedule(text: str) -> str:
     """A schedule that comes again, in the short form; empty for none."""
     from nanobot.cron.schedule import Cron, Every
 
@@ -137,7 +137,7 @@ class DreamSettings(Checked, frozen=True):
 
     enabled: bool = True
     """Whether Dream runs on its schedule. `/dream` always works."""
-    cron: Annotated[str, Check(_known_schedule)] = "every 24h"
+    cron: Annotated[str, Check(_check_schedule)] = "every 24h"
     """The schedule, such as `every 24h`, `every day at 4:00`, or `0 4 * * *`."""
     digest: bool = False
     """Whether the owner gets a message about new facts, with undo buttons."""
@@ -274,7 +274,7 @@ def _usable_recipient(text: str) -> str:
 class BackupSettings(Checked, frozen=True):
     """Backups that nanobot makes by itself. `nanobot backup` makes one at any time."""
 
-    schedule: Annotated[str, Check(_known_schedule)] = ""
+    schedule: Annotated[str, Check(_check_schedule)] = ""
     """The schedule, such as `every 24h`, `every day at 3:30`, or `"30 3 * * *"`. Empty: never."""
     folder: str = ""
     """The folder of backups, preferably on another disk. Empty: `backups/` in nanobot's home."""
@@ -395,7 +395,7 @@ class Settings(Checked, frozen=True):
         """The models that may answer calls for `uses`: those chosen for them, and the main one with
         its fallbacks, which stand in for all."""
         names = dict.fromkeys(self.uses.get(use, "") for use in uses)
-        chosen = (self.models[name].completed(self.model) for name in names if name)
+        chosen = (self.models[name].fill_from(self.model) for name in names if name)
         return (*self.model.chain, *chosen)
 
     def prompt_tokens(self, *uses: str) -> int:
@@ -407,7 +407,7 @@ class Settings(Checked, frozen=True):
         """Tokens that a prompt for a named model may have; the main one may stand in for it."""
         main = self.prompt_tokens()
         models = self.models.items()
-        return {name: min(main, one.completed(self.model).prompt_tokens) for name, one in models}
+        return {name: min(main, one.fill_from(self.model).prompt_tokens) for name, one in models}
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -421,15 +421,15 @@ class Settings(Checked, frozen=True):
         if self.memory.embeddings.lacks_key:
             yield missing_key("memory", "embeddings", "api_key")
         for name, one in self.models.items():
-            for fault in one.completed(self.model).own_faults():
+            for fault in one.fill_from(self.model).own_faults():
                 yield replace(fault, key=("models", name, *fault.key))
         for use, chosen in asdict(self.use).items():
             if chosen and chosen not in self.models:
                 hint = suggestion(chosen, [*self.models]) if self.models else _NAME_IT
                 yield Fault(("use", use), "is not a model in `models`", hint)
-        yield from self._shown_backups(home)
+        yield from self._find_readable_backups(home)
 
-    def _shown_backups(self, home: Path) -> Iterator[Fault]:
+    def _find_readable_backups(self, home: Path) -> Iterator[Fault]:
         """Whether programs of the agent could read the backups, and with them all secrets."""
         servers, folder = self.mcp.servers.values(), self.backup.place(home)
         shown = [path for server in servers for path in (*server.paths, *server.writable)]

@@ -23,7 +23,7 @@ from nanobot.config.values import (
     ServerUrl,
     Url,
     Variables,
-    exposed_path_faults,
+    find_exposed_paths,
 )
 from nanobot.validation import Check, Checked, Fault, InvalidValue, SecretStr
 
@@ -77,7 +77,7 @@ class ExecSettings(Checked, frozen=True):
     """Absolute paths outside the workspace that commands can read."""
 
     def faults(self, home: Path) -> Iterator[Fault]:
-        yield from exposed_path_faults("paths", self.paths, home)
+        yield from find_exposed_paths("paths", self.paths, home)
         if self.enabled and self.sandbox == "none":
             hint = "Run `nanobot doctor` to find a sandbox for this machine."
             yield Fault(("sandbox",), "gives commands all your permissions", hint, True)
@@ -190,8 +190,8 @@ class McpServerSettings(Checked, frozen=True):
             for key in useless:
                 if getattr(self, key):
                     yield Fault((key,), f"has no effect with `{kind}`", "Remove it.")
-        yield from exposed_path_faults("paths", self.paths, home)
-        yield from exposed_path_faults("writable", self.writable, home)
+        yield from find_exposed_paths("paths", self.paths, home)
+        yield from find_exposed_paths("writable", self.writable, home)
         if self.enabled and self.command and not self.sandbox:
             hint = "Use only the access that it needs: `paths`, `writable`, and `network`."
             yield Fault(("sandbox",), "gives this server all your permissions", hint, True)
@@ -213,5 +213,5 @@ class McpSettings(Checked, frozen=True):
     """MCP servers by name. Their tools are called `<name>__<tool>`."""
 
     @property
-    def used(self) -> Mapping[str, McpServerSettings]:
+    def active(self) -> Mapping[str, McpServerSettings]:
         return {name: server for name, server in self.servers.items() if server.enabled}

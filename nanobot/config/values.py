@@ -44,7 +44,7 @@ OFFICIAL_API = "https://api.openai.com/v1"
 _MCP_URL = "https://mcp.example.org/mcp"
 
 
-def _checked_address(url: str, example: str, keys: str) -> str:
+def _check_address(url: str, example: str, keys: str) -> str:
     try:
         parts = address_parts(url, "http", "https")
     except InvalidValue as error:
@@ -56,9 +56,9 @@ def _checked_address(url: str, example: str, keys: str) -> str:
     return url
 
 
-def _checked_url(text: str) -> str:
+def _check_url(text: str) -> str:
     example = "https://llm.example.com/v1 or http://127.0.0.1:11434/v1"
-    url = _checked_address(text.strip().rstrip("/"), example, "api_key")
+    url = _check_address(text.strip().rstrip("/"), example, "api_key")
     if url.endswith(("/chat/completions", "/completions", "/responses")):
         raise InvalidValue(
             "must end before the name of the operation", "Remove everything after /v1."
@@ -66,7 +66,7 @@ def _checked_url(text: str) -> str:
     return url
 
 
-def _checked_proxy(secret: SecretStr) -> SecretStr:
+def _check_proxy(secret: SecretStr) -> SecretStr:
     url = secret.get_secret_value().strip().rstrip("/")
     with suppress(InvalidValue):
         if not url or not any(address_parts(url, "http")[2:]):
@@ -76,7 +76,7 @@ def _checked_proxy(secret: SecretStr) -> SecretStr:
     )
 
 
-def _checked_key(secret: SecretStr) -> SecretStr:
+def _check_key(secret: SecretStr) -> SecretStr:
     key = secret.get_secret_value().strip()
     if not all("!" <= character <= "~" for character in key):
         raise InvalidValue(
@@ -122,7 +122,7 @@ def _domain(text: str) -> str:
         raise InvalidValue("is not a domain", hint) from None
 
 
-def checked_id(text: str) -> str:
+def check_id(text: str) -> str:
     """The id of a person or a group as the platform has it. Raises `InvalidValue`."""
     identity = text.strip()
     if not identity:
@@ -136,16 +136,16 @@ def checked_id(text: str) -> str:
     return identity
 
 
-Url = Annotated[str, Check(_checked_url)]
-ApiKey = Annotated[SecretStr, Check(_checked_key)]
+Url = Annotated[str, Check(_check_url)]
+ApiKey = Annotated[SecretStr, Check(_check_key)]
 Name = Annotated[str, Meta(min_length=1)]
-PersonId = Annotated[str, Check(checked_id)]
+PersonId = Annotated[str, Check(check_id)]
 HostName = Annotated[str, Check(_host)]
 Count = Annotated[int, Meta(ge=1)]
 Duration = Annotated[float, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
-ServerUrl = Annotated[str, Check(lambda url: _checked_address(url.strip(), _MCP_URL, "headers"))]
-ProxyUrl = Annotated[SecretStr, Check(_checked_proxy)]
+ServerUrl = Annotated[str, Check(lambda url: _check_address(url.strip(), _MCP_URL, "headers"))]
+ProxyUrl = Annotated[SecretStr, Check(_check_proxy)]
 Domain = Annotated[str, Check(_domain)]
 HostRule = Annotated[str, Check(_rule)]
 
@@ -237,7 +237,7 @@ def parse_schedule(text: str) -> Schedule | None:
     return None
 
 
-def exposed_path_faults(key: str, paths: Iterable[str], home: Path) -> Iterator[Fault]:
+def find_exposed_paths(key: str, paths: Iterable[str], home: Path) -> Iterator[Fault]:
     """What is wrong with `paths`, of which the absolute ones count, for programs of the agent to
     see.
 

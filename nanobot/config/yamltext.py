@@ -45,7 +45,7 @@ def parse_config(text: str, document: ConfigDocument) -> None:
         elif values is not None:
             hint = "Write sections with keys below them, such as `agent:` and `  on_busy: queue`."
             where = ConfigPlace(place.file, root.start_mark.line + 1)
-            document.broken(where, "must contain sections with keys", hint)
+            document.file_problem(where, "must contain sections with keys", hint)
 
 
 def parse_override(text: str, place: ConfigPlace, path: KeyPath, document: ConfigDocument) -> Value:
@@ -76,7 +76,7 @@ def _compose(text: str, place: ConfigPlace, document: ConfigDocument) -> yaml.No
     if place.variable:
         document.problem_at(place, place.variable, *_BROKEN)
     else:
-        document.broken(ConfigPlace(place.file, line), *_BROKEN)
+        document.file_problem(ConfigPlace(place.file, line), *_BROKEN)
     return None
 
 
@@ -125,7 +125,7 @@ class _Reader:
                 self._document.problem_at(where, label(where, path), message)
             elif key in values:
                 hint, name = "Remove one of them.", label(where, (*path, key))
-                self._document.broken(where, "appears twice", hint, name)
+                self._document.file_problem(where, "appears twice", hint, name)
             else:
                 where = self._place(key_node, place, (*path, key))
                 values[key] = self.read(value_node, where, (*path, key))
@@ -189,7 +189,7 @@ def _cannot_edit(change: ConfigChange) -> NanobotError:
     return NanobotError(f"{key} in config.yaml cannot be changed automatically", hint=hint)
 
 
-def edited(text: str, changes: Iterable[ConfigChange]) -> str:
+def edit_text(text: str, changes: Iterable[ConfigChange]) -> str:
     """`text`, which is valid, with these values in it. Invariant: every byte that is not part of a
     changed value stays, comments and order included, and the result says what was wanted or
     `NanobotError` is raised. Only block style is written."""
@@ -198,9 +198,9 @@ def edited(text: str, changes: Iterable[ConfigChange]) -> str:
         if change.value is None and change.path not in wanted.places:
             continue
         wanted.override(change.path, change.as_read(), ConfigPlace("config.yaml"))
-        text = _removed(text, change) if change.value is None else _changed(text, change)
+        text = _remove_lines(text, change) if change.value is None else _replace_value(text, change)
         try:
-            is_so = _said(_document(text).values) == _said(wanted.values)
+            is_so = _drop_empty(_document(text).values) == _drop_empty(wanted.values)
         except ConfigError:  # of our making: the text was valid before
             is_so = False
         if not is_so:
@@ -213,7 +213,7 @@ def value_at(text: str, path: Sequence[str]) -> Value:
     return _document(text).get(tuple(path))
 
 
-def masked(text: str, mask: Callable[[KeyPath, str], str | None]) -> str:
+def mask_values(text: str, mask: Callable[[KeyPath, str], str | None]) -> str:
     """`text`, which is valid, with what `mask` gives in place of a value; None leaves it. It is
     asked about each value with its path and what it says."""
     document, spans = _document(text), dict[int, tuple[int, str]]()
@@ -234,22 +234,22 @@ def _document(text: str) -> ConfigDocument:
     return document
 
 
-def _changed(text: str, change: ConfigChange) -> str:
+def _replace_value(text: str, change: ConfigChange) -> str:
     node: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
     if node is None:
-        return _appended(text, change, 0)
+        return _append_section(text, change, 0)
     for depth, key in enumerate(change.path):
         if (found := _entry(node, key, change)) is None:
             indent = node.value[0][0].start_mark.column
             if depth == 0:
-                return _appended(text, change, indent)
-            return _inserted(text, _end(node), change, depth, indent)
+                return _append_section(text, change, indent)
+            return _insert_lines(text, _end(node), change, depth, indent)
         name, node = found
         is_empty = node.tag == _NULL or (isinstance(node, yaml.MappingNode) and not node.value)
         if is_empty and depth + 1 < len(change.path):
             start = name.end_mark.index
             bare = f"{text[:start]}:{text[max(_end(node), start + 1) :]}"
-            return _inserted(bare, start + 1, change, depth + 1, name.start_mark.column + 2)
+            return _insert_lines(bare, start + 1, change, depth + 1, name.start_mark.column + 2)
     # The new value goes on the line of the key; comments around the old one stay.
     colon = text.index(":", name.end_mark.index) + 1
     before, rest = text[colon : node.start_mark.index].rstrip(), text[_end(node) :]
@@ -268,15 +268,15 @@ def _entry(
     return next((pair for pair in node.value if pair[0].value == key), None)
 
 
-def _said(value: Value) -> Value:
+def _drop_empty(value: Value) -> Value:
     """A value less what says nothing in it: keys without a value, and sections of such keys."""
     if not isinstance(value, dict):
         return value
-    inner: dict[str, Value] = {key: _said(item) for key, item in value.items()}
+    inner: dict[str, Value] = {key: _drop_empty(item) for key, item in value.items()}
     return {key: said for key, said in inner.items() if said is not None} or None
 
 
-def _removed(text: str, change: ConfigChange) -> str:
+def _remove_lines(text: str, change: ConfigChange) -> str:
     """Without the lines of the key and its value; comments above it stay."""
     node: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
     for key in change.path:
@@ -291,14 +291,14 @@ def _removed(text: str, change: ConfigChange) -> str:
     return text[:start] + text[end:]
 
 
-def _appended(text: str, change: ConfigChange, indent: int) -> str:
+def _append_section(text: str, change: ConfigChange, indent: int) -> str:
     """At the end of the text, as a section of its own."""
     if text and not text.endswith("\n"):
         text += "\n"
     return text + ("\n" if text.strip() else "") + _lines(change, 0, indent)
 
 
-def _inserted(text: str, index: int, change: ConfigChange, depth: int, indent: int) -> str:
+def _insert_lines(text: str, index: int, change: ConfigChange, depth: int, indent: int) -> str:
     """After the line in which the character before `index` stands."""
     end = text.find("\n", index - 1) + 1 or len(text)
     before = text[:end] if text[:end].endswith("\n") else text[:end] + "\n"

@@ -36,7 +36,7 @@ from nanobot.errors import ExtraMissing, NanobotError
 from nanobot.gateway.health import Concern, Health, HealthMonitor
 from nanobot.gateway.webserver import WebServer
 from nanobot.logs import LogCounter
-from nanobot.providers.port import added_cost
+from nanobot.providers.port import add_costs
 from nanobot.session.manager import SessionManager
 from nanobot.tasks import pace
 from nanobot.text import duration
@@ -212,7 +212,7 @@ class Status:
             "cached_tokens": turns.cached,
             "completion_tokens": turns.completion,
             "memory_tokens": memory.prompt + memory.completion,
-            "cost": in_currency(added_cost(turns.cost, memory.cost)),
+            "cost": in_currency(add_costs(turns.cost, memory.cost)),
         }
 
 

@@ -178,7 +178,7 @@ def people_of(config: Fields, pairing: Fields, chosen: Sequence[str]) -> People:
         ids = {entry: id_of(name, entry) for entry in entries}
         allowed[name] = tuple(dict.fromkeys(filter(None, ids.values())))
         unclear += [f"{name}: {entry}" for entry, id in ids.items() if not id]
-    owners = _chosen(chosen) if chosen else _only_people(allowed, unclear)
+    owners = _parse_owners(chosen) if chosen else _only_people(allowed, unclear)
     return People(allowed, owners, tuple(unclear), _channels_of_owner(config, allowed, owners))
 
 
@@ -246,7 +246,7 @@ def _bare_jid(jid: str) -> str:
     return match[1] if match else jid
 
 
-def _chosen(accounts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def _parse_owners(accounts: Sequence[str]) -> dict[str, tuple[str, ...]]:
     owners: dict[str, tuple[str, ...]] = {}
     for account in accounts:
         channel, _, id = account.partition(":")

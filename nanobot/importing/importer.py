@@ -50,7 +50,7 @@ from nanobot.importing.foreign import (
     people_of,
 )
 from nanobot.importing.sessions import import_conversations
-from nanobot.importing.settings import Conversion, usable
+from nanobot.importing.settings import Conversion, render_config
 from nanobot.io import sync_folder
 from nanobot.memory.documents import RULES
 from nanobot.memory.history import STAMP, HistoryEntry, decode, encode
@@ -206,7 +206,7 @@ class Import:
             tree = Conversion(config, people, groups, secrets, report).tree()
             found = self._files.get(f"home/{CONFIG}")
             self._files.record("settings", found, "converted", "config.yaml")
-        self._files.write("config.yaml", [usable(tree, secrets, report).encode()])
+        self._files.write("config.yaml", [render_config(tree, secrets, report).encode()])
         if text := secrets.as_text():
             self._files.write("secrets.env", [text.encode()])
         for name in secrets.awaited:

@@ -94,7 +94,7 @@ class Conversation(Struct):
         for fields in self._objects(source):
             message = self._message(fields)
             if message is not None:
-                yield self._numbered(_marked(message, foreign))
+                yield self._number(_mark_origin(message, foreign))
             at += 1
             if at == self.head.consolidated:
                 consolidated = self.messages
@@ -132,7 +132,7 @@ class Conversation(Struct):
             return replace(message, origin=f"tool:{_ODD.sub('_', message.name)[:64] or 'unknown'}")
         return _with_files(message, Fields(fields).texts("media"), self.media)
 
-    def _numbered(self, message: Message) -> bytes:
+    def _number(self, message: Message) -> bytes:
         self.messages += 1
         return encode(replace(message, seq=self.messages)).encode()
 
@@ -141,7 +141,7 @@ class Conversation(Struct):
         if self.head.summary:
             when = before.timestamp if before else self.head.updated
             text = _SUMMARY + self.head.summary
-            yield self._numbered(Message("user", text, when, origin="nanobot"))
+            yield self._number(Message("user", text, when, origin="nanobot"))
 
 
 def head_of(source: Iterable[bytes]) -> Head:
@@ -173,7 +173,7 @@ def lines_of(file: BinaryIO) -> Iterator[bytes]:
             line = file.readline(LONGEST)
 
 
-def _marked(message: Message, foreign: dict[str, None]) -> Message:
+def _mark_origin(message: Message, foreign: dict[str, None]) -> Message:
     """What the model says carries where the foreign text before it came from, which is gathered in
     `foreign`: a conversation is marked for good by the first result of a tool in it, or message of
     a program."""

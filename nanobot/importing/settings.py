@@ -82,10 +82,12 @@ def server_for(model: str, provider: str, providers: Fields) -> tuple[str, str, 
 
 
 def _provider_of(model: str, entries: Mapping[str, Fields]) -> str:
-    usable = [n for n, entry in entries.items() if entry.text("api_key") or entry.text("api_base")]
+    render_config = [
+        n for n, entry in entries.items() if entry.text("api_key") or entry.text("api_base")
+    ]
     makers = (maker for word, maker in _WORDS.items() if word in model.lower())
-    for one in (_snake(model.partition("/")[0]), *makers, *_SERVERS, *usable):
-        if one in usable:
+    for one in (_snake(model.partition("/")[0]), *makers, *_SERVERS, *render_config):
+        if one in render_config:
             return one
     raise NoServer("no provider has a key")
 
@@ -120,21 +122,23 @@ class Conversion(Struct):
         zone, mode = defaults.text("timezone"), defaults.text("timezone_mode")
         is_chosen = mode == "manual" or (mode != "auto" and zone != "UTC")
         dream, beat = defaults.inner("dream"), config.inner("gateway", "heartbeat")
-        tools, hours = config.inner("tools"), _chosen(dream, "interval_h", 2)
-        seconds = _chosen(beat, "interval_s", 1_800)
+        tools, hours = config.inner("tools"), _non_default(dream, "interval_h", 2)
+        seconds = _non_default(beat, "interval_s", 1_800)
         every = f"{max(1, seconds // 60)}m" if seconds is not None else ""
         tree = _without_empty(
             model=self._model(defaults) | _without_empty(transcription=self._transcription()),
             agent=_without_empty(
-                max_iterations=_chosen(defaults, "max_tool_iterations", 40, 100, 200),
+                max_iterations=_non_default(defaults, "max_tool_iterations", 40, 100, 200),
                 timezone=zone if is_chosen else "",
             ),
-            memory=_without_empty(idle_minutes=_chosen(defaults, "idle_compact_after_minutes", 15)),
+            memory=_without_empty(
+                idle_minutes=_non_default(defaults, "idle_compact_after_minutes", 15)
+            ),
             dream=_unless_off(dream, "enabled")
             | _without_empty(cron=dream.text("cron") or (f"every {hours}h" if hours else "")),
             tools=_without_empty(
                 exec=_unless_off(tools.inner("exec"), "enable")
-                | _without_empty(timeout_seconds=_chosen(tools.inner("exec"), "timeout", 60)),
+                | _without_empty(timeout_seconds=_non_default(tools.inner("exec"), "timeout", 60)),
                 web=self._web(tools),
             ),
             mcp=_without_empty(servers=self._mcp(tools.inner("mcp_servers"))),
@@ -166,8 +170,8 @@ class Conversion(Struct):
             for one in defaults.items("fallback_models")
         ]
         return found | _without_empty(
-            context_window=_chosen(chosen, "context_window_tokens", 65_536, 200_000),
-            max_completion_tokens=_chosen(chosen, "max_tokens", 8_192),
+            context_window=_non_default(chosen, "context_window_tokens", 65_536, 200_000),
+            max_completion_tokens=_non_default(chosen, "max_tokens", 8_192),
             fallbacks=[one for one in fallbacks if one],
         )
 
@@ -194,7 +198,7 @@ class Conversion(Struct):
             api_key=key,
             reasoning_effort=chosen.text("reasoning_effort"),
             extra_body=entry.get("extra_body"),
-            headers=self._hidden(provider, entry, "extra_headers"),
+            headers=self._put_secrets(provider, entry, "extra_headers"),
         )
 
     def _transcription(self) -> Tree:
@@ -264,13 +268,13 @@ class Conversion(Struct):
         own: Tree = {"url": url} if url else {"command": server.text("command")}
         return own | _without_empty(
             args=list(program.texts("args")),
-            env=self._hidden(more, program, "env"),
-            headers=self._hidden(more, site, "headers"),
+            env=self._put_secrets(more, program, "env"),
+            headers=self._put_secrets(more, site, "headers"),
             tools=[tool.removeprefix(f"mcp_{name}_") for tool in wanted],
-            timeout_seconds=_chosen(server, "tool_timeout", 30),
+            timeout_seconds=_non_default(server, "tool_timeout", 30),
         )
 
-    def _hidden(self, name: str, server: Fields, key: str) -> Tree:
+    def _put_secrets(self, name: str, server: Fields, key: str) -> Tree:
         value, put = server.get(key), self.secrets.put
         values = value.items() if isinstance(value, dict) else ()
         texts = {key: text for key, text in values if text and isinstance(text, str)}
@@ -315,7 +319,7 @@ class Conversion(Struct):
         )
 
 
-def _chosen(fields: Fields, name: str, *usual: int) -> int | None:
+def _non_default(fields: Fields, name: str, *usual: int) -> int | None:
     """A number that somebody chose: not one that the other program has in any of its versions."""
     number = fields.number(name)
     return number if number not in usual else None
@@ -340,7 +344,7 @@ _ANYTHING = "0:unknown"
 """Stands for the value of a variable that is not at hand; most checks let it pass."""
 
 
-def usable(tree: Tree, secrets: Secrets, report: ImportReport) -> str:
+def render_config(tree: Tree, secrets: Secrets, report: ImportReport) -> str:
     """config.yaml with everything in it that nanobot takes."""
     tree = {name: _legible(value) for name, value in tree.items()}
     while True:

@@ -28,11 +28,11 @@ from nanobot.messages import ProviderData, ToolCall
 from nanobot.providers.anthropic_request import (
     THINKING_TYPES,
     conversation_of,
-    encoded,
+    encode_json,
     signatures,
     tools_of,
 )
-from nanobot.providers.calls import made_calls
+from nanobot.providers.calls import make_calls
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import count, items, mapping, string
 from nanobot.providers.http import HttpConnection
@@ -52,7 +52,7 @@ _SMALLEST_BUDGET = 1_024
 _MOST_STALE = 10_000
 
 
-class _Taste(Struct, frozen=True):
+class _Support(Struct, frozen=True):
     """The fields that one model takes: `adaptive` thinking (else a budget of tokens), an `effort`,
     a `forced` tool, a `temperature`. `off` is its word for no thinking, if it has one."""
 
@@ -97,7 +97,7 @@ class AnthropicProvider:
         first = max(stall_seconds, first_token_seconds)
         self._waits = Waits(first, stall_seconds, max(patience_seconds, first))
         self._connection = HttpConnection(self._endpoint, stall=first)
-        self._tastes: dict[str, _Taste] = {}
+        self._supports: dict[str, _Support] = {}
         self._stale: set[str] = set()
 
     def __repr__(self) -> str:
@@ -110,11 +110,11 @@ class AnthropicProvider:
         which refuses a field that is not essential is asked again without it."""
         model = options.model or self._endpoint.model
         while True:
-            taste = self._tastes.get(model, _Taste())
-            fields = self._fields(prompt, options, taste)
+            support = self._supports.get(model, _Support())
+            fields = self._fields(prompt, options, support)
             source = self._endpoint.source(model)
             incoming = IncomingMessage(self._endpoint, source, prompt, on_text)
-            body = self._joined(prompt, model, fields)
+            body = self._join_body(prompt, model, fields)
             try:
                 await receive(self._connection, "/messages", body, incoming, self._waits)
                 reply = incoming.finish()
@@ -123,9 +123,9 @@ class AnthropicProvider:
                 if error.status not in (400, 422):
                     raise
                 refusal = error.detail.lower()
-                learned = _suiting(taste, fields, refusal)
-                self._tastes[model] = learned
-                if learned == taste and not self._forgets_thinking(prompt, model, refusal):
+                learned = _drop_refused_field(support, fields, refusal)
+                self._supports[model] = learned
+                if learned == support and not self._forgets_thinking(prompt, model, refusal):
                     raise
 
     async def close(self) -> None:
@@ -133,8 +133,8 @@ class AnthropicProvider:
 
     def body(self, prompt: Prompt, options: CallOptions) -> bytes:
         model = options.model or self._endpoint.model
-        fields = self._fields(prompt, options, self._tastes.get(model, _Taste()))
-        return self._joined(prompt, model, fields)
+        fields = self._fields(prompt, options, self._supports.get(model, _Support()))
+        return self._join_body(prompt, model, fields)
 
     def _forgets_thinking(self, prompt: Prompt, model: str, refusal: str) -> bool:
         """Return whether a refusal is about earlier thinking, and mark that as stale. Newer models
@@ -147,17 +147,17 @@ class AnthropicProvider:
         self._stale |= given
         return True
 
-    def _fields(self, prompt: Prompt, options: CallOptions, taste: _Taste) -> dict[str, Any]:
+    def _fields(self, prompt: Prompt, options: CallOptions, support: _Support) -> dict[str, Any]:
         limit = options.max_tokens or self._max_tokens or _DEFAULT_LIMIT
         effort = options.effort or self._settings.effort
-        fields = {"max_tokens": limit, **_tool_choice(prompt, options, taste)}
+        fields = {"max_tokens": limit, **_tool_choice(prompt, options, support)}
         # Thinking would take all of a short answer.
         if limit < 2 * _SMALLEST_BUDGET or _forces(fields):
             effort = "none"
-        if effort and not taste.adaptive and not self._may_begin_to_think(prompt, options):
+        if effort and not support.adaptive and not self._may_begin_to_think(prompt, options):
             effort = "none"
-        fields |= _thinking(taste, effort, limit)
-        temperature = self._settings.temperature if taste.temperature else None
+        fields |= _thinking(support, effort, limit)
+        temperature = self._settings.temperature if support.temperature else None
         if temperature is not None and fields.get("thinking", _OFF) == _OFF:
             fields["temperature"] = temperature
         return fields
@@ -168,44 +168,44 @@ class AnthropicProvider:
         source = self._endpoint.source(options.model or self._endpoint.model)
         return conversation_of(prompt.messages, source, self._stale).begins_with_thinking
 
-    def _joined(self, prompt: Prompt, model: str, fields: Mapping[str, Any]) -> bytes:
+    def _join_body(self, prompt: Prompt, model: str, fields: Mapping[str, Any]) -> bytes:
         """Return the body: first the parts that the cache matches. The owner's fields win."""
         source = "" if fields.get("thinking") == _OFF else self._endpoint.source(model)
         conversation = conversation_of(prompt.messages, source, self._stale)
         more = {**fields, "stream": True, **self._settings.extra_body}
         parts = {
-            "model": encoded(model),
+            "model": encode_json(model),
             "tools": tools_of(prompt),
             "system": conversation.wire_system(),
             "messages": conversation.wire_messages(),
-            **{name: b"" if one is None else encoded(one) for name, one in more.items()},
+            **{name: b"" if one is None else encode_json(one) for name, one in more.items()},
         }
-        joined = [encoded(name) + b":" + value for name, value in parts.items() if value]
+        joined = [encode_json(name) + b":" + value for name, value in parts.items() if value]
         return b"{" + b",".join(joined) + b"}"
 
 
-def _tool_choice(prompt: Prompt, options: CallOptions, taste: _Taste) -> dict[str, Any]:
+def _tool_choice(prompt: Prompt, options: CallOptions, support: _Support) -> dict[str, Any]:
     """Return the field `tool_choice`, if any. Without a toolset nothing can be called."""
     choice = options.tool_choice
     if not prompt.tools.specs:
         choice = "none" if any(one.tool_calls for one in prompt.messages) else ""
     if choice == "none":
         return {"tool_choice": {"type": "none"}}
-    return {"tool_choice": {"type": "tool", "name": choice}} if choice and taste.forced else {}
+    return {"tool_choice": {"type": "tool", "name": choice}} if choice and support.forced else {}
 
 
 def _forces(fields: Mapping[str, Any]) -> bool:
     return bool(fields.get("tool_choice", {}).get("type") == "tool")
 
 
-def _thinking(taste: _Taste, effort: str, limit: int) -> dict[str, Any]:
+def _thinking(support: _Support, effort: str, limit: int) -> dict[str, Any]:
     """Return the fields that ask for an effort, in the form that the model takes."""
-    if effort == "none" and taste.off:
-        return {"thinking": {"type": taste.off}}
+    if effort == "none" and support.off:
+        return {"thinking": {"type": support.off}}
     if effort == "none":  # it always thinks
-        return {"output_config": {"effort": "low"}} if taste.effort else {}
-    if effort and taste.adaptive:
-        wanted = {"output_config": {"effort": effort}} if taste.effort else {}
+        return {"output_config": {"effort": "low"}} if support.effort else {}
+    if effort and support.adaptive:
+        wanted = {"output_config": {"effort": effort}} if support.effort else {}
         return {"thinking": _ADAPTIVE, **wanted}
     if effort:
         budget = min(_BUDGETS.get(effort, _BUDGETS["high"]), limit // 2)
@@ -213,21 +213,21 @@ def _thinking(taste: _Taste, effort: str, limit: int) -> dict[str, Any]:
     return {}
 
 
-def _suiting(taste: _Taste, fields: Mapping[str, Any], refusal: str) -> _Taste:
-    """Return the taste without the field that was refused, or unchanged if it is another one."""
+def _drop_refused_field(support: _Support, fields: Mapping[str, Any], refusal: str) -> _Support:
+    """Return the support without the field that was refused, or unchanged if it is another one."""
     kind = fields.get("thinking", {}).get("type", "")
     other = kind == "disabled" and "between_tools" in refusal  # Claude Sonnet 5.5 has that
     changes: Sequence[tuple[bool, str, dict[str, Any]]] = (
         ("temperature" in fields, "temperature", {"temperature": False}),
         (_forces(fields), "tool_choice|tool use", {"forced": False}),
-        (kind == taste.off, "thinking", {"off": "between_tools" if other else ""}),
+        (kind == support.off, "thinking", {"off": "between_tools" if other else ""}),
         (kind == "adaptive", r"adaptive|thinking\.type", {"adaptive": False}),
         ("output_config" in fields, "effort|output_config", {"effort": False}),
     )
     for is_sent, names, change in changes:
         if is_sent and re.search(names, refusal):
-            return replace(taste, **change)
-    return taste
+            return replace(support, **change)
+    return support
 
 
 _FINISH = {
@@ -250,13 +250,13 @@ class _Block(Struct):
     fields: dict[str, object]
     pieces: dict[str, list[str]] = field(default_factory=dict)
 
-    def joined(self, name: str) -> str:
+    def join(self, name: str) -> str:
         return string(self.fields.get(name)) + "".join(self.pieces.get(name, ()))
 
     @property
     def text(self) -> str:
         """The visible text."""
-        return self.joined("text") if self.kind == "text" else ""
+        return self.join("text") if self.kind == "text" else ""
 
     @property
     def input(self) -> str:
@@ -267,7 +267,7 @@ class _Block(Struct):
 
     def whole(self) -> dict[str, object]:
         """The block as it has to come back, unchanged."""
-        added = {name: self.joined(name) for name in self.pieces}
+        added = {name: self.join(name) for name in self.pieces}
         return self.fields | added
 
 
@@ -298,7 +298,7 @@ class IncomingMessage(IncomingAnswer):
         kind = string(fields.get("type"))
         is_error = self.is_json or kind == "error" or "error" in fields
         if said := error_in(fields) if is_error else None:
-            raise self._endpoint.refused_as(said)
+            raise self._endpoint.body_error(said)
         match kind:
             case "message" | "message_start":
                 self._start_message(mapping(fields.get("message", fields)))
@@ -361,21 +361,21 @@ class IncomingMessage(IncomingAnswer):
             )
         finish = _FINISH.get(self._stop, self._stop) or ("tool_calls" if calls else "stop")
         thought = any(block.kind in THINKING_TYPES for block in blocks)
-        data = self._returned(blocks) if thought else None
-        return Reply(text, calls, self._counted(), finish, self._model, thought, data)
+        data = self._provider_data(blocks) if thought else None
+        return Reply(text, calls, self._total_usage(), finish, self._model, thought, data)
 
     def _calls(self, blocks: Sequence[_Block]) -> tuple[ToolCall, ...]:
         made = (block for block in blocks if block.kind == "tool_use")
-        given = [(block.joined("name"), block.input) for block in made]
-        return made_calls(given, self._prompt, cut=self._stop == "max_tokens")
+        given = [(block.join("name"), block.input) for block in made]
+        return make_calls(given, self._prompt, cut=self._stop == "max_tokens")
 
-    def _returned(self, blocks: Sequence[_Block]) -> ProviderData:
+    def _provider_data(self, blocks: Sequence[_Block]) -> ProviderData:
         """Thinking and text in their order, as the server wants them back."""
         kinds = ("text", *THINKING_TYPES)
         content = [block.whole() for block in blocks if block.kind in kinds]
         return ProviderData(self._source, fields={"content": content})
 
-    def _counted(self) -> Usage:
+    def _total_usage(self) -> Usage:
         """`input_tokens` leaves out cache reads and writes."""
         of = self._usage.get
         cached, writes = of("cache_read_input_tokens", 0), of("cache_creation_input_tokens", 0)

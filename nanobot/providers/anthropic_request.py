@@ -50,7 +50,7 @@ _ANY_OBJECT: Mapping[str, object] = {"type": "object"}
 THINKING_TYPES = ("thinking", "redacted_thinking")
 
 
-def encoded(value: object) -> bytes:
+def encode_json(value: object) -> bytes:
     """JSON as it is sent, which is always valid UTF-8."""
     try:
         return msgspec.json.encode(value)
@@ -123,7 +123,7 @@ def tools_of(prompt: Prompt) -> bytes:
     called = dict.fromkeys(call.name for one in prompt.messages for call in one.tool_calls)
     if not called:
         return b""
-    return encoded([{"name": name, "input_schema": _ANY_OBJECT} for name in called])
+    return encode_json([{"name": name, "input_schema": _ANY_OBJECT} for name in called])
 
 
 def wire_tools(tools: Toolset) -> bytes:
@@ -135,7 +135,7 @@ def wire_tools(tools: Toolset) -> bytes:
         # The API refuses combined schemas at the top level, and wants an object there.
         schema = {name: value for name, value in spec.parameters.items() if name not in _COMBINED}
         described.append(tool | {"input_schema": schema | {"type": "object"}})
-    return encoded(described)
+    return encode_json(described)
 
 
 def conversation_of(
@@ -158,7 +158,7 @@ def conversation_of(
             turn = _answer(message, called, "" if last.role == "assistant" else source, stale)
             called.reverse()
         else:
-            turn = WireTurn("user", _said(message, called), int(message.role == "tool"))
+            turn = WireTurn("user", _user_blocks(message, called), int(message.role == "tool"))
         if turn.blocks and turn.role != last.role:
             turns.append(turn)
         else:
@@ -175,11 +175,11 @@ def _answer(
     message: PromptMessage, ids: Sequence[str], source: str, stale: Collection[str]
 ) -> WireTurn:
     """Return the model's message, with these ids of its calls. No text ends with white space."""
-    content = _returned(message, source, stale)
+    content = _assistant_content(message, source, stale)
     blocks: list[bytes] = []
     for block in content:
         if block.get("type") != "text":
-            blocks.append(encoded(block))
+            blocks.append(encode_json(block))
         elif text := string(block.get("text")).rstrip():
             blocks.append(_text(text))
     blocks += map(_call, message.tool_calls, ids)
@@ -187,7 +187,7 @@ def _answer(
     return WireTurn("assistant", blocks, thinks=thinks)
 
 
-def _said(message: PromptMessage, called: list[str]) -> list[bytes]:
+def _user_blocks(message: PromptMessage, called: list[str]) -> list[bytes]:
     """Return a user's message or a result as blocks. A result takes its id from `called`."""
     if message.role == "tool":
         return [_result(called.pop(), message.text)]
@@ -197,7 +197,7 @@ def _said(message: PromptMessage, called: list[str]) -> list[bytes]:
     return blocks
 
 
-def _returned(
+def _assistant_content(
     message: PromptMessage, source: str, stale: Collection[str]
 ) -> Sequence[Mapping[str, object]]:
     """Return the model's thinking and text in their order, or only the text. If the text was
@@ -229,19 +229,19 @@ def _signature(block: Mapping[str, object]) -> str:
 
 
 def _text(text: str) -> bytes:
-    return encoded({"type": "text", "text": text})
+    return encode_json({"type": "text", "text": text})
 
 
 def _image(mime: str, data: str) -> bytes:
     if mime not in _IMAGE_TYPES:
         return _text(f"[a picture in a format that cannot be shown: {mime}]")
     source = {"type": "base64", "media_type": mime, "data": data}
-    return encoded({"type": "image", "source": source})
+    return encode_json({"type": "image", "source": source})
 
 
 def _result(id: str, text: str) -> bytes:
     fields: dict[str, object] = {"type": "tool_result", "tool_use_id": id, "content": text}
-    return encoded(fields | {"is_error": True} if text == NO_RESULT else fields)
+    return encode_json(fields | {"is_error": True} if text == NO_RESULT else fields)
 
 
 def _call(call: ToolCall, id: str) -> bytes:
@@ -251,4 +251,4 @@ def _call(call: ToolCall, id: str) -> bytes:
         "name": call.name,
         "input": msgspec.Raw(call.arguments.encode()),
     }
-    return encoded(body)
+    return encode_json(body)

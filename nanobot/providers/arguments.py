@@ -94,7 +94,7 @@ def first_object(text: str, start: int) -> tuple[str, int] | None:
         out.append(_as_json(text, found[kind], at) if kind == "value" else _SPACED[found[kind]])
         before = kind
         if depth <= 0:
-            whole = _checked("".join(out))
+            whole = _validate("".join(out))
             return (whole, at) if whole else None
         if depth > _DEEPEST:
             return None
@@ -107,7 +107,7 @@ def _read(text: str, encoded: int) -> str | None:
     try:
         value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError):
-        inner = _repaired(text)
+        inner = _repair(text)
         return _only_item(inner) if inner is not None and inner[:1] == "[" else inner
     if isinstance(value, str) and encoded and value.lstrip()[:1] in ("{", "[", '"', "'", "`", ""):
         return _read(value, encoded - 1)
@@ -123,7 +123,7 @@ def _only_item(listed: str) -> str | None:
     return one if one[:1] == "{" else None
 
 
-def _repaired(text: str) -> str | None:
+def _repair(text: str) -> str | None:
     """Return the text of the JSON object or list that `text` can only mean, or None."""
     if len(text) > _MOST_REPAIRED:
         return None
@@ -154,7 +154,7 @@ def _without_halves(text: str) -> str | None:
         return None
 
 
-def _checked(written: str) -> str | None:
+def _validate(written: str) -> str | None:
     try:
         msgspec.json.decode(written)
     except (msgspec.MsgspecError, RecursionError):

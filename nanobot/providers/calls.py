@@ -82,7 +82,7 @@ class CallAssembler:
     def finish(self, prompt: Prompt, *, cut: bool) -> tuple[ToolCall, ...]:
         """Return the calls with our ids. `cut`: the reply ended at the token limit."""
         given = [(draft.name, "".join(draft.arguments)) for draft in self._drafts]
-        return made_calls(given, prompt, cut=cut)
+        return make_calls(given, prompt, cut=cut)
 
     def _begin(self, call_id: str) -> _Draft:
         self._drafts.append(_Draft(call_id))
@@ -103,10 +103,10 @@ class CallAssembler:
         return current
 
 
-def written_calls(written: Sequence[TextCall], prompt: Prompt) -> tuple[ToolCall, ...]:
+def calls_from_text(written: Sequence[TextCall], prompt: Prompt) -> tuple[ToolCall, ...]:
     """Return tool calls for those that a model wrote as text. One that can't be read, or doesn't
     fit its tool, is malformed: the model gets it back."""
-    calls = made_calls([(one.name, one.arguments) for one in written], prompt)
+    calls = make_calls([(one.name, one.arguments) for one in written], prompt)
     return tuple(
         replace(call, arguments="{}", malformed=f"{one.problem}: {_excerpt(one.markup)}")
         if one.problem
@@ -115,7 +115,7 @@ def written_calls(written: Sequence[TextCall], prompt: Prompt) -> tuple[ToolCall
     )
 
 
-def made_calls(
+def make_calls(
     given: Sequence[tuple[str, str]], prompt: Prompt, *, cut: bool = False
 ) -> tuple[ToolCall, ...]:
     """Return tool calls for the names and argument texts of a model. Ids are short, unique in
@@ -135,11 +135,11 @@ def made_calls(
             call_id = hashlib.sha256(seed.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_LENGTH]
             attempt += 1
         used.add(call_id)
-        calls.append(ToolCall(call_id, _known(name, prompt), arguments or "{}", malformed))
+        calls.append(ToolCall(call_id, _match_name(name, prompt), arguments or "{}", malformed))
     return tuple(calls)
 
 
-def _known(name: str, prompt: Prompt) -> str:
+def _match_name(name: str, prompt: Prompt) -> str:
     """Return a name in the API's characters, without what models put around a tool's name:
     `functions.NAME:0` (Kimi), `default_api.NAME` (Gemini), `NAME<|channel|>json` (gpt-oss)."""
     found = _AROUND_NAME.fullmatch(name)

@@ -142,13 +142,13 @@ class Tiktoken:
             if not self._works:
                 return None
             try:
-                return await self._counted(text)
+                return await self._count(text)
             except (OSError, TimeoutError, ValueError) as error:
                 logger.info("tokens are estimated, not counted ({})", error or type(error).__name__)
                 self._works = False
                 return None
 
-    async def _counted(self, text: str) -> int:
+    async def _count(self, text: str) -> int:
         launch = programs.own_script(_WORKER, self._model, **programs.environment(_FOR_ENCODINGS))
         pipe = asyncio.subprocess.PIPE
         worker = await launch.spawn(stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL)

@@ -165,7 +165,7 @@ _MISTRAL = r"mi[sx]tral|magistral|codestral|devstral|pixtral"
 
 
 @lru_cache(maxsize=64)
-def known_dialect(base_url: str, model: str) -> Dialect:
+def dialect_for(base_url: str, model: str) -> Dialect:
     """Return the documented dialect of a server and a model. Unknown servers and those on private
     addresses count as the strictest."""
     host = host_of(base_url)
@@ -204,7 +204,7 @@ def is_near(base_url: str) -> bool:
         return "." not in host or host.endswith((".local", ".lan", ".internal", ".home.arpa"))
 
 
-class Learned(Struct, frozen=True):
+class LearnedDialect(Struct, frozen=True):
     at: datetime
     dialect: Dialect
 
@@ -220,10 +220,10 @@ class Dialects:
 
     def __init__(self, clock: Clock | None = None, store: StateStore | None = None) -> None:
         self._clock = clock or SystemClock()
-        self._learned: dict[str, Learned] = {}
-        self._document: Document[Mapping[str, Learned]] | None = None
+        self._learned: dict[str, LearnedDialect] = {}
+        self._document: Document[Mapping[str, LearnedDialect]] | None = None
         if store is not None:
-            self._document = Document(store, "dialects", decode_dialects, _encoded, {})
+            self._document = Document(store, "dialects", decode_dialects, _encode_dialects, {})
 
     def load(self) -> None:
         """Read the stored dialects. Blocks. Raises `StorageError`."""
@@ -255,11 +255,11 @@ class Dialects:
             if dialect is None:
                 self._learned.pop(source, None)
             else:
-                self._learned[source] = Learned(self._clock.now(), dialect)
+                self._learned[source] = LearnedDialect(self._clock.now(), dialect)
         if self._document is None:
             return
 
-        def change(stored: Mapping[str, Learned]) -> Mapping[str, Learned]:
+        def change(stored: Mapping[str, LearnedDialect]) -> Mapping[str, LearnedDialect]:
             others = {name: one for name, one in stored.items() if name not in learned}
             return others | {name: self._learned[name] for name in learned & self._learned.keys()}
 
@@ -268,7 +268,7 @@ class Dialects:
         except NanobotError as error:
             logger.warning("can't save the dialects of model servers: {}", error)
 
-    def learned(self) -> Mapping[str, Learned]:
+    def snapshot(self) -> Mapping[str, LearnedDialect]:
         return dict(self._learned)
 
 
@@ -279,17 +279,17 @@ def changes_of(dialect: Dialect) -> list[str]:
     return [f"{name}={mine[name]}" for name in plain if mine[name] != plain[name]]
 
 
-def _encoded(learned: Mapping[str, Learned]) -> bytes:
+def _encode_dialects(learned: Mapping[str, LearnedDialect]) -> bytes:
     return json.dumps({"version": 1, "dialects": to_builtins(learned)}).encode()
 
 
-def decode_dialects(content: bytes) -> Mapping[str, Learned]:
+def decode_dialects(content: bytes) -> Mapping[str, LearnedDialect]:
     """Return the dialects in a stored document, by source. Raises `InvalidDocument`."""
-    found: dict[str, Learned] = {}
+    found: dict[str, LearnedDialect] = {}
     entries = versioned_object(content, 1).get("dialects")
     for source, entry in (entries if isinstance(entries, dict) else {}).items():
         try:
-            found[source] = convert(entry, Learned)
+            found[source] = convert(entry, LearnedDialect)
         except ValidationError:
             continue  # another version's: it is learned again
     return found

@@ -61,7 +61,7 @@ class Dialogue:
     only its new messages: the latest conversations are remembered by their message objects."""
 
     def __init__(self) -> None:
-        self._recent: OrderedDict[int, _Wiring] = OrderedDict()
+        self._recent: OrderedDict[int, _WireConversation] = OrderedDict()
 
     def wire_messages(
         self, messages: Sequence[PromptMessage], dialect: Dialect, source: str
@@ -72,7 +72,7 @@ class Dialogue:
         key = id(messages[1]) if len(messages) > 1 else 0
         wiring = self._recent.pop(key, None)
         if wiring is None or not wiring.begins(messages, dialect, source):
-            wiring = _Wiring(dialect, source)
+            wiring = _WireConversation(dialect, source)
         if wiring.extend(messages):
             if not wiring.has_images:  # they are large
                 self._recent[key] = wiring
@@ -80,23 +80,23 @@ class Dialogue:
                 self._recent.popitem(last=False)
         else:
             messages = tuple(well_formed(messages, dialect))
-            wiring = _Wiring(dialect, source)
+            wiring = _WireConversation(dialect, source)
             wiring.extend(messages)
         wires = wiring.wires
         if dialect.cache_marks and "cache_control" not in dialect.dropped:
             wires = list(wires)
             for position in anthropic_cache_breakpoints(messages):
-                wires[position] = cached_wire(wires[position])
+                wires[position] = add_cache_breakpoint(wires[position])
         return wires
 
 
-class _Wiring:
+class _WireConversation:
     """A conversation on its way to one server: the messages so far, and each as JSON."""
 
     def __init__(self, dialect: Dialect, source: str) -> None:
         self._dialect, self._source = dialect, source
         self._messages: tuple[PromptMessage, ...] = ()
-        self._before, self._barred = "", _barred(dialect)
+        self._before, self._bad_predecessors = "", _bad_predecessors(dialect)
         self._open: list[tuple[str, str]] = []
         """The calls without a result, in reverse: our ids and those on the wire."""
         self._ids = WireIds(dialect.call_ids)
@@ -125,7 +125,7 @@ class _Wiring:
         if self._open or message.role == "tool":
             wanted = self._open[-1][0] if self._open else None
             return message.role == "tool" and message.tool_call_id == wanted
-        return self._before not in self._barred[message.role]
+        return self._before not in self._bad_predecessors[message.role]
 
     def _wire(self, message: PromptMessage) -> bytes:
         """Apply rule 2 and the dialect's form of assistant messages."""
@@ -141,7 +141,7 @@ class _Wiring:
         return _calls_wire(message, wire_ids, own, self._dialect)
 
 
-def _barred(dialect: Dialect) -> Mapping[str, Collection[str]]:
+def _bad_predecessors(dialect: Dialect) -> Mapping[str, Collection[str]]:
     """The roles behind which a message of a role may not come; "" is the beginning."""
     strict = dialect.strict_roles
     return {
@@ -158,7 +158,7 @@ def _is_empty(message: PromptMessage) -> bool:
 def well_formed(messages: Sequence[PromptMessage], dialect: Dialect) -> list[PromptMessage]:
     """Return a conversation that keeps rules 3 to 5, with as little changed as they allow."""
     said = list(with_results(messages))
-    said = list(map(_filled, said)) if dialect.fills_empty else said
+    said = list(map(_fill_empty, said)) if dialect.fills_empty else said
     if said and said[0].role != "user":
         said.insert(0, user_message(CONTINUED))
     said = _in_turn(said, dialect)
@@ -166,7 +166,7 @@ def well_formed(messages: Sequence[PromptMessage], dialect: Dialect) -> list[Pro
     if system and dialect.system_role:
         said.insert(0, system_message(system))
     elif system:
-        said[:1] = [_joined(user_message(system), *said[:1])]
+        said[:1] = [_join(user_message(system), *said[:1])]
     return said
 
 
@@ -206,7 +206,7 @@ def _in_turn(messages: Iterable[PromptMessage], dialect: Dialect) -> list[Prompt
             runs[-1].append(message)
         else:
             runs.append([message])
-    return [_joined(*run) for run in runs]
+    return [_join(*run) for run in runs]
 
 
 def _strictly(messages: Iterable[PromptMessage]) -> Iterator[PromptMessage]:
@@ -220,7 +220,7 @@ def _strictly(messages: Iterable[PromptMessage]) -> Iterator[PromptMessage]:
         before = "assistant" if ends else message.role
 
 
-def _joined(*run: PromptMessage) -> PromptMessage:
+def _join(*run: PromptMessage) -> PromptMessage:
     """Return messages of one role as one, with a blank line between them. In linear time: a client
     may send thousands."""
     last = run[-1]
@@ -232,7 +232,7 @@ def _joined(*run: PromptMessage) -> PromptMessage:
     return assistant_message(text, last.tool_calls, last.provider_data)
 
 
-def _filled(message: PromptMessage) -> PromptMessage:
+def _fill_empty(message: PromptMessage) -> PromptMessage:
     """Rule 5: no message is empty."""
     if not _is_empty(message):
         return message
@@ -299,7 +299,7 @@ def _calls_wire(
     form = (ids, own is not None, dialect.strict_roles, *wishes)
     if (known := message.forms.get(form)) is not None:
         return known
-    fields, call_fields = _returned(own, dialect, len(ids))
+    fields, call_fields = _fields_to_return(own, dialect, len(ids))
     wire = message.wire
     if fields or any(call_fields) or ids != tuple(call.id for call in message.tool_calls):
         body: dict[str, Any] = json.loads(wire)
@@ -317,7 +317,7 @@ def _calls_wire(
 _THINKING = ("reasoning_content", "reasoning")
 
 
-def _returned(
+def _fields_to_return(
     own: ProviderData | None, dialect: Dialect, calls: int
 ) -> tuple[dict[str, Any], Sequence[Mapping[str, Any]]]:
     """Return the fields that the server gets back in a message, and in each of its calls."""
@@ -371,7 +371,7 @@ def anthropic_cache_breakpoints(messages: Sequence[PromptMessage]) -> tuple[int,
     return (*system, *reversed(ends))
 
 
-def cached_wire(wire: bytes) -> bytes:
+def add_cache_breakpoint(wire: bytes) -> bytes:
     """Return a message of Chat Completions with a breakpoint on its last part.
 
     OpenRouter passes it on to Claude. An assistant message has no place for one and stays as it is.

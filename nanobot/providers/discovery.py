@@ -211,7 +211,7 @@ class ModelServer(Struct, frozen=True):
         }
         return tuple(models.values())
 
-    async def located(self, *, every: bool = False) -> tuple[ModelServer, Sequence[ListedModel]]:
+    async def locate(self, *, every: bool = False) -> tuple[ModelServer, Sequence[ListedModel]]:
         """Return the server at the address at which it lists its models, and the list: an address
         without a path may lack /v1. Raises `ProviderError`."""
         models = await self.models(every=every)
@@ -226,7 +226,7 @@ class ModelServer(Struct, frozen=True):
         most = _window_in(entry)
         if "max_model_len" in entry:
             return ModelFacts(most, most, server="vLLM")
-        known = self._known
+        known = self._provider
         if most or (known and not known.is_local):
             return ModelFacts(most=most)
         root = self._root  # only local servers have the rest
@@ -273,7 +273,7 @@ class ModelServer(Struct, frozen=True):
             await connection.close()
 
     @property
-    def _known(self) -> KnownProvider | None:
+    def _provider(self) -> KnownProvider | None:
         return self.provider or provider_at(self.base_url)
 
     @property
@@ -282,7 +282,7 @@ class ModelServer(Struct, frozen=True):
 
     async def _listing(self) -> list[Mapping[str, object]]:
         """Return the entries with a name. Raises `ProviderError`."""
-        known = self._known
+        known = self._provider
         try:
             if known and known.listing:
                 headers = {**known.headers, known.key_header: self.api_key.strip()}
@@ -303,7 +303,7 @@ class ModelServer(Struct, frozen=True):
             entries = await self._listing()
         if not model and len(entries) == 1:
             return entries[0]
-        bare = model.removeprefix("models/") if self._known and self._known.listing else model
+        bare = model.removeprefix("models/") if self._provider and self._provider.listing else model
         return next((one for one in entries if _name_in(one) == bare), {})
 
 

@@ -16,7 +16,7 @@ from nanobot.errors import ContextTooLong
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import items, mapping
 from nanobot.providers.http import HttpConnection
-from nanobot.providers.retry import RetryPolicy, retried
+from nanobot.providers.retry import RetryPolicy, retry
 
 _STALL_SECONDS = 60.0
 _SHORTEST = 100
@@ -49,7 +49,7 @@ class OpenAIEmbedder:
             batch = [_sendable(text, self._characters) for text in texts[start:][: self._batch]]
             vectors += await self._fitting(batch, policy)
         if len({len(vector) for vector in vectors}) > 1:
-            raise self._endpoint.garbage("vectors of different lengths")
+            raise self._endpoint.garbage_error("vectors of different lengths")
         return vectors
 
     async def close(self) -> None:
@@ -63,11 +63,11 @@ class OpenAIEmbedder:
             answer = await self._connection.ask("/embeddings", wish)
             found = dict(_vectors(answer.get("data")))
             if sorted(found) != list(range(len(texts))):
-                raise self._endpoint.garbage(f"{len(found)} vectors for {len(texts)} texts")
+                raise self._endpoint.garbage_error(f"{len(found)} vectors for {len(texts)} texts")
             return [found[index] for index in range(len(texts))]
 
         try:
-            return await retried(ask, "embeddings", policy, self._clock, self._random)
+            return await retry(ask, "embeddings", policy, self._clock, self._random)
         except ContextTooLong:
             longest = max(map(len, texts))
             if len(texts) == 1 and longest <= _SHORTEST:

@@ -99,9 +99,9 @@ class Endpoint(Struct, frozen=True):
         try:
             fields = mapping(parse_json(answer, _MOST_MARKS))
         except ValueError as error:
-            raise self.garbage("something that is not JSON", answer) from error
+            raise self.garbage_error("something that is not JSON", answer) from error
         if said := error_in(fields):
-            raise self.refused_as(said)
+            raise self.body_error(said)
         return fields
 
     @property
@@ -139,26 +139,26 @@ class Endpoint(Struct, frozen=True):
         """What the server did, and its words, if there are any."""
         return ": ".join(filter(None, (f"the model server at {self.place} {what}", detail)))
 
-    def unreachable(self, reason: str) -> ProviderUnavailable:
+    def unreachable_error(self, reason: str) -> ProviderUnavailable:
         return ProviderUnavailable(
             f"cannot reach the model server at {self.place}: {self.shorten(reason)}",
             hint=self._hint(0) or f"Check {self.settings}.base_url and the network.",
         )
 
-    def stalled(self, seconds: float) -> ProviderStalled:
+    def stall_error(self, seconds: float) -> ProviderStalled:
         hint = f"If it needs longer, raise {self.settings}.timeout_seconds."
         return ProviderStalled(
             f"the model server at {self.place} sent nothing for {seconds:g} seconds",
             hint=hint if self.settings.startswith("model") else "",
         )
 
-    def cut(self, reason: str) -> ProviderUnavailable:
+    def cut_error(self, reason: str) -> ProviderUnavailable:
         text = self.shorten(reason)
         return ProviderUnavailable(
             f"the model server at {self.place} broke off in the middle of its answer", detail=text
         )
 
-    def garbage(self, what: str, excerpt: bytes = b"") -> ProviderGarbage:
+    def garbage_error(self, what: str, excerpt: bytes = b"") -> ProviderGarbage:
         from nanobot.providers.refusals import text_of_page
 
         text = excerpt[:_EXCERPT].decode("utf-8", "replace").strip()
@@ -167,15 +167,15 @@ class Endpoint(Struct, frozen=True):
         what = self._sentence(f"answered with {what}", shown)
         return ProviderGarbage(what, detail=shown, hint=hint)
 
-    def unusable(self, what: str, hint: str) -> ProviderRejected:
+    def unusable_error(self, what: str, hint: str) -> ProviderRejected:
         return ProviderRejected(what, status=0, hint=hint)
 
-    def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
+    def refusal_error(self, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
         from nanobot.providers.refusals import ErrorBody  # a start does without
 
         return self._decide(status, ErrorBody.in_body(body), retry_after(headers))
 
-    def refused_as(self, said: ErrorBody) -> ProviderError:
+    def body_error(self, said: ErrorBody) -> ProviderError:
         """An error in an answer that began with status 200; see `error_in`. If nothing tells what
         kind it is, it may pass, but is no reason to wait for hours."""
         if said.status or said.generation:

@@ -85,7 +85,7 @@ class HttpConnection:
             async with asyncio.timeout(seconds), self._request(method, path, content) as chunks:
                 return await self._object(chunks)
         except TimeoutError as error:
-            raise self.endpoint.stalled(seconds) from error
+            raise self.endpoint.stall_error(seconds) from error
 
     async def close(self) -> None:
         session, self._session = self._session, None
@@ -95,7 +95,7 @@ class HttpConnection:
     @asynccontextmanager
     async def _request(self, method: str, path: str, body: bytes) -> AsyncIterator[Chunks]:
         """Send JSON or nothing. The context is the body of a successful answer."""
-        session = await self._opened()
+        session = await self._open_session()
         import aiohttp
 
         try:
@@ -104,15 +104,15 @@ class HttpConnection:
                 response.close()
                 response = await self._find_v1(session, method, path, body)
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise self._failed(error) from error
+            raise self._connection_error(error) from error
         except self._proxy_errors as error:
-            raise self.endpoint.unreachable(f"the SOCKS proxy: {error}") from error
+            raise self.endpoint.unreachable_error(f"the SOCKS proxy: {error}") from error
         except ValueError as error:
-            raise self._no_address() from error
+            raise self._address_error() from error
         async with response:
             chunks = self._chunks(response)
             if not 200 <= response.status < 300:
-                raise await self._refused(response.status, response.headers, chunks)
+                raise await self._read_refusal(response.status, response.headers, chunks)
             self._is_unsure = False
             yield chunks
 
@@ -139,7 +139,7 @@ class HttpConnection:
             logger.warning("the model server answers at {}: set {} to that", place, setting)
         return response
 
-    async def _refused(
+    async def _read_refusal(
         self, status: int, headers: Mapping[str, str], chunks: Chunks
     ) -> ProviderError:
         """Return the error for an unsuccessful status. Reads only the beginning of the body, which
@@ -152,7 +152,7 @@ class HttpConnection:
                     if len(body) >= _ERROR_BYTES:
                         break
         lower = {name.lower(): value for name, value in headers.items()}
-        return self.endpoint.refused(status, lower, body[:_ERROR_BYTES])
+        return self.endpoint.refusal_error(status, lower, body[:_ERROR_BYTES])
 
     async def _object(self, chunks: Chunks) -> Mapping[str, object]:
         answer = bytearray()
@@ -160,10 +160,10 @@ class HttpConnection:
             async for chunk in chunks:
                 answer += chunk
                 if len(answer) > _ANSWER_BYTES:
-                    raise self.endpoint.garbage("more than was asked for")
+                    raise self.endpoint.garbage_error("more than was asked for")
         return self.endpoint.object_in(bytes(answer))
 
-    async def _opened(self) -> aiohttp.ClientSession:
+    async def _open_session(self) -> aiohttp.ClientSession:
         async with self._opening:
             if self._session is None:
                 trusted = await asyncio.to_thread(self._prepare)
@@ -175,14 +175,14 @@ class HttpConnection:
         True for this machine's, which aiohttp loads anyway. Blocks. Raises `ProviderRejected`."""
         endpoint = self.endpoint
         if not (endpoint.api_key.isascii() and endpoint.api_key.isprintable()):
-            raise endpoint.unusable(
+            raise endpoint.unusable_error(
                 f"{endpoint.settings}.api_key contains characters that are invalid in an HTTP "
                 "header",
                 "Copy the key again. It has only plain letters, digits, and punctuation.",
             )
         url = _usable_url(endpoint.base_url, "http", "https")
         if url is None:
-            raise self._no_address()
+            raise self._address_error()
         importlib.import_module("aiohttp")
         self._proxy = self._proxy_for(url)
         if _is_socks(self._proxy):
@@ -193,10 +193,10 @@ class HttpConnection:
     def _certificates(self) -> ssl.SSLContext | bool:
         file, folder = (os.environ.get(name, "") for name in _CERTIFICATES)
         try:
-            return _trusted(file, folder) if file or folder else True
+            return _load_certificates(file, folder) if file or folder else True
         except OSError as error:
             name = _CERTIFICATES[0 if file else 1]
-            raise self.endpoint.unusable(
+            raise self.endpoint.unusable_error(
                 f"cannot use {name} ({file or folder}): {error.strerror or error}",
                 f"Set {name} to certificates in PEM format, or unset it, and start nanobot again.",
             ) from error
@@ -212,7 +212,7 @@ class HttpConnection:
             return None
         proxy = proxy if "://" in proxy else f"http://{proxy}"
         if _usable_url(proxy, "http", "https", *_SOCKS) is None:
-            raise self.endpoint.unusable(
+            raise self.endpoint.unusable_error(
                 "the proxy in the environment can't be used",  # it may hold a password
                 "Set HTTPS_PROXY to an http or socks5 proxy, or add the server to NO_PROXY.",
             )
@@ -276,23 +276,25 @@ class HttpConnection:
             async for chunk in response.content.iter_any():
                 yield chunk
         except (aiohttp.ClientError, aiohttp.ServerTimeoutError) as error:
-            raise self._failed(error) from error
+            raise self._connection_error(error) from error
 
-    def _failed(self, error: Exception) -> ProviderError:
+    def _connection_error(self, error: Exception) -> ProviderError:
         import aiohttp
 
         if isinstance(error, aiohttp.ConnectionTimeoutError):
-            return self.endpoint.unreachable(f"no connection within {self._connect:g} seconds")
+            return self.endpoint.unreachable_error(
+                f"no connection within {self._connect:g} seconds"
+            )
         if isinstance(error, aiohttp.ClientHttpProxyError):
-            return self.endpoint.unreachable(f"the proxy answered {error.status}")
+            return self.endpoint.unreachable_error(f"the proxy answered {error.status}")
         if isinstance(error, aiohttp.ClientConnectorError):
-            return self.endpoint.unreachable(root_cause(error))
+            return self.endpoint.unreachable_error(root_cause(error))
         if isinstance(error, TimeoutError):
-            return self.endpoint.stalled(self._stall)
-        return self.endpoint.cut(root_cause(error))
+            return self.endpoint.stall_error(self._stall)
+        return self.endpoint.cut_error(root_cause(error))
 
-    def _no_address(self) -> ProviderError:
-        return self.endpoint.unusable(
+    def _address_error(self) -> ProviderError:
+        return self.endpoint.unusable_error(
             f"{self.endpoint.settings}.base_url is not an http or https address",
             "An example is https://api.example.com/v1.",
         )
@@ -326,7 +328,7 @@ class UploadConnection(HttpConnection):
                 stream_cls=openai.AsyncStream[Any],
             )
         except openai.APIConnectionError as error:
-            raise self._not_answered(error) from error
+            raise self._upload_error(error) from error
         # Asked for the response itself, the package gives it, stream or not. Its types deny that.
         response = cast("httpx2.Response", answer)
         try:
@@ -380,19 +382,21 @@ class UploadConnection(HttpConnection):
         body."""
         if not response.is_success:
             body = self._read(response)
-            raise await self._refused(response.status_code, response.headers, body)
+            raise await self._read_refusal(response.status_code, response.headers, body)
 
-    def _not_answered(self, error: Exception) -> ProviderError:
+    def _upload_error(self, error: Exception) -> ProviderError:
         import httpx2
         import openai
 
         if isinstance(error.__cause__, httpx2.ConnectTimeout):
-            return self.endpoint.unreachable(f"no connection within {self._connect:g} seconds")
+            return self.endpoint.unreachable_error(
+                f"no connection within {self._connect:g} seconds"
+            )
         if isinstance(error.__cause__, httpx2.ConnectError):
-            return self.endpoint.unreachable(root_cause(error))
+            return self.endpoint.unreachable_error(root_cause(error))
         if isinstance(error, openai.APITimeoutError):
-            return self.endpoint.stalled(self._stall)
-        return self.endpoint.cut(root_cause(error))
+            return self.endpoint.stall_error(self._stall)
+        return self.endpoint.cut_error(root_cause(error))
 
     async def _read(self, response: httpx2.Response) -> Chunks:
         import httpx2
@@ -401,9 +405,9 @@ class UploadConnection(HttpConnection):
             async for chunk in response.aiter_bytes():
                 yield chunk
         except httpx2.TimeoutException as error:
-            raise self.endpoint.stalled(self._stall) from error
+            raise self.endpoint.stall_error(self._stall) from error
         except httpx2.HTTPError as error:
-            raise self.endpoint.cut(root_cause(error)) from error
+            raise self.endpoint.cut_error(root_cause(error)) from error
 
 
 async def _pieces(body: bytes) -> AsyncIterator[memoryview]:
@@ -449,7 +453,7 @@ def _names(entry: str, host: str, port: int) -> bool:
 
 
 @cache
-def _trusted(file: str, folder: str) -> ssl.SSLContext:
+def _load_certificates(file: str, folder: str) -> ssl.SSLContext:
     """Return the certificates in these places. Loading takes up to 100 ms, so all share them."""
     return ssl.create_default_context(cafile=file or None, capath=folder or None)
 

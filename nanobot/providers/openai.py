@@ -27,15 +27,15 @@ from nanobot.errors import (
 )
 from nanobot.messages import ToolCall
 from nanobot.providers.arguments import read_arguments
-from nanobot.providers.calls import made_calls, written_calls
+from nanobot.providers.calls import calls_from_text, make_calls
 from nanobot.providers.catalogue import provider_at
 from nanobot.providers.dialect import (
     RUNGS,
     Dialect,
     Dialects,
     Rung,
+    dialect_for,
     is_near,
-    known_dialect,
     optional,
     refuses_forcing,
 )
@@ -116,18 +116,20 @@ class OpenAIProvider:
         options = replace(options, model=options.model or await self._model())
         spec = next((one for one in prompt.tools.specs if one.name == options.tool_choice), None)
         if spec is not None:
-            return await self._structured(prompt, options, spec)
-        return await self._adapted(_Question(prompt, options), on_text)
+            return await self._complete_structured(prompt, options, spec)
+        return await self._ask_adaptively(_Question(prompt, options), on_text)
 
     async def close(self) -> None:
         await self._connection.close()
 
     def dialect(self, model: str = "") -> Dialect:
         model = model or self._endpoint.model
-        known = known_dialect(self._base_url, model)
+        known = dialect_for(self._base_url, model)
         return self._dialects.of(self._endpoint.source(model), known)
 
-    async def _structured(self, prompt: Prompt, options: CallOptions, spec: ToolSpec) -> Reply:
+    async def _complete_structured(
+        self, prompt: Prompt, options: CallOptions, spec: ToolSpec
+    ) -> Reply:
         """Get a call of one tool by the best way that works with this server, and learn the way. If
         none works, return the first reply."""
         replies: list[Reply] = []
@@ -139,7 +141,7 @@ class OpenAIProvider:
             form = _format_of(spec) if rung == "schema" else {}
             question = _Question(asked, replace(options, tool_choice=choice), form)
             try:
-                reply = await self._adapted(question)
+                reply = await self._ask_adaptively(question)
             except (ProviderRejected, RequestBlamed) as error:
                 if _is_final(error, rung, replies):
                     raise
@@ -158,7 +160,7 @@ class OpenAIProvider:
                 return reply
         return replies[0]  # without any the last refusal was raised
 
-    async def _adapted(self, question: _Question, on_text: TextSink | None = None) -> Reply:
+    async def _ask_adaptively(self, question: _Question, on_text: TextSink | None = None) -> Reply:
         """Ask, in another form after each refusal that names a change, and learn the form that
         worked."""
         options = question.options
@@ -171,7 +173,7 @@ class OpenAIProvider:
             try:
                 reply, shown = await self._ask(question, dialect, on_text)
             except ToolUseFailed as error:
-                return _rescued(error, question.prompt, options)
+                return _rescue(error, question.prompt, options)
             except (ProviderRejected, RequestBlamed) as error:
                 if forced and refuses_forcing(error):
                     raise
@@ -185,7 +187,7 @@ class OpenAIProvider:
                 if shown != known:
                     await self._dialects.learn(self._endpoint.source(options.model), known, shown)
                 return reply
-        raise self._endpoint.unusable("the server refuses each form of the request", "")
+        raise self._endpoint.unusable_error("the server refuses each form of the request", "")
 
     def _changes(
         self, error: ProviderRejected | RequestBlamed, question: _Question, dialect: Dialect
@@ -194,7 +196,7 @@ class OpenAIProvider:
         counts if it changes the request: words may be about something else."""
         changes = [*dialect.after(error, self._fields(question, dialect))]
         if _may_be_the_form(error):  # the server may refuse a learned change by now
-            changes.append(known_dialect(self._base_url, question.options.model))
+            changes.append(dialect_for(self._base_url, question.options.model))
         return {self._body(question, one): one for one in changes}
 
     async def _ask(
@@ -356,7 +358,7 @@ def _asking_for(rung: Rung, prompt: Prompt, spec: ToolSpec) -> Prompt:
     return Prompt((*prompt.messages, wanted), Toolset.of([]))
 
 
-def _rescued(failed: ToolUseFailed, prompt: Prompt, options: CallOptions) -> Reply:
+def _rescue(failed: ToolUseFailed, prompt: Prompt, options: CallOptions) -> Reply:
     """Return the reply that a server could not parse (Groq: `tool_use_failed`), if its text can be
     read here. Raises the error again if not."""
     from nanobot.providers.textcalls import read_text_calls
@@ -364,7 +366,7 @@ def _rescued(failed: ToolUseFailed, prompt: Prompt, options: CallOptions) -> Rep
     read = read_text_calls(failed.generation, prompt.tools.specs, prompt)
     if not read.calls or any(call.problem for call in read.calls):
         raise failed
-    calls = written_calls(read.calls, prompt)
+    calls = calls_from_text(read.calls, prompt)
     return Reply(read.text, calls, finish="tool_calls", model=options.model)
 
 
@@ -386,4 +388,4 @@ def _with_call(reply: Reply, spec: ToolSpec, prompt: Prompt) -> Reply:
     arguments = read_arguments(reply.text.strip()) if reply.text.strip() else None
     if arguments is None or not _answers(ToolCall("", spec.name, arguments), spec):
         return reply
-    return replace(reply, text="", tool_calls=made_calls([(spec.name, arguments)], prompt))
+    return replace(reply, text="", tool_calls=make_calls([(spec.name, arguments)], prompt))

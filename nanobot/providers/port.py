@@ -95,7 +95,7 @@ class PromptMessage(Struct, frozen=True):
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
-def _encoded(fields: object) -> bytes:
+def _encode(fields: object) -> bytes:
     return _ENCODER.encode(fields).encode()
 
 
@@ -106,7 +106,7 @@ def _message(
     tokens: int = 0,
 ) -> PromptMessage:
     """Return a message whose `fields` take so many tokens in addition to those of the text."""
-    wire = _encoded({"role": role, **fields})
+    wire = _encode({"role": role, **fields})
     return PromptMessage(role, text, wire, MESSAGE_OVERHEAD + estimate_tokens(text) + tokens)
 
 
@@ -137,7 +137,7 @@ def assistant_message(
     """The model's message. `content` is null if it only called tools; `provider_data` is not in
     `wire`, because only the server that gave it gets it back."""
     text = valid_unicode(text)
-    tool_calls = tuple(map(_sound, tool_calls))
+    tool_calls = tuple(map(_sanitize_call, tool_calls))
     fields: dict[str, Any] = {"content": text or (None if tool_calls else "")}
     if tool_calls:
         fields["tool_calls"] = [call.as_api() for call in tool_calls]
@@ -146,7 +146,7 @@ def assistant_message(
     return replace(message, tool_calls=tool_calls, provider_data=provider_data)
 
 
-def _sound(call: ToolCall) -> ToolCall:
+def _sanitize_call(call: ToolCall) -> ToolCall:
     """The call with a name and arguments that every server takes. Other programs stored others."""
     name = fitting_name(call.name)
     arguments = sendable_arguments(read_arguments(call.arguments) or "{}")
@@ -196,7 +196,7 @@ class Toolset(Struct, frozen=True):
             }
             for spec in specs
         ]
-        wire = _encoded(functions) if functions else b""
+        wire = _encode(functions) if functions else b""
         return cls(specs, wire, round(_SCHEMA * estimate_tokens(wire.decode())))
 
 
@@ -260,7 +260,7 @@ class RequestSettings(Struct, frozen=True):
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def added_cost(one: int | None, other: int | None) -> int | None:
+def add_costs(one: int | None, other: int | None) -> int | None:
     """The sum of the known costs; None if neither is known."""
     known = [cost for cost in (one, other) if cost is not None]
     return sum(known) if known else None
@@ -283,7 +283,7 @@ class Usage(Struct, frozen=True):
             self.completion + other.completion,
             self.cached + other.cached,
             self.cache_writes + other.cache_writes,
-            added_cost(self.cost, other.cost),
+            add_costs(self.cost, other.cost),
         )
 
 

@@ -367,7 +367,7 @@ def filter_in(fields: Mapping[str, object]) -> str:
     return ""
 
 
-def withheld(reason: str) -> ProviderFiltered:
+def filter_error(reason: str) -> ProviderFiltered:
     return ProviderFiltered(
         f"the provider's filter withheld the answer ({reason})",
         status=0,
@@ -382,7 +382,7 @@ def empty_reply_error(reply: Reply) -> ProviderError:
     """Return the cause of a reply without text and calls. Only a `ProviderGarbage` is worth asking
     again, once."""
     if is_filter(reply.finish):
-        return withheld(reply.finish)
+        return filter_error(reply.finish)
     if reply.finish == "length":
         what = "reached the limit of its answer before the first word"
         if reply.thought or reply.usage.completion:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from nanobot.errors import ProviderError
 from nanobot.messages import ProviderData
-from nanobot.providers.calls import CallAssembler, written_calls
+from nanobot.providers.calls import CallAssembler, calls_from_text
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import count, items, mapping, string
 from nanobot.providers.port import Prompt, ReadingSink, Reply, TextSink, Usage
-from nanobot.providers.refusals import ErrorBody, error_in, filter_in, is_filter, withheld
+from nanobot.providers.refusals import ErrorBody, error_in, filter_error, filter_in, is_filter
 from nanobot.providers.response_body import IncomingAnswer
-from nanobot.providers.thinking import Shown, ThinkingFilter
+from nanobot.providers.thinking import ThinkingFilter, VisibleText
 from nanobot.text import valid_unicode
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class IncomingReply(IncomingAnswer):
         listed = items(event)
         fields = mapping(listed[0] if listed else event)
         if (said := error_in(fields)) is not None:
-            raise self._endpoint.refused_as(said)
+            raise self._endpoint.body_error(said)
         self._model = string(fields.get("model")) or self._model
         self._filtered = self._filtered or filter_in(fields)
         self.from_llama = self.from_llama or "timings" in fields
@@ -120,17 +120,17 @@ class IncomingReply(IncomingAnswer):
 
     def reply(self) -> Reply:
         if not self._choices:
-            raise self._without_choices()
+            raise self._no_choices_error()
         if self._finish in _BROKEN_OFF:
-            raise self._broken_off()
+            raise self._abort_error()
         calls = self._calls.finish(self._prompt, cut=self._finish == "length")
         text, written = self._text.close(valid_unicode(self._refusal))
         data = None
         if calls:
-            fields = _returned(self._given)
+            fields = _fields_to_return(self._given)
             data = ProviderData(self._source, self._calls.ids, fields, self._calls.extras)
         else:
-            calls = written_calls(written, self._prompt)
+            calls = calls_from_text(written, self._prompt)
         finish = self._finish or ("tool_calls" if calls else "stop")
         if finish == "stop" and self._filtered:
             finish = "content_filter" if text else self._filtered
@@ -167,21 +167,21 @@ class IncomingReply(IncomingAnswer):
             self._finish, self._finished_in_text = finish, more
             self._went_on = self._went_on and more
 
-    def _broken_off(self) -> ProviderError:
+    def _abort_error(self) -> ProviderError:
         """LMDeploy writes its error as the answer's text."""
         said = ErrorBody.of("".join(self._text.pieces))
         if said.overflow or said.blames_request:
-            return self._endpoint.refused_as(said)
-        return self._endpoint.cut(f"finish reason {self._finish!r}")
+            return self._endpoint.body_error(said)
+        return self._endpoint.cut_error(f"finish reason {self._finish!r}")
 
-    def _without_choices(self) -> ProviderError:
+    def _no_choices_error(self) -> ProviderError:
         if self._filtered:
-            return withheld(self._filtered)
+            return filter_error(self._filtered)
         said = ErrorBody.of(self._strange)
         return (
-            self._endpoint.refused_as(said)
+            self._endpoint.body_error(said)
             if said.message
-            else self._endpoint.garbage("no choices")
+            else self._endpoint.garbage_error("no choices")
         )
 
 
@@ -217,7 +217,7 @@ class _ReplyText:
 
         return TextCallFilter(self._prompt.tools.specs, self._prompt)
 
-    def _take(self, shown: Shown) -> None:
+    def _take(self, shown: VisibleText) -> None:
         if shown.restart:
             self._calls, self.pieces = self._new_calls(), []
             if self._on_text is not None:
@@ -234,13 +234,13 @@ class _ReplyText:
 _PIECES = ("text", "summary", "thinking")
 
 
-def _returned(given: Mapping[str, Sequence[Any]]) -> Mapping[str, Any]:
+def _fields_to_return(given: Mapping[str, Sequence[Any]]) -> Mapping[str, Any]:
     """Return the fields from their pieces. OpenRouter's details hold `reasoning` as well."""
     names = given.keys() - ({"reasoning"} if "reasoning_details" in given else set())
-    return {name: _joined(values) for name, values in given.items() if name in names}
+    return {name: _join(values) for name, values in given.items() if name in names}
 
 
-def _joined(values: Sequence[Any]) -> Any:
+def _join(values: Sequence[Any]) -> Any:
     """Return a field from its pieces: texts become one, arrays too, of others the last counts."""
     pieces = [piece for value in values if isinstance(value, list) for piece in value]
     if pieces:
@@ -257,10 +257,10 @@ def _entries(pieces: Sequence[Any]) -> list[Any]:
             groups[-1].append(piece)
         else:
             groups.append([piece])
-    return [group[0] if len(group) == 1 else _merged(group) for group in groups]
+    return [group[0] if len(group) == 1 else _merge(group) for group in groups]
 
 
-def _merged(group: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+def _merge(group: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the pieces of one entry as one: their texts become one text."""
     merged: dict[str, Any] = {}
     for piece in group:

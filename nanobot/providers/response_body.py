@@ -124,13 +124,13 @@ class IncomingAnswer:
         self.has_begun = self.has_begun or self.is_json or self.held > 0
         total = self._size // (_STREAM_OVERHEAD if self.events else 1)
         if max(self._parser.pending + self.held, total) > MOST_BYTES:
-            raise self._endpoint.garbage(f"more than {MOST_BYTES} bytes")
+            raise self._endpoint.garbage_error(f"more than {MOST_BYTES} bytes")
         return any(news) or self.is_json > was_json
 
     def finish(self) -> Reply:
         """Return the reply once the body has ended. Raises `ProviderError` if it is none."""
         if not self._size:
-            raise self._endpoint.cut("an empty body")
+            raise self._endpoint.cut_error("an empty body")
         if self.is_json:
             self._take(bytes(self._start))
             self._refuse_other_kind()
@@ -145,12 +145,14 @@ class IncomingAnswer:
             self._refuse_other_kind()
             # Some servers end a stream without a word; then the end of the body is the end.
             if not (is_whole and self.is_answer):
-                raise self._endpoint.cut("the stream ended without a finish reason")
+                raise self._endpoint.cut_error("the stream ended without a finish reason")
         return self.reply()
 
     def _refuse_other_kind(self) -> None:
         if not self.events:
-            raise self._endpoint.garbage(f"something that is no {self.kind}", bytes(self._start))
+            raise self._endpoint.garbage_error(
+                f"something that is no {self.kind}", bytes(self._start)
+            )
 
     def _events_in(self, chunk: bytes) -> list[bytes]:
         """Return the data of the events that `chunk` completes."""
@@ -159,7 +161,7 @@ class IncomingAnswer:
         if chunk and not self._form:
             self._form = {b"{": "json", b"<": "html", b"[": "json"}.get(chunk[:1], "stream")
         if self._form == "html":
-            raise self._endpoint.garbage("a web page", chunk)
+            raise self._endpoint.garbage_error("a web page", chunk)
         self._start += chunk if self.is_json else chunk[: _EXCERPT - len(self._start)]
         return [] if self.is_json else self._parser.feed(chunk)
 
@@ -171,7 +173,7 @@ class IncomingAnswer:
             try:
                 event = parse_json(data)
             except ValueError:
-                raise self._endpoint.garbage("something that is not JSON", data) from None
+                raise self._endpoint.garbage_error("something that is not JSON", data) from None
             return self.add_event(event)
         return True
 
@@ -227,7 +229,7 @@ async def receive(
                 limit.reschedule(until)
     except TimeoutError as error:
         if incoming.ending is None and not incoming.complete:
-            raise connection.endpoint.stalled(silence) from error
+            raise connection.endpoint.stall_error(silence) from error
     except ProviderUnavailable:
         if not incoming.complete:
             raise

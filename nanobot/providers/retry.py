@@ -51,7 +51,7 @@ class RetryPolicy(Struct, frozen=True):
 T = TypeVar("T")
 
 
-async def retried(
+async def retry(
     ask: Callable[[], Awaitable[T]], what: str, policy: RetryPolicy, clock: Clock, random: Random
 ) -> T:
     """What `ask` gives, asked again while that may help; raises the last error when the
@@ -162,7 +162,7 @@ class RetryingProvider:
         errors, a skipped model's last one among them."""
         text = _RestartableText(on_text)
         ask = partial(self._ask_each, prompt, options, text)
-        return await retried(ask, "an answer", self._policy, self._clock, self._random)
+        return await retry(ask, "an answer", self._policy, self._clock, self._random)
 
     async def close(self) -> None:
         for model in self._models:
@@ -196,10 +196,10 @@ class RetryingProvider:
                     priced = replace(reply.usage, cost=model.prices.cost(reply.usage))
                     reply = replace(reply, usage=priced)
                 return replace(reply, instead_of=self._models[0].name) if position else reply
-        raise combined(errors).with_traceback(None)
+        raise combine_errors(errors).with_traceback(None)
 
 
-def combined(errors: Sequence[ProviderError]) -> ProviderError:
+def combine_errors(errors: Sequence[ProviderError]) -> ProviderError:
     """The error to raise when no model answered: the first one's, which is the one people chose.
 
     If that is final but another model's is not, the result has to say that asking again may help.

@@ -30,7 +30,7 @@ def _plain(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> di
     """Return a schema without references, alternatives, constants and lists of types."""
     if depth > _DEEPEST:
         return {"type": "object"}
-    schema = _resolved(schema, root)
+    schema = _resolve(schema, root)
     plain: dict[str, Any] = {name: schema[name] for name in _KEPT if name in schema}
     if "const" in schema:
         plain["enum"] = [schema["const"]]
@@ -47,7 +47,7 @@ def _plain(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> di
     return plain
 
 
-def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+def _resolve(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a schema with its reference, its alternatives and its parts put together: of
     alternatives the first that is not null."""
     for _ in range(_DEEPEST):
@@ -58,7 +58,7 @@ def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str
             chosen = next((one for one in known if one.get("type") != "null"), known[0])
             schema = {**chosen, **_without(schema, "anyOf", "oneOf")}
         elif parts := items(schema.get("allOf")):
-            merged = _merged([_resolved(mapping(part), root) for part in parts])
+            merged = _merge([_resolve(mapping(part), root) for part in parts])
             schema = {**merged, **_without(schema, "allOf")}
         else:
             break
@@ -69,7 +69,7 @@ def _without(schema: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in schema.items() if name not in names}
 
 
-def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _merge(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for part in parts:
         merged |= {
@@ -129,12 +129,12 @@ class _Check:
         if self._left < 0 or self._depth > _DEEPEST_VALUE:
             return "the schema is too complex to check"
         self._depth += 1
-        checks = (_kind, _choice, _bounds, self._combined, self._object, self._array)
+        checks = (_kind, _choice, _bounds, self._check_combinations, self._object, self._array)
         found = next(filter(None, (check(value, schema, at) for check in checks)), "")
         self._depth -= 1
         return found
 
-    def _combined(self, value: object, schema: Mapping[str, Any], at: str) -> str:
+    def _check_combinations(self, value: object, schema: Mapping[str, Any], at: str) -> str:
         if reference := string(schema.get("$ref")):
             return self.problem(value, _target(reference, self._root), at)
         for part in items(schema.get("allOf")):

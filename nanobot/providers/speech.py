@@ -18,7 +18,7 @@ from nanobot.clock import Clock
 from nanobot.errors import ContextTooLong, ProviderRejected
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.http import UploadConnection
-from nanobot.providers.retry import RetryPolicy, retried
+from nanobot.providers.retry import RetryPolicy, retry
 
 _SUFFIXES = {
     "audio/ogg": "ogg",
@@ -77,7 +77,7 @@ class SpeechModel:
                 fields["language"] = self._language
             answer = await self._connection.upload("/audio/transcriptions", fields, file)
             if not isinstance(text := answer.get("text"), str):
-                raise self._endpoint.garbage("no text")
+                raise self._endpoint.garbage_error("no text")
             return text.strip()
 
         try:
@@ -100,7 +100,7 @@ class SpeechModel:
                 async for chunk in chunks:
                     sound += chunk
                     if len(sound) > self._max_bytes:
-                        raise self._endpoint.garbage(f"more than {self._max_bytes:,} bytes")
+                        raise self._endpoint.garbage_error(f"more than {self._max_bytes:,} bytes")
             return bytes(sound)
 
         return await self._answer(ask, "speech")
@@ -109,9 +109,9 @@ class SpeechModel:
         policy = RetryPolicy(deadline=self._timeout, garbage_retries=0)
         try:
             async with asyncio.timeout(self._timeout):
-                return await retried(ask, what, policy, self._clock, self._random)
+                return await retry(ask, what, policy, self._clock, self._random)
         except TimeoutError as error:
-            raise self._endpoint.stalled(self._timeout) from error
+            raise self._endpoint.stall_error(self._timeout) from error
 
 
 def sound_suffix(mime: str, name: str) -> str:

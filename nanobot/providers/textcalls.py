@@ -151,7 +151,7 @@ def _read_marked(
     sources = [one.source for one in written]
     if end < len(text) or not is_meant or _is_quoted(text[start:], sources, prompt):
         return ()
-    return tuple(_checked(one, specs) for one in written)
+    return tuple(_check_call(one, specs) for one in written)
 
 
 class TextCallFilter:
@@ -168,7 +168,7 @@ class TextCallFilter:
         if self._state == "held":
             return ""
         self._held += piece
-        text = self._decided()
+        text = self._take_decided()
         self._held = self._held[len(text) :]
         self._shown += len(text)
         return text
@@ -178,7 +178,7 @@ class TextCallFilter:
         read = read_text_calls("".join(self._pieces), self._tools, self._prompt)
         return TextCalls(read.text[self._shown :], read.calls)
 
-    def _decided(self) -> str:
+    def _take_decided(self) -> str:
         """Return the beginning of the held text that is certainly none of a call."""
         if self._state == "start":
             self._state = self._state_at_start()
@@ -186,7 +186,7 @@ class TextCallFilter:
             return ""
         if self._state == "text":
             return self._held
-        end = _undecided(self._held)
+        end = _start_of_undecided(self._held)
         found = MENTION.search(self._held)
         if found is None or found.start() >= end:
             return self._held[:end]
@@ -220,7 +220,7 @@ def _begins_line(text: str, at: int) -> bool:
     return not fence
 
 
-def _undecided(text: str) -> int:
+def _start_of_undecided(text: str) -> int:
     """Return the position from which `text` may be the beginning of markup, or white space in front
     of it."""
     end = len(text)
@@ -248,7 +248,9 @@ def _read_bare(text: str, specs: Mapping[str, ToolSpec], prompt: Prompt) -> tupl
     if end < len(text) or not is_meant or _shows_arguments(prompt):
         return ()
     sources = [one.source for one in written]
-    return () if _is_quoted("", sources, prompt) else tuple(_checked(one, specs) for one in written)
+    return (
+        () if _is_quoted("", sources, prompt) else tuple(_check_call(one, specs) for one in written)
+    )
 
 
 def _shows_arguments(prompt: Prompt) -> bool:
@@ -274,7 +276,7 @@ def _unreadable(
     return (TextCall(named[0] if named else "", "{}", markup, problem),)
 
 
-def _checked(written: WrittenCall, specs: Mapping[str, ToolSpec]) -> TextCall:
+def _check_call(written: WrittenCall, specs: Mapping[str, ToolSpec]) -> TextCall:
     spec = specs.get(written.name)
     if spec is None:
         return TextCall(written.name, "{}", written.source, f"no tool is named {written.name!r}")
@@ -312,8 +314,8 @@ def _is_quoted(markup: str, sources: Sequence[str], prompt: Prompt) -> bool:
     about calls."""
     if _asks_about_calls(prompt):
         return True
-    squeezed = [_squeezed(source) for source in sources]
-    marks = {_squeezed(found[0]) for found in MENTION.finditer(markup)}
+    squeezed = [_squeeze(source) for source in sources]
+    marks = {_squeeze(found[0]) for found in MENTION.finditer(markup)}
     if marks and _has_any(_newest_texts(prompt), marks):
         return True
     given = (one.text for one in prompt.messages if one.role != "assistant")
@@ -321,7 +323,7 @@ def _is_quoted(markup: str, sources: Sequence[str], prompt: Prompt) -> bool:
 
 
 def _has_any(texts: Iterable[str], squeezed: Collection[str]) -> bool:
-    return any(piece in text for text in map(_squeezed, texts) for piece in squeezed)
+    return any(piece in text for text in map(_squeeze, texts) for piece in squeezed)
 
 
 def _asks_about_calls(prompt: Prompt) -> bool:
@@ -340,7 +342,7 @@ def _newest_texts(prompt: Prompt) -> Iterator[str]:
             yield message.text
 
 
-def _squeezed(text: str) -> str:
+def _squeeze(text: str) -> str:
     """`text` without white space and without escapes of JSON and HTML."""
     if "&" in text:
         from html import unescape  # its table of names is large

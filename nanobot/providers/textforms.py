@@ -121,7 +121,7 @@ def calls_at(text: str, start: int) -> tuple[list[WrittenCall], int]:
             source, end = _object_at(text, at)
             calls.append(_call_in(source))
         elif head := _HEAD.match(text, at):
-            call, end = _named_call(text, head)
+            call, end = _call_with_head(text, head)
             calls.append(call)
         elif calls:
             return calls, at
@@ -151,7 +151,7 @@ def _call_in(source: str) -> WrittenCall:
     return WrittenCall(name.removeprefix("functions."), source, given)
 
 
-def _named_call(text: str, head: re.Match[str]) -> tuple[WrittenCall, int]:
+def _call_with_head(text: str, head: re.Match[str]) -> tuple[WrittenCall, int]:
     """Return the call with a head, and its end: a JSON object follows, or parameters."""
     name, at = head[head.lastindex or 0], head.end()
     if text.startswith("{", at):

@@ -59,7 +59,7 @@ def _any_of(tags: Iterable[str]) -> str:
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     """Compile at the first use: the patterns of all tags would take a tenth of a megabyte."""
     return re.compile(pattern, re.IGNORECASE | re.ASCII)
 
@@ -84,7 +84,7 @@ _MOST_HELD = 500
 """Characters of white space or of a fence that are held back: some models repeat one for ever."""
 
 
-class Shown(NamedTuple):
+class VisibleText(NamedTuple):
     """Text that may be shown now; if `restart`, it replaces everything shown before."""
 
     text: str
@@ -103,17 +103,17 @@ class ThinkingFilter:
         self._trim = self._any = self._void = self._ended = False
         self.thought = False
 
-    def feed(self, piece: str) -> Shown:
+    def feed(self, piece: str) -> VisibleText:
         piece, self._half = self._half + piece, ""
         if piece and "\ud800" <= piece[-1] <= "\udbff":
             piece, self._half = piece[:-1], piece[-1]
         return self._run(valid_unicode(piece), last=False)
 
-    def close(self) -> Shown:
+    def close(self) -> VisibleText:
         """Return what was held back and turned out to be text."""
         return self._run(valid_unicode(self._half), last=True)
 
-    def _run(self, piece: str, *, last: bool) -> Shown:
+    def _run(self, piece: str, *, last: bool) -> VisibleText:
         self._held += piece
         self._void = False
         shown: list[str] = []
@@ -127,16 +127,16 @@ class ThinkingFilter:
                 shown.append(text)
         whole = "".join(shown)
         self._any = self._any or bool(whole)
-        return Shown(whole, self._void)
+        return VisibleText(whole, self._void)
 
     def _begin(self, last: bool) -> str | None:
         """At the beginning, or behind thinking: more thinking, a head of a channel, or text."""
         text = self._held.lstrip(_WHITESPACE)
         if not text:
             self._held = self._held[-_MOST_HELD:]
-        if found := _compiled(_OPENING).match(text):
-            self._think(_compiled(re.escape(_PAIRS[found[0].lower()])), text[found.end() :])
-        elif self.thought and (found := _compiled(_ANSWER).match(text)):
+        if found := _compile(_OPENING).match(text):
+            self._think(_compile(re.escape(_PAIRS[found[0].lower()])), text[found.end() :])
+        elif self.thought and (found := _compile(_ANSWER).match(text)):
             end = _ANSWERS[found[0].lower()]
             self._enter(re.compile(rf"\n?{re.escape(end)}", re.IGNORECASE), (end, f"\n{end}"))
             self._held, self._state = text[found.end() :], self._lead
@@ -202,7 +202,7 @@ class ThinkingFilter:
             text, self._held = self._held[: found.start()], self._held[found.end() :]
             self._trim, self._state = True, self._begin
         else:
-            text = self._released(self._end_tokens, last)
+            text = self._release(self._end_tokens, last)
         between = "\n\n" if text and self._ended else ""
         self._ended = (bool(found) and (self._any or bool(text))) or (self._ended and not text)
         self._any = self._any or bool(text)
@@ -215,8 +215,8 @@ class ThinkingFilter:
     def _watch(self, last: bool) -> str | None:
         """Text without thinking so far: a closing tag would make all of it thinking."""
         whole, self._held = self._held, self._held
-        kept = self._released(_TAGS, last, also="`~")
-        for found in _compiled(_SIGNS).finditer(kept):
+        kept = self._release(_TAGS, last, also="`~")
+        for found in _compile(_SIGNS).finditer(kept):
             if found["close"] and not self._code:
                 self.thought = self._trim = True
                 self._void = self._any
@@ -240,7 +240,7 @@ class ThinkingFilter:
             ):
                 self._code = ""
 
-    def _released(self, tags: tuple[str, ...], last: bool, also: str = "") -> str:
+    def _release(self, tags: tuple[str, ...], last: bool, also: str = "") -> str:
         """Take the held text, but for an end that may be the beginning of a tag."""
         held = self._held
         end = len(held)

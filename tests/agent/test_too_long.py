@@ -42,7 +42,7 @@ def server(window: int, words: str) -> Callable[[Prompt], Reply | Failure]:
             return says("taken")
         message = words.format(tokens=tokens, window=window)
         body = json.dumps({"error": {"message": message}}).encode()
-        return fails(HERE.refused(400, {}, body))
+        return fails(HERE.refusal_error(400, {}, body))
 
     return answer
 
@@ -148,7 +148,7 @@ def test_the_next_try_is_always_shorter(estimated: int, tokens: int, window: int
 async def test_two_stalls_at_one_message_end_it_with_the_setting(tmp_path: Path) -> None:
     clock = FakeClock()
     channel = FakeChannel(clock=clock)
-    stalled = HERE.stalled(120)
+    stalled = HERE.stall_error(120)
     assert isinstance(stalled, ProviderStalled)
     model = ScriptedModel(fails(stalled), fails(stalled), says("fine now"))
     async with running(tmp_path, model, channel, clock=clock):
@@ -166,7 +166,7 @@ async def test_two_stalls_at_one_message_end_it_with_the_setting(tmp_path: Path)
 async def test_an_outage_between_two_stalls_begins_the_count_again(tmp_path: Path) -> None:
     clock = FakeClock()
     channel = FakeChannel(clock=clock)
-    out, stalled = HERE.unreachable("no route"), HERE.stalled(120)
+    out, stalled = HERE.unreachable_error("no route"), HERE.stall_error(120)
     model = ScriptedModel(fails(stalled), fails(out), fails(stalled), says("here I am"))
     async with running(tmp_path, model, channel, clock=clock):
         await channel.say("hello")

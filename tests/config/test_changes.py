@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nanobot.config.changes import ELSEWHERE, ConfigOperations, ExistingFiles, widens_security
+from nanobot.config.changes import REMOTE_KEYS, ConfigOperations, ExistingFiles, widens_security
 from nanobot.config.load import load_settings
 from nanobot.config.schema import schema_at
 from nanobot.errors import NanobotError
@@ -192,7 +192,7 @@ def test_a_whole_section_is_no_way_around_that(page: Page, change: dict[str, obj
 
 
 def test_what_a_page_may_change_are_keys_or_sections_that_exist() -> None:
-    assert [key for key in ELSEWHERE if schema_at(key) is None] == []
+    assert [key for key in REMOTE_KEYS if schema_at(key) is None] == []
     assert not widens_security(("agent", "on_busy"))
     assert widens_security(("model",))
 

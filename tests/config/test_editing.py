@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nanobot.config.yamltext import ConfigChange, edited, masked, value_at
+from nanobot.config.yamltext import ConfigChange, edit_text, mask_values, value_at
 from nanobot.errors import NanobotError
 
 EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
@@ -18,14 +18,14 @@ EXAMPLE = Path(__file__).parents[2] / "config.example.yaml"
 
 def test_a_value_is_replaced_and_its_neighbours_stay_as_they_were() -> None:
     text = "# mine\nagent:   {on_busy:  queue}  # so\nmodel:\n   name:  'a'   # why\n   x: 0123\n"
-    new = edited(text.replace("   x: 0123\n", ""), [ConfigChange(("model", "name"), "qwen3:8b")])
+    new = edit_text(text.replace("   x: 0123\n", ""), [ConfigChange(("model", "name"), "qwen3:8b")])
     assert new == "# mine\nagent:   {on_busy:  queue}  # so\nmodel:\n   name: qwen3:8b   # why\n"
 
 
 def test_a_new_key_goes_below_its_section() -> None:
     text = "model:\n    name: a  # one\n    # base_url: nothing\nlog:\n  level: debug\n"
     change = ConfigChange(("model", "base_url"), "http://127.0.0.1:1/v1")
-    assert edited(text, [change]) == (
+    assert edit_text(text, [change]) == (
         "model:\n    name: a  # one\n    base_url: http://127.0.0.1:1/v1\n"
         "    # base_url: nothing\nlog:\n  level: debug\n"
     )
@@ -33,11 +33,11 @@ def test_a_new_key_goes_below_its_section() -> None:
 
 def test_a_new_section_goes_to_the_end() -> None:
     path = ("channels", "telegram", "token")
-    assert edited("log:\n  level: debug", [ConfigChange(path, "${TELEGRAM_TOKEN}")]) == (
+    assert edit_text("log:\n  level: debug", [ConfigChange(path, "${TELEGRAM_TOKEN}")]) == (
         "log:\n  level: debug\n\nchannels:\n  telegram:\n    token: ${TELEGRAM_TOKEN}\n"
     )
-    assert edited("", [ConfigChange(("log", "level"), "debug")]) == "log:\n  level: debug\n"
-    assert edited("# mine\n", [ConfigChange(("log", "level"), "debug")]) == (
+    assert edit_text("", [ConfigChange(("log", "level"), "debug")]) == "log:\n  level: debug\n"
+    assert edit_text("# mine\n", [ConfigChange(("log", "level"), "debug")]) == (
         "# mine\n\nlog:\n  level: debug\n"
     )
 
@@ -60,12 +60,12 @@ def test_a_new_section_goes_to_the_end() -> None:
     ],
 )  # fmt: skip
 def test_every_way_of_writing_a_section_is_understood(text: str, wanted: str) -> None:
-    assert edited(text, [ConfigChange(("owner", "telegram"), ("7",))]) == wanted
+    assert edit_text(text, [ConfigChange(("owner", "telegram"), ("7",))]) == wanted
 
 
 def test_line_ends_of_two_kinds_stay_as_they_are() -> None:
     text = "model:\r\n  name: a\r\nlog:\n  level: debug\n"
-    assert edited(text, [ConfigChange(("model", "name"), "b")]) == text.replace("a\r", "b\r")
+    assert edit_text(text, [ConfigChange(("model", "name"), "b")]) == text.replace("a\r", "b\r")
 
 
 def test_the_example_takes_every_kind_of_change_and_loses_nothing() -> None:
@@ -78,7 +78,7 @@ def test_the_example_takes_every_kind_of_change_and_loses_nothing() -> None:
         ConfigChange(("channels", "telegram", "enabled"), True),
         ConfigChange(("model", "context_window"), 32_768),
     ]
-    new = edited(text, changes)
+    new = edit_text(text, changes)
     assert value_at(new, ("model", "name")) == "yes"
     lost = Counter(text.splitlines()) - Counter(new.splitlines())
     assert list(lost.elements()) == [
@@ -91,14 +91,14 @@ def test_the_example_takes_every_kind_of_change_and_loses_nothing() -> None:
 )
 def test_what_only_a_person_can_change_is_said(text: str) -> None:
     with pytest.raises(NanobotError) as caught:
-        edited(text, [ConfigChange(("model", "name"), "other")])
+        edit_text(text, [ConfigChange(("model", "name"), "other")])
     assert caught.value.hint == "Add it by hand: model.name: other"
 
 
 @settings(max_examples=40)
 @given(st.text(st.characters(blacklist_categories=["Cs", "Cc"]), max_size=30))
 def test_any_text_is_read_back_as_it_was(text: str) -> None:
-    new = edited("model:\n  name: old # why\n", [ConfigChange(("model", "name"), text)])
+    new = edit_text("model:\n  name: old # why\n", [ConfigChange(("model", "name"), text)])
     assert value_at(new, ("model", "name")) == text
     assert new.endswith(" # why\n")
 
@@ -119,13 +119,13 @@ def test_any_text_is_read_back_as_it_was(text: str) -> None:
 )
 def test_a_key_is_taken_out_with_all_beneath_it(text: str, wanted: str | None) -> None:
     kept = "a:\n  # about b\n\n  # about c\n  c: 2\n" if wanted is None else wanted
-    assert edited(text, [ConfigChange(("a", "b"), None)]) == kept
+    assert edit_text(text, [ConfigChange(("a", "b"), None)]) == kept
 
 
 @pytest.mark.parametrize("text", ["a: {b: 1, c: 2}\n", "a:\n  b: &x 1\nc: *x\n"])
 def test_what_cannot_be_taken_out_alone_stays(text: str) -> None:
     with pytest.raises(NanobotError, match="cannot be changed automatically"):
-        edited(text, [ConfigChange(("a", "b"), None)])
+        edit_text(text, [ConfigChange(("a", "b"), None)])
 
 
 _NESTED = st.recursive(
@@ -143,12 +143,12 @@ _NESTED = st.recursive(
 def test_what_is_set_and_taken_out_again_leaves_the_text_as_it_was(value: Any) -> None:
     text = EXAMPLE.read_text()
     change = ConfigChange(("log", "extra"), value)
-    new = edited(text, [change])
+    new = edit_text(text, [change])
     assert value_at(new, ("log", "extra")) == change.as_read()
-    assert edited(new, [ConfigChange(("log", "extra"), None)]) == text
+    assert edit_text(new, [ConfigChange(("log", "extra"), None)]) == text
 
 
 def test_masking_touches_only_what_it_is_asked_to() -> None:
     text = 'a: "x" # x\nb:\n  - &r x\n  - *r\nc: |\n  x\n  y\nd: x\n'
-    shown = masked(text, lambda path, _: None if path == ("d",) else "…")
+    shown = mask_values(text, lambda path, _: None if path == ("d",) else "…")
     assert shown == "a: … # x\nb:\n  - …\n  - *r\nc: …\nd: x\n"

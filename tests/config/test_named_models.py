@@ -29,7 +29,7 @@ MAIN = (
 def test_a_named_model_takes_the_rest_from_the_main_one(home: Home) -> None:
     home.write(MAIN + "models:\n  small: tiny\n  thinker: {reasoning_effort: high}\n")
     settings = home.load()
-    small, thinker = (one.completed(settings.model) for one in settings.models.values())
+    small, thinker = (one.fill_from(settings.model) for one in settings.models.values())
     assert (small.name, small.base_url, small.reasoning_effort) == (
         "tiny", "https://one.example/v1", "low",
     )  # fmt: skip
@@ -50,7 +50,7 @@ def test_key_headers_and_fields_stay_at_the_server_that_they_were_set_for(
     home.write(MAIN + (f"models: {{far: {far}}}\n" if kind == "models" else ""))
     settings = home.load({} if kind == "models" else {"NANOBOT_MODEL__FALLBACKS": f"[{far}]"})
     named = settings.models["far"] if kind == "models" else settings.model.fallbacks[0]
-    other = named.completed(settings.model)
+    other = named.fill_from(settings.model)
     assert (other.api_key.get_secret_value(), other.headers, other.extra_body) == ("", {}, {})
     assert (other.api, other.temperature) == ("chat", 0.5)
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nanobot.messages import ProviderData, ToolCall
 from nanobot.providers.anthropic import API_VERSION, AnthropicProvider, IncomingMessage
 from nanobot.providers.anthropic_request import conversation_of
-from nanobot.providers.dialogue import anthropic_cache_breakpoints, cached_wire
+from nanobot.providers.dialogue import add_cache_breakpoint, anthropic_cache_breakpoints
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.port import (
     CallOptions,
@@ -203,14 +203,14 @@ def test_breakpoints_are_on_the_system_prompt_and_the_ends_of_the_last_three_req
 def test_for_chat_completions_a_breakpoint_is_on_the_last_part(
     message: PromptMessage, content: list[dict[str, Any]]
 ) -> None:
-    plain, marked = json.loads(message.wire), json.loads(cached_wire(message.wire))
+    plain, marked = json.loads(message.wire), json.loads(add_cache_breakpoint(message.wire))
     content[-1]["cache_control"] = {"type": "ephemeral"}
     assert marked == plain | {"content": content}
 
 
 @pytest.mark.parametrize("message", [user_message(""), assistant_message("said")])
 def test_what_has_no_place_for_a_breakpoint_stays_as_it_is(message: PromptMessage) -> None:
-    assert cached_wire(message.wire) == message.wire
+    assert add_cache_breakpoint(message.wire) == message.wire
 
 
 HELLO = Prompt((user_message("Hello"),), TOOLS)

@@ -214,14 +214,14 @@ def test_each_is_known_by_its_address_and_by_that_alone() -> None:
 def test_what_is_refused_comes_with_what_to_do_there(
     id: str, status: int, body: bytes, hint: str
 ) -> None:
-    error = Endpoint(BY_ID[id].base_url, "m", KEY).refused(status, {}, body)
+    error = Endpoint(BY_ID[id].base_url, "m", KEY).refusal_error(status, {}, body)
     assert hint in error.hint
     assert bool(error.hint) == bool(hint)
     assert KEY not in str(error)
 
 
 def test_a_local_server_that_is_not_there_is_to_be_started() -> None:
-    error = Endpoint(BY_ID["ollama"].base_url, "m").unreachable("refused")
+    error = Endpoint(BY_ID["ollama"].base_url, "m").unreachable_error("refused")
     assert isinstance(error, ProviderUnavailable)
     assert error.hint == "Is Ollama running? `ollama serve` starts it."
 

@@ -15,7 +15,7 @@ from nanobot.errors import (
     ProviderUnavailable,
 )
 from nanobot.providers.port import CallOptions, Prompt, Reply, Toolset, user_message
-from nanobot.providers.retry import Model, RetryingProvider, RetryPolicy, combined
+from nanobot.providers.retry import Model, RetryingProvider, RetryPolicy, combine_errors
 from nanobot.testing import FakeClock, ScriptedModel, fails, says
 from nanobot.testing.model import Line
 
@@ -162,7 +162,7 @@ async def test_streamed_text_of_one_model_is_void_before_the_next_speaks() -> No
 def test_the_error_of_all_is_the_first_ones_and_passing_if_any_is(
     errors: list[ProviderError], kind: type[ProviderError], wait: float
 ) -> None:
-    error = combined(errors)
+    error = combine_errors(errors)
     assert type(error) is kind
     assert str(error).startswith(str(errors[0]))
     assert error.retry_after == wait

@@ -121,7 +121,7 @@ async def test_a_refusal_without_a_reason_is_not_taken_for_the_servers_way() -> 
             assert [call.name for call in reply.tool_calls] == ["look"]
         await provider.close()
         assert "tool_choice" in server.requests[-1].body
-    assert all(one.dialect.rung == "name" for one in dialects.learned().values())
+    assert all(one.dialect.rung == "name" for one in dialects.snapshot().values())
 
 
 async def test_requests_side_by_side_lose_nothing_that_another_has_learned() -> None:
@@ -137,7 +137,7 @@ async def test_processes_side_by_side_keep_what_the_other_has_learned(tmp_path: 
         await first.learn("a", KNOWN, replace(KNOWN, new_limit=True))
         await second.learn("b", KNOWN, replace(KNOWN, native_calls=True))
         first.load()
-        assert first.learned().keys() == {"a", "b"}
+        assert first.snapshot().keys() == {"a", "b"}
         await first.replace({"a": None})
         second.load()
-        assert second.learned().keys() == {"b"}
+        assert second.snapshot().keys() == {"b"}

@@ -159,7 +159,7 @@ async def test_no_error_holds_the_key_that_a_server_echoes(step: Step) -> None:
 def test_a_word_that_people_write_for_a_key_is_left_in_errors(
     base_url: str, model: str, key: str
 ) -> None:
-    error = Endpoint(base_url, model, key).refused(400, {}, f"no {key} here".encode())
+    error = Endpoint(base_url, model, key).refusal_error(400, {}, f"no {key} here".encode())
     assert base_url in str(error)
     assert f"no {key} here" in str(error)
 
@@ -167,7 +167,7 @@ def test_a_word_that_people_write_for_a_key_is_left_in_errors(
 def test_no_error_holds_a_header_of_the_owners_or_the_password_of_the_address() -> None:
     headers = {"Authorization": "Bearer sk-of-my-own", "X-Gateway": "gateway secret"}
     here = Endpoint("http://me:p4ssw0rd!@localhost:1/v1", "m", own_headers=headers)
-    error = here.refused(
+    error = here.refusal_error(
         401, {}, b"no sk-of-my-own, Bearer sk-of-my-own, gateway secret, p4ssw0rd!"
     )
     shown = f"{error} {error.detail}"
@@ -176,7 +176,9 @@ def test_no_error_holds_a_header_of_the_owners_or_the_password_of_the_address() 
 
 
 def test_a_key_of_eight_characters_is_a_secret() -> None:
-    error = Endpoint("http://localhost:1/v1", "m", "k1234567").refused(400, {}, b"no k1234567")
+    error = Endpoint("http://localhost:1/v1", "m", "k1234567").refusal_error(
+        400, {}, b"no k1234567"
+    )
     assert "no [api key]" in str(error)
 
 

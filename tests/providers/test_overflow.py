@@ -871,7 +871,7 @@ SOMETHING_ELSE = [
 
 def refusal(status: int, message: str) -> ProviderError:
     body = json.dumps({"error": {"message": message}})
-    return HERE.refused(status, {}, body.encode())
+    return HERE.refusal_error(status, {}, body.encode())
 
 
 @pytest.mark.parametrize(("source", "words", "tokens", "window"), TOO_LONG)
@@ -882,7 +882,7 @@ def test_a_prompt_that_is_too_long_is_recognised_with_the_servers_numbers(
         error = refusal(status, words)
         assert type(error) is ContextTooLong, source
         assert (error.tokens, error.window) == (tokens, window), source
-    inside = HERE.refused_as(ErrorBody.of({"message": words}))
+    inside = HERE.body_error(ErrorBody.of({"message": words}))
     assert type(inside) is ContextTooLong, source
 
 
@@ -890,7 +890,7 @@ def test_a_prompt_that_is_too_long_is_recognised_with_the_servers_numbers(
 def test_other_refusals_are_not_taken_for_a_long_prompt(source: str, words: str) -> None:
     for status in (400, 422, 429, 500, 503):
         assert not isinstance(refusal(status, words), ContextTooLong), source
-    assert not isinstance(HERE.refused_as(ErrorBody.of({"message": words})), ContextTooLong), source
+    assert not isinstance(HERE.body_error(ErrorBody.of({"message": words})), ContextTooLong), source
 
 
 def test_a_refused_key_is_not_a_long_prompt_whatever_its_words_are() -> None:
@@ -903,7 +903,7 @@ def test_numbers_in_fields_of_their_own_count() -> None:
         b'{"error":{"code":400,"message":"the request exceeds the available context size",'
         b'"type":"exceed_context_size_error","n_prompt_tokens":1407,"n_ctx":256}}'
     )
-    error = HERE.refused(400, {}, body)
+    error = HERE.refusal_error(400, {}, body)
     assert isinstance(error, ContextTooLong)
     assert (error.tokens, error.window) == (1407, 256)
     assert "1,407 tokens, and the server takes 256" in str(error)

@@ -116,7 +116,7 @@ SHAPES: dict[str, tuple[object, str]] = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_reason_is_found_in_every_shape(shape: str) -> None:
     body, reason = SHAPES[shape]
-    error = HERE.refused(400, {}, json.dumps(body).encode())
+    error = HERE.refusal_error(400, {}, json.dumps(body).encode())
     assert (reason or "no such tool") in str(error)
     assert "{" not in str(error)
     assert "returned error" not in str(error)
@@ -139,7 +139,7 @@ def test_the_reason_is_found_in_every_shape(shape: str) -> None:
     ],
 )
 def test_the_reason_is_found_in_shapes_of_other_apis_and_in_pages(body: str) -> None:
-    error = HERE.refused(400, {}, body.encode())
+    error = HERE.refusal_error(400, {}, body.encode())
     assert type(error) is ProviderRejected
     assert "no such tool" in str(error)
     assert not {"{", "<"} & set(str(error))
@@ -200,7 +200,7 @@ def test_an_error_with_status_200_is_decided_by_its_meaning(
 ) -> None:
     said = error_in(fields)
     assert said is not None
-    error = HERE.refused_as(said)
+    error = HERE.body_error(said)
     assert type(error) is kind
     assert not status or (isinstance(error, ProviderRejected) and error.status == status)
 
@@ -209,7 +209,7 @@ def test_an_overflow_that_openrouter_passes_on_is_acted_on() -> None:
     raw = {"error": {"message": "prompt is too long: 213462 tokens > 200000 maximum"}}
     metadata = {"raw": json.dumps(raw), "provider_name": "Anthropic"}
     outer = {"error": {"message": "Provider returned error", "code": 400, "metadata": metadata}}
-    error = HERE.refused(400, {}, json.dumps(outer).encode())
+    error = HERE.refusal_error(400, {}, json.dumps(outer).encode())
     assert isinstance(error, ContextTooLong)
     assert (error.tokens, error.window) == (213_462, 200_000)
 
@@ -224,7 +224,7 @@ def test_a_tool_call_that_the_server_cannot_parse_keeps_the_models_text() -> Non
             "failed_generation": '<function=read_file>{"path":"a"}</function>',
         }
     }
-    error = HERE.refused(400, {}, json.dumps(body).encode())
+    error = HERE.refusal_error(400, {}, json.dumps(body).encode())
     assert isinstance(error, ToolUseFailed)
     assert error.generation == '<function=read_file>{"path":"a"}</function>'
 
@@ -258,7 +258,7 @@ def test_a_tool_call_that_the_server_cannot_parse_keeps_the_models_text() -> Non
 )
 def test_a_failure_that_blames_the_request_is_no_outage(words: str) -> None:
     body = json.dumps({"error": {"code": 500, "message": words, "type": "server_error"}})
-    error = HERE.refused(500, {}, body.encode())
+    error = HERE.refusal_error(500, {}, body.encode())
     assert isinstance(error, RequestBlamed)
     assert error.status == 500
     assert error.detail
@@ -275,7 +275,7 @@ def test_a_failure_that_blames_the_request_is_no_outage(words: str) -> None:
 )
 def test_a_model_that_a_gateway_does_not_have_is_no_outage(words: str) -> None:
     body = json.dumps({"error": {"message": words, "type": "new_api_error"}})
-    error = HERE.refused(503, {}, body.encode())
+    error = HERE.refusal_error(503, {}, body.encode())
     assert type(error) is ProviderRejected
     assert words in str(error)
     assert "model.name" in error.hint
@@ -283,7 +283,7 @@ def test_a_model_that_a_gateway_does_not_have_is_no_outage(words: str) -> None:
 
 def test_the_reason_of_a_template_is_not_lost_behind_its_source() -> None:
     words = "x" * 400 + " Error: Jinja Exception: roles must alternate"
-    error = HERE.refused(500, {}, json.dumps({"error": {"message": words}}).encode())
+    error = HERE.refusal_error(500, {}, json.dumps({"error": {"message": words}}).encode())
     assert error.detail == "Jinja Exception: roles must alternate"
 
 
@@ -302,13 +302,13 @@ def test_the_reason_of_a_template_is_not_lost_behind_its_source() -> None:
     ],
 )
 def test_a_real_outage_stays_one(status: int, words: str) -> None:
-    error = HERE.refused(status, {}, json.dumps({"error": {"message": words}}).encode())
+    error = HERE.refusal_error(status, {}, json.dumps({"error": {"message": words}}).encode())
     assert type(error) is ProviderUnavailable
 
 
 @pytest.mark.parametrize("body", [b"[" * 60_000, b'{"error":' * 3000, b"\xff\xfe", b"", b"null"])
 def test_no_body_breaks_the_reader(body: bytes) -> None:
-    assert HERE.refused(400, {}, body)
+    assert HERE.refusal_error(400, {}, body)
     assert ErrorBody.in_body(body) is not None
 
 
@@ -331,6 +331,6 @@ def test_no_body_breaks_the_reader(body: bytes) -> None:
 )
 def test_a_long_body_takes_no_more_than_linear_time(piece: str) -> None:
     def decide(times: int) -> None:
-        HERE.refused(500, {}, (piece * times).encode())
+        HERE.refusal_error(500, {}, (piece * times).encode())
 
     assert_linear(decide, 1_000)

@@ -12,7 +12,7 @@ from nanobot.cli.command import shared_folder
 from nanobot.config import changes
 from nanobot.config.changes import ConfigEdit, ExistingFiles, read_text
 from nanobot.config.model import LEAST_PROMPT_TOKENS, SAFETY_TOKENS, ModelSettings
-from nanobot.config.values import checked_id
+from nanobot.config.values import check_id
 from nanobot.config.yamltext import ConfigChange, Setting, value_at
 from nanobot.errors import NanobotError
 from nanobot.providers.catalogue import provider_at
@@ -133,7 +133,7 @@ def channel_changes(name: str, result: SetupResult, before: ExistingFiles) -> Co
     values.update(result.values)
     changes = [ConfigChange(("channels", name, key), value) for key, value in values.items()]
     try:
-        owners = tuple(map(checked_id, result.owners))
+        owners = tuple(map(check_id, result.owners))
     except InvalidValue as error:
         raise NanobotError(f"your id {error}", hint=error.hint) from None
     summary = [result.who or "on"]

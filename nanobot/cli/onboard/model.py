@@ -266,7 +266,7 @@ class ModelStep:
         """Return the address at which the server answers, and its models. Raises
         `ProviderError`."""
         try:
-            server, models = await self._server(wanted, _LIST_SECONDS).located()
+            server, models = await self._server(wanted, _LIST_SECONDS).locate()
         except ProviderError:
             if not self._options.no_test:
                 raise

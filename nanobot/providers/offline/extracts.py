@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from nanobot.providers.offline.language import (
     ENOUGH,
+    facts_to_remember,
     is_lasting,
     is_own_fact,
     is_personal,
@@ -29,7 +30,6 @@ from nanobot.providers.offline.language import (
     subject,
     terms,
     third_person,
-    told_to_remember,
 )
 
 SAVE_MEMORY = "save_memory"
@@ -111,7 +111,9 @@ def consolidate(request: str, now: datetime) -> dict[str, object]:
     empty = memory.strip() in ("", "(empty)")
     marks = list(_SPOKEN.finditer(conversation))
     spoken = ((mark, text.strip()) for mark, text in _behind(marks, conversation))
-    said = [_said(mark["when"], text) for mark, text in spoken if mark["who"] == "USER" and text]
+    said = [
+        _read_message(mark["when"], text) for mark, text in spoken if mark["who"] == "USER" and text
+    ]
     stated = [*dict.fromkeys(third_person(fact) for one in said for fact in one.facts)]
     facts = stated[:_MOST_FACTS]
     updated = _with_facts("# Long-term Memory\n" if empty else memory, facts)
@@ -125,7 +127,7 @@ def consolidate(request: str, now: datetime) -> dict[str, object]:
     }
 
 
-class _Said(NamedTuple):
+class _Message(NamedTuple):
     """A message: who said it on which day, and the facts that it asks to remember."""
 
     who: str
@@ -134,15 +136,15 @@ class _Said(NamedTuple):
     facts: list[str]
 
 
-def _said(when: str, text: str) -> _Said:
+def _read_message(when: str, text: str) -> _Message:
     mark = _SPEAKER.match(text)
     text = text[mark.end() :] if mark else text
     if mark and mark["others"]:
-        return _Said(mark["name"] or "Somebody else", when[:10], text, [])
-    facts = told_to_remember(text[:_READ])
+        return _Message(mark["name"] or "Somebody else", when[:10], text, [])
+    facts = facts_to_remember(text[:_READ])
     if mark and mark["kept"]:
         facts = facts or [one for one in sentences(text[:_READ]) if not is_question(one)]
-    return _Said("The user", when[:10], text, facts)
+    return _Message("The user", when[:10], text, facts)
 
 
 def _with_facts(memory: str, facts: list[str]) -> str:
@@ -165,7 +167,7 @@ def _with_facts(memory: str, facts: list[str]) -> str:
 
 
 def _history(
-    said: list[_Said], facts: list[str], count: int, tools: str, day: str
+    said: list[_Message], facts: list[str], count: int, tools: str, day: str
 ) -> tuple[str, list[str]]:
     """Return what was stated, said and asked: first all that is to be remembered and all that names
     a day or says that it matters, in two to five sentences if that is little; and which of that
@@ -186,11 +188,11 @@ def _history(
     return " ".join(f"{text}." for text in dict.fromkeys(chosen)), left
 
 
-def _quotes(said: _Said, day: str) -> Iterator[str]:
+def _quotes(said: _Message, day: str) -> Iterator[str]:
     """What matters of a message, beyond its facts."""
     who, on, text, told = said
     spoken = filter(stands_out, sentences(text[:_READ]))
-    matters = [one for one in spoken if not (told and told_to_remember(one))]
+    matters = [one for one in spoken if not (told and facts_to_remember(one))]
     dated = f"{who} said on {on}" if on not in {day, "?"} else f"{who} said"
     parts = [text] if matters and not told and len(text) <= _LONGEST else matters
     yield from (f"{dated}: “{_one_sentence(part, _KEPT)}”" for part in parts)
@@ -276,7 +278,7 @@ def _facts_in(entry: str) -> Iterator[str]:
 
 
 def _from_speech(text: str) -> Iterator[str]:
-    remembered = told_to_remember(text)
+    remembered = facts_to_remember(text)
     for sentence in remembered or sentences(text):
         if remembered or is_own_fact(sentence) or is_lasting(sentence):
             yield third_person(sentence)

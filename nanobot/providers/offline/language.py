@@ -136,7 +136,7 @@ def third_person(sentence: str) -> str:
     return re.sub(r"(?<!^)\bThe user\b", "the user", text)
 
 
-def _agreeing(match: re.Match[str]) -> str:
+def _conjugate_third(match: re.Match[str]) -> str:
     adverb, verb = match[1] or "", match[2].lower()
     if verb in _AGREES:
         verb = _AGREES[verb]
@@ -153,14 +153,14 @@ _TO_THIRD: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (rf"^I(?:'m| am) (?={_NAMED})", "My name is "),
     (r"\bI'm\b", "I am"),
     (r"\bI've\b", "I have"),
-    (rf"\bI {_ADVERB_VERB}", _agreeing),
+    (rf"\bI {_ADVERB_VERB}", _conjugate_third),
     (r"^(?:my|our)\b", "User's"),
     (r"\b(?:my|our)\b", "their"),
     (r"\bme\b", "them"),
 )
 
 
-def named(text: str, before: Iterable[str]) -> str:
+def resolve_pronoun(text: str, before: Iterable[str]) -> str:
     """Put the thing into "No, his name is Max" if a message `before` has "my dog"."""
     things = [one for said in before for one in re.findall(r"(?i)\bmy (\w+)|我的(.+?)[叫是]", said)]
     for english, chinese in things[-1:]:
@@ -173,14 +173,14 @@ def second_person(fact: str) -> str:
     if is_chinese(fact):
         return f"{fact.replace('nanobot', '我').replace('用户', '你').rstrip('。')}。"
     text = re.sub(r"\b(?:the )?user's\b", "your", fact, flags=re.IGNORECASE)
-    text = re.sub(rf"\bthe user {_ADVERB_VERB}", _returned, text, flags=re.IGNORECASE)
+    text = re.sub(rf"\bthe user {_ADVERB_VERB}", _conjugate_second, text, flags=re.IGNORECASE)
     if text != fact:
         text = re.sub(r"\btheir\b", "your", re.sub(r"\bthem\b", "you", text))
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-def _returned(match: re.Match[str]) -> str:
+def _conjugate_second(match: re.Match[str]) -> str:
     adverb, verb = match[1] or "", match[2].lower()
     if verb in _RETURNS:
         verb = _RETURNS[verb]
@@ -353,7 +353,7 @@ class Request(Struct, frozen=True):
     due: str = ""
 
 
-def told_to_remember(text: str) -> list[str]:
+def facts_to_remember(text: str) -> list[str]:
     """Return the facts that a text asks to remember or states about the person."""
     return [fact for request in requests_in(text) for fact in request.facts]
 

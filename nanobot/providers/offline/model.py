@@ -31,9 +31,9 @@ from nanobot.providers.offline.language import (
     is_chinese,
     is_question,
     key_of,
-    named,
     plain,
     requests_in,
+    resolve_pronoun,
     second_person,
     sentences,
     share,
@@ -172,8 +172,10 @@ class _Conversation:
         start = _start_of_turn(messages)
         turn = messages[start:]
         self._tools = tools
-        self._before = [_said(m.text) for m in messages[:start] if m.role == "user"]
-        self._asked = [named(_said(m.text), self._before) for m in turn if m.role == "user"]
+        self._before = [_strip_marks(m.text) for m in messages[:start] if m.role == "user"]
+        self._asked = [
+            resolve_pronoun(_strip_marks(m.text), self._before) for m in turn if m.role == "user"
+        ]
         results = {m.tool_call_id: m.text for m in turn if m.role == "tool"}
         calls = (call for message in turn for call in message.tool_calls if call.id in results)
         self._made = [(call.name, call.arguments, results[call.id]) for call in calls]
@@ -205,7 +207,7 @@ class _Conversation:
         for text in filter(None, self._asked):
             if background := _BACKGROUND.match(text):
                 said = _say("reminder", text, background["text"].strip())
-                yield _spoken(SILENT if background["by"] == "heartbeat" else said)
+                yield _tell(SILENT if background["by"] == "heartbeat" else said)
                 continue
             for request in requests_in(text[:_READ_AT_MOST]):
                 yield self._story(request, text)
@@ -225,7 +227,7 @@ class _Conversation:
         }
         if kind in calls:
             return self._one_call(calls[kind], _say(kind, message, text), message)
-        return self._answer(text, message) if kind == "ask" else _spoken(_say(kind, message, text))
+        return self._answer(text, message) if kind == "ask" else _tell(_say(kind, message, text))
 
     def _one_call(self, call: _Call, done: str, message: str) -> _Story:
         result = yield call
@@ -316,13 +318,13 @@ def _say(key: str, message: str, *values: str) -> str:
     return _TEXTS[key][is_chinese(message)].format(*values)
 
 
-def _spoken(text: str) -> _Story:
+def _tell(text: str) -> _Story:
     """A story without tools."""
     yield from ()
     return text
 
 
-def _said(text: str) -> str:
+def _strip_marks(text: str) -> str:
     """A message of the person without what nanobot put around it; empty for nanobot's own."""
     while not _BACKGROUND.match(text) and (mark := _MARK.match(text)):
         if text.startswith(("[nanobot:", "[image from ")):
